@@ -6,10 +6,10 @@ import (
 	"net/http"
 )
 
-// Alive asks the daemon what a client would, without a connection, and returns nil if it
-// answers. It is for watchdogs: it does not return while the daemon's own locks are
-// stuck, whatever ctx says, and errors of the backend are not errors here, because a
-// restart does not mend them; readiness tells them.
+// Alive calls the daemon's handlers without a connection, and returns nil if they
+// answer. It is for watchdogs: it blocks while the daemon's own locks are stuck, even
+// if ctx ends. It ignores errors of the backend, which a restart does not fix;
+// readiness reports those.
 func (s *Server) Alive(ctx context.Context) error {
 	select {
 	case <-s.started:
@@ -23,16 +23,16 @@ func (s *Server) Alive(ctx context.Context) error {
 	answer := &statusWriter{header: make(http.Header)}
 	s.http.Handler.ServeHTTP(answer, request)
 	if answer.status != http.StatusOK {
-		return fmt.Errorf("the daemon answers with status %d", answer.status)
+		return fmt.Errorf("healthz: unexpected status %d", answer.status)
 	}
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
-	_ = s.broker.Ping(ctx) // that it returns is enough
-	s.broker.Shares()      // and so here
+	_ = s.broker.Ping(ctx) // must return; its error does not matter
+	s.broker.Shares()      // must return
 	return nil
 }
 
-// A statusWriter keeps the status of an answer alone.
+// A statusWriter keeps only the status of an answer.
 type statusWriter struct {
 	header http.Header
 	status int

@@ -10,7 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-// pingOpener's pings return what ping returns.
+// A pingOpener is a backend whose Ping calls ping.
 type pingOpener struct {
 	*membox.Backend
 	ping func(context.Context) error
@@ -18,7 +18,7 @@ type pingOpener struct {
 
 func (o *pingOpener) Ping(ctx context.Context) error { return o.ping(ctx) }
 
-func TestAliveTellsStuckFromUnavailable(t *testing.T) {
+func TestAliveDistinguishesStuckFromUnavailable(t *testing.T) {
 	release, asked := make(chan struct{}), make(chan struct{}, 1)
 	down := func(context.Context) error { return driver.ErrUnavailable }
 	opener := &pingOpener{membox.New(nil), down}
@@ -30,7 +30,7 @@ func TestAliveTellsStuckFromUnavailable(t *testing.T) {
 		t.Fatal(err)
 	}
 	if daemon.Alive(t.Context()) == nil {
-		t.Error("it is alive before it has started")
+		t.Error("Alive returned nil before the start")
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -39,7 +39,7 @@ func TestAliveTellsStuckFromUnavailable(t *testing.T) {
 	if err := daemon.Alive(t.Context()); err != nil {
 		t.Errorf("with a backend that is down: %v", err)
 	}
-	opener.ping = func(context.Context) error { // as behind a lock that is never released
+	opener.ping = func(context.Context) error { // like a lock that is never released
 		asked <- struct{}{}
 		<-release
 		return nil

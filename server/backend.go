@@ -15,8 +15,8 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi"
 )
 
-// openBackend opens what the configuration names, unless the embedder brought a
-// backend. It returns what closes it.
+// openBackend opens the backend that the configuration names, unless Options.Opener
+// is set. It returns the function that closes it.
 func (s *Server) openBackend(ctx context.Context, c *Config) (closeBackend func() error, err error) {
 	if s.opener != nil {
 		return func() error { return nil }, nil
@@ -29,12 +29,12 @@ func (s *Server) openBackend(ctx context.Context, c *Config) (closeBackend func(
 	scheme, rest, _ := strings.Cut(c.Backend, ":")
 	switch scheme {
 	case "memory":
-		backend := membox.New(&membox.Options{Defaults: c.topicDefaults(), MaxBodyBytes: sqsapi.MaxPayloadBytes})
+		backend := membox.New(&membox.Options{Defaults: c.queueDefaults(), MaxBodyBytes: sqsapi.MaxPayloadBytes})
 		s.opener = backend
 		return backend.Close, nil
 	case "disk":
 		backend, err := diskbox.Open(ctx, strings.TrimPrefix(rest, "//"), &diskbox.Options{
-			Defaults: c.topicDefaults(), Logger: s.log, MaxBodyBytes: sqsapi.MaxPayloadBytes,
+			Defaults: c.queueDefaults(), Logger: s.log, MaxBodyBytes: sqsapi.MaxPayloadBytes,
 			ReserveBytes: int64(c.DiskReserve),
 		})
 		if err != nil {
@@ -49,14 +49,14 @@ func (s *Server) openBackend(ctx context.Context, c *Config) (closeBackend func(
 func (s *Server) openRedis(ctx context.Context, c *Config) (func() error, error) {
 	option, err := rueidis.ParseURL(c.Backend)
 	if err != nil {
-		return nil, fmt.Errorf("the URL of Redis cannot be read") // it may hold a password
+		return nil, fmt.Errorf("invalid Redis URL; want redis://HOST:PORT") // not quoted: it may contain a password
 	}
 	option.AlwaysPipelining = true
 	client, err := rueidis.NewClient(option)
 	if err != nil {
 		return nil, &driver.Error{Code: driver.ErrUnavailable, Op: "open", Err: err}
 	}
-	backend, err := redisbox.Open(ctx, client, &redisbox.Options{Defaults: c.topicDefaults(), MaxBodyBytes: sqsapi.MaxPayloadBytes, Logger: s.log})
+	backend, err := redisbox.Open(ctx, client, &redisbox.Options{Defaults: c.queueDefaults(), MaxBodyBytes: sqsapi.MaxPayloadBytes, Logger: s.log})
 	if err != nil {
 		client.Close()
 		return nil, err

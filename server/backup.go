@@ -15,11 +15,11 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// onDisk reports whether the configuration names the backend on disk.
+// onDisk reports whether the backend is disk:.
 func (c *Config) onDisk() bool { return strings.HasPrefix(c.Backend, "disk:") }
 
-// backups returns what backs the daemon up. Where that is not the daemon's work, it
-// refuses, and names the tool that does.
+// backups returns the implementation of backups for the backend. For backends that
+// the daemon cannot back up, it refuses and names the tool to use.
 func (s *Server) backups(c *Config) broker.Backups {
 	if disk, ok := s.opener.(*diskbox.Backend); ok {
 		return &diskBackups{disk: disk, keys: s.keys, keyFile: c.KeyFile, tokenFile: c.TokenFile}
@@ -27,14 +27,14 @@ func (s *Server) backups(c *Config) broker.Backups {
 	scheme, _, _ := strings.Cut(c.Backend, ":")
 	switch scheme {
 	case "memory":
-		return noBackups("the backend memory: keeps nothing that could be restored; use disk: for messages that must last")
+		return noBackups("the backend memory: stores nothing that could be restored; use disk: for durable messages")
 	case "redis", "rediss":
-		return noBackups("the messages are in Redis: back it up with its own tools, redis-cli --rdb FILE or BGSAVE")
+		return noBackups("the messages are in Redis; back it up with its own tools, redis-cli --rdb FILE or BGSAVE")
 	}
-	return noBackups("the backend has its own tools for backups")
+	return noBackups("the daemon cannot back up this backend; use the backend's own tools")
 }
 
-// noBackups refuses backups, and says why.
+// noBackups refuses backups with a reason.
 type noBackups string
 
 func (n noBackups) WriteBackup(context.Context, io.Writer, bool) (broker.BackupFigures, error) {
@@ -48,15 +48,15 @@ func (n noBackups) Supported() error {
 // diskBackups backs up a daemon on disk.
 type diskBackups struct {
 	disk               *diskbox.Backend
-	keys               *keeper
+	keys               *keyStore
 	keyFile, tokenFile string
 }
 
 func (d *diskBackups) Supported() error { return nil }
 
-// WriteBackup writes the queues, the revocations and the audit log, and with keys the file
-// of keys and the operator's token. Revocations and audit log are read when the copy of the
-// queues is complete, so that they are never older than it.
+// WriteBackup writes the queues, the revocations and the audit log, and with keys also the
+// key file and the operator's token. Revocations and audit log are read after the copy of
+// the queues is complete, so that they are never older than it.
 func (d *diskBackups) WriteBackup(ctx context.Context, w io.Writer, keys bool) (broker.BackupFigures, error) {
 	info, err := d.disk.WriteBackup(ctx, w, func() ([]diskbox.BackupFile, error) {
 		changes, err := d.keys.audit.Content()

@@ -12,36 +12,35 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A compaction takes out of the log of revocations what has expired, or what another
-// message says too. It can stop at any moment, and several can run at
-// once: each removes only messages that every daemon finds useless, for good, so
-// whatever is removed by whom, what the log says stays the same.
+// A compaction removes messages from the revocation log that have expired or that
+// another message covers. It can stop at any moment, and several can run at the same
+// time: each removes only messages that every daemon considers obsolete, so the log
+// always has the same meaning.
 //
-// Daemons notice that the log has grown by the number of its messages. As a
-// compaction changes that number too, it leaves a mark, the annotation of the queue,
-// before and after: who sees another mark reads the log again, and who sees the mark
-// of one that has not ended does so each time.
+// Daemons detect growth of the log by its number of messages. A compaction changes
+// that number too, so it sets a mark, the annotation of the queue, before and after.
+// A daemon that sees a different mark reads the log again; while the mark is that of
+// an unfinished compaction, it reads the log each time.
 type compaction struct {
 	*sharedRevocations
-	now     time.Time
-	entries map[subject][]logEntry
-	going   map[string]struct{} // ids of what goes
-	total   int                 // messages in the log
+	now      time.Time
+	entries  map[subject][]logEntry
+	obsolete map[string]struct{} // ids of the messages to remove
+	total    int                 // messages in the log
 }
 
-// A logEntry is a message of the log.
+// A logEntry is a message in the log.
 type logEntry struct {
 	id         string
 	revocation capability.Revocation
 }
 
 const (
-	// lookEvery is how often a log that does not change is looked at for what has
-	// become useless.
-	lookEvery = time.Hour
-	// worthCompacting is how many useless messages are left where they are.
-	worthCompacting = 64
-	// compactionTime bounds a compaction, and how long messages are leased for it.
+	// maintainEvery is how often an unchanged log is checked for obsolete messages.
+	maintainEvery = time.Hour
+	// maxObsolete is how many obsolete messages a log may have without a compaction.
+	maxObsolete = 64
+	// compactionTime bounds a compaction, and the leases of its messages.
 	compactionTime = time.Minute
 	compactionStep = 256
 
@@ -49,48 +48,49 @@ const (
 	markCompacted  = "compacted "
 )
 
-// unfinished reports whether a mark is of a compaction that has not ended.
+// unfinished reports whether a mark belongs to a compaction that has not ended.
 func unfinished(mark string) bool { return strings.HasPrefix(mark, markCompacting) }
 
-// abandoned reports whether a mark is of a compaction that will not end by itself.
+// abandoned reports whether a mark belongs to a compaction whose daemon has stopped.
 func abandoned(mark string, now time.Time) bool {
 	text, ok := strings.CutPrefix(mark, markCompacting)
 	id, err := ulid.ParseStrict(text)
 	return ok && (err != nil || id.Timestamp().Sub(now).Abs() > 2*compactionTime)
 }
 
-// tidyLocked compacts the log, if that is worth it and nobody else does.
-func (s *sharedRevocations) tidyLocked(ctx context.Context, now time.Time) error {
+// compactLocked compacts the log if that is worthwhile and no other daemon is
+// compacting it.
+func (s *sharedRevocations) compactLocked(ctx context.Context, now time.Time) error {
 	if unfinished(s.mark) && !abandoned(s.mark, now) {
 		return nil
 	}
 	if !unfinished(s.mark) {
-		if now.Before(s.nextLook) {
+		if now.Before(s.nextCompaction) {
 			return nil
 		}
-		s.nextLook = now.Add(lookEvery)
+		s.nextCompaction = now.Add(maintainEvery)
 		keep := s.damaged
 		for _, r := range s.logged {
 			if !expired(&r, now) {
 				keep++
 			}
 		}
-		if useless := s.seen - keep; useless <= worthCompacting || useless <= keep {
+		if obsolete := s.seen - keep; obsolete <= maxObsolete || obsolete <= keep {
 			return nil
 		}
 	}
-	c := &compaction{sharedRevocations: s, now: now, entries: make(map[subject][]logEntry), going: make(map[string]struct{})}
+	c := &compaction{sharedRevocations: s, now: now, entries: make(map[subject][]logEntry), obsolete: make(map[string]struct{})}
 	return c.run(ctx)
 }
 
-// run compacts the log. It blocks for compactionTime at most.
+// run compacts the log. It blocks for at most compactionTime.
 func (c *compaction) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, compactionTime)
 	defer cancel()
 	if err := c.setMark(ctx, markCompacting); err != nil {
 		return err
 	}
-	if err := c.look(ctx); err != nil {
+	if err := c.scan(ctx); err != nil {
 		return err
 	}
 	removed, err := c.remove(ctx)
@@ -110,9 +110,9 @@ func (c *compaction) setMark(ctx context.Context, kind string) error {
 	return c.admin.ConfigureQueue(ctx, revocationLog, config)
 }
 
-// look finds out what can go. Where no single message says all that those of one
-// subject say together, it appends one that does.
-func (c *compaction) look(ctx context.Context) (err error) {
+// scan finds the obsolete messages. If no single message of a subject covers all
+// others of that subject, it appends one that does.
+func (c *compaction) scan(ctx context.Context) (err error) {
 	together := make(map[subject]capability.Revocation)
 	c.total, _, err = c.peek(ctx, func(id string, r *capability.Revocation) {
 		of := subjectOf(r)
@@ -124,58 +124,59 @@ func (c *compaction) look(ctx context.Context) (err error) {
 	}
 	for of, entries := range c.entries {
 		all := together[of]
-		said := expired(&all, c.now)
+		covered := expired(&all, c.now)
 		for i := range entries {
-			said = said || covers(&entries[i].revocation, &all)
+			covered = covered || covers(&entries[i].revocation, &all)
 		}
-		if !said {
+		if !covered {
 			if err := c.appendLocked(ctx, all); err != nil {
 				return err
 			}
-			entries = append(entries, logEntry{revocation: all}) // an id before all others: it stays
+			entries = append(entries, logEntry{revocation: all}) // the empty id sorts first: it stays
 		}
 		c.choose(entries)
 	}
 	return nil
 }
 
-// choose marks which of the messages of one subject go.
+// choose marks the obsolete messages of one subject.
 func (c *compaction) choose(entries []logEntry) {
 	for i := range entries {
 		r := &entries[i].revocation
-		useless := expired(r, c.now)
+		obsolete := expired(r, c.now)
 		for j := range entries {
-			useless = useless || i != j && supersedes(&entries[j], &entries[i])
+			obsolete = obsolete || i != j && supersedes(&entries[j], &entries[i])
 		}
-		if useless {
-			c.going[entries[i].id] = struct{}{}
+		if obsolete {
+			c.obsolete[entries[i].id] = struct{}{}
 		}
 	}
 }
 
-// supersedes reports whether b says nothing that a does not say. Of two that say the
-// same the older one stays. This is an order of the messages that does not depend on
-// who looks when, so the greatest of them is removed by nobody.
+// supersedes reports whether a makes b obsolete. Of two equal messages the older one
+// stays. This is an order that does not depend on which daemon compares and when, so
+// no daemon removes the greatest message.
 func supersedes(a, b *logEntry) bool {
 	return covers(&a.revocation, &b.revocation) && (!covers(&b.revocation, &a.revocation) || a.id < b.id)
 }
 
-// remove goes through the log once: what is of use goes to its tail, and the rest
-// goes. Messages that it has leased when it stops come back by themselves.
+// remove receives each message of the log once: it acks obsolete messages and nacks
+// the others, which go to the tail. If it stops early, the leases of its messages
+// expire.
 func (c *compaction) remove(ctx context.Context) (removed int, err error) {
-	for passed := 0; passed < c.total && removed < len(c.going); {
+	for passed := 0; passed < c.total && removed < len(c.obsolete); {
 		batch, err := c.queue.Receive(ctx, driver.ReceiveRequest{Max: min(compactionStep, c.total-passed), Visibility: compactionTime})
 		if err != nil {
 			return removed, err
 		}
 		if len(batch) == 0 {
-			break // somebody else has the others
+			break // another daemon holds the others
 		}
 		passed += len(batch)
 		var acks []driver.Receipt
 		var nacks []driver.Nack
 		for i := range batch {
-			if _, useless := c.going[batch[i].ID]; useless {
+			if _, obsolete := c.obsolete[batch[i].ID]; obsolete {
 				acks = append(acks, batch[i].Receipt)
 			} else {
 				nacks = append(nacks, driver.Nack{Receipt: batch[i].Receipt})

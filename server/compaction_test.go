@@ -15,14 +15,14 @@ import (
 	"github.com/mailboxmq/mailbox/membox"
 )
 
-// randomID names a token that nobody has.
+// randomID returns the id of a token that does not exist.
 func randomID() capability.TokenID {
 	var id capability.TokenID
 	_, _ = rand.Read(id[6:])
 	return id
 }
 
-// revoke adds entries for as many tokens, which end then, and returns them.
+// revokeTokens revokes n tokens that expire at until, and returns their ids.
 func revokeTokens(t *testing.T, s *sharedRevocations, n int, until time.Time) (ids []capability.TokenID) {
 	t.Helper()
 	for range n {
@@ -44,7 +44,7 @@ func wantAllRevoked(t *testing.T, what string, s *sharedRevocations, ids []capab
 	}
 }
 
-// logLength is how many messages are in the log, and its mark.
+// logLength returns how many messages are in the log, and its mark.
 func logLength(t *testing.T, backend driver.Opener) (int, string) {
 	t.Helper()
 	q, err := backend.OpenQueue(t.Context(), revocationLog)
@@ -60,7 +60,7 @@ func logLength(t *testing.T, backend driver.Opener) (int, string) {
 	return stats.Waiting(), config.Annotation
 }
 
-func TestTheLogForgetsWhatHasExpired(t *testing.T) {
+func TestCompactionRemovesExpiredRevocations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(nil)
 		t.Cleanup(func() { _ = backend.Close() })
@@ -70,23 +70,23 @@ func TestTheLogForgetsWhatHasExpired(t *testing.T) {
 		lasting = append(lasting, revokeTokens(t, second, 40, time.Now().Add(100*time.Hour))...)
 		time.Sleep(25*time.Hour - time.Minute)
 		if n, _ := logLength(t, backend); n != 380 {
-			t.Errorf("%d messages before anything could be forgotten, want 380", n)
+			t.Errorf("%d messages before anything expired, want 380", n)
 		}
-		time.Sleep(lookEvery + 2*time.Minute)
+		time.Sleep(maintainEvery + 2*time.Minute)
 		if n, mark := logLength(t, backend); n != 80 || unfinished(mark) {
-			t.Errorf("%d messages, %q; want the 80 that are of use", n, mark)
+			t.Errorf("%d messages, %q; want the 80 that are not obsolete", n, mark)
 		}
 		for _, s := range []*sharedRevocations{first, second, share(t, backend)} {
 			wantAllRevoked(t, "after compaction", s, lasting)
 		}
-		// And it goes on to work.
+		// The log still works.
 		lasting = append(lasting, revokeTokens(t, second, 1, time.Time{})...)
 		time.Sleep(2 * followEvery)
 		wantAllRevoked(t, "after that", first, lasting)
 	})
 }
 
-func TestTheLogForgetsRepetitions(t *testing.T) {
+func TestCompactionRemovesRepeatedRevocations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(nil)
 		t.Cleanup(func() { _ = backend.Close() })
@@ -99,7 +99,7 @@ func TestTheLogForgetsRepetitions(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(lookEvery + 2*followEvery)
+		time.Sleep(maintainEvery + 2*followEvery)
 		if n, _ := logLength(t, backend); n != 1 {
 			t.Errorf("%d messages about one tenant", n)
 		}
@@ -113,9 +113,9 @@ func TestTheLogForgetsRepetitions(t *testing.T) {
 	})
 }
 
-// TestDaemonsSeeWhatCameWhileAsMuchWent has the log as long after a compaction as it
+// TestDaemonsReadLogOfUnchangedLength has a log that is as long after a compaction as it
 // was before.
-func TestDaemonsSeeWhatCameWhileAsMuchWent(t *testing.T) {
+func TestDaemonsReadLogOfUnchangedLength(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(nil)
 		t.Cleanup(func() { _ = backend.Close() })
@@ -124,9 +124,9 @@ func TestDaemonsSeeWhatCameWhileAsMuchWent(t *testing.T) {
 		time.Sleep(followEvery)
 		synctest.Wait()
 		before, _ := logLength(t, backend)
-		// The clock is that of all daemons, so what has expired is removed by hand.
+		// All daemons have the same clock, so the test removes expired messages.
 		first.mu.Lock()
-		err := first.tidyLocked(t.Context(), time.Now().Add(48*time.Hour))
+		err := first.compactLocked(t.Context(), time.Now().Add(48*time.Hour))
 		first.mu.Unlock()
 		if err != nil {
 			t.Fatal(err)
@@ -142,25 +142,25 @@ func TestDaemonsSeeWhatCameWhileAsMuchWent(t *testing.T) {
 	})
 }
 
-// mortal is a backend whose user is killed at one of its operations: that one and all
-// later ones fail, and the one may have been done.
-type mortal struct {
+// killed is a backend for a daemon that is killed at one of its operations: that one and all
+// later ones fail, and that one may have been done.
+type killed struct {
 	*membox.Backend
 	mu      sync.Mutex
 	steps   int
-	dieAt   int  // never if it is less than 0
-	doFirst bool // the operation at which it dies is done
+	killAt  int  // never if it is less than 0
+	doFirst bool // the operation at which it is killed is done
 }
 
 var errKilled = errors.New("killed")
 
-func (m *mortal) step(do func() error) error {
+func (m *killed) step(do func() error) error {
 	m.mu.Lock()
 	at := m.steps
 	m.steps++
 	m.mu.Unlock()
-	if m.dieAt >= 0 && at >= m.dieAt {
-		if at == m.dieAt && m.doFirst {
+	if m.killAt >= 0 && at >= m.killAt {
+		if at == m.killAt && m.doFirst {
 			_ = do()
 		}
 		return errKilled
@@ -168,40 +168,40 @@ func (m *mortal) step(do func() error) error {
 	return do()
 }
 
-func (m *mortal) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
+func (m *killed) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
 	return m.step(func() error { return m.Backend.ConfigureQueue(ctx, name, config) })
 }
 
-func (m *mortal) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+func (m *killed) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	q, err := m.Backend.OpenQueue(ctx, name)
-	return &mortalQueue{q, m}, err
+	return &killedQueue{q, m}, err
 }
 
-type mortalQueue struct {
+type killedQueue struct {
 	driver.Queue
-	mortal *mortal
+	killed *killed
 }
 
-func (q *mortalQueue) Send(ctx context.Context, msgs []driver.Outgoing) (sent []driver.Sent, err error) {
-	err = q.mortal.step(func() (err error) { sent, err = q.Queue.Send(ctx, msgs); return err })
+func (q *killedQueue) Send(ctx context.Context, msgs []driver.Outgoing) (sent []driver.Sent, err error) {
+	err = q.killed.step(func() (err error) { sent, err = q.Queue.Send(ctx, msgs); return err })
 	return sent, err
 }
 
-func (q *mortalQueue) Receive(ctx context.Context, r driver.ReceiveRequest) (got []driver.Delivery, err error) {
-	err = q.mortal.step(func() (err error) { got, err = q.Queue.Receive(ctx, r); return err })
+func (q *killedQueue) Receive(ctx context.Context, r driver.ReceiveRequest) (got []driver.Delivery, err error) {
+	err = q.killed.step(func() (err error) { got, err = q.Queue.Receive(ctx, r); return err })
 	return got, err
 }
 
-func (q *mortalQueue) Ack(ctx context.Context, receipts []driver.Receipt) error {
-	return q.mortal.step(func() error { return q.Queue.Ack(ctx, receipts) })
+func (q *killedQueue) Ack(ctx context.Context, receipts []driver.Receipt) error {
+	return q.killed.step(func() error { return q.Queue.Ack(ctx, receipts) })
 }
 
-func (q *mortalQueue) Nack(ctx context.Context, nacks []driver.Nack) error {
-	return q.mortal.step(func() error { return q.Queue.Nack(ctx, nacks) })
+func (q *killedQueue) Nack(ctx context.Context, nacks []driver.Nack) error {
+	return q.killed.step(func() error { return q.Queue.Nack(ctx, nacks) })
 }
 
-// fillLog writes into the log what asks for all that a compaction does, and returns
-// what must stay revoked.
+// fillLog fills the log with every case that a compaction handles, and returns
+// the tokens that must stay revoked.
 func fillLog(t *testing.T, backend driver.Opener) (lasting []capability.TokenID) {
 	t.Helper()
 	s, err := shareOnce(t, backend)
@@ -212,14 +212,14 @@ func fillLog(t *testing.T, backend driver.Opener) (lasting []capability.TokenID)
 	lasting = revokeTokens(t, s, 12, time.Time{})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, id := range lasting[6:9] { // said twice
+	for _, id := range lasting[6:9] { // logged twice
 		for range 2 {
 			if err := s.appendLocked(t.Context(), capability.Revocation{Token: id, At: time.Now()}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	for _, id := range lasting[:6] { // neither of two says what both say
+	for _, id := range lasting[:6] { // neither of two messages covers the other
 		for _, r := range []capability.Revocation{
 			{Token: id, At: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Hour)},
 			{Token: id, At: time.Now(), Until: time.Time{}},
@@ -232,26 +232,26 @@ func fillLog(t *testing.T, backend driver.Opener) (lasting []capability.TokenID)
 	return lasting
 }
 
-// TestACompactionThatIsKilledLosesNothing kills a daemon at each single operation of
+// TestKilledCompactionLosesNothing kills a daemon at each operation of
 // its compaction; another one finishes it.
-func TestACompactionThatIsKilledLosesNothing(t *testing.T) {
+func TestKilledCompactionLosesNothing(t *testing.T) {
 	moments := 0
 	for _, doFirst := range []bool{false, true} {
-		for dieAt := 0; ; dieAt++ {
+		for killAt := 0; ; killAt++ {
 			died := false
 			synctest.Test(t, func(t *testing.T) {
 				backend := membox.New(nil)
 				defer backend.Close()
 				lasting := fillLog(t, backend)
 				time.Sleep(26 * time.Hour)
-				victim := &mortal{Backend: backend, dieAt: dieAt, doFirst: doFirst}
+				victim := &killed{Backend: backend, killAt: killAt, doFirst: doFirst}
 				if s, err := shareOnce(t, victim); err == nil {
-					_ = s.sync(t.Context()) // it may die of that
+					_ = s.sync(t.Context()) // the kill may happen here
 				} else if !errors.Is(err, errKilled) {
 					t.Fatal(err)
 				}
-				died = victim.steps > dieAt
-				what := fmt.Sprintf("killed at %d, done %t", dieAt, doFirst)
+				died = victim.steps > killAt
+				what := fmt.Sprintf("killed at %d, done %t", killAt, doFirst)
 				survivor := share(t, backend)
 				wantAllRevoked(t, what+", at once", survivor, lasting)
 				time.Sleep(4 * compactionTime)
@@ -268,13 +268,13 @@ func TestACompactionThatIsKilledLosesNothing(t *testing.T) {
 		}
 	}
 	if moments < 12 {
-		t.Errorf("%d moments: the compaction does not do what it is tried with", moments)
+		t.Errorf("%d moments: the compaction performs too few operations", moments)
 	}
 	t.Logf("%d moments", moments)
 }
 
-// TestCompactionsThatRunAtOnceAgree has four daemons compact one log.
-func TestCompactionsThatRunAtOnceAgree(t *testing.T) {
+// TestConcurrentCompactionsAgree lets four daemons compact one log.
+func TestConcurrentCompactionsAgree(t *testing.T) {
 	for range 10 {
 		synctest.Test(t, func(t *testing.T) {
 			backend := membox.New(nil)
@@ -300,13 +300,13 @@ func TestCompactionsThatRunAtOnceAgree(t *testing.T) {
 	}
 }
 
-func TestALogThatWasLostIsToldAgain(t *testing.T) {
+func TestLostLogIsPublishedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(nil)
 		t.Cleanup(func() { _ = backend.Close() })
 		first, second := share(t, backend), share(t, backend)
 		revoked := append(revokeTokens(t, first, 3, time.Time{}), revokeTokens(t, second, 3, time.Time{})...)
-		time.Sleep(2 * followEvery) // everybody has told everything
+		time.Sleep(2 * followEvery) // all daemons have published
 		if err := backend.DeleteQueue(t.Context(), revocationLog); err != nil {
 			t.Fatal(err)
 		}

@@ -12,9 +12,9 @@ import (
 	"github.com/mailboxmq/mailbox/redisbox"
 )
 
-// TestDaemonsOnOneRedisCompactItsLog has two processes' worth of daemons find a log
-// that is mostly of no use, at the same time.
-func TestDaemonsOnOneRedisCompactItsLog(t *testing.T) {
+// TestDaemonsOnOneRedisCompactLog lets daemons of two processes find a log
+// that is mostly obsolete, at the same time.
+func TestDaemonsOnOneRedisCompactLog(t *testing.T) {
 	server := redistest.Standalone(t)
 	prefix := redistest.Prefix(t)
 	open := func() *redisbox.Backend {

@@ -23,7 +23,7 @@ func writeFile(t *testing.T, text string) string {
 	return path
 }
 
-func TestFlagsWinOverVariablesOverTheFileOverDefaults(t *testing.T) {
+func TestFlagsWinOverVariablesFileAndDefaults(t *testing.T) {
 	path := writeFile(t, "profile = \"micronode\"\n[mailbox]\nmax_attempts = 7\nt_replay = \"10m\"\ndefault_visibility = \"30s\"\n[limits]\nmax_payload_bytes = \"64KiB\"\n")
 	environ := []string{"PATH=/bin", "MAILBOXD_CONFIG=" + path, "MAILBOXD_MAX_ATTEMPTS=8", "MAILBOXD_T_REPLAY=20m"}
 	config, err := server.Load([]string{"--t-replay=30m", "--insecure-listen"}, environ, io.Discard)
@@ -35,13 +35,13 @@ func TestFlagsWinOverVariablesOverTheFileOverDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := daemon.Config()
-	if got.Profile != server.Micronode || !*got.Amnesia || got.MaxAttempts != 8 || got.ReplayWindow != 30*time.Minute ||
-		got.VisibilityDefault != 30*time.Second || got.MaxPayloadBytes != 64<<10 || !got.InsecureListen || got.BackoffMax != time.Minute {
+	if got.Profile != server.Micronode || !*got.Amnesia || got.MaxDeliveries != 8 || got.DedupWindow != 30*time.Minute ||
+		got.VisibilityDefault != 30*time.Second || got.MaxBodyBytes != 64<<10 || !got.InsecureListen || got.BackoffMax != time.Minute {
 		t.Errorf("got %+v", got)
 	}
 }
 
-func TestBadSettingsStopTheStartWithASentence(t *testing.T) {
+func TestBadSettingsAreRefusedWithReason(t *testing.T) {
 	for _, test := range []struct {
 		args    []string
 		environ []string
@@ -98,7 +98,7 @@ func TestBadSettingsStopTheStartWithASentence(t *testing.T) {
 		}
 	}
 	if _, err := server.Load([]string{"--config=nowhere.toml"}, nil, io.Discard); err == nil || !strings.Contains(err.Error(), "read configuration: open nowhere.toml") {
-		t.Errorf("a file that is not there: %v", err)
+		t.Errorf("a missing file: %v", err)
 	}
 }
 
@@ -122,7 +122,7 @@ func TestHelpListsEverySettingInGroups(t *testing.T) {
 			t.Errorf("%s is not explained", s.Key)
 		}
 		if want := "MAILBOXD_" + strings.ToUpper(strings.ReplaceAll(s.Flag, "-", "_")); s.Variable != want {
-			t.Errorf("the variable of --%s is %s, and the help says %s", s.Flag, s.Variable, want)
+			t.Errorf("the variable of --%s is %s, and the help implies %s", s.Flag, s.Variable, want)
 		}
 		if s.Group == "" || !strings.Contains(usage.String(), "\n"+s.Group+":\n") {
 			t.Errorf("%s is in the group %q, which has no title", s.Key, s.Group)
@@ -152,17 +152,17 @@ func TestVersionFlagPrintsVersion(t *testing.T) {
 func TestProfilesDiffer(t *testing.T) {
 	micro, macro := server.Defaults(server.Micronode), server.Defaults(server.Macronode)
 	if !*micro.Amnesia || *macro.Amnesia {
-		t.Error("amnesia is that of the micronode")
+		t.Error("the profiles have the wrong defaults of amnesia")
 	}
 	off := false
 	daemon, err := server.New(server.Config{Profile: server.Micronode, Amnesia: &off}, nil)
 	if err != nil || *daemon.Config().Amnesia || daemon.Config().Backend != "memory:" {
-		t.Errorf("an explicit setting is to win: %v", err)
+		t.Errorf("an explicit setting does not win: %v", err)
 	}
 }
 
-// TestExplicitZeroTurnsSettingOff by flag, variable and file, and what is not given
-// keeps its default.
+// TestExplicitZeroTurnsSettingOff sets 0 by flag, variable and file; other settings
+// keep their defaults.
 func TestExplicitZeroTurnsSettingOff(t *testing.T) {
 	want := driver.Config{
 		Shards: 1, DedupWindow: 5 * time.Minute, DedupMax: driver.Off, MaxDeliveries: driver.Off, MaxMessages: driver.Off, MaxBytes: driver.Off,
@@ -189,25 +189,25 @@ func TestExplicitZeroTurnsSettingOff(t *testing.T) {
 			t.Errorf("%s: %v", from, err)
 			continue
 		}
-		if got := server.TopicDefaults(config); got.Resolve(nil, driver.Config{}) != want {
+		if got := server.QueueDefaults(config); got.Resolve(nil, driver.Config{}) != want {
 			t.Errorf("%s: got %+v, want %+v", from, got, want)
 		}
 	}
 	config, err := server.Load([]string{"--max-attempts=0"}, nil, io.Discard)
-	if got := server.TopicDefaults(config); err != nil || got.MaxDeliveries != driver.Off || got.MaxDead != 1<<20 || got.RetainReady.Age != 7*24*time.Hour {
+	if got := server.QueueDefaults(config); err != nil || got.MaxDeliveries != driver.Off || got.MaxDead != 1<<20 || got.RetainReady.Age != 7*24*time.Hour {
 		t.Errorf("with one setting off: got %+v, error %v", got, err)
 	}
 }
 
-// VIS-5: a handler that extends its lease is not cut by a default below 12 hours.
+// VIS-5: a handler that extends its lease has 12 hours by default.
 func TestMaxHoldIsTwelveHoursByDefault(t *testing.T) {
 	for _, profile := range []string{server.Micronode, server.Macronode} {
-		if got := server.TopicDefaults(server.Defaults(profile)).MaxHold; got != 12*time.Hour {
+		if got := server.QueueDefaults(server.Defaults(profile)).MaxHold; got != 12*time.Hour {
 			t.Errorf("%s: MaxHold is %v", profile, got)
 		}
 	}
 	config, err := server.Load([]string{"--max-hold=30m"}, []string{"MAILBOXD_MAX_HOLD=20m"}, io.Discard)
-	if got := server.TopicDefaults(config).MaxHold; err != nil || got != 30*time.Minute {
+	if got := server.QueueDefaults(config).MaxHold; err != nil || got != 30*time.Minute {
 		t.Errorf("--max-hold=30m: got %v, error %v", got, err)
 	}
 }
@@ -228,7 +228,7 @@ func TestInFlightFactorIsAcceptedAndIgnored(t *testing.T) {
 			t.Errorf("%s: %v", from, err)
 			continue
 		}
-		if got := server.TopicDefaults(daemon.Config()).MaxHold; got != 12*time.Hour || daemon.Config().InFlightFactor != 3 {
+		if got := server.QueueDefaults(daemon.Config()).MaxHold; got != 12*time.Hour || daemon.Config().InFlightFactor != 3 {
 			t.Errorf("%s: MaxHold is %v", from, got)
 		}
 	}

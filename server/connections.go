@@ -14,13 +14,13 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// strangerIdle is how long a connection may do nothing while it has shown no token,
-// whatever the idle timeout is.
-const strangerIdle = 30 * time.Second
+// noTokenIdle is how long a connection may be idle before it has sent a token, even if
+// the idle timeout is longer.
+const noTokenIdle = 30 * time.Second
 
-// bounded closes connections beyond a number at once, and those of an address, or of
-// a token, that has used up its share: a client that is refused learns more than one
-// that waits.
+// bounded returns a listener that closes connections beyond a number, and those of an
+// address or a token that has used up its share. It closes them at once, because a
+// refused client learns more than a waiting one.
 func (s *Server) bounded(l net.Listener, name string, most int) net.Listener {
 	s.metrics.ConnectionLimit(name, most)
 	pool := pools.New(name+" connections", "max_conns", int64(most), time.Second)
@@ -34,7 +34,7 @@ func (s *Server) bounded(l net.Listener, name string, most int) net.Listener {
 	}
 }
 
-// connectionShares returns the figures of the listeners.
+// connectionShares returns the use of the connections of all listeners.
 func (s *Server) connectionShares() []pools.Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,11 +67,11 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// addressBits is how much of an IPv6 address names a client: the rest is its own to
-// choose.
+// addressBits is the prefix of an IPv6 address that identifies a client, which can
+// choose the rest freely.
 const addressBits = 64
 
-// addressKey names the share of an address. It is that of no tenant.
+// addressKey returns the key of the share of an address. No tenant has the same key.
 func addressKey(address net.Addr) pools.Key {
 	key := pools.Key{Name: "local", ID: [16]byte{1}}
 	client := broker.ClientAt(address.String())
@@ -84,9 +84,9 @@ func addressKey(address net.Addr) pools.Key {
 	return key
 }
 
-// A boundedConn is a connection that counts against a share: first of its address,
-// and then of the token that it has shown, where a connection has one. Until it has
-// shown one, it is closed when it has been idle for a while.
+// A boundedConn is a connection that counts against a share: first that of its address,
+// and then that of its token, on protocols where a connection has one. Until it has
+// sent a token, it is closed after noTokenIdle.
 type boundedConn struct {
 	net.Conn
 	listener *boundedListener
@@ -95,7 +95,7 @@ type boundedConn struct {
 	owner  pools.Path
 	closed bool
 	shown  bool
-	until  time.Time // the deadline for reading that was asked for
+	until  time.Time // the read deadline that the server has set
 }
 
 // Own counts the connection for another owner from now on. The error is ErrFull.
@@ -117,7 +117,7 @@ func (c *boundedConn) Own(owner [2]pools.Key) error {
 func (c *boundedConn) Shown() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_ = c.showLocked() // a connection that has failed says so when it is read
+	_ = c.showLocked() // the next read of a failed connection returns the error
 }
 
 func (c *boundedConn) showLocked() error {
@@ -133,20 +133,21 @@ func (c *boundedConn) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
-// SetReadDeadline implements net.Conn. Strangers get less time.
+// SetReadDeadline implements net.Conn. Before a token was sent the deadline is at most
+// noTokenIdle away.
 func (c *boundedConn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.until = t
 	if !c.shown {
-		if latest := time.Now().Add(strangerIdle); t.IsZero() || t.After(latest) {
+		if latest := time.Now().Add(noTokenIdle); t.IsZero() || t.After(latest) {
 			t = latest
 		}
 	}
 	return c.Conn.SetReadDeadline(t)
 }
 
-// SyscallConn is that of the connection within.
+// SyscallConn returns that of the underlying connection.
 func (c *boundedConn) SyscallConn() (syscall.RawConn, error) {
 	system, ok := c.Conn.(syscall.Conn)
 	if !ok {
@@ -166,7 +167,7 @@ func (c *boundedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// arriving is the ConnContext of servers that speak HTTP.
+// arriving is the ConnContext of the HTTP servers.
 func arriving(ctx context.Context, c net.Conn) context.Context {
 	if secure, ok := c.(*tls.Conn); ok {
 		c = secure.NetConn()

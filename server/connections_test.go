@@ -11,7 +11,7 @@ import (
 	pools "github.com/mailboxmq/mailbox/internal/share"
 )
 
-// pipeListener accepts one end of a pipe.
+// A pipeListener accepts one end of a pipe.
 type pipeListener struct {
 	net.Listener
 	end net.Conn
@@ -19,11 +19,11 @@ type pipeListener struct {
 
 func (l *pipeListener) Accept() (net.Conn, error) { return l.end, nil }
 
-func TestIdleStrangerIsClosedSoonerThanClient(t *testing.T) {
+func TestIdleConnectionWithoutTokenIsClosedSooner(t *testing.T) {
 	for name, test := range map[string]struct {
 		shown bool
 		want  time.Duration
-	}{"no token": {false, strangerIdle}, "a token": {true, 10 * time.Minute}} {
+	}{"no token": {false, noTokenIdle}, "a token": {true, 10 * time.Minute}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client, end := net.Pipe()

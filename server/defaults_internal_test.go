@@ -2,11 +2,11 @@ package server
 
 import "testing"
 
-// TestEveryQueueBoundHasADefault looks at the daemon's own defaults: a queue that
-// says nothing is bounded in every way.
-func TestEveryQueueBoundHasADefault(t *testing.T) {
+// TestEveryQueueBoundHasDefault checks that a queue without a configuration of its own
+// is bounded in every way.
+func TestEveryQueueBoundHasDefault(t *testing.T) {
 	config := Config{}.complete()
-	defaults := config.topicDefaults()
+	defaults := config.queueDefaults()
 	for name, value := range map[string]int64{
 		"MaxDeliveries": int64(defaults.MaxDeliveries), "MaxMessages": int64(defaults.MaxMessages), "MaxBytes": int64(defaults.MaxBytes),
 		"MaxDead": int64(defaults.MaxDead), "DedupWindow": int64(defaults.DedupWindow), "DedupMax": int64(defaults.DedupMax),
@@ -18,7 +18,7 @@ func TestEveryQueueBoundHasADefault(t *testing.T) {
 	}
 	limits := config.limits()
 	for name, value := range map[string]int{
-		"MaxPayloadBytes": limits.MaxPayloadBytes, "MaxInFlight": limits.MaxInFlight, "MaxTopics": limits.MaxQueues,
+		"MaxPayloadBytes": limits.MaxPayloadBytes, "MaxInFlight": limits.MaxInFlight, "MaxQueues": limits.MaxQueues,
 	} {
 		if value <= 0 {
 			t.Errorf("the daemon has no %s by default", name)

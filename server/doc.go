@@ -1,7 +1,7 @@
 // Package server is mailboxd as a package: the daemon that puts capability tokens,
 // integrity, bounds, retention, metrics and wire protocols in front of a backend.
-// The program cmd/mailboxd is little more than a call of it, and so is a daemon in
-// somebody's test:
+// The program cmd/mailboxd is little more than a call of it. A test can run a daemon in
+// its own process:
 //
 //	daemon, err := server.New(server.Config{Profile: server.Micronode, Listen: "127.0.0.1:0"}, nil)
 //	…
@@ -12,14 +12,14 @@
 //
 // # Configuration
 //
-// [Load] reads a [Config] as the program does: flags win over variables of the
-// environment (MAILBOXD_…), these over a file of TOML, and that over the defaults
-// of the profile. Everything is strict: a key that nobody knows, or a value that
-// makes no sense, is an error in a sentence, and nothing is started.
+// [Load] reads a [Config] as the program does: flags win over environment variables
+// (MAILBOXD_…), these over a TOML file, and that over the defaults of the profile.
+// Everything is strict: an unknown key or an invalid value is an error, and nothing is
+// started.
 //
 // # Profiles
 //
-// A micronode is one process with its messages in memory. With amnesia, its
-// default, it never writes a file: keys and tokens live as long as it does. A
-// macronode keeps its messages on disk, or in Redis.
+// A micronode is one process with its messages in memory. With amnesia, its default,
+// it never writes a file: keys and tokens are lost when it stops. A macronode keeps
+// its messages on disk, or in Redis.
 package server

@@ -9,13 +9,13 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// DrainNow ends the delay of Config.DrainDelay, of a drain that has begun or of one to
-// come. It can be called at any time, and again.
+// DrainNow ends the delay of Config.DrainDelay, of the current drain or of a later one.
+// It can be called at any time, and repeatedly.
 func (s *Server) DrainNow() { s.drainOnce.Do(func() { close(s.drainNow) }) }
 
 // announceDrain lets readiness fail for Config.DrainDelay, while listeners accept and
-// requests work: load balancers see it and send their clients elsewhere. It returns at
-// once without a delay, and early when DrainNow is called or a listener fails.
+// requests work, so that load balancers send their clients to other daemons. It returns
+// at once if there is no delay, and early when DrainNow is called or a listener fails.
 func (s *Server) announceDrain(ctx context.Context, failed <-chan error) error {
 	delay := s.Config().DrainDelay
 	if delay <= 0 {
@@ -34,17 +34,17 @@ func (s *Server) announceDrain(ctx context.Context, failed <-chan error) error {
 	return nil
 }
 
-// drain stops in order. What it cannot finish in time it cuts off; nothing that
-// was confirmed is lost by that.
+// drain stops the daemon in order, on SIGTERM for example: it refuses writes, then
+// receives, finishes running requests, and closes the listeners. At DrainTimeout it
+// cuts off the rest, which loses nothing that was confirmed.
 func (s *Server) drain(ctx context.Context, cut func(), listeners []listener) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, s.Config().DrainTimeout)
 	defer cancel()
-	defer context.AfterFunc(ctx, cut)() // a backend that does not answer must not hold it up
+	defer context.AfterFunc(ctx, cut)() // a hanging backend must not delay the drain
 	s.log.LogAttrs(ctx, slog.LevelInfo, "draining")
-	s.sqs.Close() // its move tasks write down how far they came
-	// Writes stop before reads: what is here can be taken a little longer than
-	// more can come.
+	s.sqs.Close() // its move tasks save their progress
+	// Writes stop before receives, so that receivers can still take what is there.
 	s.broker.SetState(broker.StateReadOnly)
 	s.broker.SetState(broker.StateSettling)
 	s.rpc.Drain()

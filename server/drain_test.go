@@ -10,7 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-// probe fetches a page over a connection of its own, as a load balancer does.
+// probe fetches a page over a new connection, as a load balancer does.
 func (r *running) probe(path string) (int, string) {
 	r.t.Helper()
 	r.client.CloseIdleConnections()

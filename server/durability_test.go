@@ -11,10 +11,10 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-// TestDeadLettersSurviveExactlyWhereItIsSaid is I-16 on Redis: what readiness,
-// metrics and log say about dead letters is compared with what is left of one when
-// Redis was killed and started again.
-func TestDeadLettersSurviveExactlyWhereItIsSaid(t *testing.T) {
+// TestDeadLettersSurviveExactlyWherePromised is I-16 on Redis: it compares what readiness,
+// metrics and log say about dead letters with what is left of one after
+// Redis was killed and restarted.
+func TestDeadLettersSurviveExactlyWherePromised(t *testing.T) {
 	for name, test := range map[string]struct {
 		redis               []redistest.Option
 		profile, durability string
@@ -61,8 +61,8 @@ func TestDeadLettersSurviveExactlyWhereItIsSaid(t *testing.T) {
 	}
 }
 
-// TestFullDeadLettersDegradeReadiness is DLQ-5: the daemon still serves, and says
-// that something is wrong.
+// TestFullDeadLettersDegradeReadiness is DLQ-5: the daemon still serves, and reports
+// the problem.
 func TestFullDeadLettersDegradeReadiness(t *testing.T) {
 	r := start(t, server.Config{Profile: server.Micronode})
 	operator := r.OperatorToken()

@@ -9,7 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-// A daemon in a test: in memory, on a free port, gone when the test is over.
+// A daemon in a test: in memory, on a free port, stopped at the end of the test.
 func Example() {
 	daemon, err := server.New(server.Config{
 		Profile: server.Micronode, Listen: "127.0.0.1:0", ListenOAP: server.Off, LogLevel: "error",

@@ -2,9 +2,9 @@ package server
 
 import "github.com/mailboxmq/mailbox/driver"
 
-// TopicDefaults are the defaults that a daemon with this configuration gives to its
+// QueueDefaults returns the defaults that a daemon with this configuration gives to its
 // backend.
-func TopicDefaults(c Config) driver.Config {
+func QueueDefaults(c Config) driver.Config {
 	c = c.complete()
-	return c.topicDefaults()
+	return c.queueDefaults()
 }

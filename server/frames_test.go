@@ -14,9 +14,9 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-// TestFramesThatComeByteByByteEndTheConnection has a client of HTTP/2 that sends the
-// header of a request slowly, and one that does nothing and answers pings.
-func TestFramesThatComeByteByByteEndTheConnection(t *testing.T) {
+// TestHTTP2FrameSentByteByByteEndsConnection has an HTTP/2 client that sends the
+// header of a request slowly, and an idle one that answers pings.
+func TestHTTP2FrameSentByteByByteEndsConnection(t *testing.T) {
 	r := start(t, server.Config{DataDir: t.TempDir(), Backend: "memory:", ReadTimeout: 100 * time.Millisecond, IdleTimeout: time.Hour})
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -66,7 +66,7 @@ func TestFramesThatComeByteByByteEndTheConnection(t *testing.T) {
 	for {
 		select {
 		case <-ticker.C:
-			_, _ = io.CopyN(slow, drip, 1) // that it fails is seen below
+			_, _ = io.CopyN(slow, drip, 1) // the check below detects a failure
 			continue
 		case err := <-cut:
 			if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -77,6 +77,6 @@ func TestFramesThatComeByteByByteEndTheConnection(t *testing.T) {
 	}
 	t.Logf("it took %v", time.Since(began).Round(100*time.Millisecond))
 	if !ask() {
-		t.Error("the connection that did nothing was cut off too")
+		t.Error("the idle connection was cut off too")
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-// FuzzSettingsFile reads files of settings. What is read is a configuration of which a
-// daemon can be made, or of which it is said in a sentence why not.
+// FuzzSettingsFile reads settings files. Load returns a configuration that a daemon
+// accepts, or an error of one line.
 func FuzzSettingsFile(f *testing.F) {
 	f.Add("profile = \"micronode\"\n[listen]\nhttp = \"127.0.0.1:0\"\nmax_conns = 10\n[mailbox]\nt_replay = \"300s\"\n")
 	f.Add("[limits]\nmax_payload_bytes = \"64KiB\"\n[retention]\nready = \"1h\"\n")
@@ -27,12 +27,12 @@ func FuzzSettingsFile(f *testing.F) {
 			err = config.Validate()
 		}
 		if err != nil && strings.TrimSpace(err.Error()) == "" {
-			t.Error("it is refused without a word")
+			t.Error("the error is empty")
 		}
 	})
 }
 
-// FuzzSettingValues reads single values, as flags have them.
+// FuzzSettingValues reads single values, in the form that flags take.
 func FuzzSettingValues(f *testing.F) {
 	settings := server.Settings()
 	for i, value := range []string{"1", "true", "10s", "64KiB", "-1", "9999999999999999999999", "127.0.0.1:0"} {
@@ -42,7 +42,7 @@ func FuzzSettingValues(f *testing.F) {
 		s := settings[int(which)%len(settings)]
 		config, err := server.Load([]string{"--" + s.Flag + "=" + value}, nil, io.Discard)
 		if err == nil {
-			_ = config.Validate() // an opinion, not a crash
+			_ = config.Validate() // must not panic
 		}
 	})
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-// hostRequests are what a page could ask of plaintext listeners without a token.
+// hostRequests are the requests that a web page could send to plaintext listeners
+// without a token.
 var hostRequests = []struct{ name, listener, method, path string }{
 	{"health", server.HTTP, "GET", "/healthz"},
 	{"readiness", server.HTTP, "GET", "/readyz"},
@@ -18,7 +19,7 @@ var hostRequests = []struct{ name, listener, method, path string }{
 	{"queues of SQS", server.SQS, "POST", "/?Action=ListQueues"},
 }
 
-// asHost asks as a page does whose name resolves to the address of the daemon.
+// asHost sends a request like a page whose name resolves to the address of the daemon.
 func (r *running) asHost(listener, method, path, host, token string) int {
 	r.t.Helper()
 	request, err := http.NewRequest(method, "http://"+r.Address(listener)+path, http.NoBody)
@@ -53,7 +54,7 @@ func TestForeignHostIsRefusedWithoutToken(t *testing.T) {
 			}
 		}
 	}
-	// A proxy on this machine may leave the name as it is.
+	// A proxy on this machine may keep the original name.
 	if status := r.asHost(server.HTTP, "POST", "/v1/ping", "mailbox.example.com", r.OperatorToken().Reveal()); status != http.StatusOK {
 		t.Errorf("a request with a token, by the name of a proxy: %d", status)
 	}

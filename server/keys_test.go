@@ -9,7 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-// keyIDs asks for something about keys, and returns them.
+// keyIDs sends a request about keys, and returns the ids in the answer.
 func (r *running) keyIDs(token capability.Token, path, body string) (ids []string, status int) {
 	r.t.Helper()
 	status, answer := r.post(token, path, body)
@@ -42,7 +42,7 @@ func TestKeysAreRotatedAndRetiredOverHTTP(t *testing.T) {
 		t.Errorf("minted with %v", next.Inspect().Key)
 	}
 	if _, status := r.keyIDs(operator, "/v1/keys/retire", `{"key_id":"`+first[0]+`"}`); status != http.StatusConflict {
-		t.Errorf("retiring the key of the token that asks: %d", status)
+		t.Errorf("retiring the key of the token of the request: %d", status)
 	}
 	if _, status := r.keyIDs(next, "/v1/keys/retire", `{"key_id":"`+rotated[0]+`"}`); status != http.StatusConflict {
 		t.Errorf("retiring the current key: %d", status)
@@ -55,7 +55,7 @@ func TestKeysAreRotatedAndRetiredOverHTTP(t *testing.T) {
 	}
 	tenant, err := capability.ReadKeyFile(filepath.Join(dir, "keys"))
 	if err != nil || len(tenant.Keys()) != 2 || tenant.Keys()[1].RetiredAt().IsZero() {
-		t.Errorf("the file of keys: %v, %v", tenant, err)
+		t.Errorf("the key file: %v, %v", tenant, err)
 	}
 	r.halt()
 	again := start(t, config)

@@ -17,7 +17,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/guard"
 )
 
-// A listener is where somebody can reach the daemon, and by what.
+// A listener accepts connections of one protocol.
 type listener struct {
 	net.Listener
 	name  string
@@ -72,8 +72,8 @@ func (s *Server) listen(ctx context.Context, c *Config) (opened []listener, err 
 	return opened, nil
 }
 
-// bind listens. A socket is for its owner alone, and one that a daemon left
-// behind when it died is removed.
+// bind opens a listener. Only its owner can use a unix socket; bind removes the socket
+// of a daemon that has died.
 func bind(ctx context.Context, network, address string) (net.Listener, error) {
 	var config net.ListenConfig
 	if network != "unix" {
@@ -81,7 +81,7 @@ func bind(ctx context.Context, network, address string) (net.Listener, error) {
 	}
 	if c, err := net.Dial("unix", address); err == nil {
 		_ = c.Close()
-		return nil, fmt.Errorf("another daemon listens there")
+		return nil, fmt.Errorf("another process listens on %s", address)
 	}
 	if info, err := os.Lstat(address); err == nil && info.Mode()&fs.ModeSocket != 0 {
 		if err := os.Remove(address); err != nil {
@@ -102,22 +102,22 @@ func bind(ctx context.Context, network, address string) (net.Listener, error) {
 func (s *Server) serveMetrics(_ context.Context, l net.Listener) error {
 	config := s.Config()
 	own := s.httpServer(&config, s.api.Open())
-	own.Protocols = nil // scrapers speak HTTP/1
+	own.Protocols = nil // HTTP/1 is enough for scrapers
 	s.http.RegisterOnShutdown(func() { _ = own.Close() })
 	return own.Serve(l)
 }
 
-// certificates are those of TLS, which can be read anew while the daemon runs.
+// certificates are the files of TLS, which can be read again while the daemon runs.
 type certificates struct {
 	certFile, keyFile, clientCA string
 	current                     atomic.Pointer[tls.Config]
 }
 
-// read reads the files. What it returns is in force when it is stored in c.current.
+// read reads the files. The result takes effect when it is stored in c.current.
 func (c *certificates) read() (*tls.Config, error) {
 	certificate, err := tls.LoadX509KeyPair(c.certFile, c.keyFile)
 	if err != nil {
-		return nil, fmt.Errorf("the certificate cannot be read: %w", err)
+		return nil, fmt.Errorf("read certificate: %w", err)
 	}
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2", "http/1.1"},
@@ -125,18 +125,18 @@ func (c *certificates) read() (*tls.Config, error) {
 	if c.clientCA != "" {
 		text, err := os.ReadFile(c.clientCA)
 		if err != nil {
-			return nil, fmt.Errorf("the authorities of clients cannot be read: %w", err)
+			return nil, fmt.Errorf("read client CA: %w", err)
 		}
 		config.ClientCAs = x509.NewCertPool()
 		if !config.ClientCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("the authorities of clients cannot be read: %s has no certificate", c.clientCA)
+			return nil, fmt.Errorf("read client CA: %s contains no certificate", c.clientCA)
 		}
 		config.ClientAuth = tls.RequireAndVerifyClientCert
 	}
 	return config, nil
 }
 
-// config is that of a listener: each connection gets what was read last.
+// config returns the configuration of a listener: each connection uses c.current.
 func (c *certificates) config() *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,
@@ -144,8 +144,8 @@ func (c *certificates) config() *tls.Config {
 	}
 }
 
-// hosts are the names by which clients without a token may reach plaintext listeners:
-// those of the setting, and those that are listened on.
+// hosts returns the names by which clients without a token may reach plaintext
+// listeners: those in AllowedHosts, and those in listen addresses.
 func (c *Config) hosts() (guard.Hosts, error) {
 	var names []string
 	for name := range strings.SplitSeq(c.AllowedHosts, ",") {
@@ -161,8 +161,8 @@ func (c *Config) hosts() (guard.Hosts, error) {
 	return guard.NewHosts(names)
 }
 
-// warnOfPlaintext logs each listener that others than this machine can reach in
-// plaintext. listen.insecure has allowed it, perhaps for another listener.
+// warnOfPlaintext logs each listener that other machines can reach in plaintext.
+// listen.insecure allows that for all listeners, perhaps for the sake of one.
 func (s *Server) warnOfPlaintext(ctx context.Context) {
 	c := s.Config()
 	for _, l := range []struct {
@@ -178,7 +178,7 @@ func (s *Server) warnOfPlaintext(ctx context.Context) {
 	}
 }
 
-// startAttrs say in the log where and how the daemon runs.
+// startAttrs returns the attributes of the log line about the start.
 func (s *Server) startAttrs() []slog.Attr {
 	c := s.Config()
 	attrs := []slog.Attr{slog.String("version", version.Read().Version), slog.String("profile", c.Profile), slog.Bool("amnesia", *c.Amnesia)}

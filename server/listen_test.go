@@ -57,7 +57,7 @@ func certify(t *testing.T, dir, name string, uris ...*url.URL) (certFile, keyFil
 	return certFile, keyFile
 }
 
-func TestTLSIsVersion13AndReloadsItsCertificate(t *testing.T) {
+func TestTLSIsVersion13AndReloadsCertificate(t *testing.T) {
 	dir := t.TempDir()
 	first, firstKey := certify(t, dir, "first")
 	worker := &url.URL{Scheme: "spiffe", Host: "example.org", Path: "/worker"}
@@ -112,7 +112,7 @@ func TestTLSIsVersion13AndReloadsItsCertificate(t *testing.T) {
 	}
 }
 
-func TestMetricsTellStrangersNoNames(t *testing.T) {
+func TestMetricsWithoutTokenShowNoNames(t *testing.T) {
 	r := start(t, server.Config{Profile: server.Micronode, ListenMetrics: "127.0.0.1:0"})
 	r.send("layoffs-2027", "k", "eA==")
 	stranger := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -140,16 +140,16 @@ func TestMetricsTellStrangersNoNames(t *testing.T) {
 	}
 	own := "http://" + r.Address(server.Metrics)
 	if status, text := get(own, "/metrics"); status != http.StatusOK || !strings.Contains(text, "layoffs-2027") {
-		t.Errorf("at the address for metrics: %d %.200s", status, text)
+		t.Errorf("on the metrics listener: %d %.200s", status, text)
 	}
 	if status, _ := get(own, "/v1/ping"); status != http.StatusNotFound {
-		t.Errorf("something else at the address for metrics: %d", status)
+		t.Errorf("another path on the metrics listener: %d", status)
 	}
 }
 
-func TestTheSocketIsForItsOwnerAlone(t *testing.T) {
+func TestSocketIsPrivateToItsOwner(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mailbox.sock")
-	for range 2 { // one that was left behind is no obstacle
+	for range 2 { // a leftover socket does not prevent the second start
 		r := start(t, server.Config{Profile: server.Micronode, Listen: server.Off, ListenOAP: server.Off, Socket: path})
 		info, err := os.Stat(path)
 		if err != nil || info.Mode().Perm() != 0o600 {
@@ -180,7 +180,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
 	if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !strings.Contains(fmt.Sprint(err), "reset") {
-		t.Errorf("one connection too many: %v, want that it is closed", err)
+		t.Errorf("one connection too many: %v, want it closed", err)
 	}
 	_ = c.Close()
 	for _, c := range held {
@@ -191,12 +191,12 @@ func TestConnectionsAreBounded(t *testing.T) {
 func TestMetricsBeyondThisMachineNeedConsent(t *testing.T) {
 	config := server.Config{Profile: server.Micronode, Listen: "127.0.0.1:0", ListenOAP: server.Off, ListenMetrics: "0.0.0.0:0"}
 	if err := config.Validate(); err == nil || !strings.Contains(err.Error(), "listen.metrics") || !strings.Contains(err.Error(), "listen.insecure") {
-		t.Errorf("metrics for everybody: %v", err)
+		t.Errorf("metrics beyond this machine: %v", err)
 	}
 	encrypted := config
-	encrypted.TLSCert, encrypted.TLSKey = "cert", "key" // these are not for metrics
+	encrypted.TLSCert, encrypted.TLSKey = "cert", "key" // not used for metrics
 	if err := encrypted.Validate(); err == nil {
-		t.Error("a certificate for other listeners allows metrics for everybody")
+		t.Error("a certificate for other listeners allows metrics beyond this machine")
 	}
 	config.InsecureListen = true
 	r := start(t, config)
@@ -224,7 +224,7 @@ func TestIdleConnectionsOfAddressLeaveOthersRoom(t *testing.T) {
 			dialFrom(t, "127.0.0.2", r.Address(listener))
 		}
 	}
-	r.get("/healthz") // from 127.0.0.1, and over one connection: there is not always room for a second
+	r.get("/healthz") // over one connection from 127.0.0.1: there may be no room for a second
 	box := remotebox.New([]string{r.Address(server.OAP)}, r.OperatorToken().Reveal(), nil)
 	defer box.Close()
 	if err := box.Ping(t.Context()); err != nil {
@@ -235,8 +235,8 @@ func TestIdleConnectionsOfAddressLeaveOthersRoom(t *testing.T) {
 	}
 }
 
-// TestConnectionsCountForTokenOnceShown has one tenant open many connections over
-// OAP/1 from the address that another one comes from.
+// TestConnectionsCountForTokenOnceShown lets one tenant open many connections over
+// OAP/1 from the address of another tenant.
 func TestConnectionsCountForTokenOnceShown(t *testing.T) {
 	r := start(t, server.Config{Profile: server.Micronode, MaxConnections: 16})
 	mint := func(tenant string) string {

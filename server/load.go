@@ -17,11 +17,10 @@ import (
 	"github.com/mailboxmq/mailbox/internal/version"
 )
 
-// Load reads a configuration: flags from args, which is without the name of the
-// program, over variables from environ, over the file that --config or
-// MAILBOXD_CONFIG names, over the defaults. What --help and --version ask for goes to
-// stdout, and the error is flag.ErrHelp then. It reads the file and nothing else.
-// Errors are one line.
+// Load reads a configuration: flags from args, which does not include the name of the
+// program, win over variables from environ, these over the file that --config or
+// MAILBOXD_CONFIG names, and that over the defaults. For --help and --version it writes
+// to stdout and returns flag.ErrHelp. It reads no other file. Errors have one line.
 func Load(args, environ []string, stdout io.Writer) (Config, error) {
 	flags, given := parseFlags()
 	switch err := flags.Parse(args); {
@@ -69,7 +68,7 @@ func Load(args, environ []string, stdout io.Writer) (Config, error) {
 	return c, c.Validate()
 }
 
-// parseFlags returns the flags, and where those that are given end up.
+// parseFlags returns the flag set, and the map that Parse fills with the given flags.
 func parseFlags() (*flag.FlagSet, map[string]string) {
 	given := make(map[string]string)
 	flags := flag.NewFlagSet("mailboxd", flag.ContinueOnError)
@@ -93,8 +92,8 @@ func parseFlags() (*flag.FlagSet, map[string]string) {
 	return flags, given
 }
 
-// explainFlag says what is wrong with a flag in words of its own, which package flag
-// tells by its text alone.
+// explainFlag rewrites an error of package flag, which can be recognized only by its
+// text.
 func explainFlag(err error) error {
 	if name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); ok {
 		return unknown("flag", "--", strings.TrimPrefix(name, "-"), func(s *Setting) string { return s.Flag })
@@ -105,7 +104,8 @@ func explainFlag(err error) error {
 	return err
 }
 
-// unknown is the error about a name that no setting has, and the one that was meant.
+// unknown returns the error about a name that no setting has. It suggests the nearest
+// name.
 func unknown(kind, prefix, name string, nameOf func(*Setting) string) error {
 	known := make([]string, 0, len(settings))
 	for i := range settings {
@@ -113,7 +113,7 @@ func unknown(kind, prefix, name string, nameOf func(*Setting) string) error {
 	}
 	meant := spelling.Nearest(name, known)
 	if i := slices.IndexFunc(known, func(key string) bool { return strings.HasSuffix(key, "."+name) }); i >= 0 {
-		meant = known[i] // the section is missing
+		meant = known[i] // name lacks its section
 	}
 	if meant == "" {
 		return fmt.Errorf("unknown %s %s%s; see mailboxd --help", kind, prefix, name)
@@ -121,7 +121,7 @@ func unknown(kind, prefix, name string, nameOf func(*Setting) string) error {
 	return fmt.Errorf("unknown %s %s%s; did you mean %s%s? see mailboxd --help", kind, prefix, name, prefix, meant)
 }
 
-// writeUsage explains the flags, in groups.
+// writeUsage writes the help for all flags, in groups.
 func writeUsage(w io.Writer) {
 	var b strings.Builder
 	b.WriteString(`mailboxd is the mailbox daemon.
@@ -169,8 +169,8 @@ func (s *Setting) shownDefault() string {
 	return " (" + s.Default + ")"
 }
 
-// readEnvironment returns the variables that are ours. An unknown one is an error: it
-// is mistyped, and would be ignored silently.
+// readEnvironment returns the MAILBOXD_ variables. An unknown one is an error, because
+// it is probably mistyped and would be ignored silently.
 func readEnvironment(environ []string) (map[string]string, error) {
 	known := map[string]bool{"MAILBOXD_CONFIG": true}
 	for _, s := range settings {
@@ -190,7 +190,7 @@ func readEnvironment(environ []string) (map[string]string, error) {
 	return variables, nil
 }
 
-// readFile reads a file of TOML.
+// readFile reads a TOML file.
 func readFile(c *Config, path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -258,7 +258,7 @@ func textOf(value any) (string, error) {
 	return "", fmt.Errorf("invalid value; want a string, a whole number, true or false")
 }
 
-// defaultDataDir is the default of data_dir.
+// defaultDataDir returns the default of data_dir.
 func defaultDataDir() string {
 	if dir := os.Getenv("STATE_DIRECTORY"); dir != "" { // systemd
 		return dir

@@ -8,7 +8,7 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-func TestMetricsHaveOneNamespaceAndNoTopic(t *testing.T) {
+func TestMetricsHaveOneNamespaceAndNoQueueLabel(t *testing.T) {
 	r := start(t, server.Config{DataDir: t.TempDir(), Listen: "127.0.0.1:0", ListenOAP: "127.0.0.1:0"})
 	r.send("orders", "k", "SGk=")
 	r.receive("orders")
@@ -25,7 +25,7 @@ func TestMetricsHaveOneNamespaceAndNoTopic(t *testing.T) {
 	}
 }
 
-func TestMetricsNameEveryBoundOfTheProcess(t *testing.T) {
+func TestMetricsNameEveryBoundOfProcess(t *testing.T) {
 	r := start(t, server.Config{DataDir: t.TempDir(), Listen: "127.0.0.1:0", ListenOAP: "127.0.0.1:0", MaxConnections: 90, DiskReserve: 1 << 20})
 	r.send("orders", "k", "SGk=")
 	figures := r.get("/metrics")

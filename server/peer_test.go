@@ -12,7 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-func TestATokenForACertificateWorksWithItOverFrames(t *testing.T) {
+func TestPeerTokenWorksOverOAP(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := certify(t, dir, "server")
 	client, clientKey := certify(t, dir, "client", &url.URL{Scheme: "spiffe", Host: "example.org", Path: "/worker"})

@@ -21,7 +21,7 @@ func (s *Setting) number(c *Config) (n int64, ok bool) {
 	return 0, false
 }
 
-// spelled returns a number as a flag spells it.
+// spelled returns a number in the form that the flag takes.
 func (s *Setting) spelled(n int64) string {
 	switch s.unit() {
 	case UnitBytes:
@@ -32,7 +32,7 @@ func (s *Setting) spelled(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// shownRange returns the range in words.
+// shownRange returns the range as text.
 func (s *Setting) shownRange() string {
 	if s.high == 0 {
 		return ""
@@ -48,7 +48,7 @@ func (s *Setting) shownRange() string {
 	return low + " to " + high
 }
 
-// checkRanges returns an error about a number that is not in its range.
+// checkRanges returns an error about the first number that is outside its range.
 func checkRanges(c *Config) error {
 	for i := range settings {
 		s := &settings[i]
@@ -57,7 +57,7 @@ func checkRanges(c *Config) error {
 			continue
 		}
 		if defaulted := s.Default != ""; n == 0 && (defaulted || s.CanBeOff) {
-			continue // it depends on other settings, or its default is to be off
+			continue // its default depends on other settings, or it is off by default
 		}
 		low := s.low
 		if s.least != "" {

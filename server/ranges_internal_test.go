@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// TestSettingsAcceptTheirRangeAndNoMore sets every number to the ends of its range, and to
-// what is next to them.
-func TestSettingsAcceptTheirRangeAndNoMore(t *testing.T) {
+// TestSettingsAcceptExactlyTheirRange sets every number to the ends of its range, and to
+// the numbers next to them.
+func TestSettingsAcceptExactlyTheirRange(t *testing.T) {
 	put := func(s *Setting, c *Config, n int64) {
 		switch field := s.field(c).(type) {
 		case *int:
@@ -34,11 +34,11 @@ func TestSettingsAcceptTheirRangeAndNoMore(t *testing.T) {
 		for n, good := range map[int64]bool{low: true, s.high: true, s.high + 1: false, low - 1: low == 1} { // 0 is the default
 			c := base
 			put(s, &c, n)
-			switch s.Key { // which others must reach
+			switch s.Key { // other settings depend on these
 			case "mailbox.visibility_min":
-				c.VisibilityDefault, c.ReplayWindow = max(c.VisibilityDefault, c.VisibilityMin), longest
+				c.VisibilityDefault, c.DedupWindow = max(c.VisibilityDefault, c.VisibilityMin), maxDuration
 			case "mailbox.default_visibility":
-				c.ReplayWindow = longest
+				c.DedupWindow = maxDuration
 			case "mailbox.backoff_base":
 				c.BackoffMax = max(c.BackoffMax, c.BackoffBase)
 			}

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// pingTimeout is how long a backend may take to answer before it is not ready.
+	// pingTimeout is how long a backend may take to answer before it counts as not ready.
 	pingTimeout = time.Second
-	// clockTolerance is how far the clock may have been turned back.
+	// clockTolerance is how far the clock may have been set back.
 	clockTolerance = 2 * time.Minute
 )
 
-// readiness is what the daemon is ready for. The names are fixed, so that alerts
-// can be about them.
+// readiness returns which conditions of readiness fail. Their names are stable, so that
+// alerts can use them.
 func (s *Server) readiness(ctx context.Context) httpapi.Readiness {
 	var r httpapi.Readiness
 	c := s.Config()
@@ -37,7 +37,7 @@ func (s *Server) readiness(ctx context.Context) httpapi.Readiness {
 	}
 	if state := s.broker.State(); state != broker.StateServing {
 		r.Missing = append(r.Missing, "not_draining")
-		r.Degraded = r.Degraded || state > broker.StateStopping // it takes writes until then
+		r.Degraded = r.Degraded || state > broker.StateStopping // it accepts writes until then
 	}
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
@@ -57,21 +57,21 @@ func (s *Server) readiness(ctx context.Context) httpapi.Readiness {
 	s.broker.Measure(ctx)
 	if n := s.broker.DeadLettersFull(); n > 0 {
 		r.Degraded = true
-		r.Notes["dead_letters_full"] = fmt.Sprintf("%d queues have no room for dead letters: what ought to die stays and is tried again", n)
+		r.Notes["dead_letters_full"] = fmt.Sprintf("%d queues have no room for dead letters; their failing messages stay and are retried", n)
 	}
 	if c.InsecureListen {
 		r.Notes["plaintext"] = "beyond this machine"
 	}
 	if c.SQS.Unsigned {
-		r.Notes["sqs"] = "unsigned requests are believed"
+		r.Notes["sqs"] = "unsigned requests are accepted"
 	}
 	return r
 }
 
-// durabilityUnknown is that of a backend that does not tell.
+// durabilityUnknown is the durability of a backend that does not report one.
 const durabilityUnknown driver.Durability = "unknown"
 
-// durability is what messages, and dead letters with them, survive in the backend.
+// durability returns what messages and dead letters survive in the backend.
 func (s *Server) durability() driver.Durability {
 	if backend, ok := s.opener.(interface{ Durability() driver.Durability }); ok {
 		return backend.Durability()
@@ -79,7 +79,8 @@ func (s *Server) durability() driver.Durability {
 	return durabilityUnknown
 }
 
-// deadLetterProfile says whether dead letters survive a restart of the backend.
+// deadLetterProfile returns whether dead letters survive a restart of the backend:
+// durable, ephemeral or unknown.
 func (s *Server) deadLetterProfile() string {
 	switch d := s.durability(); {
 	case d == durabilityUnknown:
@@ -90,8 +91,7 @@ func (s *Server) deadLetterProfile() string {
 	return "ephemeral"
 }
 
-// warnOfLoss says in the log that messages will be lost, where that was not asked
-// for by choosing amnesia.
+// warnOfLoss logs that a restart loses messages, unless amnesia was chosen.
 func (s *Server) warnOfLoss(c *Config) {
 	if profile := s.deadLetterProfile(); profile != "durable" && !*c.Amnesia {
 		s.log.Warn("messages and dead letters may not survive a restart of the backend",
@@ -99,14 +99,13 @@ func (s *Server) warnOfLoss(c *Config) {
 	}
 }
 
-// describe puts what does not change into the metrics.
+// describe sets the metrics that do not change.
 func (s *Server) describe(c *Config) {
 	s.metrics.SQSUnsigned(c.SQS.Unsigned)
 	s.metrics.Info(c.Profile, s.deadLetterProfile(), *c.Amnesia, c.InsecureListen && c.TLSCert == "")
 }
 
-// showFigures adds the figures to the metrics that are taken at each scrape. It is called
-// once.
+// showFigures registers the metrics that are read at each scrape. It is called once.
 func (s *Server) showFigures() {
 	s.metrics.WatchOAP(func() metrics.OAP {
 		g := s.oap.Gauges()

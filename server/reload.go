@@ -9,12 +9,11 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Reload takes over what can change while the daemon runs: the settings that
-// Settings calls live, the certificate, the keys, the operator's token, which is renewed as
-// at the start, the credentials of SQS, and the queues that are declared for it, which are
-// made or changed as at the start. It logs
-// each setting that changed, and each that has another value now and needs a restart.
-// It returns an error, and changes nothing, if the configuration is not valid or a file
+// Reload applies what can change while the daemon runs: the settings with
+// Setting.Live, the certificate, the keys and the credentials of SQS. As at the start,
+// it renews the operator's token, and creates or changes the queues declared for SQS.
+// It logs each setting that changed, and each that changed and needs a restart. It
+// returns an error, and changes nothing, if the configuration is not valid or a file
 // cannot be read. It blocks on I/O.
 func (s *Server) Reload(config Config) error {
 	config = config.complete()
@@ -26,8 +25,8 @@ func (s *Server) Reload(config Config) error {
 	default:
 		return &driver.Error{Code: driver.ErrUnavailable, Op: "reload", Detail: "the daemon has not started"}
 	}
-	// All files are read before the first change: the declaration of queues, which can
-	// fail halfway as at the start.
+	// All files are read before the first change, which is the declaration of queues. It
+	// can fail halfway, as at the start.
 	var certificate *tls.Config
 	if s.certs != nil {
 		var err error
@@ -43,14 +42,14 @@ func (s *Server) Reload(config Config) error {
 		return err
 	}
 	if err := s.broker.SetLimits(config.limits()); err != nil {
-		return err // not of a configuration that was validated
+		return err // does not happen: the configuration was validated
 	}
 	if s.certs != nil {
 		s.certs.current.Store(certificate)
 	}
 	s.sqs.SetCredentials(credentials)
 	s.keys.keepOperator(context.Background(), s.log) // one small file is read and written
-	level, _ := config.logLevel()                    // it was validated
+	level, _ := config.logLevel()                    // cannot fail: the configuration was validated
 	s.level.Set(level)
 	before := s.Config()
 	next := before
@@ -66,8 +65,8 @@ func (s *Server) Reload(config Config) error {
 	return nil
 }
 
-// reportReload logs what a reload changed, and what needs a restart. Of settings that
-// may hold a password it tells the name alone.
+// reportReload logs which settings a reload changed, and which need a restart. It does
+// not log values that may contain a password.
 func (s *Server) reportReload(before, after *Config) {
 	changed, pending := 0, 0
 	for i := range settings {

@@ -22,7 +22,7 @@ type logLine struct {
 	NeedRestart               int    `json:"need_restart"`
 }
 
-// reloaded reloads the daemon with flags, and returns what it logged.
+// reloaded reloads the daemon with flags, and returns the lines that it logged.
 func (r *running) reloaded(args ...string) (lines []logLine) {
 	r.t.Helper()
 	config, err := server.Load(args, nil, io.Discard)
@@ -73,21 +73,21 @@ func TestReloadLogsChangesAndPendingRestarts(t *testing.T) {
 		}
 	}
 	if strings.Contains(r.log.String(), "canary") {
-		t.Error("the log holds the password")
+		t.Error("the log contains the password")
 	}
-	if c := r.Config(); c.MaxWait.Seconds() != 30 || c.MaxConnections != 20_000 || c.MaxAttempts != 5 {
-		t.Errorf("in force is %+v", c)
+	if c := r.Config(); c.MaxWait.Seconds() != 30 || c.MaxConnections != 20_000 || c.MaxDeliveries != 5 {
+		t.Errorf("the configuration is %+v", c)
 	}
 }
 
 // DLQ-1: a queue keeps the delivery limit that it was created with, and a queue that
 // is created later has the new default.
 func TestExistingQueueKeepsLimitWhenDefaultChanges(t *testing.T) {
-	config := server.Config{DataDir: t.TempDir(), MaxAttempts: 5}
+	config := server.Config{DataDir: t.TempDir(), MaxDeliveries: 5}
 	r := start(t, config)
 	r.send("old", "k", "SGk=")
 	r.halt()
-	config.MaxAttempts = 9
+	config.MaxDeliveries = 9
 	r = start(t, config)
 	r.send("new", "k", "SGk=")
 	for queue, want := range map[string]float64{"old": 5, "new": 9} {

@@ -12,40 +12,41 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// revocationLog is the queue in a shared backend that daemons tell each other their
-// revocations in.
+// revocationLog is the queue in a shared backend in which daemons publish their
+// revocations.
 var revocationLog = broker.Reserved("mailbox.revocations")
 
-// followEvery is how often a daemon asks what others have revoked.
+// followEvery is how often a daemon checks what others have revoked.
 const followEvery = 5 * time.Second
 
-// sharedRevocations are those of a daemon on a backend that others use too. Each
-// daemon answers from what it has itself, in memory or in its file, and adds what
-// it finds in the log; what it revokes it puts there. The log is a queue that
-// nobody receives from: its messages are one revocation each.
+// sharedRevocations are the revocations of a daemon whose backend other daemons use
+// too. Each daemon answers from its own revocations, in memory or in its file. It adds
+// those that it finds in the log, and publishes its own there. The log is a queue that
+// is only peeked into, with one revocation per message.
 type sharedRevocations struct {
-	revocations // its own
+	revocations // the daemon's own
 	opener      driver.Opener
 	admin       driver.Admin
 	log         *slog.Logger
-	// acceptsSince is that of the daemon's keys.
+	// acceptsSince is AcceptsSince of the daemon's keys.
 	acceptsSince func(now time.Time) time.Time
 
 	mu    sync.Mutex // held while the log is used; guards the fields below
 	queue driver.Queue
-	// logged is what the log says, and seen is how many messages there were when it
-	// was read; less than 0 has it read again. So does another mark: see compaction.
+	// logged has the revocations in the log, and seen is how many messages it had when
+	// it was read. The log is read again if that number or the mark of a compaction has
+	// changed; a negative seen forces that.
 	logged map[subject]capability.Revocation
 	seen   int
 	mark   string
-	// damaged is how many of the messages cannot be read.
+	// damaged is how many of the messages cannot be parsed.
 	damaged int
-	// nextLook is when the log is looked at for what is of no use any more.
-	nextLook time.Time
-	// told is the generation of the daemon's own revocations when all of them were in
-	// the log; allTold is false if they are not.
-	told    uint64
-	allTold bool
+	// nextCompaction is when the log is checked for obsolete messages.
+	nextCompaction time.Time
+	// published is the generation of the daemon's own revocations when all of them were in
+	// the log; allPublished is false if they may not all be there.
+	published    uint64
+	allPublished bool
 }
 
 // A subject is what a revocation concerns.
@@ -56,19 +57,19 @@ type subject struct {
 
 func subjectOf(r *capability.Revocation) subject { return subject{r.Token, r.Tenant} }
 
-// covers reports whether a revocation of the same subject says nothing that own does
-// not say already.
+// covers reports whether own has the effect of r, which is of the same subject.
 func covers(own, r *capability.Revocation) bool {
 	if own.Until.IsZero() || (!r.Until.IsZero() && !r.Until.After(own.Until)) {
 		if r.Tenant != "" {
-			return !r.At.After(own.At) // it extends to what was minted later
+			return !r.At.After(own.At) // a later At extends to tokens minted later
 		}
 		return !r.At.Before(own.At)
 	}
 	return false
 }
 
-// merge adds a revocation to what is known of its subject, as the daemon's own do.
+// merge combines a revocation with the known one of its subject, in the same way as
+// capability.MemoryRevocations.
 func merge(known map[subject]capability.Revocation, r capability.Revocation) {
 	of := subjectOf(&r)
 	if own, ok := known[of]; ok {
@@ -82,9 +83,10 @@ func merge(known map[subject]capability.Revocation, r capability.Revocation) {
 	known[of] = r
 }
 
-// shareRevocations reads the log of a backend, makes it if there is none, and puts
-// into it what only this daemon knows. It blocks on I/O. Codes: ErrUnsupported (the
-// backend's queues cannot be managed or looked into), and those of the backend.
+// shareRevocations reads the log of a backend, creates it if it does not exist, and
+// publishes revocations that are only known here. It blocks on I/O. Codes:
+// ErrUnsupported (the backend does not support queue administration or peek), and those
+// of the backend.
 func shareRevocations(ctx context.Context, own revocations, keys *capability.KeyRing, opener driver.Opener, log *slog.Logger) (*sharedRevocations, error) {
 	admin, ok := opener.(driver.Admin)
 	if !ok {
@@ -94,12 +96,12 @@ func shareRevocations(ctx context.Context, own revocations, keys *capability.Key
 	if err := s.openLocked(ctx); err != nil {
 		return nil, err
 	}
-	return s, s.catchUpLocked(ctx) // nobody else has it yet
+	return s, s.catchUpLocked(ctx) // no lock needed: s is not shared yet
 }
 
-// openLocked opens the log, and makes it if there is none.
+// openLocked opens the log, and creates it if it does not exist.
 func (s *sharedRevocations) openLocked(ctx context.Context) error {
-	// Nothing bounds or ends what is in it: a revocation must not be lost because
+	// The log has neither limits nor retention: a revocation must not be lost because
 	// there are many.
 	want := driver.Config{}.Effective()
 	config, err := s.admin.QueueConfig(ctx, revocationLog)
@@ -120,41 +122,41 @@ func (s *sharedRevocations) openLocked(ctx context.Context) error {
 }
 
 var errNoLog = &driver.Error{
-	Code: driver.ErrUnsupported, Op: "start", Detail: "the backend is shared, and cannot hold the revocations of all daemons",
+	Code: driver.ErrUnsupported, Op: "start", Detail: "backend is shared, and does not support queue administration and peek, which share revocations among daemons",
 }
 
-// close ends the use of the log.
+// close closes the log.
 func (s *sharedRevocations) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.queue.Close()
 }
 
-// Revoke adds an entry here, and tells the others. It blocks until both are durable.
-// Codes: those of the daemon's own, and ErrUnavailable: the others have not been
-// told, and will be when the backend answers again, or this is repeated.
+// Revoke adds a revocation and publishes it. It blocks until both are durable. Codes:
+// those of the daemon's own revocations, and ErrUnavailable: it is not published yet,
+// and will be when the backend answers again, or when Revoke is repeated.
 func (s *sharedRevocations) Revoke(ctx context.Context, r capability.Revocation) error {
 	if err := s.revocations.Revoke(ctx, r); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.tellLocked(ctx, r); err != nil {
-		return &driver.Error{Code: driver.ErrUnavailable, Op: "revoke", Detail: "revoked here, but other daemons could not be told yet", Err: err, RetryAfter: followEvery}
+	if err := s.publishLocked(ctx, r); err != nil {
+		return &driver.Error{Code: driver.ErrUnavailable, Op: "revoke", Detail: "revoked here, but not yet published to other daemons", Err: err, RetryAfter: followEvery}
 	}
 	return nil
 }
 
-// sync takes over what others have revoked, and tells them what they do not know. It
-// asks for no more than a mark and a number when nothing has changed. Now and then it
-// compacts the log, for a minute at most.
+// sync adopts the revocations of other daemons, and publishes those that they do not
+// know. If nothing has changed, it reads only a mark and a number. From time to time it
+// compacts the log, for at most a minute.
 func (s *sharedRevocations) sync(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.catchUpLocked(ctx)
 	if err == nil {
-		if failed := s.tidyLocked(ctx, time.Now()); failed != nil && ctx.Err() == nil {
-			// It is only longer than it need be, and is tried again.
+		if failed := s.compactLocked(ctx, time.Now()); failed != nil && ctx.Err() == nil {
+			// The log is only longer than necessary; the next sync tries again.
 			s.log.LogAttrs(ctx, slog.LevelWarn, "revocations.not_compacted", slog.String("error", failed.Error()))
 		}
 	}
@@ -165,8 +167,8 @@ func (s *sharedRevocations) sync(ctx context.Context) error {
 func (s *sharedRevocations) catchUpLocked(ctx context.Context) error {
 	err := s.exchangeLocked(ctx)
 	if errors.Is(err, driver.ErrNotFound) {
-		// The log was deleted, or the backend began anew. What all daemons know
-		// together is in it again when each of them has come here.
+		// The log was deleted, or the backend was emptied. Each daemon publishes its
+		// revocations again.
 		s.log.LogAttrs(ctx, slog.LevelError, "revocations.log_lost")
 		_ = s.queue.Close()
 		if err = s.openLocked(ctx); err == nil {
@@ -176,7 +178,7 @@ func (s *sharedRevocations) catchUpLocked(ctx context.Context) error {
 	return err
 }
 
-// exchangeLocked reads what is new in the log, and appends what it does not say.
+// exchangeLocked reads the log if it has changed, and publishes what it lacks.
 func (s *sharedRevocations) exchangeLocked(ctx context.Context) error {
 	config, err := s.admin.QueueConfig(ctx, revocationLog)
 	if err != nil {
@@ -194,17 +196,17 @@ func (s *sharedRevocations) exchangeLocked(ctx context.Context) error {
 		}
 		s.mark = mark
 	}
-	return errors.Join(full, s.tellAllLocked(ctx))
+	return errors.Join(full, s.publishAllLocked(ctx))
 }
 
-// expired reports whether a revocation is good for nothing any more at any daemon.
-// Which keys this one has says nothing about that: another may have older ones.
+// expired reports whether a revocation is obsolete at every daemon. It ignores the keys
+// of this daemon, because another one may have older keys.
 func expired(r *capability.Revocation, now time.Time) bool { return r.Forgettable(now, time.Time{}) }
 
-// peek yields the revocations in the log with the ids of their messages, each once,
-// and how many messages were seen and could not be read so far.
+// peek yields the revocations in the log with the ids of their messages, each once. It
+// returns how many messages there were, and how many of them could not be parsed.
 func (s *sharedRevocations) peek(ctx context.Context, yield func(id string, r *capability.Revocation)) (seen, damaged int, err error) {
-	ids := make(map[string]struct{}) // one that moves can be seen twice
+	ids := make(map[string]struct{}) // a message that moves to the tail is seen twice
 	for peeked, err := range s.queue.Peek(ctx, driver.Query{}) {
 		if err != nil {
 			return 0, 0, err
@@ -224,28 +226,28 @@ func (s *sharedRevocations) peek(ctx context.Context, yield func(id string, r *c
 	return len(ids), damaged, nil
 }
 
-// readLocked reads the whole log. full is that there is no room for some of it: the
-// others are taken over, and it is tried again.
+// readLocked reads the whole log. full is the error if there is no room for some of the
+// revocations: the others are adopted, and the log is read again next time.
 func (s *sharedRevocations) readLocked(ctx context.Context) (full, err error) {
 	logged := make(map[subject]capability.Revocation)
 	seen, damaged, err := s.peek(ctx, func(_ string, r *capability.Revocation) { merge(logged, *r) })
 	if err != nil {
 		return nil, err
 	}
-	if full, err = s.takeOverLocked(ctx, logged); err != nil {
+	if full, err = s.adoptLocked(ctx, logged); err != nil {
 		return nil, err
 	}
 	s.logged, s.seen, s.damaged = logged, seen, damaged
-	// What is known here and not there any more, for whatever reason, is told again.
-	s.allTold, s.nextLook = false, time.Time{}
+	// Publish again what the log has lost.
+	s.allPublished, s.nextCompaction = false, time.Time{}
 	if full != nil {
 		s.seen = -1
 	}
 	return full, nil
 }
 
-// takeOverLocked adds to the daemon's own revocations what the log says.
-func (s *sharedRevocations) takeOverLocked(ctx context.Context, logged map[subject]capability.Revocation) (full, err error) {
+// adoptLocked adds the revocations in the log to the daemon's own.
+func (s *sharedRevocations) adoptLocked(ctx context.Context, logged map[subject]capability.Revocation) (full, err error) {
 	own := make(map[subject]capability.Revocation)
 	shares := make(map[uint64]int)
 	for r := range s.All() {
@@ -258,8 +260,8 @@ func (s *sharedRevocations) takeOverLocked(ctx context.Context, logged map[subje
 		if (known && covers(&mine, &r)) || r.Forgettable(now, s.acceptsSince(now)) {
 			continue
 		}
-		// A tenant's share is for who asks: what was revoked elsewhere holds here, even
-		// if it is more than fits in one.
+		// The share of a tenant bounds what its requests can add here. A revocation of
+		// another daemon must hold even if the share is full.
 		if !known && shares[r.Share] >= capability.MaxShareRevocations {
 			r.Share = 0
 		}
@@ -275,23 +277,23 @@ func (s *sharedRevocations) takeOverLocked(ctx context.Context, logged map[subje
 	return full, nil
 }
 
-// tellAllLocked puts into the log what is not there.
-func (s *sharedRevocations) tellAllLocked(ctx context.Context) error {
+// publishAllLocked publishes all revocations that the log does not have.
+func (s *sharedRevocations) publishAllLocked(ctx context.Context) error {
 	generation := s.Generation()
-	if s.allTold && s.told == generation {
+	if s.allPublished && s.published == generation {
 		return nil
 	}
 	for r := range s.All() {
-		if err := s.tellLocked(ctx, r); err != nil {
+		if err := s.publishLocked(ctx, r); err != nil {
 			return err
 		}
 	}
-	s.told, s.allTold = generation, true
+	s.published, s.allPublished = generation, true
 	return nil
 }
 
-// tellLocked puts a revocation into the log, unless that says as much already.
-func (s *sharedRevocations) tellLocked(ctx context.Context, r capability.Revocation) error {
+// publishLocked publishes a revocation, unless the log covers it.
+func (s *sharedRevocations) publishLocked(ctx context.Context, r capability.Revocation) error {
 	r.At, r.Until = r.At.Truncate(time.Millisecond), r.Until.Truncate(time.Millisecond)
 	known, ok := s.logged[subjectOf(&r)]
 	if (ok && covers(&known, &r)) || expired(&r, time.Now()) {
@@ -300,14 +302,14 @@ func (s *sharedRevocations) tellLocked(ctx context.Context, r capability.Revocat
 	return s.appendLocked(ctx, r)
 }
 
-// appendLocked puts a revocation into the log.
+// appendLocked sends a revocation to the log.
 func (s *sharedRevocations) appendLocked(ctx context.Context, r capability.Revocation) error {
 	text, err := r.MarshalText()
 	if err == nil {
 		_, err = s.queue.Send(ctx, []driver.Outgoing{{Body: text}})
 	}
 	if err != nil {
-		s.allTold = false
+		s.allPublished = false
 		return err
 	}
 	merge(s.logged, r)
@@ -315,7 +317,7 @@ func (s *sharedRevocations) appendLocked(ctx context.Context, r capability.Revoc
 	return nil
 }
 
-// follow keeps up with the log until ctx ends. It blocks.
+// follow calls sync every followEvery until ctx ends. It blocks.
 func (s *sharedRevocations) follow(ctx context.Context) {
 	ticker := time.NewTicker(followEvery)
 	defer ticker.Stop()

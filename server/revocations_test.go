@@ -24,7 +24,7 @@ func shareOnce(t *testing.T, opener driver.Opener) (*sharedRevocations, error) {
 	return shareRevocations(t.Context(), new(capability.MemoryRevocations), capability.NewKeyRing(key), opener, slog.New(slog.DiscardHandler))
 }
 
-// share returns the revocations of a daemon on a backend, which are followed until
+// share returns the revocations of a daemon on a backend, which follow the log until
 // the test ends.
 func share(t *testing.T, opener driver.Opener) *sharedRevocations {
 	t.Helper()
@@ -62,7 +62,7 @@ func mintToken(t *testing.T, tenant string) capability.Token {
 	return token
 }
 
-func TestWhatOneDaemonRevokesTheOthersRefuse(t *testing.T) {
+func TestRevocationHoldsAtOtherDaemons(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(&membox.Options{Defaults: driver.Config{MaxMessages: 1, MaxDeliveries: 1}})
 		t.Cleanup(func() { _ = backend.Close() })
@@ -82,7 +82,7 @@ func TestWhatOneDaemonRevokesTheOthersRefuse(t *testing.T) {
 			}
 		}
 		if !isRevoked(t, first, one) || isRevoked(t, second, one) {
-			t.Error("setup: known at once where it was revoked, and not elsewhere")
+			t.Error("setup: want it revoked at the first daemon at once, and not at the others")
 		}
 		before := second.Generation()
 		time.Sleep(followEvery + time.Millisecond)
@@ -95,7 +95,7 @@ func TestWhatOneDaemonRevokesTheOthersRefuse(t *testing.T) {
 			}
 		}
 		if second.Generation() == before {
-			t.Error("verifiers are not told that something has changed")
+			t.Error("the generation does not change")
 		}
 		settled := second.Generation()
 		time.Sleep(10 * followEvery)
@@ -110,7 +110,7 @@ func TestWhatOneDaemonRevokesTheOthersRefuse(t *testing.T) {
 	})
 }
 
-// deaf is a backend that cannot be reached at times.
+// deaf is a backend that is unavailable at times.
 type deaf struct {
 	*membox.Backend
 	mu    sync.Mutex
@@ -143,7 +143,7 @@ func (q *deafQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.
 	return q.Queue.Send(ctx, msgs)
 }
 
-func TestWhatCouldNotBeToldIsToldLater(t *testing.T) {
+func TestUnpublishedRevocationIsPublishedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := &deaf{Backend: membox.New(nil)}
 		t.Cleanup(func() { _ = backend.Close() })
@@ -153,13 +153,13 @@ func TestWhatCouldNotBeToldIsToldLater(t *testing.T) {
 		backend.set(driver.ErrUnavailable)
 		err := first.Revoke(t.Context(), capability.Revocation{Token: token.ID(), At: time.Now()})
 		if !errors.Is(err, driver.ErrUnavailable) || !isRevoked(t, first, token) {
-			t.Errorf("%v; want that it is revoked here, and that others do not know", err)
+			t.Errorf("%v; want it revoked here, and unknown to others", err)
 		}
 		time.Sleep(3 * followEvery)
 		backend.set(nil)
 		time.Sleep(2*followEvery + time.Millisecond)
 		if !isRevoked(t, second, token) {
-			t.Error("the other daemon was never told")
+			t.Error("the other daemon never learned of it")
 		}
 	})
 }
@@ -177,9 +177,9 @@ func revokeMany(t *testing.T, s *sharedRevocations) {
 	}
 }
 
-// TestATenantThatFillsItsShareAtEveryDaemonKeepsNoRevocationFromSpreading has it
-// filled at two before they hear of each other.
-func TestATenantThatFillsItsShareAtEveryDaemonKeepsNoRevocationFromSpreading(t *testing.T) {
+// TestFullTenantShareDoesNotBlockOtherRevocations fills the share of a tenant
+// at two daemons before they read each other's revocations.
+func TestFullTenantShareDoesNotBlockOtherRevocations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(nil)
 		t.Cleanup(func() { _ = backend.Close() })
@@ -218,7 +218,7 @@ func TestNarrowedRevocationHoldsAtEveryDaemon(t *testing.T) {
 		elsewhere := capability.NewVerifier(ring, &capability.VerifierOptions{Revocations: second})
 		valid := func(token capability.Token) bool { return elsewhere.Valid(t.Context(), token) == nil }
 		if !valid(parent) || !valid(narrowed) { // and both are in its cache
-			t.Fatal("setup: the tokens are not good")
+			t.Fatal("setup: the tokens are not valid")
 		}
 		if err := first.Revoke(t.Context(), capability.Revocation{Token: narrowed.NarrowedID(), At: time.Now()}); err != nil {
 			t.Fatal(err)

@@ -19,7 +19,7 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-// pair is two daemons on one backend, which are restarted in turns.
+// pair is two daemons on one backend, which are restarted in turn.
 type pair struct {
 	t       *testing.T
 	dir     string
@@ -52,7 +52,7 @@ func (p *pair) dial(ctx context.Context, name string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "tcp", address)
 }
 
-// worked waits until more was acked, so many times.
+// worked waits for the given number of further acks.
 func worked(t *testing.T, progress <-chan struct{}, times int) bool {
 	t.Helper()
 	patience := time.After(10 * time.Second)
@@ -67,9 +67,9 @@ func worked(t *testing.T, progress <-chan struct{}, times int) bool {
 	return true
 }
 
-// TestNothingFailsWhileTheDaemonsAreRestartedInTurns has producers and consumers work
-// through two daemons on one backend, of which one is always there.
-func TestNothingFailsWhileTheDaemonsAreRestartedInTurns(t *testing.T) {
+// TestRollingRestartFailsNoRequest runs producers and consumers
+// through two daemons on one backend, of which one is always running.
+func TestRollingRestartFailsNoRequest(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
 	p := &pair{t: t, dir: t.TempDir(), backend: backend, members: make(map[string]*running)}
@@ -83,7 +83,7 @@ func TestNothingFailsWhileTheDaemonsAreRestartedInTurns(t *testing.T) {
 		t.Fatal(err)
 	}
 	var sent, acked atomic.Int64
-	progress := make(chan struct{}, 1) // something was acked
+	progress := make(chan struct{}, 1) // signals an ack
 	var producing, consuming sync.WaitGroup
 	sending, stopSending := context.WithCancel(t.Context())
 	receiving, stopReceiving := context.WithCancel(t.Context())
@@ -112,7 +112,7 @@ func TestNothingFailsWhileTheDaemonsAreRestartedInTurns(t *testing.T) {
 					acked.Add(1)
 					select {
 					case progress <- struct{}{}:
-					default: // it is known
+					default: // progress is already signalled
 					}
 				}
 			}

@@ -12,8 +12,8 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-// A client that was generated from the description speaks gRPC to the address for
-// HTTP, with TLS and without.
+// TestGRPCIsServedBesideHTTP calls the HTTP address with a generated gRPC client,
+// with TLS and without.
 func TestGRPCIsServedBesideHTTP(t *testing.T) {
 	cert, key := certify(t, t.TempDir(), "server")
 	for name, config := range map[string]server.Config{
@@ -45,7 +45,7 @@ func TestGRPCIsServedBesideHTTP(t *testing.T) {
 			status, got := r.post(r.OperatorToken(), "/v1/recv", `{"topic":"orders","visibility_ms":60000}`)
 			messages, _ := got["messages"].([]any)
 			if status != http.StatusOK || len(messages) != 1 {
-				t.Fatalf("what was sent by gRPC is not received by HTTP: %d %v", status, got)
+				t.Fatalf("a message sent by gRPC is not received by HTTP: %d %v", status, got)
 			}
 			if id := messages[0].(map[string]any)["msg_id"]; id != sent.GetResults()[0].GetMsgId() {
 				t.Errorf("got message %v, sent was %v", id, sent)

@@ -27,18 +27,18 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi"
 )
 
-// Options are what an embedder can give a daemon besides its configuration. The
-// zero value, and nil, mean the defaults.
+// Options are what an embedding program can pass besides the configuration. The zero
+// value, and nil, mean the defaults.
 type Options struct {
-	// Logger gets the log; nil means one to standard error, as the configuration
-	// says.
+	// Logger gets the log; nil means standard error, in the format and at the level of
+	// the configuration.
 	Logger *slog.Logger
-	// Opener is the backend; nil means the one that the configuration names. It
-	// is not closed by the daemon.
+	// Opener is the backend; nil means the one that the configuration names. The daemon
+	// does not close it.
 	Opener driver.Opener
-	// Shared says that other daemons use Opener's queues too. Daemons on one
-	// backend tell each other what they revoke, in a queue of their own there. Those
-	// that a configuration names on Redis always do.
+	// Shared says that other daemons use Opener's queues too. Daemons on one backend
+	// share their revocations through a queue there. With a Redis backend of the
+	// configuration they always do.
 	Shared bool
 }
 
@@ -51,16 +51,16 @@ type Server struct {
 	shared  bool          // other daemons may be on the same backend
 	metrics *metrics.Set
 
-	keys      *keeper
+	keys      *keyStore
 	broker    *broker.Broker
 	api       *httpapi.Handler
 	http      *http.Server
 	rpc       *rpcapi.Handler
 	oap       *oapapi.Server
 	sqs       *sqsapi.Service
-	sqsHTTP   *http.Server // that of the listener for clients of SQS alone
+	sqsHTTP   *http.Server // serves the SQS listener
 	sqsSigned http.Handler
-	declare   func([]SQSQueue) error // while Run lasts; set before the daemon has started
+	declare   func([]SQSQueue) error // set before started is closed; valid during Run
 	certs     *certificates          // nil without TLS
 	started   chan struct{}
 	drainNow  chan struct{} // closed by DrainNow
@@ -82,7 +82,7 @@ const (
 	Socket  = "socket"
 )
 
-// New returns a daemon that does nothing yet. It does no I/O. The error is that of
+// New returns a daemon that is not running. It does no I/O. The error is that of
 // Config.Validate.
 func New(config Config, options *Options) (*Server, error) {
 	config = config.complete()
@@ -95,7 +95,7 @@ func New(config Config, options *Options) (*Server, error) {
 	if options != nil {
 		s.log, s.opener, s.shared = options.Logger, options.Opener, options.Shared
 	}
-	level, _ := config.logLevel() // it was validated
+	level, _ := config.logLevel() // cannot fail: the configuration was validated
 	s.level.Set(level)
 	if s.log == nil {
 		s.log = newLogger(os.Stderr, config.LogFormat, s.level)
@@ -112,14 +112,14 @@ func newLogger(w io.Writer, format string, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, options))
 }
 
-// Config returns the configuration in force, with all defaults filled in.
+// Config returns the current configuration, with all defaults set.
 func (s *Server) Config() Config { return *s.config.Load() }
 
-// Started is closed when the daemon listens everywhere.
+// Started is closed when all listeners are open.
 func (s *Server) Started() <-chan struct{} { return s.started }
 
-// Address returns where a listener listens: HTTP, OAP, SQS, Metrics or Socket. It is
-// empty if there is none, or not yet.
+// Address returns the address of a listener: HTTP, OAP, SQS, Metrics or Socket. It is
+// empty if the listener is off or not open yet.
 func (s *Server) Address(listener string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,11 +129,11 @@ func (s *Server) Address(listener string) string {
 	return ""
 }
 
-// Logger returns the daemon's log, for what the program around it has to say.
+// Logger returns the daemon's logger, for the embedding program.
 func (s *Server) Logger() *slog.Logger { return s.log }
 
-// OperatorToken returns the token that may do everything, once the daemon has
-// started. It is a secret.
+// OperatorToken returns the operator's token, which allows everything; the zero Token
+// before the daemon has started. It is a secret.
 func (s *Server) OperatorToken() capability.Token {
 	if s.keys == nil {
 		return capability.Token{}
@@ -142,28 +142,27 @@ func (s *Server) OperatorToken() capability.Token {
 }
 
 // Run opens the backend, listens, and serves until ctx ends. Then readiness fails for
-// Config.DrainDelay while everything else works, and after that it drains:
-// writes are refused first, then receives, what has begun is finished, and
-// everything is closed, within Config.DrainTimeout. It returns nil after that,
-// and an error if the daemon could not start or a listener failed. It can be
-// called once.
+// Config.DrainDelay while requests still work, and after that the daemon drains within
+// Config.DrainTimeout: it refuses writes, then receives, finishes running requests, and
+// closes everything. Run returns nil after a drain, and an error if the daemon could not
+// start or a listener failed. It can be called once.
 func (s *Server) Run(ctx context.Context) (err error) {
 	if s.ran.Swap(true) {
-		return &driver.Error{Code: driver.ErrInvalid, Op: "run", Detail: "this daemon ran before"}
+		return &driver.Error{Code: driver.ErrInvalid, Op: "run", Detail: "Run can be called only once"}
 	}
 	config := s.Config()
 	closeBackend, err := s.openBackend(ctx, &config)
 	if err != nil {
-		return fmt.Errorf("the backend cannot be opened: %w", err)
+		return fmt.Errorf("open backend: %w", err)
 	}
 	defer func() { err = errors.Join(err, closeBackend()) }()
-	if s.keys, err = openKeeper(ctx, &config); err != nil {
-		return fmt.Errorf("the keys cannot be opened: %w", err)
+	if s.keys, err = openKeyStore(ctx, &config); err != nil {
+		return fmt.Errorf("open keys: %w", err)
 	}
 	defer func() { err = errors.Join(err, s.keys.close()) }()
 	if s.shared {
 		if err := s.keys.share(ctx, s.opener, s.log); err != nil {
-			return fmt.Errorf("the revocations of other daemons cannot be read: %w", err)
+			return fmt.Errorf("read revocations of other daemons: %w", err)
 		}
 	}
 	if err := s.keys.renewOperator(ctx, s.log); err != nil {
@@ -223,37 +222,37 @@ func (s *Server) assemble(config *Config) (err error) {
 	return nil
 }
 
-// httpServer returns a server for a listener that speaks HTTP, bounded in every way
-// that a client could be slow or large in.
+// httpServer returns the HTTP server of a listener, with limits on everything that a
+// client could do slowly or send too much of.
 func (s *Server) httpServer(config *Config, handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           guard.Bodies(handler, config.ReadTimeout),
 		Protocols:         rpcapi.Protocols(),
 		ReadHeaderTimeout: config.ReadTimeout, IdleTimeout: config.IdleTimeout, MaxHeaderBytes: 16 << 10,
-		HTTP2:       watchful(config),
+		HTTP2:       http2Config(config),
 		ConnContext: arriving,
 		ErrorLog:    slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 }
 
 const (
-	// pongTimeout is how long a client of HTTP/2 may take to answer a ping.
+	// pongTimeout is how long an HTTP/2 client may take to answer a ping.
 	pongTimeout = 5 * time.Second
-	// pingAfter is when it is asked, in read timeouts without a whole frame: so
-	// seldom that ten thousand connections that do nothing cost next to nothing.
+	// pingAfter is the time without a complete frame after which a ping is sent, in read
+	// timeouts: long enough that ten thousand idle connections cost next to nothing.
 	pingAfter = 6
 )
 
-// watchful has connections of HTTP/2 that have sent no whole frame for a while asked
-// whether somebody is there. Who sends a frame byte by byte cannot answer before it
-// ends, and is cut off; every other client answers by itself.
-func watchful(config *Config) *http.HTTP2Config {
+// http2Config pings HTTP/2 connections that have not sent a complete frame recently. A
+// client that sends a frame byte by byte cannot answer before the frame ends, and is cut
+// off; HTTP/2 libraries answer pings automatically.
+func http2Config(config *Config) *http.HTTP2Config {
 	return &http.HTTP2Config{SendPingTimeout: pingAfter * config.ReadTimeout, PingTimeout: pongTimeout}
 }
 
-// route sends calls of gRPC and Connect, and those of clients of SQS, to their
-// surfaces, and everything else to the given one. It compares paths as they came: a mux would answer those that are
-// not clean with redirects of its own.
+// route passes gRPC, Connect and SQS requests to their handlers, and all others to
+// other. It compares paths as sent: http.ServeMux would redirect those that are not
+// clean.
 func (s *Server) route(other http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, path := range rpcapi.Paths() {
@@ -272,9 +271,9 @@ func (s *Server) route(other http.Handler) http.Handler {
 
 func (c *Config) limits() broker.Limits {
 	return broker.Limits{
-		MaxPayloadBytes: c.MaxPayloadBytes, MinVisibility: c.VisibilityMin, MaxWait: c.MaxWait,
+		MaxPayloadBytes: c.MaxBodyBytes, MinVisibility: c.VisibilityMin, MaxWait: c.MaxWait,
 		MaxInFlight: max(c.GlobalInFlight, 0), MaxDedupKeys: max(c.GlobalDedup, 0), // 0 if they are off
-		MaxWaiting: c.MaxWaiting, MaxQueues: c.MaxTopics, BackoffBase: c.BackoffBase, BackoffMax: c.BackoffMax,
+		MaxWaiting: c.MaxWaiting, MaxQueues: c.MaxQueues, BackoffBase: c.BackoffBase, BackoffMax: c.BackoffMax,
 	}
 }
 
@@ -284,20 +283,20 @@ func (s *Server) serve(stop context.Context, listeners []listener) error {
 	defer end()
 	failed := make(chan error, len(listeners))
 	var serving sync.WaitGroup
-	// What is being answered when ctx ends is to be finished, not cut off.
+	// Requests that are running when ctx ends are finished, not cut off.
 	work, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 	for _, l := range listeners {
 		serving.Go(func() {
 			if err := l.serve(work, l.Listener); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-				failed <- fmt.Errorf("the listener %s failed: %w", l.name, err)
+				failed <- fmt.Errorf("listener %s: %w", l.name, err)
 			}
 		})
 	}
 	serving.Go(func() { s.sqs.Resume(ctx) })
 	following, unfollow := context.WithCancel(ctx)
 	defer unfollow()
-	serving.Go(func() { s.keys.tend(following, s.log) })
+	serving.Go(func() { s.keys.maintain(following, s.log) })
 	if s.keys.shared != nil {
 		serving.Go(func() { s.keys.shared.follow(following) })
 	}

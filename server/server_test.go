@@ -77,14 +77,14 @@ func start(t testing.TB, config server.Config) *running {
 	case <-r.Started():
 	case err := <-r.done:
 		cancel()
-		t.Fatalf("it did not start: %v", err)
+		t.Fatalf("the daemon did not start: %v", err)
 	}
 	r.base = "http://" + r.Address(server.HTTP)
 	t.Cleanup(func() { r.halt() })
 	return r
 }
 
-// halt stops the daemon and waits for it. It may be called again.
+// halt stops the daemon and waits for it. It may be called repeatedly.
 func (r *running) halt() {
 	r.t.Helper()
 	r.stop()
@@ -117,25 +117,25 @@ func (r *running) post(token capability.Token, path, body string) (int, map[stri
 	return response.StatusCode, fields
 }
 
-func (r *running) send(topic, key, payload string) string {
+func (r *running) send(queue, key, payload string) string {
 	r.t.Helper()
-	status, fields := r.post(r.OperatorToken(), "/v1/send", fmt.Sprintf(`{"topic":%q,"idem_key":%q,"payload_b64":%q}`, topic, key, payload))
+	status, fields := r.post(r.OperatorToken(), "/v1/send", fmt.Sprintf(`{"topic":%q,"idem_key":%q,"payload_b64":%q}`, queue, key, payload))
 	if status != http.StatusOK {
 		r.t.Fatalf("send: %d %v", status, fields)
 	}
 	return fields["msg_id"].(string)
 }
 
-func (r *running) receive(topic string) []any {
+func (r *running) receive(queue string) []any {
 	r.t.Helper()
-	status, fields := r.post(r.OperatorToken(), "/v1/recv", fmt.Sprintf(`{"topic":%q,"visibility_ms":60000}`, topic))
+	status, fields := r.post(r.OperatorToken(), "/v1/recv", fmt.Sprintf(`{"topic":%q,"visibility_ms":60000}`, queue))
 	if status != http.StatusOK {
 		r.t.Fatalf("receive: %d %v", status, fields)
 	}
 	return fields["messages"].([]any)
 }
 
-func TestFirstStartMakesKeysAndATokenForTheOwnerAlone(t *testing.T) {
+func TestFirstStartMakesPrivateKeysAndToken(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	first := start(t, server.Config{DataDir: dir})
 	id := first.send("orders", "k", "SGk=")
@@ -152,15 +152,15 @@ func TestFirstStartMakesKeysAndATokenForTheOwnerAlone(t *testing.T) {
 	first.halt()
 	second := start(t, server.Config{DataDir: dir})
 	if !second.OperatorToken().Equal(token) {
-		t.Error("the second start has made another token")
+		t.Error("the second start made another token")
 	}
 	if got := second.receive("orders"); len(got) != 1 || got[0].(map[string]any)["msg_id"] != id {
 		t.Errorf("after a restart: %v", got)
 	}
 }
 
-// The operator is not locked out when the key of the operator's token is retired.
-func TestAStartAfterTheKeyWasRetiredMakesAnotherOperatorsToken(t *testing.T) {
+// A restart does not lock out the operator after the key of the operator's token was retired.
+func TestStartAfterKeyRetirementRenewsOperatorToken(t *testing.T) {
 	dir := t.TempDir()
 	first := start(t, server.Config{DataDir: dir})
 	old := first.OperatorToken()
@@ -185,9 +185,9 @@ func TestAStartAfterTheKeyWasRetiredMakesAnotherOperatorsToken(t *testing.T) {
 	}
 }
 
-// TestDeadLettersSurviveARestartOnAMacronode is the second half of gate G-6. That they
-// survive a kill is shown by TestG6DeadLettersSurviveAKill.
-func TestDeadLettersSurviveARestartOnAMacronode(t *testing.T) {
+// TestDeadLettersSurviveMacronodeRestart is the second half of gate G-6. That they
+// survive a kill is tested by TestG6DeadLettersSurviveAKill.
+func TestDeadLettersSurviveMacronodeRestart(t *testing.T) {
 	dir := t.TempDir()
 	first := start(t, server.Config{DataDir: dir})
 	id := first.send("orders", "k", "SGk=")
@@ -214,7 +214,7 @@ func TestDeadLettersSurviveARestartOnAMacronode(t *testing.T) {
 }
 
 // TestAmnesiaWritesNoFile is the first half of gate G-6: a micronode that is used
-// leaves nothing in any directory it could have known.
+// leaves nothing in any directory that it could have used.
 func TestAmnesiaWritesNoFile(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -231,7 +231,7 @@ func TestAmnesiaWritesNoFile(t *testing.T) {
 		t.Errorf("revoke: %v", fields)
 	}
 	if text := r.get("/readyz"); !strings.Contains(text, `"dlq_profile":"ephemeral"`) {
-		t.Errorf("readiness does not say that dead letters are ephemeral: %s", text)
+		t.Errorf("readiness does not report dead letters as ephemeral: %s", text)
 	}
 	r.halt()
 	_ = filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
@@ -262,7 +262,7 @@ func (r *running) get(path string) string {
 }
 
 // TestDrainLosesNothingThatWasConfirmed is SVC-9: a daemon is told to stop while
-// many send; whatever it confirmed is there afterwards.
+// many clients send; every confirmed message is there afterwards.
 func TestDrainLosesNothingThatWasConfirmed(t *testing.T) {
 	dir := t.TempDir()
 	r := start(t, server.Config{DataDir: dir, DrainTimeout: 5 * time.Second})
@@ -274,7 +274,7 @@ func TestDrainLosesNothingThatWasConfirmed(t *testing.T) {
 	if status, _, err := tryPost(r, token, "/v1/send/batch", `{"topic":"empty","messages":[]}`); err != nil || status != http.StatusOK {
 		t.Fatal(status, err)
 	}
-	go func() { // a receive that waits is ended, not cut off
+	go func() { // a waiting receive is answered, not cut off
 		status, _, err := tryPost(r, token, "/v1/recv", `{"topic":"empty","wait_ms":600000}`)
 		waiting <- fmt.Sprint(status, err)
 	}()
@@ -283,7 +283,7 @@ func TestDrainLosesNothingThatWasConfirmed(t *testing.T) {
 			for i := 0; ; i++ {
 				status, fields, err := tryPost(r, token, "/v1/send", fmt.Sprintf(`{"topic":"orders","idem_key":"%d-%d","payload_b64":""}`, sender, i))
 				if err != nil || status == http.StatusServiceUnavailable {
-					return // it is going, or gone
+					return // it is stopping, or gone
 				}
 				mu.Lock()
 				if confirmed[fields["msg_id"].(string)] = true; len(confirmed) == 200 {
@@ -306,15 +306,15 @@ func TestDrainLosesNothingThatWasConfirmed(t *testing.T) {
 	}
 	again := start(t, server.Config{DataDir: dir})
 	if _, stats := again.post(again.OperatorToken(), "/v1/stats", `{"topic":"orders"}`); stats["ready"] != float64(len(confirmed)) {
-		// What was sent and not confirmed may be there too.
+		// Messages that were sent and not confirmed may be there too.
 		if ready, _ := stats["ready"].(float64); int(ready) < len(confirmed) || int(ready) > len(confirmed)+8 {
-			t.Errorf("%d were confirmed, and %v are there", len(confirmed), stats["ready"])
+			t.Errorf("%d messages were confirmed, and %v are ready", len(confirmed), stats["ready"])
 		}
 	}
 	t.Logf("%d messages confirmed, drained in %v", len(confirmed), took)
 }
 
-// tryPost is post for who may be refused by a daemon that is gone.
+// tryPost is post for a daemon that may have stopped.
 func tryPost(r *running, token capability.Token, path, body string) (int, map[string]any, error) {
 	request, err := http.NewRequest(http.MethodPost, r.base+path, strings.NewReader(body))
 	if err != nil {
@@ -347,7 +347,7 @@ func TestNoSecretReachesLogOrMetrics(t *testing.T) {
 	r.halt()
 	log := r.log.String()
 	if !strings.Contains(log, "auth.denied") || !strings.Contains(log, "corr_id") {
-		t.Errorf("the log does not say what was refused: %s", log)
+		t.Errorf("the log does not name the refused request: %s", log)
 	}
 	for _, secret := range []string{"canary", "Y2FuYXJ5", r.OperatorToken().Reveal(), narrowed.Reveal(), r.OperatorToken().Reveal()[30:70]} {
 		if strings.Contains(log, secret) || strings.Contains(figures, secret) {
@@ -356,7 +356,7 @@ func TestNoSecretReachesLogOrMetrics(t *testing.T) {
 	}
 }
 
-func TestReloadChangesWhatCanChange(t *testing.T) {
+func TestReloadChangesLiveSettings(t *testing.T) {
 	dir := t.TempDir()
 	config := server.Config{DataDir: dir, Listen: "127.0.0.1:0", ListenOAP: server.Off}
 	r := start(t, config)
@@ -371,14 +371,14 @@ func TestReloadChangesWhatCanChange(t *testing.T) {
 		t.Errorf("the new limit does not hold: %d %v", status, fields)
 	}
 	if status, fields := r.post(r.OperatorToken(), "/v1/ack/"+id, ""); status != 200 {
-		t.Errorf("what was out before the reload: %v", fields)
+		t.Errorf("ack of a message in flight before the reload: %v", fields)
 	}
 	bad := config
-	bad.MaxAttempts = -2
+	bad.MaxDeliveries = -2
 	if err := r.Reload(bad); err == nil {
-		t.Error("a bad configuration was taken")
+		t.Error("a bad configuration was accepted")
 	}
-	// A key that another process has rotated in counts after a reload.
+	// A key that another process has added counts after a reload.
 	ring, err := capability.ReadKeyFile(filepath.Join(dir, "keys"))
 	if err != nil {
 		t.Fatal(err)

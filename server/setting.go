@@ -13,40 +13,41 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Setting is one thing that can be configured: by a key in the file, by a flag,
-// and by a variable of the environment.
+// A Setting is one value of the configuration. It is set by a key in the file, by a
+// flag, or by an environment variable.
 type Setting struct {
 	// Key is "section.name", Flag the name of the flag without dashes, and
-	// Variable that of the environment.
+	// Variable the name of the environment variable.
 	Key, Flag, Variable string
-	// Group is what its section is about.
+	// Group is the title of its section.
 	Group string
-	// Help says what it is, in a phrase.
+	// Help describes it in a phrase.
 	Help string
 	// Unit is one of the units below.
 	Unit string
-	// Default is the default of a macronode as a flag spells it, or a phrase in
-	// parentheses where it depends on other settings. DefaultMicro is that of a
+	// Default is the default of a macronode in the form that the flag takes, or a phrase
+	// in parentheses if it depends on other settings. DefaultMicro is that of a
 	// micronode.
 	Default, DefaultMicro string
 	// Live says that a reload changes it; other settings need a restart.
 	Live bool
 	// CanBeOff says that 0 turns it off. In a Config that is driver.Off.
 	CanBeOff bool
-	// NewQueues says that queues are created with it: those that exist keep what they
-	// were created with.
+	// NewQueues says that it applies to new queues only: existing queues keep the value
+	// that they were created with.
 	NewQueues bool
-	// Range says which values are accepted, as a flag spells them; it is empty where the
-	// unit says all.
+	// Range is the accepted range, in the form that the flag takes; empty if the unit is
+	// the only restriction.
 	Range string
-	// Secret says that the value may hold a password.
+	// Secret says that the value may contain a password.
 	Secret bool
 	// Deprecated says that it is accepted and has no effect.
 	Deprecated bool
 
 	field     func(c *Config) any // a pointer to the field
 	low, high int64               // bounds of a number; high is 0 if there are none
-	// The value is at least that of this setting, so many times; empty: low is all.
+	// The value must be at least leastTimes the value of the setting least, if that is
+	// not empty.
 	least      string
 	leastTimes int64
 }
@@ -66,7 +67,8 @@ var groups = map[string]string{
 	"auth": "keys and tokens", "sqs": "Amazon SQS", "log": "log",
 }
 
-// Section returns the table of the file that the setting is in, or "" at the top.
+// Section returns the table of the file that contains the setting, or "" for the top
+// level.
 func (s *Setting) Section() string {
 	section, _, found := strings.Cut(s.Key, ".")
 	if !found {
@@ -75,7 +77,7 @@ func (s *Setting) Section() string {
 	return section
 }
 
-// Settings lists everything that can be configured.
+// Settings returns all settings.
 func Settings() []Setting {
 	macro, micro := Defaults(Macronode), Defaults(Micronode)
 	all := slices.Clone(settings)
@@ -98,47 +100,48 @@ func setting(key, flag, help string, live bool, field func(*Config) any) Setting
 	}
 }
 
-// orOff is a setting that 0 turns off.
+// orOff returns the setting with 0 meaning off.
 func (s Setting) orOff() Setting {
 	s.Help += "; 0 turns it off"
 	s.CanBeOff = true
 	return s
 }
 
-// ofNewQueues is a setting that queues are created with.
+// ofNewQueues returns the setting with NewQueues.
 func (s Setting) ofNewQueues() Setting {
 	s.NewQueues = true
 	return s
 }
 
-// secret is a setting whose value may hold a password.
+// secret returns the setting with Secret.
 func (s Setting) secret() Setting {
 	s.Secret = true
 	return s
 }
 
-// deprecated is a setting that has no effect.
+// deprecated returns the setting with Deprecated.
 func (s Setting) deprecated() Setting {
 	s.Deprecated = true
 	return s
 }
 
-// otherwise is a setting whose default depends on other settings.
+// otherwise returns the setting with a phrase for its default, which depends on other
+// settings.
 func (s Setting) otherwise(phrase string) Setting {
 	s.Default = "(" + phrase + ")"
 	return s
 }
 
-// between is a setting of numbers from low to high.
+// between returns the setting with a range of numbers.
 func (s Setting) between(low, high int64) Setting {
 	s.low, s.high = low, high
 	return s
 }
 
-// lasting is a setting of times from low to high.
+// lasting returns the setting with a range of durations.
 func (s Setting) lasting(low, high time.Duration) Setting { return s.between(int64(low), int64(high)) }
 
-// atLeast is a setting whose value is at least that of another, so many times.
+// atLeast returns the setting with a lower bound: a multiple of another setting.
 func (s Setting) atLeast(times int64, key string) Setting {
 	s.least, s.leastTimes = key, times
 	return s
@@ -147,21 +150,21 @@ func (s Setting) atLeast(times int64, key string) Setting {
 // A size is a number of bytes.
 type size int
 
-// longest bounds times that have no other bound.
-const longest = 10 * 365 * 24 * time.Hour
+// maxDuration bounds durations that have no other bound.
+const maxDuration = 10 * 365 * 24 * time.Hour
 
 var settings = []Setting{
 	setting("profile", "profile", "kind of daemon: macronode (durable) or micronode (in memory)", false, func(c *Config) any { return &c.Profile }),
 	setting("amnesia", "amnesia", "never write a file", false, func(c *Config) any { return &c.Amnesia }),
 	setting("backend", "backend", "where messages are kept: memory:, disk:DIRECTORY or redis://HOST:PORT", false, func(c *Config) any { return &c.Backend }).secret().otherwise("memory: on a micronode, else disk: and queues in data_dir"),
 	setting("data_dir", "data-dir", "directory of keys, tokens and messages", false, func(c *Config) any { return &c.DataDir }).otherwise("$STATE_DIRECTORY, else mailboxd in $XDG_STATE_HOME or in ~/.local/state, else /var/lib/mailboxd"),
-	setting("disk_reserve", "disk-reserve", "bytes of the volume of disk: that stay free: below it sends are refused, and settling goes on", false, func(c *Config) any { return (*size)(&c.DiskReserve) }).otherwise("5% of the volume, at least 16MiB and at most 1GiB").orOff().between(1, 1<<50),
+	setting("disk_reserve", "disk-reserve", "free bytes kept on the volume of disk:; with less, sends are refused and settling still works", false, func(c *Config) any { return (*size)(&c.DiskReserve) }).otherwise("5% of the volume, at least 16MiB and at most 1GiB").orOff().between(1, 1<<50),
 	setting("audience", "audience", "name of this service, for tokens with an audience", false, func(c *Config) any { return &c.Audience }),
 
 	setting("listen.http", "listen", "address for HTTP and gRPC, or off", false, func(c *Config) any { return &c.Listen }),
 	setting("listen.oap", "listen-oap", "address for OAP/1 frames, or off", false, func(c *Config) any { return &c.ListenOAP }),
 	setting("listen.sqs", "listen-sqs", "further address for clients of Amazon SQS", false, func(c *Config) any { return &c.ListenSQS }).otherwise("none; the port of the emulator with sqs.compatibility"),
-	setting("listen.metrics", "listen-metrics", "further address for health and metrics alone, without a token", false, func(c *Config) any { return &c.ListenMetrics }),
+	setting("listen.metrics", "listen-metrics", "further address for health and metrics only, without a token", false, func(c *Config) any { return &c.ListenMetrics }),
 	setting("listen.socket", "socket", "path of a unix socket for HTTP", false, func(c *Config) any { return &c.Socket }),
 	setting("listen.insecure", "insecure-listen", "allow plaintext on addresses beyond this machine", false, func(c *Config) any { return &c.InsecureListen }),
 	setting("listen.hosts", "allowed-hosts", "further host names, separated by commas, by which clients without a token may reach plaintext listeners: NAME, *.SUFFIX or *", false, func(c *Config) any { return &c.AllowedHosts }),
@@ -176,31 +179,31 @@ var settings = []Setting{
 	setting("tls.key", "tls-key", "file of its key; SIGHUP reads it again", false, func(c *Config) any { return &c.TLSKey }),
 	setting("tls.client_ca", "tls-client-ca", "file of the authorities that client certificates must be from; SIGHUP reads it again", false, func(c *Config) any { return &c.TLSClientCA }),
 
-	setting("limits.max_payload_bytes", "max-payload-bytes", "bytes of a message body", true, func(c *Config) any { return (*size)(&c.MaxPayloadBytes) }).between(1<<10, 1<<20),
+	setting("limits.max_payload_bytes", "max-payload-bytes", "bytes of a message body", true, func(c *Config) any { return (*size)(&c.MaxBodyBytes) }).between(1<<10, 1<<20),
 
 	setting("mailbox.shards", "shards", "shards of a queue", false, func(c *Config) any { return &c.Shards }).ofNewQueues().between(1, driver.MaxShards),
 	setting("mailbox.shard_capacity", "shard-cap", "messages in a shard", false, func(c *Config) any { return &c.ShardCapacity }).orOff().ofNewQueues().between(1, 1<<40),
 	setting("mailbox.shard_bytes", "shard-bytes", "bytes in a shard", false, func(c *Config) any { return (*size)(&c.ShardBytes) }).orOff().ofNewQueues().between(1, 1<<50),
 	setting("mailbox.global_inflight", "global-inflight", "messages in flight over all queues; no tenant beside others has more than half", true, func(c *Config) any { return &c.GlobalInFlight }).orOff().between(1, 1<<30),
-	setting("mailbox.max_topics", "max-topics", "queues that exist; no tenant beside others has more than half", true, func(c *Config) any { return &c.MaxTopics }).between(1, 1<<30),
+	setting("mailbox.max_topics", "max-topics", "queues that exist; no tenant beside others has more than half", true, func(c *Config) any { return &c.MaxQueues }).between(1, 1<<30),
 	setting("mailbox.max_waiting", "max-waiting", "receives that wait at once; no tenant beside others has more than half", true, func(c *Config) any { return &c.MaxWaiting }).between(1, 1<<30),
 	setting("mailbox.global_dedup", "global-dedup", "dedup keys remembered over all queues, 64 bytes of memory each; no tenant beside others has more than half", true, func(c *Config) any { return &c.GlobalDedup }).orOff().between(1, 1<<30),
 	setting("mailbox.dedup_max", "dedup-max", "dedup keys that a queue remembers", false, func(c *Config) any { return &c.DedupMax }).orOff().ofNewQueues().between(1, 1<<40),
 	setting("mailbox.visibility_min", "visibility-min", "shortest visibility that a receive may ask for", true, func(c *Config) any { return &c.VisibilityMin }).lasting(time.Millisecond, driver.DefaultMaxVisibility),
-	setting("mailbox.default_visibility", "default-visibility", "visibility of receives that do not ask for one", false, func(c *Config) any { return &c.VisibilityDefault }).lasting(time.Millisecond, driver.DefaultMaxVisibility).atLeast(1, "mailbox.visibility_min"),
-	setting("mailbox.max_messages", "max-messages", "messages of a receive that does not ask for a number", false, func(c *Config) any { return &c.MaxMessages }).between(1, driver.DefaultMaxBatch),
-	setting("mailbox.max_bytes", "max-bytes", "bytes of a receive that does not ask for a number", false, func(c *Config) any { return (*size)(&c.MaxBytes) }).between(1, 1<<20),
+	setting("mailbox.default_visibility", "default-visibility", "default visibility of a receive", false, func(c *Config) any { return &c.VisibilityDefault }).lasting(time.Millisecond, driver.DefaultMaxVisibility).atLeast(1, "mailbox.visibility_min"),
+	setting("mailbox.max_messages", "max-messages", "default message limit of a receive", false, func(c *Config) any { return &c.MaxMessages }).between(1, driver.DefaultMaxBatch),
+	setting("mailbox.max_bytes", "max-bytes", "default byte limit of a receive", false, func(c *Config) any { return (*size)(&c.MaxBytes) }).between(1, 1<<20),
 	setting("mailbox.max_wait", "max-wait", "how long a receive may wait", true, func(c *Config) any { return &c.MaxWait }).lasting(time.Second, 24*time.Hour),
-	setting("mailbox.t_replay", "t-replay", "dedup window: how long a dedup key is remembered", false, func(c *Config) any { return &c.ReplayWindow }).ofNewQueues().lasting(2*time.Millisecond, longest).atLeast(2, "mailbox.default_visibility"),
+	setting("mailbox.t_replay", "t-replay", "dedup window: how long a dedup key is remembered", false, func(c *Config) any { return &c.DedupWindow }).ofNewQueues().lasting(2*time.Millisecond, maxDuration).atLeast(2, "mailbox.default_visibility"),
 	setting("mailbox.cap_cache_ttl", "cap-cache-ttl", "how long a verified token is trusted", false, func(c *Config) any { return &c.CapCacheTTL }).lasting(capability.MinCacheTTL, capability.MaxCacheTTL),
 	setting("mailbox.backoff_base", "backoff-base", "first bound of the wait after a nack", true, func(c *Config) any { return &c.BackoffBase }).lasting(time.Millisecond, driver.DefaultMaxVisibility),
 	setting("mailbox.backoff_max", "backoff-max", "last bound of the wait after a nack", true, func(c *Config) any { return &c.BackoffMax }).lasting(time.Millisecond, driver.DefaultMaxVisibility).atLeast(1, "mailbox.backoff_base"),
-	setting("mailbox.max_attempts", "max-attempts", "deliveries before a message is dead-lettered", false, func(c *Config) any { return &c.MaxAttempts }).orOff().ofNewQueues().between(1, 1<<20),
+	setting("mailbox.max_attempts", "max-attempts", "deliveries before a message is dead-lettered", false, func(c *Config) any { return &c.MaxDeliveries }).orOff().ofNewQueues().between(1, 1<<20),
 
 	setting("retention.ready", "retain-ready", "how long messages are kept", false, func(c *Config) any { return &c.RetainReady }).orOff().ofNewQueues().lasting(time.Second, driver.MaxRetention),
 	setting("retention.dead", "retain-dead", "how long dead letters are kept", false, func(c *Config) any { return &c.RetainDead }).orOff().ofNewQueues().lasting(time.Second, driver.MaxRetention),
 	setting("retention.max_dead", "max-dead", "dead letters of a queue", false, func(c *Config) any { return &c.MaxDead }).orOff().ofNewQueues().between(1, 1<<40),
-	setting("retention.max_hold", "max-hold", "how long a delivery can be held by extending it; never less than 10 times its visibility", false, func(c *Config) any { return &c.MaxHold }).orOff().ofNewQueues().lasting(time.Second, longest),
+	setting("retention.max_hold", "max-hold", "how long a delivery can be held by extending it; never less than 10 times its visibility", false, func(c *Config) any { return &c.MaxHold }).orOff().ofNewQueues().lasting(time.Second, maxDuration),
 	setting("retention.inflight_factor", "inflight-factor", "has no effect; use --max-hold", false, func(c *Config) any { return &c.InFlightFactor }).deprecated(),
 
 	setting("auth.key_file", "key-file", "file of the keys that tokens are made with; SIGHUP reads it again", false, func(c *Config) any { return &c.KeyFile }).otherwise("keys in data_dir"),
@@ -217,7 +220,7 @@ var settings = []Setting{
 	setting("log.level", "log-level", "debug, info, warn or error", true, func(c *Config) any { return &c.LogLevel }),
 }
 
-// unit returns the unit, which the type of the field tells.
+// unit returns the unit, which follows from the type of the field.
 func (s *Setting) unit() string {
 	switch s.field(new(Config)).(type) {
 	case *bool, **bool:
@@ -232,7 +235,7 @@ func (s *Setting) unit() string {
 	return UnitText
 }
 
-// text returns the value as a flag spells it.
+// text returns the value in the form that the flag takes.
 func (s *Setting) text(c *Config) string {
 	switch field := s.field(c).(type) {
 	case *string:
@@ -251,7 +254,7 @@ func (s *Setting) text(c *Config) string {
 	return ""
 }
 
-// formatDuration spells 168h, and not 168h0m0s.
+// formatDuration returns 168h instead of 168h0m0s.
 func formatDuration(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
@@ -273,7 +276,7 @@ func formatSize(n size) string {
 	return strconv.Itoa(int(n))
 }
 
-// complete takes the default if the setting is not set.
+// complete sets the default if the setting is not set.
 func (s *Setting) complete(c, defaults *Config) {
 	switch field := s.field(c).(type) {
 	case *string:
@@ -294,8 +297,9 @@ func orDefault[T comparable](value *T, otherwise T) {
 	}
 }
 
-// set reads a value. Its error quotes the value, unless that may hold a password, and
-// says what is wanted. Empty means the default where that depends on other settings.
+// set parses a value. The error quotes the value and says what is wanted; text settings,
+// which may contain a password, have no such error. Empty means the default if that
+// depends on other settings.
 func (s *Setting) set(c *Config, text string) error {
 	if text == "" && s.Default != "" {
 		s.copy(c, new(Config))
@@ -340,7 +344,7 @@ func (s *Setting) set(c *Config, text string) error {
 	return nil
 }
 
-// invalid is the error about a value that is not of the kind that is wanted.
+// invalid returns the error about a value that cannot be parsed or is out of range.
 func invalid(value, want string) error {
 	const shown = 64 // bytes
 	if len(value) > shown {
@@ -349,8 +353,8 @@ func invalid(value, want string) error {
 	return fmt.Errorf("invalid value %q; want %s", value, want)
 }
 
-// given sets a number that was given. 0 would mean the default in a Config, so it
-// is off, or refused; a negative number is refused.
+// given sets a number. In a Config 0 means the default, so here 0 means off or is
+// refused; a negative number is refused.
 func given[N int | size | time.Duration](s *Setting, field *N, value N, text string) error {
 	switch {
 	case value > 0:
@@ -365,7 +369,7 @@ func given[N int | size | time.Duration](s *Setting, field *N, value N, text str
 	return nil
 }
 
-// sizeUnits are the suffixes of sizes, largest last but for plain bytes.
+// sizeUnits are the suffixes of sizes, in ascending order, then those of plain bytes.
 var sizeUnits = []struct {
 	suffix string
 	factor int
@@ -387,7 +391,7 @@ func parseSize(text string) (size, error) {
 	return 0, invalid(text, "a number of bytes like 65536, 64KiB or 1MiB")
 }
 
-// copy takes the value over from another configuration.
+// copy copies the value from another configuration.
 func (s *Setting) copy(to, from *Config) {
 	switch field := s.field(to).(type) {
 	case *string:

@@ -11,10 +11,10 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-// TestARevocationHoldsAtEveryDaemonOnOneRedis tells one of two daemons.
-func TestARevocationHoldsAtEveryDaemonOnOneRedis(t *testing.T) {
+// TestRevocationHoldsAtEveryDaemonOnOneRedis revokes a token at one of two daemons.
+func TestRevocationHoldsAtEveryDaemonOnOneRedis(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it waits for seconds of real time: run without -short")
+		t.Skip("waits for seconds of real time; run without -short")
 	}
 	redis := redistest.Standalone(t)
 	dir := t.TempDir()
@@ -34,7 +34,7 @@ func TestARevocationHoldsAtEveryDaemonOnOneRedis(t *testing.T) {
 	if status, answer := second.post(token, "/v1/ping", `{}`); status != http.StatusOK {
 		t.Fatalf("the second daemon does not know the token: %d %v", status, answer)
 	}
-	time.Sleep(2 * time.Millisecond) // revocations have a grain of one
+	time.Sleep(2 * time.Millisecond) // times of revocations have milliseconds
 	if status, answer := first.post(first.OperatorToken(), "/v1/caps/revoke", fmt.Sprintf(`{"token_id":%q}`, token.ID())); status != http.StatusOK {
 		t.Fatalf("revoke: %d %v", status, answer)
 	}

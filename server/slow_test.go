@@ -10,7 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-// slowRequests are requests without a token, on every listener that speaks HTTP, that
+// slowRequests are requests without a token, on every HTTP listener, that
 // announce a body and send one byte of it.
 var slowRequests = []struct{ name, listener, head string }{
 	{"health", server.HTTP, "GET /healthz HTTP/1.1"},
@@ -70,7 +70,7 @@ func TestDrainDoesNotWaitForSlowBodies(t *testing.T) {
 		last = r.beginSlowly(slow.listener, slow.head)
 	}
 	_ = last.SetReadDeadline(time.Now().Add(10 * time.Second))
-	if _, err := last.Read(make([]byte, 1)); err != nil { // the others were there before
+	if _, err := last.Read(make([]byte, 1)); err != nil { // the others arrived before
 		t.Fatal(err)
 	}
 	began := time.Now()

@@ -13,36 +13,36 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi"
 )
 
-// The emulators of SQS that a daemon can be found in place of.
+// The emulators of SQS that a daemon can replace.
 const (
 	LocalStack = "localstack"
 	ElasticMQ  = "elasticmq"
 )
 
-// SQSConfig says how clients of Amazon SQS are served.
+// SQSConfig configures the surface for clients of Amazon SQS.
 type SQSConfig struct {
-	// CredentialsFile has access keys and secrets that stand for capabilities, for
-	// clients that send no session token; empty means none.
+	// CredentialsFile maps access keys and secrets to tokens, for clients that send no
+	// session token; empty means none.
 	CredentialsFile string
-	// Unsigned lets everybody who reaches Config.ListenSQS do everything with the
-	// queues of no tenant, signed or not. It is for tests.
+	// Unsigned allows every client of Config.ListenSQS, with or without a signature, all
+	// operations on the queues without a tenant. It is for tests.
 	Unsigned bool
 	// Compatibility is LocalStack or ElasticMQ: the port of that emulator is the
 	// default of Config.ListenSQS, its health check is answered there, and new queues
-	// say that SQS encrypts them.
+	// report encryption by SQS.
 	Compatibility string
-	// StrictMinute refuses for a minute what AWS refuses: to make a queue with the
-	// name of one that was deleted, and to purge a queue again.
+	// StrictMinute refuses for a minute, as AWS does, to create a queue with the name of
+	// a deleted one, and to purge a queue again.
 	StrictMinute bool
-	// Queues are made, or changed, when the daemon starts and when it is reloaded.
+	// Queues are created, or changed, when the daemon starts and at each reload.
 	Queues []SQSQueue
 }
 
-// An SQSQueue is a queue that is declared in the configuration, with the names and
-// values that the attributes have in SQS.
+// An SQSQueue is a queue declared in the configuration, with the attribute names and
+// values of SQS.
 type SQSQueue = sqsapi.Declaration
 
-// address is where clients of SQS are served.
+// address returns the address of the SQS listener.
 func (c *SQSConfig) address(given string) string {
 	switch {
 	case given != "":
@@ -64,7 +64,7 @@ func checkSQS(c *Config) error {
 	case c.SQS.Unsigned && off:
 		return fmt.Errorf("sqs.unsigned (--sqs-unsigned) needs listen.sqs (--listen-sqs); requests on listen.http are always signed")
 	case c.SQS.Unsigned && !c.InsecureListen && !loopback(c.ListenSQS):
-		return fmt.Errorf("listen.sqs (--listen-sqs): %s is beyond this machine, and sqs.unsigned lets every client do everything; listen on 127.0.0.1, or set listen.insecure (--insecure-listen) if something else keeps others out", c.ListenSQS)
+		return fmt.Errorf("listen.sqs (--listen-sqs): %s is beyond this machine, and sqs.unsigned lets every client do everything; listen on 127.0.0.1, or set listen.insecure (--insecure-listen) if a firewall restricts access", c.ListenSQS)
 	}
 	for i := range c.SQS.Queues {
 		if err := c.SQS.Queues[i].Check(); err != nil {
@@ -75,8 +75,8 @@ func checkSQS(c *Config) error {
 }
 
 // declare reads the table sqs.queues: for each queue its attributes, by their names
-// in SQS, and the table tags. Policies may be tables or texts, and the queue for
-// dead letters may be given by its name alone.
+// in SQS, and the table tags. Policies may be tables or strings, and the dead-letter
+// queue may be given by its name instead of its ARN.
 func (c *SQSConfig) declare(value any) error {
 	tables, ok := value.(map[string]any)
 	if !ok {
@@ -120,7 +120,7 @@ func textsOf(value any) (map[string]string, error) {
 	return texts, nil
 }
 
-// attributeOf returns the value of an attribute; a table is one in JSON.
+// attributeOf returns the value of an attribute; a table becomes JSON.
 func attributeOf(value any) (string, error) {
 	table, ok := value.(map[string]any)
 	if !ok {
@@ -138,8 +138,7 @@ func attributeOf(value any) (string, error) {
 	return string(text), nil
 }
 
-// assembleSQS makes the surface for clients of SQS, and the server of the listener
-// that is theirs alone.
+// assembleSQS makes the SQS surface, and the HTTP server of the SQS listener.
 func (s *Server) assembleSQS(config *Config, hosts guard.Hosts) (err error) {
 	options := sqsapi.Options{
 		Broker: s.broker, Logger: s.log, ReadTimeout: config.ReadTimeout, WriteTimeout: config.WriteTimeout,
@@ -163,7 +162,7 @@ func (s *Server) assembleSQS(config *Config, hosts guard.Hosts) (err error) {
 	return nil
 }
 
-// readCredentials reads the file of credentials; nil if there is none.
+// readCredentials reads the credentials file; nil if none is configured.
 func (s *Server) readCredentials() (*sqsapi.Credentials, error) {
 	path := s.Config().SQS.CredentialsFile
 	if path == "" {
@@ -172,5 +171,5 @@ func (s *Server) readCredentials() (*sqsapi.Credentials, error) {
 	return sqsapi.ReadCredentials(path)
 }
 
-// serveSQS serves clients of SQS on the listener that is theirs alone.
+// serveSQS serves the SQS listener.
 func (s *Server) serveSQS(_ context.Context, l net.Listener) error { return s.sqsHTTP.Serve(l) }

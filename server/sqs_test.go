@@ -20,7 +20,7 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-// sqs returns a client of a listener with credentials, or those of the operator.
+// sqs returns a client of a listener with the given credentials, or with the operator's.
 func (r *running) sqs(listener string, credentials ...string) *sqs.Client {
 	if len(credentials) == 0 {
 		c := r.OperatorToken().Credentials()
@@ -76,7 +76,7 @@ func receiveSQS(t *testing.T, c *sqs.Client, queue *string) []string {
 	return bodies
 }
 
-func TestClientsOfSQSAreServedBesideTheOthers(t *testing.T) {
+func TestSQSClientsAreServedBesideOthers(t *testing.T) {
 	r := start(t, server.Config{Profile: server.Micronode, ListenSQS: "127.0.0.1:0"})
 	for _, listener := range []string{server.HTTP, server.SQS} {
 		c := r.sqs(listener)
@@ -89,20 +89,20 @@ func TestClientsOfSQSAreServedBesideTheOthers(t *testing.T) {
 			t.Errorf("got %v", got)
 		}
 		if _, err := r.sqs(listener, "test", "test", "").ListQueues(t.Context(), &sqs.ListQueuesInput{}); err == nil {
-			t.Error("somebody without credentials came in")
+			t.Error("a client without credentials was accepted")
 		}
 	}
-	// The native surface is where it was, and sees the same queues.
+	// The HTTP API works as before, and has the same queues.
 	if status, stats := r.post(r.OperatorToken(), "/v1/stats", `{"topic":"orders"}`); status != http.StatusOK || stats["in_flight"] != 2.0 {
 		t.Errorf("%d %v", status, stats)
 	}
 }
 
-func TestTheLargestMessagesOfSQSReachOtherSurfaces(t *testing.T) {
+func TestLargestSQSMessagesReachOtherSurfaces(t *testing.T) {
 	r := start(t, server.Config{Profile: server.Micronode})
 	c := r.sqs(server.HTTP)
 	queue := createSQS(t, c, "orders", nil)
-	// Bytes that JSON and base64 make longer, and attributes that are packed behind.
+	// Bytes that JSON and base64 make longer, and attributes that are packed after them.
 	body := strings.Repeat("\t", 900<<10)
 	value := strings.Repeat("\"", 1<<20-len(body)-len("a")-len("String"))
 	for range 2 {
@@ -128,7 +128,7 @@ func TestTheLargestMessagesOfSQSReachOtherSurfaces(t *testing.T) {
 	}
 }
 
-func TestUnsignedIsForItsListenerAloneAndShown(t *testing.T) {
+func TestUnsignedAppliesToSQSListenerOnly(t *testing.T) {
 	r := start(t, server.Config{
 		Profile: server.Micronode, ListenSQS: "127.0.0.1:0", SQS: server.SQSConfig{Unsigned: true, Compatibility: server.LocalStack},
 	})
@@ -136,13 +136,13 @@ func TestUnsignedIsForItsListenerAloneAndShown(t *testing.T) {
 	queue := createSQS(t, c, "orders", nil)
 	sendSQS(t, c, queue, "x")
 	if _, err := r.sqs(server.HTTP, "test", "test", "").ListQueues(t.Context(), &sqs.ListQueuesInput{}); err == nil {
-		t.Error("the other listener believes everybody too")
+		t.Error("the other listener accepts unsigned requests too")
 	}
 	if body := r.get("/readyz"); !strings.Contains(body, "unsigned") {
-		t.Errorf("readiness does not tell: %s", body)
+		t.Errorf("readiness does not show it: %s", body)
 	}
 	if body := r.get("/metrics"); !strings.Contains(body, "mailbox_sqs_unsigned 1") {
-		t.Error("the metrics do not tell")
+		t.Error("the metrics do not show it")
 	}
 	health, err := r.client.Get("http://" + r.Address(server.SQS) + "/_localstack/health")
 	if err != nil || health.StatusCode != http.StatusOK {
@@ -151,7 +151,7 @@ func TestUnsignedIsForItsListenerAloneAndShown(t *testing.T) {
 	_ = health.Body.Close()
 }
 
-func TestCredentialsAreReadAnewWhileTheDaemonRuns(t *testing.T) {
+func TestReloadReadsCredentialsAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "credentials")
 	write := func(text string) {
 		t.Helper()
@@ -164,25 +164,25 @@ func TestCredentialsAreReadAnewWhileTheDaemonRuns(t *testing.T) {
 	r := start(t, config)
 	c := r.sqs(server.HTTP, "AKIASHOP", "secret", "")
 	if _, err := c.ListQueues(t.Context(), &sqs.ListQueuesInput{}); err == nil {
-		t.Error("an access key that nobody gave out came in")
+		t.Error("an unknown access key was accepted")
 	}
 	write("AKIASHOP secret " + r.OperatorToken().Reveal() + "\n")
 	if err := r.Reload(r.Config()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.ListQueues(t.Context(), &sqs.ListQueuesInput{}); err != nil {
-		t.Errorf("it is in the file now: %v", err)
+		t.Errorf("an access key that was added to the file: %v", err)
 	}
 	write("nonsense\n")
 	if err := r.Reload(r.Config()); err == nil {
-		t.Error("a file that cannot be read is taken over")
+		t.Error("an unreadable file was accepted")
 	}
 	if _, err := c.ListQueues(t.Context(), &sqs.ListQueuesInput{}); err != nil {
-		t.Errorf("what was read before is gone: %v", err)
+		t.Errorf("the previous credentials are lost: %v", err)
 	}
 }
 
-func TestQueuesOfSQSSurviveARestart(t *testing.T) {
+func TestSQSQueuesSurviveRestart(t *testing.T) {
 	config := server.Config{DataDir: t.TempDir(), LogLevel: "error"}
 	r := start(t, config)
 	c := r.sqs(server.HTTP)
@@ -226,7 +226,7 @@ func TestQueuesOfSQSSurviveARestart(t *testing.T) {
 		}
 		select {
 		case <-patience:
-			t.Fatal("the task is not gone on with")
+			t.Fatal("the task is not resumed")
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -235,7 +235,7 @@ func TestQueuesOfSQSSurviveARestart(t *testing.T) {
 	}
 }
 
-func TestQueuesAreDeclaredInTheFile(t *testing.T) {
+func TestFileDeclaresSQSQueues(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mailboxd.toml")
 	if err := os.WriteFile(path, []byte(`
 profile = "micronode"
@@ -265,7 +265,7 @@ ContentBasedDeduplication = true
 	}
 }
 
-func TestDeclaredQueuesFollowTheFile(t *testing.T) {
+func TestReloadChangesDeclaredQueues(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mailboxd.toml")
 	load := func(queues string) server.Config {
 		t.Helper()
@@ -297,18 +297,18 @@ func TestDeclaredQueuesFollowTheFile(t *testing.T) {
 		}
 	}
 	if got := r.Config().SQS.Queues; len(got) != 2 {
-		t.Errorf("the configuration in force declares %v", got)
+		t.Errorf("the current configuration declares %v", got)
 	}
 	bad := load("[sqs.queues.orders]\nVisibilityTimeout = 1\nRedrivePolicy = { deadLetterTargetArn = \"nowhere\", maxReceiveCount = 3 }\n")
 	if err := r.Reload(bad); err == nil || !strings.Contains(err.Error(), "orders") {
-		t.Errorf("a policy that leads nowhere: %v", err)
+		t.Errorf("a policy with an unknown target: %v", err)
 	}
 	if got := visibility("orders"); got != "90 7" {
-		t.Errorf("after what was refused it has %s", got)
+		t.Errorf("after a refused reload it has %s", got)
 	}
 }
 
-func TestBadSettingsOfSQSStopTheStartWithASentence(t *testing.T) {
+func TestBadSQSSettingsAreRefusedWithReason(t *testing.T) {
 	for _, test := range []struct {
 		args []string
 		file string
@@ -335,6 +335,6 @@ func TestBadSettingsOfSQSStopTheStartWithASentence(t *testing.T) {
 	}
 	config, err := server.New(server.Config{Profile: server.Micronode, SQS: server.SQSConfig{Compatibility: server.ElasticMQ}}, nil)
 	if err != nil || config.Config().ListenSQS != "127.0.0.1:9324" {
-		t.Errorf("ElasticMQ is to be found at its port: %v", err)
+		t.Errorf("ElasticMQ is not served at its port: %v", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-func TestWhatAStreamsClientHasReadStaysItsOwnWhenItLeaves(t *testing.T) {
+func TestReadPartOfStreamStaysLeasedAfterDisconnect(t *testing.T) {
 	r := start(t, server.Config{Profile: server.Micronode})
 	payload := base64.StdEncoding.EncodeToString(make([]byte, 500_000))
 	for i := range 24 {
@@ -30,7 +30,7 @@ func TestWhatAStreamsClientHasReadStaysItsOwnWhenItLeaves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	response.Body.Close() // that is how a client ends a stream
+	response.Body.Close() // ends the stream
 	var first struct {
 		ID      string `json:"msg_id"`
 		Receipt string `json:"receipt"`
@@ -38,13 +38,13 @@ func TestWhatAStreamsClientHasReadStaysItsOwnWhenItLeaves(t *testing.T) {
 	if err := json.Unmarshal(line, &first); err != nil {
 		t.Fatal(err)
 	}
-	for patience := time.After(10 * time.Second); ; { // until the rest has come back
+	for patience := time.After(10 * time.Second); ; { // until the rest is ready again
 		if _, stats := r.post(r.OperatorToken(), "/v1/stats", `{"topic":"orders"}`); stats["ready"] != 0.0 {
 			break
 		}
 		select {
 		case <-patience:
-			t.Fatal("nothing was given back")
+			t.Fatal("no message was returned")
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

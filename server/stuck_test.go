@@ -11,12 +11,12 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-// stuckOpener's queues take messages only when nobody waits any more, as a Redis
-// does that does not answer.
+// A stuckOpener has queues whose Send returns only after its context has ended, like a
+// Redis that does not answer.
 type stuckOpener struct {
 	*membox.Backend
 	release chan struct{}
-	asked   chan struct{} // has room for one
+	asked   chan struct{} // has a buffer of one
 }
 
 type stuckQueue struct {
@@ -42,7 +42,7 @@ func (q stuckQueue) Send(ctx context.Context, _ []driver.Outgoing) ([]driver.Sen
 	}
 }
 
-func TestADrainEndsInTimeWhenTheBackendDoesNotAnswer(t *testing.T) {
+func TestDrainEndsInTimeWithStuckBackend(t *testing.T) {
 	opener := stuckOpener{membox.New(nil), make(chan struct{}), make(chan struct{}, 1)}
 	defer opener.Close()
 	daemon, err := server.New(server.Config{

@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// Validate returns nil if a daemon can be made of the configuration, and
-// otherwise an error that names the setting, its value and what is wanted.
-// It looks at nothing but the configuration.
+// Validate returns nil if the configuration is valid, and otherwise an error that names
+// the setting, its value and what is wanted. It does no I/O.
 func (c Config) Validate() error {
 	c = c.complete()
 	for _, check := range []func(*Config) error{
@@ -23,10 +22,10 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// named returns the key and the flag of a setting, for people who use either.
+// named returns the key and the flag of a setting, for errors.
 func named(key string) string { return fmt.Sprintf("%s (--%s)", key, settingOf(key).Flag) }
 
-// about is the error about a setting whose value is not one of those that are wanted.
+// about returns the error about an invalid value of a setting.
 func about(key, value, want string) error {
 	return fmt.Errorf("%s: %w", named(key), invalid(value, want))
 }
@@ -44,16 +43,16 @@ func checkBackend(c *Config) error {
 	case !ok:
 		return fmt.Errorf("backend (--backend): invalid value; want memory:, disk:DIRECTORY or redis://HOST:PORT")
 	case scheme == "memory" && rest != "":
-		return fmt.Errorf("backend (--backend): memory: takes nothing behind the colon")
+		return fmt.Errorf("backend (--backend): memory: takes nothing after the colon")
 	case scheme == "disk" && rest == "":
-		return fmt.Errorf("backend (--backend): disk: needs a directory behind the colon")
+		return fmt.Errorf("backend (--backend): disk: needs a directory after the colon")
 	case scheme == "disk" && *c.Amnesia:
 		return fmt.Errorf("backend (--backend): disk: writes files, which amnesia forbids; choose memory: or redis:, or turn amnesia off")
 	case scheme == "memory" || scheme == "disk":
 		return nil
 	case scheme == "redis" || scheme == "rediss":
 		parsed, err := url.Parse(c.Backend)
-		if err != nil || parsed.Host == "" { // what the parser says may repeat a password
+		if err != nil || parsed.Host == "" { // the error of the parser may contain a password
 			return fmt.Errorf("backend (--backend): invalid URL; want redis://HOST:PORT, with ?addr=HOST:PORT for further nodes of a cluster")
 		}
 		return nil
@@ -78,10 +77,10 @@ func checkListeners(c *Config) error {
 			continue
 		}
 		if l.key == "listen.metrics" { // which is never encrypted
-			return fmt.Errorf("%s: %s is beyond this machine, and would tell the names of queues and tenants in plaintext and without a token; set listen.insecure (--insecure-listen) if something else keeps others out", named(l.key), l.address)
+			return fmt.Errorf("%s: %s is beyond this machine, and would show the names of queues and tenants in plaintext and without a token; set listen.insecure (--insecure-listen) if a firewall restricts access", named(l.key), l.address)
 		}
 		if c.TLSCert == "" {
-			return fmt.Errorf("%s: %s is beyond this machine, and tokens and messages would travel in plaintext; set tls.cert and tls.key, or listen.insecure (--insecure-listen) if something else protects them", named(l.key), l.address)
+			return fmt.Errorf("%s: %s is beyond this machine, and tokens and messages would travel in plaintext; set tls.cert and tls.key, or listen.insecure (--insecure-listen) if the network protects them", named(l.key), l.address)
 		}
 	}
 	if _, err := c.hosts(); err != nil {

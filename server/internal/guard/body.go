@@ -8,13 +8,13 @@ import (
 )
 
 // Bodies returns a handler that bounds how long the body of a request may take.
-// Package http reads up to 256 KiB of what a handler has left unread, and waits for it
-// without a deadline: a client without a token could hold connections, and the drain,
-// for as long as it liked. Here a body has timeout to arrive unless next sets a
-// deadline of its own, and what is unread when next returns is not waited for: the
-// answer is sent and the connection is closed.
+// Package http reads up to 256 KiB of a body that a handler has left unread, and waits
+// for it without a deadline: a client without a token could hold connections, and delay
+// the drain, without limit. With this handler a body has timeout to arrive, unless next
+// sets its own deadline. If next returns without having read the whole body, the answer
+// is sent and the connection is closed.
 //
-// HTTP/2 needs none of this, because an answered stream ends without its body.
+// HTTP/2 does not need this, because an answered stream ends without its body.
 func Bodies(next http.Handler, timeout time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor != 1 || r.Body == nil || r.Body == http.NoBody {
@@ -24,7 +24,7 @@ func Bodies(next http.Handler, timeout time.Duration) http.Handler {
 		control := http.NewResponseController(w)
 		_ = control.SetReadDeadline(time.Now().Add(timeout))
 		body := &trackedBody{ReadCloser: r.Body}
-		tracked := *r // package http looks at the type of the body in its own copy
+		tracked := *r // a copy, because package http checks the type of the body in r
 		tracked.Body = body
 		next.ServeHTTP(w, &tracked)
 		if !body.ended {
@@ -39,7 +39,7 @@ type trackedBody struct {
 	ended bool
 }
 
-// Read reads from the body within.
+// Read reads from the underlying body.
 func (b *trackedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Drain keeps requests that are still arriving from holding up the end of a server.
+// A Drain keeps requests that are still arriving from delaying the end of a server.
 // Make one with NewDrain. It is safe for concurrent use.
 type Drain struct {
 	grace time.Duration
@@ -17,8 +17,8 @@ type Drain struct {
 	began    bool
 }
 
-// NewDrain returns a drain that has not begun. Requests that are arriving when it does
-// have grace to arrive.
+// NewDrain returns a drain that has not begun. Requests that are arriving when it begins
+// have grace to complete.
 func NewDrain(grace time.Duration) *Drain {
 	return &Drain{grace: grace, begun: make(chan struct{}), arriving: make(map[*http.ResponseController]struct{})}
 }
@@ -40,9 +40,9 @@ func (d *Drain) Begin() {
 // Begun is closed when the drain begins.
 func (d *Drain) Begun() <-chan struct{} { return d.begun }
 
-// Arriving makes the drain cut a request off. The caller calls arrived when it has read
-// the request, and before its handler returns; the deadline for reading is the caller's
-// own after that.
+// Arriving registers a request, whose reading the drain cuts off. The caller calls
+// arrived when it has read the request, and before its handler returns; after that the
+// drain does not change the read deadline.
 func (d *Drain) Arriving(control *http.ResponseController) (arrived func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

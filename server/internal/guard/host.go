@@ -10,22 +10,22 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Hosts says by which names clients without a token may reach the daemon in plaintext.
-// A page in a browser can have its own name resolve to the address of the daemon (DNS
-// rebinding), and then reads answers as if they were its own. The name in the Host
-// header is the one thing that the page cannot choose. The zero value allows:
+// Hosts are the names by which clients without a token may reach the daemon in
+// plaintext. A web page can make its own name resolve to the address of the daemon (DNS
+// rebinding), and then read answers as if they came from its own site. It cannot choose
+// the name in the Host header. The zero value allows:
 //
 //   - addresses, because a page that was loaded from an address is the daemon's own
 //   - localhost and names below it
-//   - names without a dot and names below "internal", which no stranger can register;
+//   - names without a dot and names below "internal", which an attacker cannot register;
 //     containers reach each other, and their host, by such names
 type Hosts struct {
 	any   bool
-	names map[string]bool // those that begin with a dot stand for all names below
+	names map[string]bool // a name that begins with a dot means all names below it
 }
 
 // NewHosts returns the default with further names. A name may begin with "*.", and "*"
-// allows every name. The error is about the list.
+// allows every name. The error names the first invalid name.
 func NewHosts(names []string) (Hosts, error) {
 	h := Hosts{names: make(map[string]bool, len(names))}
 	for _, name := range names {
@@ -42,11 +42,11 @@ func NewHosts(names []string) (Hosts, error) {
 	return h, nil
 }
 
-// canonical is a name in lower case, without the dot at its end.
+// canonical returns a name in lower case, without a final dot.
 func canonical(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
 
 // Check returns ErrInvalid if the request came in plaintext, over the network, by a
-// name that is not allowed. Clients that send no name are no browsers.
+// name that is not allowed. A client that sends no Host header is not a browser.
 func (h *Hosts) Check(r *http.Request) error {
 	if r.TLS != nil || r.Host == "" || h.any {
 		return nil
@@ -63,9 +63,9 @@ func (h *Hosts) Check(r *http.Request) error {
 	}
 }
 
-// CheckLocal is Check for requests to an address that only this machine can reach. It
-// is for listeners where everything of value needs a token: beyond this machine they
-// are called by whatever names proxies and load balancers have for them.
+// CheckLocal is Check for requests to an address that only this machine can reach; it
+// allows all others. It is for listeners where everything of value needs a token: from
+// other machines they are reached by the names of proxies and load balancers.
 func (h *Hosts) CheckLocal(r *http.Request) error {
 	if local := localAddr(r); local == nil || local.Network() == "unix" || !Local(r) {
 		return nil
@@ -74,7 +74,7 @@ func (h *Hosts) CheckLocal(r *http.Request) error {
 }
 
 // Local reports whether a request came to an address that only this machine can reach:
-// of loopback, or a unix socket.
+// a loopback address or a unix socket.
 func Local(r *http.Request) bool {
 	local := localAddr(r)
 	if local == nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 )
 
-// TestKeysThatCannotBeWrittenAreNotUsed takes the directory of the keys away.
-func TestKeysThatCannotBeWrittenAreNotUsed(t *testing.T) {
+// TestUnwrittenKeysAreNotUsed removes the directory of the keys.
+func TestUnwrittenKeysAreNotUsed(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "keys.d")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -22,7 +22,7 @@ func TestKeysThatCannotBeWrittenAreNotUsed(t *testing.T) {
 	if err != nil || !made {
 		t.Fatal(made, err)
 	}
-	k := &keeper{ring: ring, keyFile: path, writes: true}
+	k := &keyStore{ring: ring, keyFile: path, writes: true}
 	before := ring.String()
 	if err := os.Rename(dir, dir+".gone"); err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func TestKeysThatCannotBeWrittenAreNotUsed(t *testing.T) {
 		t.Errorf("%v, %v", ring, err)
 	}
 	if err := k.reload(func() error { return nil }); err != nil || len(ring.Keys()) != 2 {
-		t.Errorf("after reading it anew: %v, %v", ring, err)
+		t.Errorf("after reading it again: %v, %v", ring, err)
 	}
 }
 
@@ -57,7 +57,7 @@ func TestOperatorTokenWithoutBackupIsRenewedOnDisk(t *testing.T) {
 		}
 		open := func() (token capability.Token, mayBackUp bool) {
 			t.Helper()
-			k, err := openKeeper(t.Context(), &config)
+			k, err := openKeyStore(t.Context(), &config)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -72,14 +72,14 @@ func TestOperatorTokenWithoutBackupIsRenewedOnDisk(t *testing.T) {
 			t.Errorf("on %s the token %v became %v, which may take backups: %v", config.Backend, earlier.ID(), token.ID(), mayBackUp)
 		}
 		if again, _ := open(); again.ID() != token.ID() {
-			t.Errorf("on %s the token is renewed with every start", config.Backend)
+			t.Errorf("on %s the token is renewed at every start", config.Backend)
 		}
 	}
 }
 
 // TestRefusedOperatorTokenIsReplaced: a restart must not leave an operator without a token.
 func TestRefusedOperatorTokenIsReplaced(t *testing.T) {
-	mint := func(k *keeper, life time.Duration) capability.Token {
+	mint := func(k *keyStore, life time.Duration) capability.Token {
 		token, err := k.ring.Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(life)))
 		if err != nil {
 			t.Fatal(err)
@@ -88,23 +88,23 @@ func TestRefusedOperatorTokenIsReplaced(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		stays bool
-		make  func(k *keeper) (capability.Token, error)
+		make  func(k *keyStore) (capability.Token, error)
 	}{
-		"good":    {true, func(k *keeper) (capability.Token, error) { return mint(k, operatorLife), nil }},
-		"ending":  {false, func(k *keeper) (capability.Token, error) { return mint(k, operatorLife/2-time.Hour), nil }},
-		"expired": {false, func(k *keeper) (capability.Token, error) { return mint(k, -time.Hour), nil }},
-		"revoked": {false, func(k *keeper) (capability.Token, error) {
+		"good":    {true, func(k *keyStore) (capability.Token, error) { return mint(k, operatorLife), nil }},
+		"ending":  {false, func(k *keyStore) (capability.Token, error) { return mint(k, operatorLife/2-time.Hour), nil }},
+		"expired": {false, func(k *keyStore) (capability.Token, error) { return mint(k, -time.Hour), nil }},
+		"revoked": {false, func(k *keyStore) (capability.Token, error) {
 			token := mint(k, operatorLife)
 			return token, k.revocations.Revoke(t.Context(), capability.Revocation{Token: token.ID(), At: time.Now().Add(-time.Second)})
 		}},
-		"retired key": {false, func(k *keeper) (capability.Token, error) {
+		"retired key": {false, func(k *keyStore) (capability.Token, error) {
 			token := mint(k, operatorLife)
 			return token, errors.Join(k.RotateKeys(t.Context()), k.RetireKey(t.Context(), token.Inspect().Key, time.Now().Add(-time.Second)))
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := Config{DataDir: t.TempDir(), Backend: "memory:"}.complete()
-			k, err := openKeeper(t.Context(), &config)
+			k, err := openKeyStore(t.Context(), &config)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -18,11 +18,12 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// operatorLife is how long the operator's token is good. renewOperator replaces it when
+// operatorLife is how long the operator's token is valid. renewOperator replaces it when
 // less than half of that is left.
 const operatorLife = 365 * 24 * time.Hour
 
-// revocations are asked by the verifier and written by callers.
+// revocations are the daemon's revocations: the verifier reads them, and callers of the
+// API add to them.
 type revocations interface {
 	capability.Revocations
 	broker.Revoker
@@ -31,26 +32,26 @@ type revocations interface {
 	RevokesNarrowed() bool
 }
 
-// A keeper holds the keys of a daemon, its revocations, its audit log and the operator's token:
-// in files, or with amnesia in memory only.
-type keeper struct {
+// A keyStore holds the keys of a daemon, its revocations, its audit log and the
+// operator's token: in files, or with amnesia in memory.
+type keyStore struct {
 	ring        *capability.KeyRing
 	revocations revocations
 	audit       *audit.Log
 	operator    atomic.Pointer[capability.Token]
 	keyFile     string // empty if the keys are in memory
 	tokenFile   string // of the operator's token; empty if that is in memory
-	fresh       bool   // the keys were made now
+	fresh       bool   // the keys were generated at this start
 	close       func() error
 	forget      func(since time.Time) error
 	shared      *sharedRevocations // nil if this daemon is alone on its backend
-	writes      bool               // changed keys are written to keyFile
-	backups     bool               // the backend can be backed up
-	changing    sync.Mutex         // held while the keys or the operator's token are changed or read
+	writes      bool               // changes of the keys are written to keyFile
+	backups     bool               // the daemon can back up its backend
+	changing    sync.Mutex         // held while the keys or the operator's token are read from files or changed
 }
 
-// share makes the revocations those of all daemons on a backend. It blocks on I/O.
-func (k *keeper) share(ctx context.Context, opener driver.Opener, log *slog.Logger) error {
+// share shares the revocations among all daemons on a backend. It blocks on I/O.
+func (k *keyStore) share(ctx context.Context, opener driver.Opener, log *slog.Logger) error {
 	shared, err := shareRevocations(ctx, k.revocations, k.ring, opener, log)
 	if err != nil {
 		return err
@@ -61,17 +62,17 @@ func (k *keeper) share(ctx context.Context, opener driver.Opener, log *slog.Logg
 	return nil
 }
 
-// openKeeper reads the files of a daemon, and makes those that are missing.
-func openKeeper(ctx context.Context, c *Config) (*keeper, error) {
+// openKeyStore reads the files of a daemon, and creates missing ones.
+func openKeyStore(ctx context.Context, c *Config) (*keyStore, error) {
 	if *c.Amnesia {
-		return openForgetful(c)
+		return openInMemory(c)
 	}
 	for _, path := range []string{c.KeyFile, c.TokenFile, c.RevocationFile} {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			return nil, err
 		}
 	}
-	k := &keeper{keyFile: c.KeyFile, tokenFile: c.TokenFile, writes: true, backups: c.onDisk()}
+	k := &keyStore{keyFile: c.KeyFile, tokenFile: c.TokenFile, writes: true, backups: c.onDisk()}
 	var err error
 	if k.ring, k.fresh, err = capability.ReadOrMakeKeyFile(ctx, c.KeyFile); err != nil {
 		return nil, err
@@ -81,21 +82,21 @@ func openKeeper(ctx context.Context, c *Config) (*keeper, error) {
 		return nil, err
 	}
 	k.revocations, k.close, k.forget = file, file.Close, file.ForgetBefore
-	if err := k.forgetUseless(); err != nil {
+	if err := k.dropObsolete(); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	if k.audit, err = audit.Open(filepath.Dir(c.RevocationFile), audit.DefaultLimit); err != nil {
-		return nil, errors.Join(fmt.Errorf("the audit log: %w", err), file.Close())
+		return nil, errors.Join(fmt.Errorf("open audit log: %w", err), file.Close())
 	}
 	k.close = func() error { return errors.Join(k.audit.Close(), file.Close()) }
 	return k, nil
 }
 
-// openForgetful keeps everything in memory. Keys that exist are read, because
-// reading leaves no trace.
-func openForgetful(c *Config) (*keeper, error) {
+// openInMemory keeps everything in memory. It reads an existing key file, because
+// amnesia forbids only writing.
+func openInMemory(c *Config) (*keyStore, error) {
 	revoked := new(capability.MemoryRevocations)
-	k := &keeper{revocations: revoked, audit: audit.InMemory(), keyFile: c.KeyFile, close: func() error { return nil }}
+	k := &keyStore{revocations: revoked, audit: audit.InMemory(), keyFile: c.KeyFile, close: func() error { return nil }}
 	k.forget = func(since time.Time) error {
 		revoked.ForgetBefore(since)
 		return nil
@@ -114,17 +115,17 @@ func openForgetful(c *Config) (*keeper, error) {
 }
 
 // operatorToken returns the operator's token.
-func (k *keeper) operatorToken() capability.Token {
+func (k *keyStore) operatorToken() capability.Token {
 	if token := k.operator.Load(); token != nil {
 		return *token
 	}
 	return capability.Token{}
 }
 
-// renewOperator reads the operator's token, and writes a new one if there is none or if
-// isOperator does not accept it. A token in memory stays as it is. It blocks on I/O, and
-// is safe to repeat.
-func (k *keeper) renewOperator(ctx context.Context, log *slog.Logger) error {
+// renewOperator reads the operator's token, and writes a new one if the file does not
+// exist or isOperator does not accept the token. A token in memory stays. It blocks on
+// I/O, and is safe to repeat.
+func (k *keyStore) renewOperator(ctx context.Context, log *slog.Logger) error {
 	if k.tokenFile == "" {
 		return nil
 	}
@@ -132,14 +133,14 @@ func (k *keeper) renewOperator(ctx context.Context, log *slog.Logger) error {
 	defer k.changing.Unlock()
 	token, err := capability.ReadTokenFile(k.tokenFile)
 	if err != nil && !errors.Is(err, driver.ErrNotFound) {
-		return fmt.Errorf("the operator's token: %w", err)
+		return fmt.Errorf("read operator's token: %w", err)
 	}
 	if err != nil || !k.isOperator(ctx, token) {
 		if token, err = mintOperator(k.ring, k.backups); err == nil {
 			err = token.WriteFile(k.tokenFile)
 		}
 		if err != nil {
-			return fmt.Errorf("the operator's token: %w", err)
+			return fmt.Errorf("write operator's token: %w", err)
 		}
 		log.LogAttrs(ctx, slog.LevelInfo, "operator_token.written", slog.String("file", k.tokenFile), slog.String("token", token.ID().String()))
 	}
@@ -147,32 +148,31 @@ func (k *keeper) renewOperator(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-// keepOperator is renewOperator for a daemon that runs: it logs an error, and the token
-// stays as it is until the next try.
-func (k *keeper) keepOperator(ctx context.Context, log *slog.Logger) {
+// keepOperator is renewOperator for a running daemon: it logs an error, and the token
+// stays until the next attempt.
+func (k *keyStore) keepOperator(ctx context.Context, log *slog.Logger) {
 	if err := k.renewOperator(ctx, log); err != nil {
 		log.LogAttrs(ctx, slog.LevelWarn, "operator_token.not_written", slog.String("error", err.Error()))
 	}
 }
 
-// isOperator reports whether a token can stay the operator's: the daemon accepts it, so
-// it is neither revoked nor expired nor of a retired key, more than half of its life is
-// left, and it may take backups where they can be taken.
-func (k *keeper) isOperator(ctx context.Context, token capability.Token) bool {
+// isOperator reports whether a token can remain the operator's: it is valid, more than
+// half of its life is left, and it allows backups if the daemon can take them.
+func (k *keyStore) isOperator(ctx context.Context, token capability.Token) bool {
 	verifier := capability.NewVerifier(k.ring, &capability.VerifierOptions{Revocations: k.revocations})
 	return verifier.Valid(ctx, token) == nil && time.Until(token.Inspect().ExpiresAt) > operatorLife/2 &&
 		(!k.backups || k.mayBackUp(ctx, token))
 }
 
-// mayBackUp reports whether a token names the operation of backups.
-func (k *keeper) mayBackUp(ctx context.Context, token capability.Token) bool {
+// mayBackUp reports whether a token allows backups.
+func (k *keyStore) mayBackUp(ctx context.Context, token capability.Token) bool {
 	_, err := capability.NewVerifier(k.ring, nil).Authorize(ctx, token, capability.Request{Operation: capability.OpBackup})
 	return err == nil
 }
 
-// mintOperator mints the operator's token. It names the operation of backups only
-// where they can be taken: daemons of earlier versions, which may be on the same
-// Redis, refuse a name that they do not know.
+// mintOperator mints the operator's token. It names the backup operation only if the
+// daemon can take backups: daemons of earlier versions, which may use the same Redis,
+// refuse a token with an unknown operation.
 func mintOperator(ring *capability.KeyRing, backups bool) (capability.Token, error) {
 	operations := capability.AllOperations()
 	if backups {
@@ -182,13 +182,13 @@ func mintOperator(ring *capability.KeyRing, backups bool) (capability.Token, err
 		capability.ExpiresAt(time.Now().Add(operatorLife)))
 }
 
-// forgetUseless drops revocations that concern nothing that the keys accept.
-func (k *keeper) forgetUseless() error { return k.forget(k.ring.AcceptsSince(time.Now())) }
+// dropObsolete drops revocations of tokens that no key accepts any more.
+func (k *keyStore) dropObsolete() error { return k.forget(k.ring.AcceptsSince(time.Now())) }
 
-// tend drops useless revocations and renews the operator's token now and then, until ctx
-// ends. It blocks.
-func (k *keeper) tend(ctx context.Context, log *slog.Logger) {
-	ticker := time.NewTicker(lookEvery)
+// maintain drops obsolete revocations and renews the operator's token every
+// maintainEvery, until ctx ends. It blocks.
+func (k *keyStore) maintain(ctx context.Context, log *slog.Logger) {
+	ticker := time.NewTicker(maintainEvery)
 	defer ticker.Stop()
 	for {
 		select {
@@ -196,7 +196,7 @@ func (k *keeper) tend(ctx context.Context, log *slog.Logger) {
 			return
 		case <-ticker.C:
 		}
-		if err := k.forgetUseless(); err != nil {
+		if err := k.dropObsolete(); err != nil {
 			log.LogAttrs(ctx, slog.LevelWarn, "revocations.not_compacted", slog.String("error", err.Error()))
 		}
 		k.keepOperator(ctx, log)
@@ -204,18 +204,18 @@ func (k *keeper) tend(ctx context.Context, log *slog.Logger) {
 }
 
 // RotateKeys implements broker.KeyKeeper.
-func (k *keeper) RotateKeys(ctx context.Context) error {
+func (k *keyStore) RotateKeys(ctx context.Context) error {
 	return k.change(ctx, func(ring *capability.KeyRing) error { return ring.Rotate(capability.NewKey()) })
 }
 
 // RetireKey implements broker.KeyKeeper.
-func (k *keeper) RetireKey(ctx context.Context, id capability.KeyID, at time.Time) error {
+func (k *keyStore) RetireKey(ctx context.Context, id capability.KeyID, at time.Time) error {
 	return k.change(ctx, func(ring *capability.KeyRing) error { return ring.Retire(id, at) })
 }
 
-// change changes the keys, in the file that they were read from, unless this daemon
-// writes no file. What somebody else has changed there is taken over too.
-func (k *keeper) change(ctx context.Context, edit func(*capability.KeyRing) error) error {
+// change edits the keys, in the key file unless this daemon writes none. It also adopts
+// changes that another process has made in the file.
+func (k *keyStore) change(ctx context.Context, edit func(*capability.KeyRing) error) error {
 	k.changing.Lock()
 	defer k.changing.Unlock()
 	if !k.writes {
@@ -228,10 +228,9 @@ func (k *keeper) change(ctx context.Context, edit func(*capability.KeyRing) erro
 	return err
 }
 
-// reload takes over what has changed in the file of keys: new ones, and what was
-// decided about old ones. It calls accept when the file was read, and changes nothing
-// if that returns an error.
-func (k *keeper) reload(accept func() error) error {
+// reload adopts the keys in the key file. It calls accept after it has read the file,
+// and changes nothing if that returns an error.
+func (k *keyStore) reload(accept func() error) error {
 	if k.keyFile == "" {
 		return accept()
 	}
@@ -239,7 +238,7 @@ func (k *keeper) reload(accept func() error) error {
 	defer k.changing.Unlock()
 	ring, err := capability.ReadKeyFile(k.keyFile)
 	if err != nil {
-		return fmt.Errorf("the keys cannot be read: %w", err)
+		return fmt.Errorf("read keys: %w", err)
 	}
 	if err := accept(); err != nil {
 		return err
