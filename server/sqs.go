@@ -68,7 +68,7 @@ func checkSQS(c *Config) error {
 	}
 	for i := range c.SQS.Queues {
 		if err := c.SQS.Queues[i].Check(); err != nil {
-			return fmt.Errorf("sqs.queues: %w", err)
+			return err
 		}
 	}
 	return nil

@@ -319,11 +319,15 @@ func TestBadSQSSettingsAreRefusedWithReason(t *testing.T) {
 		{args: []string{"--sqs-unsigned", "--listen-sqs=0.0.0.0:4566", "--tls-cert=x", "--tls-key=y"}, want: "every client do everything"},
 		{args: []string{"--listen-sqs=here"}, want: `listen.sqs (--listen-sqs): invalid value "here"; want HOST:PORT`},
 		{args: []string{"--sqs-compatibility=goaws"}, want: "localstack or elasticmq"},
-		{file: "[sqs.queues.orders]\nDelaySeconds = 901", want: "the queue orders: Invalid value for the parameter DelaySeconds"},
-		{file: "[sqs.queues.orders]\nNonsense = 1", want: "Unknown Attribute Nonsense"},
+		{file: "[sqs.queues.orders]\nDelaySeconds = 901", want: `sqs.queues.orders.DelaySeconds: invalid value "901"; want a whole number from 0 to 900`},
+		{file: "[sqs.queues.\"a.fifo\"]\nFifoQueue = true\nDeduplicationScope = 'group'", want: `sqs.queues."a.fifo".DeduplicationScope: invalid value "group"; want queue or messageGroup`},
+		{file: "[sqs.queues.a]\nDeduplicationScope = 'queue'", want: "sqs.queues.a.DeduplicationScope: only FIFO queues have it; set FifoQueue = true"},
+		{file: "[sqs.queues.a]\nRedrivePolicy = 'dead'", want: `sqs.queues.a.RedrivePolicy: invalid value "dead"; want a table`},
+		{file: "[sqs.queues.orders]\nVisibilityTimeut = 60", want: "sqs.queues.orders.VisibilityTimeut: is not an attribute of SQS queues; did you mean VisibilityTimeout?"},
+		{file: "[sqs.queues.orders]\nNonsense = 1", want: "sqs.queues.orders.Nonsense: is not an attribute"},
 		{file: "[sqs.queues.orders]\nDelaySeconds = 1.5", want: "sqs.queues.orders.DelaySeconds: invalid value; want"},
 		{file: "[sqs]\nqueues = 3", want: "sqs.queues: want a table"},
-		{file: "[sqs.queues.\"a b\"]\n", want: "the queue a b"},
+		{file: "[sqs.queues.\"a b\"]\n", want: `sqs.queues."a b": Can only include`},
 	} {
 		args := test.args
 		if test.file != "" {

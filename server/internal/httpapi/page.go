@@ -31,7 +31,11 @@ func (h *Handler) index(c *call) error {
 	return c.ok(response)
 }
 
-// unknownPath is the error of a request that no route is for.
+// queuesPath begins the paths about queues.
+const queuesPath = "/v1/queues"
+
+// unknownPath returns the error of a request that has no route. It names the route
+// that was probably meant.
 func (h *Handler) unknownPath(r *http.Request) error {
 	var methods, paths []string
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -49,6 +53,10 @@ func (h *Handler) unknownPath(r *http.Request) error {
 	switch near := spelling.Nearest(r.URL.Path, paths); {
 	case len(methods) > 0:
 		detail = fmt.Sprintf("path %s takes %s, and not %.10q", path, strings.Join(methods, " and "), r.Method)
+	case r.Method == http.MethodDelete && strings.HasPrefix(r.URL.Path, queuesPath):
+		detail = fmt.Sprintf("there is no path %s; POST %s/delete deletes a queue", path, queuesPath)
+	case (r.Method == http.MethodPut || r.Method == http.MethodPatch) && strings.HasPrefix(r.URL.Path, queuesPath):
+		detail = fmt.Sprintf("there is no path %s; POST %s/configure creates or changes a queue", path, queuesPath)
 	case near != "":
 		detail = fmt.Sprintf("there is no path %s; did you mean %s? GET / lists all paths", path, near)
 	}
@@ -136,8 +144,14 @@ func (h *Handler) peekPage(c *call) error {
 	if err := c.decodeQuery(&query); err != nil {
 		return err
 	}
-	for i, state := range query.States {
-		query.States[i] = strings.ReplaceAll(state, "_", " ") // in_flight needs no escape
+	for i, name := range query.States {
+		state := driver.State(strings.ReplaceAll(name, "_", " ")) // in_flight needs no escape
+		switch state {
+		case driver.StateReady, driver.StateDelayed, driver.StateInFlight, driver.StateDead:
+		default:
+			return c.rejectQuery("states", fmt.Sprintf("%.100q is not a state; want ready, delayed, in_flight or dead", name))
+		}
+		query.States[i] = string(state)
 	}
 	c.caller = c.caller.Existing()
 	return h.peekFor(c, &peekRequest{

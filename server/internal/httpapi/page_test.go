@@ -23,7 +23,13 @@ func (d *desk) page(path string) answer {
 
 func (d *desk) getAs(ctx context.Context, token, path string) answer {
 	d.t.Helper()
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://mailbox"+path, nil)
+	return d.request(ctx, http.MethodGet, token, path)
+}
+
+// request sends a request without a body.
+func (d *desk) request(ctx context.Context, method, token, path string) answer {
+	d.t.Helper()
+	r, err := http.NewRequestWithContext(ctx, method, "http://mailbox"+path, nil)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -158,6 +164,39 @@ func TestErrorsNameWhatWasMeant(t *testing.T) {
 			d.expect(got, 404, "E_NOT_FOUND")
 			if !strings.Contains(got.body, want) {
 				t.Errorf("%s: got %s, want %s", path, got.body, want)
+			}
+		}
+	})
+}
+
+func TestStatesInQueryAreSpelledWithUnderscore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{}, driver.Config{})
+		d.expect(d.post("/v1/queues/jobs/messages", "x"), 200, "")
+		got := d.getAs(t.Context(), d.token.Reveal(), "/v1/queues/jobs/messages?states=dead,redy")
+		d.expect(got, 400, "E_SCHEMA")
+		if want := `"redy" is not a state; want ready, delayed, in_flight or dead`; got.fields["field"] != "states" || got.fields["detail"] != want {
+			t.Errorf("got %s, want %s", got.body, want)
+		}
+		for _, states := range []string{"in_flight", "in%20flight,ready"} {
+			d.expect(d.getAs(t.Context(), d.token.Reveal(), "/v1/queues/jobs/messages?states="+states), 200, "")
+		}
+	})
+}
+
+func TestOtherMethodsOnQueuesNameTheRoute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{}, driver.Config{})
+		for request, want := range map[string]string{
+			"DELETE /v1/queues/jobs": "POST /v1/queues/delete deletes a queue",
+			"DELETE /v1/queues":      "POST /v1/queues/delete deletes a queue",
+			"PUT /v1/queues/jobs":    "POST /v1/queues/configure creates or changes a queue",
+		} {
+			method, path, _ := strings.Cut(request, " ")
+			got := d.request(t.Context(), method, d.token.Reveal(), path)
+			d.expect(got, 404, "E_NOT_FOUND")
+			if detail, _ := got.fields["detail"].(string); !strings.Contains(detail, want) {
+				t.Errorf("%s: got %s, want %s", request, got.body, want)
 			}
 		}
 	})

@@ -2,9 +2,11 @@ package sqsapi
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
@@ -31,8 +33,10 @@ type queueAttribute struct {
 	set func(s *settings, value string) bool
 	// get returns the value, and false if the queue has none.
 	get func(s *settings) (string, bool)
-	// fifo attributes are those of FIFO queues only.
+	// fifo: only FIFO queues have the attribute.
 	fifo bool
+	// want describes the values that set accepts.
+	want string
 }
 
 // number is an attribute within bounds.
@@ -46,7 +50,8 @@ func number(field func(*settings) *int, low, high int) queueAttribute {
 			*field(s) = n
 			return true
 		},
-		get: func(s *settings) (string, bool) { return strconv.Itoa(*field(s)), true },
+		get:  func(s *settings) (string, bool) { return strconv.Itoa(*field(s)), true },
+		want: fmt.Sprintf("a whole number from %d to %d", low, high),
 	}
 }
 
@@ -66,6 +71,7 @@ func flag(field func(*settings) *bool, fifo bool) queueAttribute {
 		},
 		get:  func(s *settings) (string, bool) { return strconv.FormatBool(*field(s)), true },
 		fifo: fifo,
+		want: "true or false",
 	}
 }
 
@@ -86,11 +92,12 @@ func word(field func(*settings) *string, values ...string) queueAttribute {
 			return values[0], true
 		},
 		fifo: true,
+		want: strings.Join(values, " or "),
 	}
 }
 
 // optional is a text that a queue may have; an empty one takes it off.
-func optional(field func(*settings) *string, valid func(string) bool) queueAttribute {
+func optional(field func(*settings) *string, valid func(string) bool, want string) queueAttribute {
 	return queueAttribute{
 		set: func(s *settings, value string) bool {
 			if value != "" && !valid(value) {
@@ -99,7 +106,8 @@ func optional(field func(*settings) *string, valid func(string) bool) queueAttri
 			*field(s) = value
 			return true
 		},
-		get: func(s *settings) (string, bool) { return *field(s), *field(s) != "" },
+		get:  func(s *settings) (string, bool) { return *field(s), *field(s) != "" },
+		want: want,
 	}
 }
 
@@ -116,22 +124,25 @@ var queueAttributes = map[string]queueAttribute{
 	attributeContentDedup:           flag(func(s *settings) *bool { return &s.ContentDedup }, true),
 	attributeScope:                  word(func(s *settings) *string { return &s.DedupScope }, scopeQueue, scopeGroup),
 	attributeThroughput:             word(func(s *settings) *string { return &s.Throughput }, limitPerQueue, limitPerGroup),
-	attributePolicy:                 optional(func(s *settings) *string { return &s.Policy }, isObject),
+	attributePolicy:                 optional(func(s *settings) *string { return &s.Policy }, isObject, wantObject),
 	attributeRedrive: {
-		set: optional(func(s *settings) *string { return &s.Redrive }, isObject).set,
-		get: func(s *settings) (string, bool) { return s.redriveText(), s.Redrive != "" },
+		set:  optional(func(s *settings) *string { return &s.Redrive }, isObject, wantObject).set,
+		get:  func(s *settings) (string, bool) { return s.redriveText(), s.Redrive != "" },
+		want: wantObject,
 	},
-	attributeRedriveAllow: optional(func(s *settings) *string { return &s.RedriveAllow }, isObject),
-	attributeKMSKey:       optional(func(s *settings) *string { return &s.KMSKey }, func(v string) bool { return len(v) <= maxKMSKeyBytes }),
-	attributeSSE:          flag(func(s *settings) *bool { return &s.SSE }, false),
+	attributeRedriveAllow: optional(func(s *settings) *string { return &s.RedriveAllow }, isObject, wantObject),
+	attributeKMSKey: optional(func(s *settings) *string { return &s.KMSKey },
+		func(v string) bool { return len(v) <= maxKMSKeyBytes }, fmt.Sprintf("at most %d bytes", maxKMSKeyBytes)),
+	attributeSSE: flag(func(s *settings) *bool { return &s.SSE }, false),
 	attributeKMSReuse: {
 		set: number(func(s *settings) *int { return &s.KMSReuse }, 60, 86_400).set,
 		get: func(s *settings) (string, bool) {
 			if s.KMSReuse == 0 {
 				return strconv.Itoa(defaultKMSReuse), s.KMSKey != ""
 			}
-			return strconv.Itoa(s.KMSReuse), s.KMSKey != "" // it is about the key
+			return strconv.Itoa(s.KMSReuse), s.KMSKey != "" // only queues with a key have it
 		},
+		want: "a whole number from 60 to 86400",
 	},
 }
 
@@ -150,6 +161,9 @@ var facts = map[string]fact{
 	"CreatedTimestamp":      func(_ *request, q *queue, _ *driver.Stats) string { return strconv.FormatInt(q.Created, 10) },
 	"LastModifiedTimestamp": func(_ *request, q *queue, _ *driver.Stats) string { return strconv.FormatInt(q.Modified, 10) },
 }
+
+// wantObject describes a policy.
+const wantObject = "a table or the text of a JSON object"
 
 func isObject(text string) bool {
 	var object map[string]json.RawMessage

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
+	"github.com/mailboxmq/mailbox/internal/spelling"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-// A Declaration is a queue that is to be there when the daemon serves. It is one of
-// no tenant.
+// A Declaration is a queue in the table sqs.queues of the daemon's configuration. It
+// belongs to no tenant.
 type Declaration struct {
 	Name string
 	// Attributes have the names and values of SQS.
@@ -19,17 +21,26 @@ type Declaration struct {
 	Tags       map[string]string
 }
 
-// check returns the settings that are declared.
+// An attributeError is a declared attribute that is invalid. It says what is allowed,
+// while clients of SQS get the messages of AWS.
+type attributeError struct{ name, detail string }
+
+func (e *attributeError) Error() string { return e.name + ": " + e.detail }
+
+// check returns the declared settings, and the attributes without FifoQueue.
 func (d *Declaration) check() (settings, map[string]string, error) {
 	s := newSettings()
 	attributes := maps.Clone(d.Attributes)
 	if value, ok := attributes[attributeFIFO]; ok {
 		if !fifoFlag.set(&s, value) {
-			return s, nil, invalidAttribute(attributeFIFO)
+			return s, nil, invalidDeclared(attributeFIFO, value, fifoFlag)
 		}
 		delete(attributes, attributeFIFO)
 	}
 	err := sqswire.CheckQueueName(d.Name, s.FIFO)
+	if err == nil {
+		err = s.checkDeclared(attributes)
+	}
 	if err == nil {
 		err = s.set(attributes)
 	}
@@ -45,21 +56,56 @@ func (d *Declaration) check() (settings, map[string]string, error) {
 	return s, attributes, err
 }
 
-// Check returns an error that says in a sentence what is wrong with a declaration,
-// as far as that can be said without looking at other queues.
+// checkDeclared checks the name and the value of each attribute, in the order of the
+// names.
+func (s *settings) checkDeclared(attributes map[string]string) error {
+	scratch := *s
+	for _, name := range slices.Sorted(maps.Keys(attributes)) {
+		attribute, known := queueAttributes[name]
+		switch {
+		case !known:
+			names := append(slices.Sorted(maps.Keys(queueAttributes)), attributeFIFO, "tags")
+			detail := "is not an attribute of SQS queues"
+			if near := spelling.Nearest(name, names); near != "" {
+				detail += "; did you mean " + near + "?"
+			}
+			return &attributeError{name, detail}
+		case attribute.fifo && !s.FIFO:
+			return &attributeError{name, "only FIFO queues have it; set FifoQueue = true"}
+		case !attribute.set(&scratch, attributes[name]):
+			return invalidDeclared(name, attributes[name], attribute)
+		}
+	}
+	return nil
+}
+
+func invalidDeclared(name, value string, attribute queueAttribute) error {
+	return &attributeError{name, fmt.Sprintf("invalid value %.100q; want %s", value, attribute.want)}
+}
+
+// Check returns an error that names the key in the configuration, and what is allowed.
+// It does not look at other queues.
 func (d *Declaration) Check() error {
 	_, _, err := d.check()
 	return d.explain(err)
 }
 
+// explain adds the key in the configuration to an error.
 func (d *Declaration) explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	key := d.Name
+	if sqswire.CheckLabel(key) != nil { // not a bare key of TOML
+		key = strconv.Quote(key)
+	}
+	if e, ok := errors.AsType[*attributeError](err); ok {
+		return fmt.Errorf("sqs.queues.%s.%w", key, e)
+	}
 	if e, ok := errors.AsType[*sqswire.Error](err); ok {
-		return fmt.Errorf("the queue %s: %s", d.Name, e.Message)
+		return fmt.Errorf("sqs.queues.%s: %s", key, e.Message)
 	}
-	if err != nil {
-		return fmt.Errorf("the queue %s: %w", d.Name, err)
-	}
-	return nil
+	return fmt.Errorf("sqs.queues.%s: %w", key, err)
 }
 
 // Declare makes the queues that are declared, and gives those that are there the
