@@ -1,5 +1,5 @@
-# The workshop of Mailbox. `make` alone lists what can be done here. Everything
-# works on a machine with Go, git, make and gcc (the race detector needs it).
+# The commands of this repository; `make` alone lists them. They need Go, git, make
+# and gcc (for the race detector).
 
 SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -7,7 +7,7 @@ MAKEFLAGS   += --no-builtin-rules --warn-undefined-variables
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-# What can be set from outside: make fuzz T=5m
+# Settings of the caller: make fuzz T=5m
 GO         ?= go
 T          ?= 30s
 FUZZTIME   ?= $(T)
@@ -15,11 +15,11 @@ RANDOM_FOR ?= 10m
 BENCHFLAGS ?=
 N          ?=
 
-# A test that hangs is a failure, and should be one while somebody still looks.
+# A test that hangs fails after this time.
 TIMEOUT := 12m
 
-# The linter is pinned in a module of its own, so that none of its dependencies
-# is one of Mailbox.
+# The linter is pinned in a separate module, so that its dependencies are not
+# dependencies of Mailbox.
 LINT := $(GO) tool -modfile=tools/go.mod golangci-lint
 
 ##@ Every day
@@ -30,31 +30,31 @@ run: ## The daemon on the embedded disk store; it prints the next commands
 	@exec bin/mailboxd --log-format text # without go run, which ends in an error after Ctrl-C
 
 .PHONY: tour
-tour: ## Watch messages live and die: a tour of the library on the memory backend
+tour: ## A tour of the library on the memory backend
 	$(GO) run ./examples/tour
 
-# Packages in which much is played over and over, in virtual time: the suite on each
-# surface of the daemon and each embedded backend, random programs, saboteurs. The race
-# detector makes that ten times slower. So they run twice: with it, less of what is only
-# repetition (what SKIPPED names, and smaller numbers where a test knows of it), and
-# without it in full. What the surfaces do on the real clock, in front of disk and Redis,
-# takes a quarter of an hour: make surfaces.
+# Packages with many repetitions in virtual time: the suite on each surface of the daemon
+# and each embedded backend, random programs, saboteurs. The race detector makes them ten
+# times slower. So they run twice: with it without the tests that SKIPPED names and with
+# fewer repetitions, and without it in full. The suite of the surfaces on the real clock,
+# in front of disk and Redis, takes a quarter of an hour: make surfaces.
 SURFACES := /server/internal/(httpapi|oapapi|rpcapi|sqsapi)$$
 REPEATED := $(SURFACES)|/server/internal/broker$$|/diskbox$$|/membox$$|/driver/drivertest(/faulty)?$$
 
-# One goroutine that damages a disk bit by bit or fills it to a bound, thousands of
-# messages where a hundred are the same code, saboteurs of rules that need no goroutines.
+# Tests with a single goroutine that damages a disk bit by bit or fills it, tests with
+# thousands of messages where a hundred cover the same code, and saboteurs of rules without
+# goroutines.
 SKIPPED := FlippedBit|^Test(DamagedFilesAreRefused|CheckFindsEvery|HeadOfALongQueue|DueRecordsDoNot|SweepKeeps|HistoriesShowEvery)
 SKIPPED := $(SKIPPED)|^TestConformance$$/./^(64_goroutines|thousands_of_messages|many_keys_come|many_messages_move)
 SKIPPED := $(SKIPPED)|^TestEverySaboteurIsCaught$$/\((ACK|CNT|DLQ|DUP|ORD|RET|SND|SVC)-
 
-# These take longest, and mostly wait: they begin first, and there are more of them at a
-# time than processors.
+# These take longest, and mostly wait: they begin first, and more of them than there are
+# processors run at a time.
 LONGEST := ./redisbox ./internal/sqsclients ./internal/chaos ./sqsbox/dynamoreply ./internal/gates ./sqsbox
 
-# What fails is said at the end again, with its reason.
+# Failures are printed again at the end, with their output.
 REPORT := awk -f tools/report.awk
-# Vet has had its say by then.
+# Vet runs before the tests.
 TEST   := $(GO) test -vet=off -timeout $(TIMEOUT)
 
 .PHONY: test
@@ -84,14 +84,14 @@ check: test lint generate-check ## test, lint and generate-check: before a revie
 lint: ## Run golangci-lint (the first time builds it: a few minutes)
 	$(LINT) run ./...
 
-# govulncheck asks vuln.go.dev, so this is not a part of test.
+# govulncheck needs vuln.go.dev, so this is not part of test.
 .PHONY: vuln
-vuln: ## Look for known vulnerabilities in what Mailbox calls (needs the network)
+vuln: ## Look for known vulnerabilities in code that Mailbox calls (needs the network)
 	@$(GO) tool -modfile=tools/vuln.mod govulncheck ./... || { \
 		code=$$?; [[ $$code == 3 ]] || echo "make vuln: govulncheck failed; without a way to https://vuln.go.dev set GOVULNDB to a copy of the database"; exit $$code; }
 
 .PHONY: notices
-notices: ## Write THIRD_PARTY_NOTICES: the licences of what is linked into the programs
+notices: ## Write THIRD_PARTY_NOTICES: the licences of linked modules
 	$(GO) run ./internal/notices > THIRD_PARTY_NOTICES.new
 	mv THIRD_PARTY_NOTICES.new THIRD_PARTY_NOTICES
 
@@ -113,24 +113,23 @@ format-check:
 vet:
 	$(GO) vet ./...
 
-# A single test takes all the images it is given.
+# A single test uses all the images that it is given.
 CRASHES := '^TestNoPowerCutLosesWhatWasAcknowledged$$'
 
-# What is said about callers and addresses in numbers, and what is shown of it.
+# Test patterns of the reply load tests, and the output lines that make test prints.
 ADDRESSES := 'ManyReplyAddresses'
 STORMS    := 'TestEveryCaller|ManyReplyAddresses'
 FIGURES   := '[.]go:[0-9]+:|^---'
 
-##@ Now and then
+##@ Occasionally
 
 .PHONY: crash
 crash: ## Power cuts on the disk backend: N images (1000000)
 	MAILBOX_CRASH_IMAGES=$(or $(N),1000000) $(GO) test -v -count=1 -timeout 0 -run $(CRASHES) ./diskbox
 
-# Each script installs what is missing; tests start and stop the servers themselves,
-# on free ports.
+# Each script installs what is missing. Tests start and stop the servers, on free ports.
 .PHONY: servers
-servers: ## Install what tests start: Redis, dynalite for DynamoDB, fauxqs and clients for SQS, strace, pymacaroons, Prometheus
+servers: ## Install servers and clients for tests: Redis, dynalite for DynamoDB, fauxqs and clients for SQS, strace, pymacaroons, Prometheus
 	tools/redis.sh
 	tools/dynalite.sh
 	tools/fauxqs.sh
@@ -160,7 +159,7 @@ gates: ## The gates of the daemon at length, with N kills (50)
 	MAILBOX_GATES=$(or $(N),50) $(GO) test -v -count=1 -timeout 60m ./internal/gates
 
 .PHONY: hostile
-hostile: ## A tenant that attacks by every protocol for N seconds (300), beside one that works
+hostile: ## A tenant that attacks over every protocol for N seconds (300), beside one that works
 	MAILBOX_HOSTILE_SECONDS=$(or $(N),300) $(GO) test -v -count=1 -timeout 60m -run '^TestHostileTenantLeavesOthersAlone$$' ./internal/gates
 
 .PHONY: sqs-fifo
@@ -206,7 +205,7 @@ bench: ## Mailbox beside other libraries, in one run (BENCHFLAGS="-rounds 5")
 generate: ## Generate code again
 	$(GO) generate ./...
 
-# Compares the tree with itself, so that it also works while you have changes.
+# Compares the tree with itself, so that it also works with uncommitted changes.
 .PHONY: generate-check
 generate-check: ## Fail if generating changes anything
 	@tree() { git ls-files -z --cached --others --exclude-standard | xargs -0 sha256sum; }; \
@@ -217,7 +216,7 @@ generate-check: ## Fail if generating changes anything
 	fi
 
 .PHONY: clean
-clean: ## Remove what the other targets made
+clean: ## Remove the files that other targets made
 	rm -rf bin .cache
 	find . -path ./.git -prune -o -type f \( -name '*.test' -o -name '*.prof' \) -exec rm -f {} +
 	$(GO) clean -testcache

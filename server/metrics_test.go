@@ -8,7 +8,7 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-func TestMetricsHaveOneNamespaceAndNoQueueLabel(t *testing.T) {
+func TestMetricsHaveOneNamespaceAndQueueLabel(t *testing.T) {
 	r := start(t, server.Config{DataDir: t.TempDir(), Listen: "127.0.0.1:0", ListenOAP: "127.0.0.1:0"})
 	r.send("orders", "k", "SGk=")
 	r.receive("orders")

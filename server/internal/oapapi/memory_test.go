@@ -51,7 +51,7 @@ func pipelined(code uint16, requests int, payload []byte) (frames []byte) {
 	return frames
 }
 
-func TestLooksThatNobodyReadsCostLittle(t *testing.T) {
+func TestUnreadPeeksCostLittle(t *testing.T) {
 	inBubble(t, oapapi.Options{}, func(t *testing.T, d *daemon) {
 		r := dialRaw(t, d)
 		r.start()
@@ -79,7 +79,7 @@ func TestLooksThatNobodyReadsCostLittle(t *testing.T) {
 	})
 }
 
-func TestReceivesThatNobodyReadsCostLittle(t *testing.T) {
+func TestUnreadReceivesCostLittle(t *testing.T) {
 	inBubble(t, oapapi.Options{}, func(t *testing.T, d *daemon) {
 		r := dialRaw(t, d)
 		r.start()
