@@ -18,9 +18,9 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// An archive is a backup in one stream: a tar file whose first entry says what it
-// is, and whose last entry lists all others with their lengths and SHA-256. One
-// without its last entry is not complete and is refused.
+// An archive is a backup in one stream: a tar file whose first entry identifies it, and whose
+// last entry lists all others with their lengths and SHA-256. An archive without its last entry
+// is incomplete and is refused.
 //
 //	MAILBOX_BACKUP       ArchiveInfo in JSON
 //	queues/db/…          the engine's files
@@ -39,7 +39,7 @@ type ArchiveInfo struct {
 	Format int `json:"format"`
 	// MadeAt is when the copy was complete: later operations are not in it.
 	MadeAt time.Time `json:"made_at"`
-	// Files and Bytes are those of all entries but the first and the last.
+	// Files and Bytes count all entries but the first and the last.
 	Files int   `json:"files"`
 	Bytes int64 `json:"bytes"`
 }
@@ -50,7 +50,7 @@ type ArchivedFile struct {
 	Content []byte
 }
 
-// listedFile is an entry in the list at the end.
+// listedFile is an element of the list at the end.
 type listedFile struct {
 	Name   string `json:"name"`
 	Size   int64  `json:"size"`
@@ -61,15 +61,15 @@ type archiveList struct {
 	Files []listedFile `json:"files"`
 }
 
-// WriteArchive writes a backup of the store to w while the store goes on working. The
-// backup holds what Backup would hold. beside is called when the copy is complete, and
-// returns what else belongs into the archive; it may be nil.
+// WriteArchive writes a backup of the store to w while the store stays in use. The backup has
+// the same content as one by Backup. beside is called when the copy is complete, and returns
+// further files for the archive; it may be nil.
 //
-// The copy is made in the store's directory first, where tables are linked and not
-// copied; it takes the space of the logs, and keeps tables that are deleted meanwhile
-// until it ends. One archive is written at a time. When ctx ends or w fails,
-// WriteArchive stops and returns the error, and w has no complete archive. Codes:
-// ErrConflict (another archive is being written), ErrFull, ErrUnavailable, ErrClosed.
+// The copy is made in the store's directory first, where tables are linked instead of copied.
+// It takes the space of the logs, and keeps deleted tables until it ends. One archive is
+// written at a time. When ctx ends or w fails, WriteArchive stops and returns the error, and w
+// has no complete archive. Codes: ErrConflict (another archive is being written), ErrFull,
+// ErrUnavailable, ErrClosed.
 func (s *Store) WriteArchive(ctx context.Context, w io.Writer, beside func() ([]ArchivedFile, error)) (ArchiveInfo, error) {
 	if err := s.enter(); err != nil {
 		return ArchiveInfo{}, err
@@ -87,7 +87,7 @@ func (s *Store) WriteArchive(ctx context.Context, w io.Writer, beside func() ([]
 	if err := fs.RemoveAll(copied); err != nil {
 		return ArchiveInfo{}, ioError("backup", copied, err)
 	}
-	defer func() { _ = fs.RemoveAll(copied) }() // else the next Open does it
+	defer func() { _ = fs.RemoveAll(copied) }() // otherwise the next Open does it
 	if err := s.copyTo(ctx, copied); err != nil {
 		return ArchiveInfo{}, err
 	}

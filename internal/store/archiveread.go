@@ -20,14 +20,14 @@ import (
 )
 
 // An Archive is a backup that WriteArchive has written to a file. It is complete; Verify
-// tells whether it is undamaged.
+// reports whether it is undamaged.
 type Archive struct {
 	ArchiveInfo
 	path string
 	file *os.File
 	head []byte // the first entry
 	list []listedFile
-	// at is where the content of an entry begins, by its name.
+	// at has the content of each entry by its name.
 	at map[string]*io.SectionReader
 }
 
@@ -35,8 +35,8 @@ type Archive struct {
 const maxArchiveList = 256 << 20
 
 // OpenArchive opens an archive and reads its list. Codes: ErrNotFound, ErrInvalid (not an
-// archive), ErrIntegrity (not complete, or its list does not fit), ErrUnsupported (a
-// newer format), ErrUnavailable.
+// archive), ErrIntegrity (incomplete, or its list does not match), ErrUnsupported (a newer
+// format), ErrUnavailable.
 func OpenArchive(path string) (*Archive, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -102,8 +102,8 @@ func readObject(r io.Reader, value any) (text []byte, err error) {
 	return text, json.Unmarshal(text, value)
 }
 
-// compare checks that the list names every entry once, with its length, and the first
-// one with its sum.
+// compare checks that the list names every entry once, with its length, and the first one with
+// its checksum.
 func (a *Archive) compare() error {
 	sum := sha256.Sum256(a.head)
 	head := listedFile{archiveHead, int64(len(a.head)), hex.EncodeToString(sum[:])}
@@ -139,15 +139,15 @@ func (a *Archive) Read(name string) (content []byte, ok bool, err error) {
 	return content, true, nil
 }
 
-// Verify reads all of the archive and compares it with the sums in its list. It calls
-// read, which may be nil, with the number of bytes after each piece. Codes:
-// ErrIntegrity, ErrUnavailable.
+// Verify reads the whole archive and compares it with the checksums in its list. It calls read,
+// which may be nil, with the number of bytes after each piece. Codes: ErrIntegrity,
+// ErrUnavailable.
 func (a *Archive) Verify(ctx context.Context, read func(n int64)) error {
 	return a.each(ctx, read, func(listedFile) (io.WriteCloser, error) { return nil, nil })
 }
 
-// Extract writes the entries to dir, which must exist, durably, and verifies them on the
-// way. Names are those of the archive. Codes: those of Verify, ErrFull.
+// Extract writes the entries to dir, which must exist, durably, and verifies them on the way.
+// Codes: those of Verify, ErrFull.
 func (a *Archive) Extract(ctx context.Context, dir string, want func(name string) bool, read func(n int64)) error {
 	err := a.each(ctx, read, func(f listedFile) (io.WriteCloser, error) {
 		if !want(f.Name) {
@@ -171,14 +171,14 @@ func (a *Archive) Extract(ctx context.Context, dir string, want func(name string
 	})
 }
 
-// A syncedFile is synced when it is closed.
+// A syncedFile syncs when it is closed.
 type syncedFile struct{ *os.File }
 
 func (f syncedFile) Close() error {
 	return errors.Join(f.Sync(), f.File.Close())
 }
 
-// each verifies the entries in their order, and copies each to where open says.
+// each verifies the entries in order, and copies each to the writer that open returns.
 func (a *Archive) each(ctx context.Context, read func(n int64), open func(f listedFile) (io.WriteCloser, error)) error {
 	if read == nil {
 		read = func(int64) {}
@@ -243,7 +243,7 @@ func OpenArchived(ctx context.Context, path string, options *Options) (*Store, e
 	return s, nil
 }
 
-// VerifyArchive verifies the archive that the store is in, if it is in one.
+// VerifyArchive verifies the archive of the store, if it is in one.
 func (s *Store) VerifyArchive(ctx context.Context) error {
 	if s.archive == nil {
 		return nil
@@ -251,7 +251,7 @@ func (s *Store) VerifyArchive(ctx context.Context) error {
 	return s.archive.Verify(ctx, nil)
 }
 
-// ExtractStore makes a store of the archive in dir, which must not exist or be empty. It
+// ExtractStore extracts the store of the archive to dir, which must not exist or be empty. It
 // appears with one rename when all of it is durable. Codes: those of Verify, ErrConflict,
 // ErrInvalid, ErrFull.
 func (a *Archive) ExtractStore(ctx context.Context, dir string) error {
@@ -285,12 +285,11 @@ func (a *Archive) ExtractStore(ctx context.Context, dir string) error {
 	return err
 }
 
-// FS returns the archive as a file system that can only be read. The store is in
-// ArchivedStore.
+// FS returns the archive as a read-only file system. The store is in ArchivedStore.
 func (a *Archive) FS() vfs.FS { return &archiveFS{FS: vfs.NewMem(), archive: a} }
 
-// archiveFS is the file system of an archive. The memory file system that it is made
-// of stays empty; it lends its names.
+// archiveFS is the file system of an archive. The embedded memory file system stays empty; it
+// provides the path functions.
 type archiveFS struct {
 	vfs.FS
 	archive *Archive

@@ -10,16 +10,15 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Backup writes a complete copy of the store to dir, which must not exist or be
-// empty, while the store goes on working. The copy holds at least everything
-// that was committed when Backup was called, and each later commit entirely or
-// not at all. Open opens it like any store, in place or copied elsewhere.
+// Backup writes a complete copy of the store to dir, which must not exist or be empty, while
+// the store stays in use. The copy has at least every commit before the call, and each later
+// commit entirely or not at all. Open opens it like any store, in place or copied elsewhere.
 //
-// On the same file system tables are linked, not copied, so a backup takes
-// little time and, at first, no space. When ctx ends, Backup stops and returns
-// its error; like every error, that leaves nothing of the copy behind. A full
-// disk or a failing one under dir is an error of the backup and does not stop
-// the store. Codes: ErrConflict, ErrInvalid, ErrFull, ErrUnavailable, ErrClosed.
+// On the same file system tables are linked, not copied, so a backup takes little time and, at
+// first, no space. When ctx ends, Backup stops and returns its error; like every error, that
+// leaves nothing of the copy behind. A full or failing disk under dir is an error of the backup
+// and does not stop the store. Codes: ErrConflict, ErrInvalid, ErrFull, ErrUnavailable,
+// ErrClosed.
 func (s *Store) Backup(ctx context.Context, dir string) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -77,7 +76,7 @@ func inside(fs vfs.FS, path, dir string) bool {
 	return true
 }
 
-// A backupRun is a backup that is being written.
+// A backupRun is a running backup.
 type backupRun struct {
 	cancelled func() error
 	path      string
@@ -86,7 +85,7 @@ type backupRun struct {
 	err error
 }
 
-// fail notes the first error that the engine was not told.
+// fail records the first error that is hidden from the engine.
 func (r *backupRun) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,8 +104,8 @@ func (r *backupRun) problem() error {
 	return r.err
 }
 
-// copyTo lets the engine copy itself. The log is sealed first, so that the copy
-// of it is covered by a watermark too.
+// copyTo makes the engine copy the store. The log is sealed first, so that a watermark covers
+// its copy too.
 func (s *Store) copyTo(ctx context.Context, path string) error {
 	if err := s.sealLog(); err != nil {
 		return err

@@ -8,11 +8,10 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// MaxBatchBytes bounds what one commit can hold.
+// MaxBatchBytes bounds one commit.
 const MaxBatchBytes = 256 << 20
 
-// retainedBatchBytes is how much memory an emptied batch keeps for its next
-// use.
+// retainedBatchBytes bounds the memory that an emptied batch keeps for reuse.
 const retainedBatchBytes = 4 << 20
 
 // A Batch collects operations for one Commit. Later operations win over earlier
@@ -32,32 +31,31 @@ func (s *Store) NewBatch() *Batch {
 	return &Batch{store: s, batch: s.db.NewBatch(pebble.WithMaxRetainedSizeBytes(retainedBatchBytes))}
 }
 
-// Set gives key a value.
+// Set sets the value of key.
 func (b *Batch) Set(key, value []byte) {
 	if b.accept(key, len(value)) {
 		b.keep(b.batch.Set(key, value, nil))
 	}
 }
 
-// Delete removes key, if it is there.
+// Delete removes key, if it exists.
 func (b *Batch) Delete(key []byte) {
 	if b.accept(key, 0) {
 		b.keep(b.batch.Delete(key, nil))
 	}
 }
 
-// DeleteSized is Delete for a caller that knows that key is there, and the size
-// of its value, which lets the engine reclaim the space of large ones sooner. A
-// wrong size, or a second DeleteSized of the same value, does no harm to the
-// data, but the engine logs it as a mistake.
+// DeleteSized is Delete for a caller that knows that key exists, and the size of its value,
+// which lets the engine reclaim the space of large values sooner. A wrong size, or a second
+// DeleteSized of the same value, does not harm the data, but the engine logs it as misuse.
 func (b *Batch) DeleteSized(key []byte, valueSize int) {
 	if b.accept(key, 0) {
 		b.keep(b.batch.DeleteSized(key, uint32(valueSize), nil))
 	}
 }
 
-// DeleteRange removes all keys from lo up to, and without, hi. One for ten
-// thousand keys is cheap for later reads; one for each key is not.
+// DeleteRange removes all keys from lo up to, but not including, hi. One call for ten thousand
+// keys is cheap for later reads; one for each key is not.
 func (b *Batch) DeleteRange(lo, hi []byte) {
 	if b.accept(lo, len(hi)) {
 		b.keep(b.batch.DeleteRange(lo, hi, nil))
@@ -77,7 +75,7 @@ func (b *Batch) Reset() {
 	b.err = nil
 }
 
-// accept reports whether an operation may be added. If not, Commit will say so.
+// accept reports whether an operation may be added. If not, Commit returns the error.
 func (b *Batch) accept(key []byte, more int) bool {
 	switch {
 	case b.err != nil:
@@ -93,16 +91,16 @@ func (b *Batch) accept(key []byte, more int) bool {
 	return true
 }
 
-// keep remembers an error of the engine. It has none for these operations, but
-// says it might.
+// keep remembers an error of the engine. Today these operations never fail, but their signature
+// allows it.
 func (b *Batch) keep(err error) {
 	if err != nil && b.err == nil {
 		b.err = &driver.Error{Code: driver.ErrInvalid, Op: "commit", Err: err}
 	}
 }
 
-// watermark returns how far the log is durable, to be put into the log next to the
-// operations, or nil if that is there already, or there is nothing to sync.
+// watermark returns the watermark to write into the log next to the operations, or nil if the
+// log already has it, or the log is not synced.
 func (b *Batch) watermark(s *Store) []byte {
 	if s.options.Sync.mode != syncEach || s.options.forgetWatermarks {
 		return nil
@@ -115,5 +113,5 @@ func (b *Batch) watermark(s *Store) []byte {
 	return b.mark
 }
 
-// badKey reports whether key is not allowed: it is empty, or the store's own.
+// badKey reports whether key is not allowed: it is empty, or reserved for the store.
 func badKey(key []byte) bool { return len(key) == 0 || key[0] == 0 }

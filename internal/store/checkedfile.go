@@ -10,11 +10,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// The small files that this package writes itself (the format file, the seals)
-// are text, so that a person can read them, and hold the same text twice, each
-// copy with its checksum. One copy is enough: a flipped bit in such a file is
-// noticed, and it costs nothing, because the other copy still says what was
-// written.
+// The small files of this package (the format file, the seals) are readable text. They hold the
+// same text twice, each copy with its checksum, so that a flipped bit is detected and loses
+// nothing.
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -25,7 +23,7 @@ func encodeChecked(body string) []byte {
 	return []byte(half + half)
 }
 
-// decodeChecked returns the text of the first copy that is whole.
+// decodeChecked returns the text of the first undamaged copy.
 func decodeChecked(data []byte) (body string, ok bool) {
 	const checkBytes = len("check 01234567\n")
 	half := len(data) / 2
@@ -41,9 +39,8 @@ func decodeChecked(data []byte) (body string, ok bool) {
 	return "", false
 }
 
-// writeChecked replaces the file at path in one step that a crash cannot tear:
-// after it, the file holds either its old text or the new one, and when
-// writeChecked has returned nil, the new one for good.
+// writeChecked replaces the file at path atomically: after a crash the file has either its old
+// or its new text. When writeChecked has returned nil, the new text is durable.
 func writeChecked(fs vfs.FS, path, body string) error {
 	temp := path + tempSuffix
 	f, err := fs.Create(temp, vfs.WriteCategoryUnspecified)
@@ -66,15 +63,15 @@ func writeChecked(fs vfs.FS, path, body string) error {
 	return err
 }
 
-// readChecked returns the text of a file that writeChecked wrote, and
-// errDamaged if neither copy is whole.
+// readChecked returns the text of a file that writeChecked wrote, or errDamaged if both copies
+// are damaged.
 func readChecked(fs vfs.FS, path string) (string, error) {
 	f, err := fs.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = f.Close() }()
-	const limit = 64 << 10 // far above anything written here
+	const limit = 64 << 10 // far above any size written here
 	data, err := io.ReadAll(io.LimitReader(f, limit))
 	if err != nil {
 		return "", err
@@ -86,7 +83,7 @@ func readChecked(fs vfs.FS, path string) (string, error) {
 	return body, nil
 }
 
-// fields reads the "name value" lines of a checked text.
+// fields parses the "name value" lines of a checked text.
 func fields(body string) map[string]string {
 	values := make(map[string]string)
 	for line := range strings.Lines(body) {

@@ -7,16 +7,16 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// create makes a new store in dir. A crash while the engine makes its first
-// files can leave them in a state that it refuses to open, so they are made
-// under another name, completely, and appear with one rename.
+// create creates a store in dir. A crash while the engine creates its first files can leave
+// them in a state that it refuses to open, so they are created under another name, completely,
+// and appear with one rename.
 func create(dir string, o Options) error {
 	path := o.FS.PathJoin(dir, creatingDir)
 	if err := o.FS.RemoveAll(path); err != nil {
 		return ioError("create", path, err)
 	}
 	id := newStoreID()
-	// Slow disks, full ones and dead ones are all the same here: an error.
+	// Slow, full and dead disks are treated alike here: as an error.
 	f := &fuse{log: o.Logger}
 	if err := createEngine(path, o, f, id); err != nil {
 		if failure := f.blownAtOpen("create"); failure != nil {
@@ -27,11 +27,11 @@ func create(dir string, o Options) error {
 	return publish(o.FS, dir, id)
 }
 
-// createEngine makes the engine's files, with one record in them.
+// createEngine creates the engine's files, with one record in them.
 //
 // The engine starts its first log in the oldest format it knows, in which a
-// damaged record silently ends the log. Flush ends that log instead; the one
-// that follows, and all others, have the newest format.
+// damaged record silently ends the log. Flush ends that log; all later logs
+// have the newest format.
 func createEngine(path string, o Options, f *fuse, id storeID) error {
 	tracker := &logTracker{}
 	guard := newGuardFS(o.FS, path, f, func() {})
@@ -59,11 +59,11 @@ func createEngine(path string, o Options, f *fuse, id storeID) error {
 	return err
 }
 
-// publish gives a complete set of engine files in dir/db.creating its final
-// name. It is the last step of creating a store, and of a backup.
+// publish gives a complete set of engine files in dir/db.creating its final name. It is the
+// last step of creating a store, and of a backup.
 func publish(fs vfs.FS, dir string, id storeID) error {
 	creating, path := fs.PathJoin(dir, creatingDir), fs.PathJoin(dir, engineDir)
-	// This also syncs the directory, with the names of all the other files.
+	// This also syncs the directory, with the names of all other files.
 	if err := writeFormat(fs, creating, id); err != nil {
 		return ioError("create", creating, err)
 	}

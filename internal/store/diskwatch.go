@@ -20,11 +20,10 @@ type SlowOperation struct {
 // slowFor is how long a disk counts as slow after its last slow operation.
 const slowFor = 10 * time.Second
 
-// diskWatch measures operations on the disk and says when one does not come
-// back. The engine has such a thing too (vfs.WithDiskHealthChecks), but that
-// one keeps a ticker for every open file, so a store that does nothing wakes
-// the processor all day long. This one has a single timer that runs only while
-// there are operations.
+// diskWatch measures operations on the disk and reports those that do not return. The engine
+// has a similar mechanism (vfs.WithDiskHealthChecks), but it keeps a ticker for every open
+// file, so an idle store would wake the processor all the time. This one has a single timer
+// that runs only during operations.
 type diskWatch struct {
 	limit  time.Duration
 	onSlow func(SlowOperation)
@@ -48,7 +47,7 @@ func newDiskWatch(limit time.Duration, onSlow func(SlowOperation)) *diskWatch {
 	return &diskWatch{limit: limit, onSlow: onSlow}
 }
 
-// begin notes that an operation starts; the result is for end.
+// begin records the start of an operation; the result is for end.
 func (w *diskWatch) begin(path, operation string) (slot int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -86,8 +85,8 @@ func (w *diskWatch) arm() {
 	w.timer.Reset(w.limit)
 }
 
-// look runs when the timer fires: it reports what is slow, once, and goes back
-// to sleep if nothing is running.
+// look runs when the timer fires: it reports each slow operation once, and stops the timer if
+// no operation is running.
 func (w *diskWatch) look() {
 	var slow []SlowOperation
 	w.mu.Lock()
@@ -113,8 +112,8 @@ func (w *diskWatch) look() {
 	}
 }
 
-// state reports whether an operation takes too long now, and whether one does or did a
-// moment ago.
+// state reports whether an operation takes too long now, and whether one does or did a moment
+// ago.
 func (w *diskWatch) state() (hangs, slow bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,28 +1,27 @@
 // Package store is the ordered, durable map under the disk backend: atomic
 // batches, commits that wait for the disk, iteration from a cursor, range
-// deletion, backup. It is Pebble, with everything around it that Pebble needs
-// before it may hold messages that must not be lost.
+// deletion, backup. It is Pebble, hardened for messages that must not be lost.
 //
 // # Promises
 //
-//   - A commit is there entirely or not at all, after any crash.
-//   - A durable commit that returned nil is there after any crash ([SyncEach]).
+//   - A commit is present entirely or not at all, after any crash.
+//   - A durable commit that returned nil is present after any crash ([SyncEach]).
 //   - A directory that was ever a store can be opened after any crash, at any
 //     moment, creation and recovery included.
-//   - Damage is noticed. A changed bit in a file is an error with the name of
+//   - Damage is detected. A changed bit in a file is an error with the name of
 //     the file ([driver.ErrIntegrity]), when the store is opened or when the
-//     damaged part is read, or it did not matter. It is never silently missing
-//     data, and never wrong data. The same goes for files that are missing or
-//     cut short. One thing is beyond reach: after a crash, damage in the commits
-//     of the very last sync looks like commits that the crash prevented; and if
-//     the end of the last log is cut off, so do all that were in it.
-//   - After the first write or sync that fails, nothing is confirmed any more
-//     ([ErrFailed]), nothing more is written, and no caller hangs.
-//   - A store that has nothing to do does nothing: no timer runs.
+//     damaged part is read, or it has no effect. Data is never silently lost or
+//     wrong. The same holds for missing and truncated files. There is one
+//     exception: after a crash, damage in the commits of the very last sync
+//     looks like commits that the crash prevented; and if the end of the last
+//     log is cut off, so do all commits in it.
+//   - After the first failed write or sync, no commit succeeds ([ErrFailed]),
+//     nothing more is written, and no caller hangs.
+//   - An idle store does nothing: no timer runs.
 //
-// The tests cut the power before every operation that matters, flip bits in
-// files of every kind, and let the n-th operation fail, for every n; and they
-// do the same to stores that were sabotaged, to show that they would notice.
+// The tests cut the power before every relevant operation, flip bits in files of
+// every kind, and let the n-th operation fail, for every n. They do the same to
+// sabotaged stores, to prove that they would detect a fault.
 // MAILBOX_CRASH_IMAGES sets how many images and flips; package storetest has
 // the disks.
 //
@@ -38,20 +37,21 @@
 //	    seal-logs              which logs there are, their lengths and checksums
 //	    <n>.sst                tables
 //	    OPTIONS-<n> marker.*   more of the engine's
-//	<dir>/db.creating/         a store that is being made; stale ones are removed
+//	<dir>/db.creating/         a store that is being created; stale ones are removed
 //	<dir>/db.archive/          a copy that is being written to an archive; likewise
 //
-// The engine has a directory of its own so that it can be made under another
-// name and appear with one rename, even where <dir> is the root of a mounted
+// The engine has a directory of its own so that it can be created under another
+// name and appear with one rename, even if <dir> is the root of a mounted
 // volume or its parent belongs to another user.
 //
 // MAILBOX_FORMAT and the seals are text. They hold the same lines twice, each
-// copy with its checksum, so that a flipped bit in them costs nothing.
+// copy with its checksum, so that a flipped bit in them does no harm.
 //
-// The logs that the engine keeps for reuse set the floor of what a store takes
-// on disk: up to about six times Options.MemTableBytes, 96 MiB by default on a
-// volume of 1 GiB or more and less on smaller ones, even if it holds no message. In memory, up to four times
-// MemTableBytes, plus CacheBytes, plus some 64 MiB.
+// The logs that the engine keeps for reuse determine the minimum size of a store
+// on disk: up to about six times Options.MemTableBytes, which is 96 MiB by
+// default on a volume of 1 GiB or more and less on smaller ones, even if the
+// store has no message. In memory a store takes up to four times MemTableBytes,
+// plus CacheBytes, plus about 64 MiB.
 //
 // # What is done about the engine's defaults
 //
@@ -71,43 +71,42 @@
 //	    Close and Backup. Open checks them before the engine reads the logs.
 //	H4  A damaged MANIFEST loses tables, which the engine then deletes. Here its
 //	    length and hash are kept in a side file, rewritten after each sync, and
-//	    checked before the engine is let near.
+//	    checked before the engine reads it.
 //	H5  A crash while the engine makes its first files can leave a directory
-//	    that it will not open. See above: one rename.
-//	H6  A commit is visible to readers before it is durable. Nothing here can
+//	    that it refuses to open. See above: one rename.
+//	H6  A commit is visible to readers before it is durable. This package cannot
 //	    change that; see Commit for what callers must do.
 //	H7  A failed write makes the engine call Fatalf or panic, some of it with
 //	    locks held, and damage in a table makes it call Fatalf too. Here failed
 //	    writes do not reach it: see guardFS. Damage is reported, see Corruption.
 //	H8  A full disk is a failed write. Here new data is refused while there is
-//	    still room (Admit), and a ballast is given up when there is none.
-//	    The ballast comes back when the store is opened again.
+//	    still room (Admit), and a ballast file is removed when there is none.
+//	    The ballast is written again when the store is opened again.
 //	H9  Deleted keys at the head of a queue cost the caller that scans over them: 53 ms
 //	    for 200,000, against 4 µs from a cursor behind them. See Iterator.
-//	H10 SingleDelete brings back deleted data when used wrongly. It is not
-//	    offered. What the engine suspects to be misuse fails the tests.
-//	H11 ApplyNoSyncWait is experimental. It is not used. What must be readable
-//	    before it is durable is applied without waiting, and a record that follows
-//	    it is synced (CommitThen).
+//	H10 SingleDelete brings back deleted data when used wrongly, so it is not
+//	    offered. Suspected misuse fails the tests.
+//	H11 ApplyNoSyncWait is experimental, so it is not used. Operations that must be
+//	    readable before they are durable are applied without waiting, and a record
+//	    that follows them is synced (CommitThen).
 //	H12 A disk that hangs is reported (Health, OnSlowDisk), without the engine's
 //	    tickers.
-//	H13 Logs are kept for reuse. The floor is documented above.
+//	H13 Logs are kept for reuse. The minimum size is documented above.
 //
-// Three more, found on the way: the engine's compaction scheduler wakes up ten
-// times a second for ever, so it is replaced (quietScheduler); a checkpoint
-// copies a log while it is written and may get the end of it without its
-// beginning, so it is shown only what is stable (stableLog); and the engine does
-// not miss a log that is not there, so there is a list of them (logList).
+// Three more points were found later: the engine's compaction scheduler wakes up
+// ten times a second without end, so it is replaced (quietScheduler); a
+// checkpoint copies a log while it is written and may copy its end without its
+// beginning, so it sees only the stable part (stableLog); and the engine does
+// not detect a missing log, so there is a list of logs (logList).
 //
-// # Costs worth knowing
+// # Costs
 //
-// Where a chunk of a log or a block of a table has a wrong checksum, the engine
-// tries every bit of it to find out whether one was flipped. That takes time
-// with the square of the size: a few milliseconds for 4 KB, most of a second
-// for 32 KB. It makes the first opening after a crash slower by as much, and
-// every read of a damaged block.
+// If a chunk of a log or a block of a table has a wrong checksum, the engine
+// tries every bit of it to find out whether one was flipped. The time grows with
+// the square of the size: a few milliseconds for 4 KB, most of a second for
+// 32 KB. This slows down the first opening after a crash, and every read of a
+// damaged block.
 //
-// There is no interface for other engines. Callers that want one define it
-// themselves, with the methods they use; tests that want a bad store give a bad
-// file system.
+// There is no interface for other engines. Callers that need one define it, with
+// the methods they use; tests that need a faulty store pass a faulty file system.
 package store

@@ -11,10 +11,9 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// ErrFailed is wrapped by what every call returns once a write or a sync of
-// the store has failed. The code of that error is driver.ErrUnavailable: what
-// became of the calls in flight is unknown until the store is opened again,
-// and the only cure is to open it again.
+// ErrFailed is wrapped by the error of every call after a write or a sync of the store has
+// failed. The code of that error is driver.ErrUnavailable: the outcome of the calls in flight
+// is unknown until the store is opened again, which is the only remedy.
 var ErrFailed = errors.New("the store stopped at a failed write")
 
 // fileError returns an *driver.Error about a file. It prints as
@@ -23,8 +22,8 @@ func fileError(code driver.Code, op, file, detail string, cause error) error {
 	return &driver.Error{Code: code, Op: op, Field: file, Detail: detail, Err: cause}
 }
 
-// ioError wraps an error of the file system or of the engine, with the code
-// and the advice that fit it.
+// ioError wraps an error of the file system or of the engine, with the matching code and
+// advice.
 func ioError(op, file string, err error) error {
 	switch {
 	case err == nil:
@@ -52,8 +51,8 @@ func isDriverError(err error) bool {
 
 func isNotExist(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 
-// passing reports whether err is of a kind that goes away by itself or with
-// the help of an operator, so that trying again with a new file can succeed.
+// passing reports whether err is temporary, or can be fixed by an operator, so that a retry
+// with a new file can succeed.
 func passing(err error) bool {
 	for _, errno := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM} {
 		if errors.Is(err, errno) {
@@ -63,7 +62,7 @@ func passing(err error) bool {
 	return false
 }
 
-// failedError is the error of a store whose fuse has blown.
+// failedError returns the error of a store whose fuse has blown.
 func failedError(file, what string, cause error) error {
 	return &driver.Error{
 		Code: driver.ErrUnavailable, Op: "store", Field: file,

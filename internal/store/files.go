@@ -8,7 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Names in a store's directory. The package documentation draws the tree.
+// Names in a store's directory. The package documentation shows the tree.
 const (
 	engineDir   = "db"
 	creatingDir = "db.creating"
@@ -25,13 +25,12 @@ const (
 	logSuffix      = ".log"
 )
 
-// A fileClass says what a file of the engine is for, and so how bad it is when
-// writing it fails.
+// A fileClass is the purpose of an engine file, which determines how serious a failed write is.
 type fileClass uint8
 
 const (
-	// classCritical: the engine cannot go on without it (markers, options,
-	// seals, the directory itself).
+	// classCritical: the engine cannot continue without it (markers, options, seals, the
+	// directory itself).
 	classCritical fileClass = iota
 	// classLog: a write-ahead log.
 	classLog
@@ -64,7 +63,7 @@ func logNumber(base string) (uint64, bool) {
 	return number, err == nil
 }
 
-// logName is the name of a log, as the engine gives it.
+// logName returns the engine's name for a log.
 func logName(number uint64) string { return fmt.Sprintf("%06d%s", number, logSuffix) }
 
 // syncDir makes the entries of a directory durable.

@@ -13,17 +13,15 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// formatVersion is the version of the layout described in the package
-// documentation. A store with a higher one is refused. Every later version
-// keeps the first line of the format file and its two checked copies, so that
-// this code can always tell newer from damaged.
+// formatVersion is the version of the layout described in the package documentation. A store
+// with a higher version is refused. Every later version keeps the first line of the format file
+// and its two checked copies, so that this code can distinguish newer from damaged.
 const formatVersion = 1
 
 const formatTitle = "mailbox disk format "
 
-// A storeID names one store. It is random and not public: watermarks in the
-// log carry it, and a client that cannot know it cannot put something that looks
-// like a watermark into a message body.
+// A storeID identifies one store. It is random and secret: watermarks in the log carry it, so a
+// client cannot put a forged watermark into a message body.
 type storeID [16]byte
 
 func newStoreID() storeID {
@@ -42,8 +40,8 @@ func writeFormat(fs vfs.FS, dir string, id storeID) error {
 	return writeChecked(fs, fs.PathJoin(dir, formatFile), formatText(formatVersion, id))
 }
 
-// readFormat returns the id of the store in dir, or an *driver.Error that says
-// why this code must not touch it.
+// readFormat returns the id of the store in dir, or a *driver.Error that says why the store
+// must not be opened.
 func readFormat(fs vfs.FS, dir string) (storeID, error) {
 	path := fs.PathJoin(dir, formatFile)
 	body, err := readChecked(fs, path)

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 )
 
-// A gate counts the calls inside, so that Close can wait for them, and no call
-// reaches an engine that is closed.
+// A gate counts the running calls, so that Close can wait for them, and no call reaches a
+// closed engine.
 type gate struct {
 	calls   atomic.Int64 // plus gateShut once shut
 	once    sync.Once
@@ -34,8 +34,7 @@ func (g *gate) leave() {
 
 func (g *gate) isShut() bool { return g.calls.Load() >= gateShut }
 
-// shut closes the gate and waits until no call is inside. It must be called
-// once.
+// shut closes the gate and waits until no call is running. It must be called once.
 func (g *gate) shut() {
 	if g.calls.Add(gateShut) == gateShut {
 		g.once.Do(func() { close(g.drained) })

@@ -8,51 +8,47 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// guardFS is where a failing disk is noticed. The engine answers a failed write
-// with Logger.Fatalf or with a panic, on whatever goroutine it happens, some of
-// them holding locks; if the process then goes on, callers hang. So no failed
-// write ever reaches the engine. guardFS blows the fuse, and from that moment
-// the engine lives in limbo: what it writes goes to memory, what it syncs or
-// removes stays as it is, the files on disk are left exactly as they were. The
-// engine's goroutines all finish their work, and every caller, on its way out
-// of this package, is told that the store failed (Store.Commit looks at the
-// fuse after the engine has returned).
+// guardFS detects a failing disk. The engine reacts to a failed write with Logger.Fatalf or
+// with a panic, on any goroutine, some of them holding locks; if the process then continues,
+// callers hang. So no failed write reaches the engine. guardFS blows the fuse, and from then on
+// the engine is cut off: its writes go to memory, its syncs and removals do nothing, and the
+// files on disk stay as they were. The engine's goroutines finish their work, and every call of
+// this package returns the failure (Store.Commit checks the fuse after the engine has
+// returned).
 //
-// Tables are the exception. A table that cannot be written because the disk is
-// full is a failed flush or compaction, which loses nothing, and the engine
-// tries again by itself.
+// Tables are the exception. A table that cannot be written because the disk is full is a failed
+// flush or compaction, which loses nothing, and the engine retries it.
 //
-// What is written outside of dir, a backup, concerns the caller that asked for it.
+// Files outside of dir belong to a backup; their errors go to its caller.
 type guardFS struct {
 	vfs.FS
-	plain  vfs.FS // the same without vfs.OnDiskFull, for what is outside
+	plain  vfs.FS // the same without vfs.OnDiskFull, for files outside of dir
 	dir    string // the engine's directory
 	fuse   *fuse
 	limbo  *vfs.MemFS
 	backup atomic.Pointer[backupRun]
-	// stuck is set while tables cannot be written and the engine keeps trying.
+	// stuck is set while tables cannot be written and the engine keeps retrying.
 	stuck atomic.Bool
 }
 
-// retryPause keeps the engine, which retries a failed flush at once, from
-// spinning while the disk is full.
+// retryPause keeps the engine, which retries a failed flush at once, from spinning while the
+// disk is full.
 const retryPause = 100 * time.Millisecond
 
-// newGuardFS guards dir. onFull is called when a write there finds the disk
-// full, and the write is then tried again.
+// newGuardFS guards dir. onFull is called when a write there finds the disk full; the write is
+// then retried.
 func newGuardFS(inner vfs.FS, dir string, f *fuse, onFull func()) *guardFS {
 	return &guardFS{FS: vfs.OnDiskFull(inner, onFull), plain: inner, dir: dir, fuse: f, limbo: vfs.NewMem()}
 }
 
 func (g *guardFS) Unwrap() vfs.FS { return g.FS }
 
-// owns reports whether the guard is responsible for path: the engine's
-// directory and everything in it.
+// owns reports whether path is in the engine's directory.
 func (g *guardFS) owns(path string) bool {
 	return path == g.dir || g.PathDir(path) == g.dir
 }
 
-// through returns the file system that changes to path go through.
+// through returns the file system for changes to path.
 func (g *guardFS) through(path string) vfs.FS {
 	if g.owns(path) {
 		return g.FS
@@ -62,7 +58,7 @@ func (g *guardFS) through(path string) vfs.FS {
 
 func (g *guardFS) frozen() bool { return g.fuse.state.Load() != nil }
 
-// admit is called before something outside of the directory is changed.
+// admit is called before a change outside of the directory.
 func (g *guardFS) admit() error {
 	if err := g.fuse.blown(); err != nil {
 		return err
@@ -73,8 +69,8 @@ func (g *guardFS) admit() error {
 	return nil
 }
 
-// judge decides what a failed operation means. It returns the error if the
-// engine may see it, and nil if the fuse was blown because of it.
+// judge decides about a failed operation. It returns the error if the engine may see it, and
+// nil if it blew the fuse.
 func (g *guardFS) judge(path, what string, err error) error {
 	switch {
 	case err == nil, isNotExist(err):
@@ -93,7 +89,7 @@ func (g *guardFS) limboFile(path string) (vfs.File, error) {
 	return &guardFile{File: f, guard: g, path: path, limbo: true}, err
 }
 
-// Create and the other methods that change something are those of vfs.FS.
+// Create and the other methods that change files are those of vfs.FS.
 func (g *guardFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	return g.openForWrite(name, "create", func() (vfs.File, error) { return g.through(name).Create(name, category) })
 }
@@ -185,8 +181,7 @@ func (g *guardFS) change(name, what string, do func() error) error {
 	return g.judge(name, what, do())
 }
 
-// Remove never blows the fuse: a file that cannot be removed takes space and
-// does no harm.
+// Remove never blows the fuse: a file that cannot be removed only takes space.
 func (g *guardFS) Remove(name string) error {
 	if g.frozen() && g.owns(name) {
 		return nil
@@ -206,10 +201,10 @@ type guardFile struct {
 	vfs.File
 	guard *guardFS
 	path  string
-	limbo bool // the file is in memory; there is nothing to guard
+	limbo bool // the file is in memory and needs no guard
 }
 
-// idle reports whether an operation must not reach the disk any more.
+// idle reports whether operations must no longer reach the disk.
 func (f *guardFile) idle() bool { return !f.limbo && f.guard.frozen() }
 
 func (f *guardFile) Write(p []byte) (int, error) {
@@ -260,7 +255,7 @@ func (f *guardFile) SyncTo(length int64) (bool, error) {
 	return full, f.guard.judge(f.path, "sync", err)
 }
 
-// Close reports no error: whatever had to be durable was synced before.
+// Close reports no error: all data that must be durable was synced before.
 func (f *guardFile) Close() error {
 	if err := f.File.Close(); err != nil && !f.idle() {
 		f.guard.fuse.blow(f.path, "close", err)
@@ -268,8 +263,7 @@ func (f *guardFile) Close() error {
 	return nil
 }
 
-// outsideFile belongs to a backup; writing it stops when the backup is
-// cancelled.
+// outsideFile is a file of a backup; writing it stops when the backup is cancelled.
 type outsideFile struct {
 	vfs.File
 	guard *guardFS
@@ -282,8 +276,8 @@ func (f *outsideFile) Write(p []byte) (int, error) {
 	return f.File.Write(p)
 }
 
-// outsideDir is the directory of a backup. The engine panics when it cannot be
-// synced, so the error waits until something else is asked for.
+// outsideDir is the directory of a backup. The engine panics when it cannot be synced, so
+// another operation returns the error.
 type outsideDir struct {
 	vfs.File
 	guard *guardFS

@@ -10,10 +10,9 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Health is what a store knows about itself and its disk.
+// Health is the state of a store and its disk.
 type Health struct {
-	// Failed is nil until a write or a sync fails; then it is what every call
-	// returns, and stays.
+	// Failed is nil until a write or a sync fails; from then on every call returns it.
 	Failed error
 	// WritesRefused: there is too little free space for new data. Settling
 	// messages still works, and makes room.
@@ -26,34 +25,34 @@ type Health struct {
 	// DiskHangs: an operation on the disk takes longer than Options.SlowDisk and
 	// has not returned.
 	DiskHangs bool
-	// FreeBytes and TotalBytes describe the volume; 0 where it does not tell.
-	// New data is refused while less than ReserveBytes are free.
+	// FreeBytes and TotalBytes describe the volume; they are 0 if the file system does not
+	// report them. New data is refused while less than ReserveBytes are free.
 	FreeBytes    uint64
 	TotalBytes   uint64
 	ReserveBytes uint64
-	// Corruptions are the damaged files that reads have met.
+	// Corruptions are the damaged files that reads have found.
 	Corruptions []Corruption
 }
 
-// Ready reports whether the store does everything it is meant to do.
+// Ready reports whether the store is fully working.
 func (h Health) Ready() bool {
 	return h.Failed == nil && !h.WritesRefused && !h.DiskFull && !h.SlowDisk && len(h.Corruptions) == 0
 }
 
-// A Corruption is damage in a stored file that a read has met. The reads
-// themselves return ErrIntegrity.
+// A Corruption is damage in a stored file that a read has found. The read itself returns
+// ErrIntegrity.
 type Corruption struct {
 	// File is the path of the damaged file.
 	File string
-	// First and Last bound the keys in the file; both belong to them, unless
-	// LastOpen is set. They are nil where the range is unknown.
+	// First and Last are the first and the last key in the file; with LastOpen, Last is
+	// exclusive. They are nil if the range is unknown.
 	First, Last []byte
 	LastOpen    bool
 	Err         error
 }
 
-// damage collects corruptions, one per file: a damaged block is met by every
-// read and every compaction that comes by.
+// damage collects corruptions, one per file: every read and every compaction finds the same
+// damaged block.
 type damage struct {
 	onCorruption func(Corruption)
 
@@ -61,7 +60,7 @@ type damage struct {
 	files []Corruption
 }
 
-// maxCorruptions bounds what is remembered; one is bad enough.
+// maxCorruptions bounds the list of corruptions.
 const maxCorruptions = 64
 
 func (d *damage) add(info pebble.DataCorruptionInfo) {
@@ -91,9 +90,8 @@ func (d *damage) list() []Corruption {
 	return slices.Clone(d.files)
 }
 
-// Health returns the state of the store. It does not block on the disk beyond
-// asking for its free space, at most four times a second. It may be called at
-// any time, after Close too.
+// Health returns the state of the store. It does not block on the disk, except to read the free
+// space, at most four times a second. It may be called at any time, after Close too.
 func (s *Store) Health() Health {
 	usage, refused, full := s.space.state(time.Now())
 	hangs, slow := s.watch.state()
@@ -110,11 +108,10 @@ func (s *Store) Health() Health {
 	}
 }
 
-// Admit returns nil if the store takes new data, and otherwise ErrFull with a
-// hint when to try again (too little free space), ErrUnavailable (the store
-// failed) or ErrClosed. Ask it before accepting a message, and not before
-// settling one: settling makes room. It does not block on the disk beyond what
-// Health does.
+// Admit returns nil if the store accepts new data, and otherwise ErrFull with a RetryAfter (too
+// little free space), ErrUnavailable (the store failed) or ErrClosed. Call it before accepting
+// a message, but not before settling one: settling makes room. It does not block on the disk
+// beyond what Health does.
 func (s *Store) Admit() error {
 	if err := s.fuse.blown(); err != nil {
 		return err

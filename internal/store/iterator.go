@@ -7,9 +7,9 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// An Iterator walks over a range of keys, in order, as they were when it was
-// made. It holds on to memory and to files until it is closed, so it should
-// not live long. It is used by one goroutine at a time.
+// An Iterator iterates over a range of keys, in order, as they were when it was created. It
+// holds memory and files until it is closed, so it should not live long. It is used by one
+// goroutine at a time.
 //
 //	it := s.Iterate(cursor, end)
 //	defer it.Close()
@@ -18,22 +18,21 @@ import (
 //	}
 //	return it.Err()
 //
-// A queue is consumed from its head, and deleted keys cost a reader that walks
-// over them until they are compacted away. So a reader remembers how far it got
-// and starts the next time from there: lo is the cursor, not the beginning of
-// the queue.
+// A queue is consumed from its head, and deleted keys slow down a reader that scans over them
+// until they are compacted away. So a reader remembers its position and starts the next time
+// from there: lo is the cursor, not the beginning of the queue.
 type Iterator struct {
 	store   *Store
-	it      *pebble.Iterator // nil if it could not be made, or was closed
+	it      *pebble.Iterator // nil if it could not be created, or was closed
 	started bool
 	key     []byte
 	value   []byte
 	err     error
 }
 
-// Iterate returns an iterator over the keys from lo up to, and without, hi. Nil
-// means from the first, or up to the last. It must be closed; Store.Close waits
-// for it. What is wrong (ErrUnavailable, ErrClosed) is in Err.
+// Iterate returns an iterator over the keys from lo up to, but not including, hi. Nil means
+// from the first, or up to the last. It must be closed; Store.Close waits for it. Err returns
+// its errors (ErrUnavailable, ErrClosed).
 func (s *Store) Iterate(lo, hi []byte) *Iterator {
 	it := &Iterator{store: s}
 	if it.err = s.enter(); it.err != nil {
@@ -52,8 +51,8 @@ func (s *Store) Iterate(lo, hi []byte) *Iterator {
 	return it
 }
 
-// Next moves to the next key, at first to the first one. It returns false at
-// the end of the range and at an error; Err tells which.
+// Next moves to the next key, at first to the first one. It returns false at the end of the
+// range and at an error; see Err.
 func (it *Iterator) Next() bool {
 	if !it.started {
 		it.started = true
@@ -62,13 +61,13 @@ func (it *Iterator) Next() bool {
 	return it.move((*pebble.Iterator).Next)
 }
 
-// Prev moves to the key before.
+// Prev moves to the previous key.
 func (it *Iterator) Prev() bool { return it.move((*pebble.Iterator).Prev) }
 
 // Last moves to the last key of the range.
 func (it *Iterator) Last() bool { return it.move((*pebble.Iterator).Last) }
 
-// Seek moves to the first key that is not below key.
+// Seek moves to the first key that is at least key.
 func (it *Iterator) Seek(key []byte) bool {
 	return it.move(func(engine *pebble.Iterator) bool { return engine.SeekGE(key) })
 }
@@ -91,8 +90,8 @@ func (it *Iterator) move(step func(*pebble.Iterator) bool) bool {
 	return true
 }
 
-// Key returns the key, or nil where there is none. It is valid until the next
-// move and must not be changed.
+// Key returns the key, or nil if there is none. It is valid until the next move and must not be
+// changed.
 func (it *Iterator) Key() []byte { return it.key }
 
 // Value returns the value. It is valid until the next move and must not be
@@ -103,7 +102,7 @@ func (it *Iterator) Value() []byte { return it.value }
 // are damaged; Corruptions in Health name the file), ErrUnavailable, ErrClosed.
 func (it *Iterator) Err() error { return it.err }
 
-// All yields what is left of the range. Err must be asked after it.
+// All yields the rest of the range. Check Err after it.
 func (it *Iterator) All() iter.Seq2[[]byte, []byte] {
 	return func(yield func(key, value []byte) bool) {
 		for it.Next() {
@@ -114,8 +113,7 @@ func (it *Iterator) All() iter.Seq2[[]byte, []byte] {
 	}
 }
 
-// Close gives back what the iterator holds, and returns Err. Closing twice is
-// fine.
+// Close releases the iterator and returns Err. Closing twice is fine.
 func (it *Iterator) Close() error {
 	if it.it == nil {
 		return it.err

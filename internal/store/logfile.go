@@ -10,28 +10,28 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// logTracker knows how far the log that is being written is durable.
+// logTracker tracks how far the current log is durable.
 type logTracker struct {
-	// lazy logs are synced when they are closed and while a caller forces it;
-	// the engine's other syncs end in the operating system's memory.
+	// lazy logs are synced when they are closed and when a caller forces it; the engine's other
+	// syncs only write to the operating system.
 	lazy   bool
 	forced atomic.Int32
 
 	mu      sync.Mutex
-	current uint64 // the number of the log that is being written
+	current uint64 // the number of the current log
 	durable watermark
-	carried watermark // the last one that a commit carried
+	carried watermark // the last watermark that a commit carried
 }
 
-// start notes that a new log is being written.
+// start records that a new log is being written.
 func (t *logTracker) start(log uint64) {
 	t.mu.Lock()
 	t.current = log
 	t.mu.Unlock()
 }
 
-// stable returns how many bytes of a log will not change any more, and false if
-// that is all of them.
+// stable returns how many bytes of a log will not change any more; partly is false if that is
+// the whole log.
 func (t *logTracker) stable(log uint64) (length int64, partly bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -57,8 +57,8 @@ func (t *logTracker) get() watermark {
 	return t.durable
 }
 
-// fresh returns the latest watermark, and whether no commit has carried it yet:
-// of the commits that share a sync, one is enough.
+// fresh returns the latest watermark, and whether no commit has carried it yet: one of the
+// commits that share a sync is enough.
 func (t *logTracker) fresh() (w watermark, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -69,13 +69,12 @@ func (t *logTracker) fresh() (w watermark, ok bool) {
 	return t.durable, true
 }
 
-// logFile is a log that is being written, from its beginning, by one goroutine
-// at a time.
+// logFile is a log that is being written, from its beginning, by one goroutine at a time.
 type logFile struct {
 	vfs.File
 	tracker *logTracker
-	at      watermark // of what was written, durable or not
-	owing   bool      // a sync was put off
+	at      watermark // of all written bytes, durable or not
+	owing   bool      // a sync was skipped
 	scratch []byte
 }
 
@@ -106,8 +105,8 @@ func (f *logFile) sync(do func() error) error {
 	return err
 }
 
-// Close pays what is owed: the engine takes it for granted that all logs but
-// the last one are complete.
+// Close makes up for skipped syncs: the engine relies on all logs but the last one being
+// complete.
 func (f *logFile) Close() error {
 	var err error
 	if f.owing {
@@ -121,9 +120,9 @@ func (f *logFile) Close() error {
 	return err
 }
 
-// stableLog is the part of a log that will not change any more, for reading. A
-// backup copies logs while they are written; without this, it could copy the
-// beginning of a file before, and the end after it was written.
+// stableLog is the part of a log that will not change any more, for reading. A backup copies
+// logs while they are written; without this, it could copy the old beginning and the new end of
+// a file.
 type stableLog struct {
 	vfs.File
 	left io.Reader
@@ -135,9 +134,9 @@ func newStableLog(f vfs.File, length int64) *stableLog {
 
 func (f *stableLog) Read(p []byte) (int, error) { return f.left.Read(p) }
 
-// The frames of the engine's log, as its package record documents them: blocks
-// of 32 KiB that hold chunks; a chunk's header is checksum (4 bytes), size (2),
-// kind (1), log number (4), sync offset (8), in little endian.
+// The frames of the engine's log, as its package record documents them: blocks of 32 KiB that
+// hold chunks; the header of a chunk is checksum (4 bytes), size (2), kind (1), log number (4),
+// sync offset (8), in little endian.
 const (
 	logBlockBytes  = 32 << 10
 	chunkHeader    = 19
@@ -148,11 +147,11 @@ const (
 	chunkPromiseAt = 11
 )
 
-// withdrawPromises rewrites a piece of a log that starts at the given offset.
-// Every chunk says how far the log was synced when it was made, and the engine
-// takes a gap before that point for damage. In a lazy log those syncs did not
-// happen, so after a crash of the machine an honest gap would keep the store
-// from opening. With an offset of 0 a chunk promises nothing.
+// withdrawPromises rewrites a piece of a log that starts at the given offset. Every chunk
+// records how far the log was synced when it was written, and the engine treats a gap before
+// that point as damage. In a lazy log those syncs did not happen, so after a crash of the
+// machine a legitimate gap would keep the store from opening. With an offset of 0 a chunk
+// promises nothing.
 func withdrawPromises(p []byte, offset uint64) {
 	for len(p) > 0 {
 		room := logBlockBytes - int(offset%logBlockBytes)

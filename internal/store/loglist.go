@@ -14,33 +14,31 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A logList says which logs there are, in a file beside them: each with its length
-// and checksum, if it is complete.
+// A logList lists the existing logs in a file beside them, each with its length and checksum if
+// it is complete.
 //
-// The engine reads the logs that it finds, and does not miss those that it does
-// not find. A log that is gone takes everything with it that is not in a table
-// yet, the watermarks that speak of it included. So does the last log, if it is cut
-// short: nothing comes after it that would know better.
+// The engine reads the logs that it finds, and does not detect that one is missing. A missing
+// log loses all operations that are not in a table yet, together with the watermarks about it.
+// So does the last log, if it is truncated: no later record covers it.
 //
-// Every log in the list is there, at all times, whatever crashes: a log is added
-// when its name is durable, and taken out before it is removed or written over.
-// One that is there and not in the list holds nothing yet, or nothing any more.
+// Every log in the list exists at all times, whatever crashes: a log is added when its name is
+// durable, and removed from the list before it is removed or overwritten. A log that is not in
+// the list holds no live data.
 type logList struct {
 	fs  vfs.FS
 	dir string
-	// turn is held by the goroutine that changes the list. It is a channel because that
-	// takes I/O: who waits for a lock holds up virtual time in tests.
+	// turn is held by the goroutine that changes the list. It is a channel because that takes
+	// I/O: a goroutine that waits for a mutex stops virtual time in tests.
 	turn chan struct{}
 	logs map[uint64]watermark // with a length of 0: not complete
 }
 
-// newLogList goes on with the logs that there are.
+// newLogList returns a list that starts with the existing logs.
 func newLogList(fs vfs.FS, dir string, logs map[uint64]watermark) *logList {
 	return &logList{fs: fs, dir: dir, turn: make(chan struct{}, 1), logs: maps.Clone(logs)}
 }
 
-// add adds a log that was just made. last is what the one before it, if there is
-// one, was in the end.
+// add adds a new log. last is the final state of the log before it, if there is one.
 func (l *logList) add(number uint64, last watermark) error {
 	l.turn <- struct{}{}
 	defer func() { <-l.turn }()
@@ -52,7 +50,7 @@ func (l *logList) add(number uint64, last watermark) error {
 	return l.write()
 }
 
-// remove takes out a log that is about to be removed.
+// remove takes a log that is about to be removed out of the list.
 func (l *logList) remove(number uint64) error {
 	l.turn <- struct{}{}
 	defer func() { <-l.turn }()
@@ -63,7 +61,7 @@ func (l *logList) remove(number uint64) error {
 	return l.write()
 }
 
-// end notes what the last log was in the end.
+// end records the final state of the last log.
 func (l *logList) end(last watermark) error {
 	l.turn <- struct{}{}
 	defer func() { <-l.turn }()
@@ -73,8 +71,7 @@ func (l *logList) end(last watermark) error {
 	return l.write()
 }
 
-// complete notes what a log is that was written to its end. It reports whether
-// that is news.
+// complete records the final state of a log. It reports whether that is new.
 func (l *logList) complete(w watermark) bool {
 	before, listed := l.logs[w.log]
 	if !listed || w == before {
@@ -95,8 +92,7 @@ func writeLogList(fs vfs.FS, dir string, logs map[uint64]watermark) error {
 	return writeChecked(fs, fs.PathJoin(dir, logListFile), body.String())
 }
 
-// readLogList returns the logs in the list. It is ErrIntegrity if the list is
-// missing or damaged.
+// readLogList returns the logs in the list, or ErrIntegrity if the list is missing or damaged.
 func readLogList(fs vfs.FS, dir string) (map[uint64]watermark, error) {
 	path := fs.PathJoin(dir, logListFile)
 	body, err := readChecked(fs, path)
@@ -121,8 +117,7 @@ func readLogList(fs vfs.FS, dir string) (map[uint64]watermark, error) {
 	return logs, nil
 }
 
-// listLogs makes the list for a directory that a backup has filled. No process writes
-// to its logs any more.
+// listLogs writes the list for the directory of a backup, whose logs do not change any more.
 func listLogs(fs vfs.FS, dir string) error {
 	names, err := fs.List(dir)
 	if err != nil {

@@ -1,27 +1,27 @@
 package store
 
-// Metrics are numbers about a store, for those who watch it.
+// Metrics are measurements of a store.
 type Metrics struct {
-	// DiskBytes is what the engine's files take, LogBytes what of that are
-	// logs, those kept for reuse included.
+	// DiskBytes is the size of the engine's files, LogBytes that of the logs among them,
+	// including those kept for reuse.
 	DiskBytes uint64
 	LogBytes  uint64
-	// MemTableBytes and CacheBytes are memory.
+	// MemTableBytes and CacheBytes are sizes in memory.
 	MemTableBytes uint64
 	CacheBytes    int64
-	// Tables is the number of sorted tables, ReadAmplification how many of them
-	// a read has to look into at most.
+	// Tables is the number of sorted tables, ReadAmplification the largest number of them that
+	// a read visits.
 	Tables            int64
 	ReadAmplification int
-	// CompactionDebtBytes is how much is left to be compacted; a number that
-	// grows and grows means that the disk is too slow for the traffic.
+	// CompactionDebtBytes is the amount of data that waits for compaction; a value that keeps
+	// growing means that the disk is too slow for the traffic.
 	CompactionDebtBytes uint64
 	Flushes             int64
 	Compactions         int64
 }
 
-// Metrics returns the numbers as they are now. It does not touch the disk.
-// After Close it returns zeros.
+// Metrics returns the current values. It does not access the disk. After Close it returns
+// zeros.
 func (s *Store) Metrics() Metrics {
 	if !s.gate.enter() {
 		return Metrics{}

@@ -19,20 +19,17 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Open opens the store in dir, and makes one if dir does not exist or is empty.
-// It checks the seal of the MANIFEST, the list of logs and their watermarks before
-// the engine reads them, so it takes at least as long as reading the logs does. ctx
-// is looked at between the steps.
+// Open opens the store in dir, and creates one if dir does not exist or is empty. It checks the
+// seal of the MANIFEST, the list of logs and their watermarks before the engine reads them, so
+// it takes at least as long as reading the logs. It checks ctx between the steps.
 //
-// Files are for their owner alone (0600), and so is dir (0700): one that exists and is
-// open to others is tightened, unless it belongs to another user.
+// Files are accessible to their owner only (0600), and so is dir (0700): an existing directory
+// that is open to others is tightened, unless it belongs to another user.
 //
-// Errors name the file and say what to do. Nothing is ever deleted, except what
-// a crash left of the store's own making. Codes: ErrInvalid (dir is not a
-// directory, or an option is wrong), ErrConflict (dir is in use, or holds
-// something else), ErrUnsupported (a newer format), ErrIntegrity (a file is
-// damaged), ErrNotFound (ReadOnly, and there is no store), ErrFull,
-// ErrUnavailable.
+// Errors name the file and say what to do. Open deletes nothing but the store's own leftovers
+// of a crash. Codes: ErrInvalid (dir is not a directory, or an option is wrong), ErrConflict
+// (dir is in use, or holds something else), ErrUnsupported (a newer format), ErrIntegrity (a
+// file is damaged), ErrNotFound (ReadOnly, and there is no store), ErrFull, ErrUnavailable.
 func Open(ctx context.Context, dir string, options *Options) (*Store, error) {
 	o, err := options.withDefaults()
 	if err != nil {
@@ -58,7 +55,7 @@ func Open(ctx context.Context, dir string, options *Options) (*Store, error) {
 	}
 	s.lock = lock
 	s.fuse.armed.Store(true)
-	if !o.ReadOnly { // a directory that is refused stays as it is
+	if !o.ReadOnly { // a refused directory is not changed
 		if err := tighten(o.FS, dir); err != nil {
 			return nil, errors.Join(ioError("open", dir, err), s.Close())
 		}
@@ -66,8 +63,8 @@ func Open(ctx context.Context, dir string, options *Options) (*Store, error) {
 	return s, nil
 }
 
-// canonical makes two ways to write the same directory the same, because locks
-// do not exclude a process from what it has locked itself.
+// canonical returns one spelling for each directory, because a process can lock a file twice
+// under two names.
 func canonical(dir string) string {
 	if absolute, err := filepath.Abs(dir); err == nil {
 		dir = absolute
@@ -78,8 +75,8 @@ func canonical(dir string) string {
 	return dir
 }
 
-// prepareDir makes the directory if need be, and reports whether the store is
-// still to be made. A directory that holds something else is not touched.
+// prepareDir creates the directory if necessary, and reports whether the store must be created.
+// A directory that holds something else is not changed.
 func prepareDir(files vfs.FS, dir string, readOnly bool) (fresh bool, err error) {
 	info, err := files.Stat(dir)
 	switch {
@@ -116,7 +113,7 @@ func prepareDir(files vfs.FS, dir string, readOnly bool) (fresh bool, err error)
 	return true, nil
 }
 
-// makeDir creates dir and what is missing above it, durably.
+// makeDir creates dir and its missing parents, durably.
 func makeDir(fs vfs.FS, dir string) error {
 	var parents []string
 	for path := dir; ; {
@@ -141,8 +138,8 @@ func makeDir(fs vfs.FS, dir string) error {
 	return nil
 }
 
-// settleNames makes the entries of dir durable, and its own in the directory
-// above. A process that may not open that one did not make dir either.
+// settleNames makes the entries of dir durable, and its own entry in the parent directory. A
+// process that cannot open the parent did not create dir.
 func settleNames(files vfs.FS, dir string) error {
 	if err := syncDir(files, dir); err != nil {
 		return err
@@ -154,14 +151,14 @@ func settleNames(files vfs.FS, dir string) error {
 	return err
 }
 
-// unchangedFS is the file system of a store that is open for reading only.
+// unchangedFS is the file system of a read-only store.
 type unchangedFS struct{ vfs.FS }
 
 func (fs unchangedFS) Unwrap() vfs.FS { return fs.FS }
 
-// Lock locks a file that exists. Without it no process has the store open, as after a
-// restore, and a file made here could belong to another user than the daemon's. On a
-// volume that is mounted read-only no process can change the store.
+// Lock locks an existing file. If it does not exist, no process has the store open, as after a
+// restore, and a file created here could belong to another user than the daemon's. On a
+// read-only volume no process can change the store.
 func (fs unchangedFS) Lock(name string) (io.Closer, error) {
 	if _, err := fs.Stat(name); isNotExist(err) {
 		return io.NopCloser(nil), nil
@@ -179,20 +176,20 @@ func lockDir(files vfs.FS, dir string) (io.Closer, error) {
 	if err == nil {
 		return lock, nil
 	}
-	// An error with a path is about the file; one without is about the lock.
+	// An error with a path concerns the file; one without concerns the lock.
 	if _, aboutFile := errors.AsType[*fs.PathError](err); aboutFile {
 		return nil, ioError("open", path, err)
 	}
 	return nil, fileError(driver.ErrConflict, "open", dir, "the store is in use by another process, or opened twice by this one; close it there first", err)
 }
 
-// openLocked does what Open does under the lock.
+// openLocked is Open under the lock.
 func openLocked(ctx context.Context, dir string, o Options) (*Store, error) {
 	path := o.FS.PathJoin(dir, engineDir)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	// Asked again, because it may have changed while the lock was not ours.
+	// Checked again, because it may have changed before the lock was taken.
 	fresh, err := prepareDir(o.FS, dir, o.ReadOnly)
 	if err != nil {
 		return nil, err
@@ -242,10 +239,9 @@ func openLocked(ctx context.Context, dir string, o Options) (*Store, error) {
 	return s, nil
 }
 
-// settle removes what is left of an attempt to make the store, or an archive of it,
-// and makes the
-// names above the engine's files durable. Not only after creating: a process
-// that was killed may have left a name that can be seen and is not durable.
+// settle removes the remains of an unfinished creation or archive, and makes the names above
+// the engine's files durable. This is needed not only after creating: a process that was killed
+// may have left a name that is visible but not durable.
 func settle(files vfs.FS, dir string) error {
 	for _, name := range []string{creatingDir, archiveDir} {
 		if err := files.RemoveAll(files.PathJoin(dir, name)); err != nil {
@@ -255,7 +251,7 @@ func settle(files vfs.FS, dir string) error {
 	return ioError("open", dir, settleNames(files, dir))
 }
 
-// newStore puts the parts together; the engine comes later.
+// newStore returns a store without its engine.
 func newStore(dir, path string, o Options, id storeID) *Store {
 	s := &Store{
 		dir: dir, options: o, id: id,
@@ -274,8 +270,8 @@ func newStore(dir, path string, o Options, id storeID) *Store {
 	return s
 }
 
-// inBackground makes a call of the engine safe for a timer: it does not run
-// when the store is closed, and its error is the fuse's to tell.
+// inBackground makes a call of the engine safe for a timer: it does not run when the store is
+// closed, and the fuse reports its error.
 func (s *Store) inBackground(do func() error) func() {
 	return func() {
 		if s.enter() == nil {
@@ -292,7 +288,7 @@ func (s *Store) slowDisk(op SlowOperation) {
 	}
 }
 
-// tidy removes what a crash left behind and puts the ballast back.
+// tidy removes the leftovers of a crash and restores the ballast.
 func (s *Store) tidy(path string) error {
 	if err := removeStaleSeals(s.options.FS, path); err != nil {
 		return ioError("open", path, err)
@@ -304,8 +300,7 @@ func (s *Store) tidy(path string) error {
 	return nil
 }
 
-// openEngine opens what is there already and asserts that it is what it should
-// be.
+// openEngine opens existing engine files and checks their format.
 func (s *Store) openEngine(path string) error {
 	fs := &sealFS{FS: s.guard, dir: path, tracker: s.tracker, logs: s.logs, forgetful: s.options.forgetSeals}
 	options := s.options.engineOptions(fs, s.fuse, &pebble.EventListener{
@@ -342,7 +337,7 @@ func (s *Store) checkEngine(path string) error {
 	boot, err := s.Get(bootKey, nil)
 	switch {
 	case errors.Is(err, driver.ErrIntegrity):
-		return nil // one damaged block; what else is in it will say so when it is read
+		return nil // one damaged block; reads of its other keys return the error
 	case errors.Is(err, driver.ErrNotFound):
 		return fileError(driver.ErrIntegrity, "open", path, "the store's first record is missing; restore from a backup", nil)
 	case err != nil:
@@ -353,8 +348,8 @@ func (s *Store) checkEngine(path string) error {
 	return nil
 }
 
-// engineOpenError finds the code for an error of pebble.Open. The engine marks
-// as corruption only some of what cannot be anything else.
+// engineOpenError returns the code for an error of pebble.Open. The engine marks only some of
+// its corruption errors as such.
 func engineOpenError(path string, err error) error {
 	classified := ioError("open", path, err)
 	e, _ := errors.AsType[*driver.Error](classified)
@@ -367,8 +362,7 @@ func engineOpenError(path string, err error) error {
 	return fileError(driver.ErrIntegrity, "open", path, "the engine cannot read its files; restore from a backup", err)
 }
 
-// misuse counts what the engine suspects to be a wrong use of it. There should
-// be none; tests look.
+// misuse counts suspected misuse of the engine. There should be none; tests check it.
 type misuse struct {
 	log   *slog.Logger
 	mu    sync.Mutex
@@ -381,7 +375,7 @@ func (m *misuse) add(info pebble.PossibleAPIMisuseInfo) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.found) == maxMisuses {
-		return // the first ones say it all
+		return // the first ones are enough
 	}
 	m.found = append(m.found, info.String())
 	m.log.Error("engine used in a wrong way", "details", info.String())

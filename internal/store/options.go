@@ -11,43 +11,43 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Options configures a store. Nil and the zero value are the defaults, which
-// are right for production.
+// Options configures a store. Nil and the zero value mean the defaults, which are right for
+// production.
 type Options struct {
-	// FS is the file system to use. Nil means that of the operating system.
-	// Tests give one that crashes, fails or lies.
+	// FS is the file system to use. Nil means that of the operating system. Tests pass one that
+	// crashes or fails.
 	FS vfs.FS
-	// Sync says what a durable commit waits for. The zero value is SyncEach.
+	// Sync is what a durable commit waits for. The zero value is SyncEach.
 	Sync SyncPolicy
 	// ReadOnly opens an existing store without changing it; commits are
 	// refused.
 	ReadOnly bool
 
-	// MemTableBytes is how much is kept in memory before a table is written.
-	// Messages that are settled before that never become a table. The default
-	// is 1/64 of the volume, from 1 MiB to 16 MiB. Up to four are held in memory, and
-	// about six times as much on disk (see the package documentation). At least 64 KiB.
+	// MemTableBytes is the size of a memory table, which is written to disk when it is full.
+	// Messages that are settled before that are never written to a table. The default is 1/64
+	// of the volume, from 1 MiB to 16 MiB. Up to four are held in memory, and about six times
+	// as much on disk (see the package documentation). At least 64 KiB.
 	MemTableBytes int
-	// CacheBytes bounds the memory that holds parts of tables. The default is
-	// 16 MiB: a backlog is read once and in order, and the kernel keeps files too.
+	// CacheBytes bounds the cache of table blocks. The default is 16 MiB: a backlog is read
+	// once and in order, and the kernel caches files too.
 	CacheBytes int64
-	// SealAfter is how long a store must be idle before the end of its log is
-	// sealed. The default is 50 ms.
+	// SealAfter is how long a store must be idle before the end of its log is sealed. The
+	// default is 50 ms.
 	SealAfter time.Duration
 
 	// ReserveBytes is how much of the volume stays free. Below it Admit refuses new
 	// data, and commits still go through. The default is 5 % of the volume, from
 	// 16 MiB to 1 GiB; negative means no reserve.
 	ReserveBytes int64
-	// BallastBytes is the size of a file that is removed when the disk is full,
-	// to have room for an orderly end. The default is 1/64 of the volume, from 1 MiB
-	// to 16 MiB; negative means none.
+	// BallastBytes is the size of a file that is removed when the disk is full, to make room
+	// for an orderly stop. The default is 1/64 of the volume, from 1 MiB to 16 MiB; negative
+	// means none.
 	BallastBytes int64
 	// SlowDisk is how long an operation on the disk may take before Health and
 	// OnSlowDisk report it. The default is 2 s.
 	SlowDisk time.Duration
 
-	// Logger gets what the engine has to say. Nil means silence.
+	// Logger gets the log of the engine. Nil means no log.
 	Logger *slog.Logger
 	// OnFail is called once, in a goroutine of its own, when a write or a sync
 	// has failed. Every call in flight, and every later one, returns an error
@@ -55,11 +55,11 @@ type Options struct {
 	// the process prints one line to its standard error and exits with
 	// ExitCode, at once.
 	OnFail func(error)
-	// OnCorruption is called once for each damaged file that a read meets, in a
-	// goroutine of its own.
+	// OnCorruption is called once for each damaged file that a read finds, in a goroutine of
+	// its own.
 	OnCorruption func(Corruption)
-	// OnSlowDisk is called once for each operation on the disk that takes too
-	// long, while it does. It must return soon.
+	// OnSlowDisk is called once for each operation on the disk that takes too long, during the
+	// operation. It must return soon.
 	OnSlowDisk func(SlowOperation)
 
 	// For the tests of this package.
@@ -68,7 +68,7 @@ type Options struct {
 	forgetWatermarks bool
 }
 
-// A SyncPolicy says what a durable commit waits for.
+// A SyncPolicy determines what a durable commit waits for.
 type SyncPolicy struct {
 	mode  syncMode
 	every time.Duration
@@ -86,15 +86,15 @@ const (
 // Commits that wait at the same time share one sync. It is the default.
 func SyncEach() SyncPolicy { return SyncPolicy{} }
 
-// SyncInterval makes durable commits wait until the operating system has them,
-// and no longer: they survive the end of the process. They are synced at most
-// every later; a crash of the machine loses what was not.
+// SyncInterval makes durable commits wait only until the operating system has them: they
+// survive the end of the process. They are synced within every; a crash of the machine loses
+// commits that were not.
 func SyncInterval(every time.Duration) SyncPolicy {
 	return SyncPolicy{mode: syncInterval, every: every}
 }
 
-// SyncNone is SyncInterval without the interval: the operating system decides
-// when to write. Close syncs.
+// SyncNone is SyncInterval without the interval: the operating system decides when to write.
+// Close syncs.
 func SyncNone() SyncPolicy { return SyncPolicy{mode: syncNone} }
 
 func (p SyncPolicy) String() string {
@@ -112,7 +112,7 @@ const (
 	maxMemTableBytes = 1 << 30
 )
 
-// withDefaults returns a copy that is complete, or ErrInvalid.
+// withDefaults returns a copy with all defaults set, or ErrInvalid.
 func (o *Options) withDefaults() (Options, error) {
 	var c Options
 	if o != nil {
@@ -152,8 +152,8 @@ const (
 	leastReserve, mostReserve   = 16 << 20, 1 << 30
 )
 
-// fitVolume sets the defaults that depend on the volume that dir is on. Where the
-// file system does not tell its size, they are those of a large volume.
+// fitVolume sets the defaults that depend on the volume of dir. If the file system does not
+// report its size, they are those of a large volume.
 func (o *Options) fitVolume(dir string) {
 	share := uint64(mostMemTable)
 	if usage, err := o.FS.GetDiskUsage(dir); err == nil {
@@ -163,7 +163,7 @@ func (o *Options) fitVolume(dir string) {
 	setDefault(&o.BallastBytes, min(max(int64(share), leastBallast), mostBallast))
 }
 
-// reserve is how much of a volume stays free.
+// reserve returns how much of a volume stays free.
 func (o *Options) reserve(total uint64) uint64 {
 	if o.ReserveBytes != 0 {
 		return uint64(max(o.ReserveBytes, 0))
@@ -182,14 +182,13 @@ func optionError(field, detail string) error {
 	return &driver.Error{Code: driver.ErrInvalid, Op: "open", Field: field, Detail: detail}
 }
 
-// engineOptions returns the options of the engine. Where its default would do,
-// it is left alone.
+// engineOptions returns the options of the engine that differ from its defaults.
 func (o *Options) engineOptions(fs vfs.FS, f *fuse, events *pebble.EventListener) *pebble.Options {
 	options := &pebble.Options{
 		FS:     fs,
 		Logger: f,
-		// The default is the oldest format there is, without checksummed sync
-		// offsets in the log and without DeleteSized.
+		// The default is the oldest format, without checksummed sync offsets in the log and
+		// without DeleteSized.
 		FormatMajorVersion:          pebble.FormatNewest,
 		EventListener:               events,
 		MemTableSize:                uint64(o.MemTableBytes),

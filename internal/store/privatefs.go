@@ -7,7 +7,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// The modes of what the store makes: messages are for the owner alone, whatever the
+// The modes of files and directories: messages are accessible to the owner only, whatever the
 // umask is.
 const (
 	privateFile = 0o600
@@ -17,11 +17,11 @@ const (
 // localFS is the file system of the machine.
 var localFS vfs.FS = privateFS{vfs.Default}
 
-// privateFS makes files and directories for their owner alone. The engine makes them
-// for everybody whom the umask does not keep out.
+// privateFS creates files and directories that only their owner can access. The engine leaves
+// that to the umask.
 type privateFS struct{ vfs.FS }
 
-// Unwrap returns the file system within.
+// Unwrap returns the wrapped file system.
 func (p privateFS) Unwrap() vfs.FS { return p.FS }
 
 // Create creates a file for its owner.
@@ -47,8 +47,8 @@ func isMissing(name string) bool {
 // MkdirAll creates directories for their owner.
 func (p privateFS) MkdirAll(dir string, _ os.FileMode) error { return p.FS.MkdirAll(dir, privateDir) }
 
-// private opens a file, and makes it its owner's alone if it is new. It closes a file
-// with which that fails.
+// private opens a file, and restricts it to its owner if it is new. If that fails, it closes
+// the file.
 func private[F io.Closer](name string, isNew bool, open func() (F, error)) (F, error) {
 	file, err := open()
 	if err != nil || !isNew {
@@ -62,9 +62,9 @@ func private[F io.Closer](name string, isNew bool, open func() (F, error)) (F, e
 	return file, nil
 }
 
-// tighten makes a directory that was there before its owner's alone, which keeps others
-// from all files in it. A directory of another owner, as volumes of containers often
-// are, is left as it is: who may reach it is that owner's decision.
+// tighten restricts an existing directory to its owner, which protects all files in it. A
+// directory of another owner, as volumes of containers often are, is not changed: its owner
+// decides about access.
 func tighten(files vfs.FS, dir string) error {
 	if files != localFS {
 		return nil

@@ -7,18 +7,16 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// quietScheduler decides when a compaction may run: as many at once as the
-// engine allows itself, like the engine's own scheduler. That one looks every
-// 100 ms whether there is something to do; this one looks when something
-// happened, and by the clock only while a compaction waits for its turn. An
-// idle store must not wake the processor.
+// quietScheduler decides when a compaction may run. It allows as many at once as the engine's
+// own scheduler, which polls every 100 ms. This one reacts to events, and uses a timer only
+// while a compaction waits for its turn: an idle store must not wake the processor.
 type quietScheduler struct {
 	db pebble.DBForCompaction
 
 	mu       sync.Mutex
 	changed  sync.Cond // granting went from true to false
 	running  int
-	waiting  bool // a compaction was refused and wants to be granted
+	waiting  bool // a compaction was refused and waits for a grant
 	granting bool // one goroutine is handing out grants
 	stopped  bool
 	timer    *time.Timer
@@ -32,8 +30,8 @@ func newQuietScheduler() *quietScheduler {
 	return s
 }
 
-// Register, Unregister, TrySchedule and UpdateGetAllowedWithoutPermission are
-// those of pebble.CompactionScheduler.
+// Register, Unregister, TrySchedule and UpdateGetAllowedWithoutPermission implement
+// pebble.CompactionScheduler.
 func (s *quietScheduler) Register(_ int, db pebble.DBForCompaction) { s.db = db }
 
 func (s *quietScheduler) Unregister() {
@@ -64,8 +62,8 @@ func (s *quietScheduler) TrySchedule() (bool, pebble.CompactionGrantHandle) {
 	return false, nil
 }
 
-// UpdateGetAllowedWithoutPermission is called with the engine's lock held, so
-// the grants are handed out by another goroutine.
+// UpdateGetAllowedWithoutPermission is called with the engine's lock held, so another goroutine
+// hands out the grants.
 func (s *quietScheduler) UpdateGetAllowedWithoutPermission() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,8 +83,7 @@ func (s *quietScheduler) wake(after time.Duration) {
 	}
 }
 
-// Started, MeasureCPU, CumulativeStats and Done are those of
-// pebble.CompactionGrantHandle.
+// Started, MeasureCPU, CumulativeStats and Done implement pebble.CompactionGrantHandle.
 func (s *quietScheduler) Started()                                            {}
 func (s *quietScheduler) MeasureCPU(pebble.CompactionGoroutineKind)           {}
 func (s *quietScheduler) CumulativeStats(_ pebble.CompactionGrantHandleStats) {}
@@ -99,9 +96,8 @@ func (s *quietScheduler) Done() {
 	s.grant()
 }
 
-// grant lets waiting compactions run while there is room for them. It calls
-// into the engine, which takes its own lock first, and so must not hold s.mu
-// then.
+// grant starts waiting compactions while there is room. It calls the engine, which takes its
+// own lock first, so s.mu must not be held then.
 func (s *quietScheduler) grant() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,8 +109,8 @@ func (s *quietScheduler) grant() {
 	}
 	s.granting = true
 	for s.waiting && !s.stopped && s.running < s.db.GetAllowedWithoutPermission() {
-		// Cleared before asking: while the lock is open the engine may come
-		// back with another one, which must not be forgotten.
+		// Cleared before the call: while s.mu is unlocked the engine may refuse another
+		// compaction, which must not be forgotten.
 		s.waiting = false
 		s.running++
 		s.mu.Unlock()

@@ -5,15 +5,14 @@ import (
 	"time"
 )
 
-// sealer looks after what commits leave behind: commits that did not wait for
-// the disk, which must be synced at some time, and the end of the log, which
-// no watermark covers yet. It has one timer, and that runs only while there is
-// something to do; a sealed store sleeps.
+// sealer completes the work of commits: it syncs commits that did not wait for the disk, and
+// seals the end of the log, which no watermark covers yet. It has one timer, which runs only
+// while there is work.
 type sealer struct {
 	policy SyncPolicy
-	after  time.Duration // without a commit, until the log is sealed
-	// sync makes everything that was committed durable; seal ends the log with a
-	// watermark that covers everything durable.
+	after  time.Duration // idle time until the log is sealed
+	// sync makes all commits durable; seal ends the log with a watermark that covers all
+	// durable bytes.
 	sync func()
 	seal func()
 
@@ -23,7 +22,7 @@ type sealer struct {
 	stopped    bool
 	running    int // commits in flight
 	lastCommit time.Time
-	unsealed   bool // something was committed since the last seal
+	unsealed   bool // there was a commit since the last seal
 	// commits numbers the commits that did not wait for the disk; the one
 	// numbered waiting, and all before it, may not be durable yet.
 	commits       uint64
@@ -32,12 +31,11 @@ type sealer struct {
 	somethingWait bool
 }
 
-// rideAlong is how long a commit that does not wait for the disk waits at most
-// for one that does, before it is synced for its own sake.
+// rideAlong bounds the time that a commit which does not wait for the disk remains unsynced.
 const rideAlong = time.Second
 
-// begin is called before a commit, and must be followed by end; what it returns
-// tells end which earlier commits a sync of this one covers.
+// begin is called before a commit, and must be followed by end; its result tells end which
+// earlier commits a sync of this one covers.
 func (s *sealer) begin() (earlier uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +62,7 @@ func (s *sealer) end(earlier uint64, synced bool, now time.Time) {
 	s.arm(now)
 }
 
-// covered notes that the commits up to number n are durable. s.mu must be held.
+// covered records that the commits up to number n are durable. s.mu must be held.
 func (s *sealer) covered(n uint64) {
 	if s.waiting <= n {
 		s.somethingWait = false
@@ -78,8 +76,8 @@ func (s *sealer) abandon() {
 	s.running--
 }
 
-// due returns when something must be done next. A store is not idle while a
-// commit is in flight; its end will ask again. s.mu must be held.
+// due returns the time of the next work. A store is not idle while a commit is in flight; its
+// end calls due again. s.mu must be held.
 func (s *sealer) due() (at time.Time, ok bool) {
 	if s.policy.mode == syncNone {
 		return time.Time{}, false
@@ -99,7 +97,7 @@ func (s *sealer) due() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// arm starts the timer if there is something to do. s.mu must be held.
+// arm starts the timer if there is work. s.mu must be held.
 func (s *sealer) arm(now time.Time) {
 	at, ok := s.due()
 	if !ok || s.armed || s.stopped {
@@ -113,8 +111,8 @@ func (s *sealer) arm(now time.Time) {
 	s.timer.Reset(at.Sub(now))
 }
 
-// fire runs when the timer does. While commits keep coming, the time to seal
-// keeps moving, and fire only starts the timer again.
+// fire runs when the timer does. While commits keep coming, the time to seal keeps moving, and
+// fire only restarts the timer.
 func (s *sealer) fire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,14 +138,14 @@ func (s *sealer) fire() {
 	s.arm(time.Now())
 }
 
-// pending reports whether something was committed since the last seal.
+// pending reports whether there was a commit since the last seal.
 func (s *sealer) pending() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.unsealed
 }
 
-// stop ends the timer. A seal that is being written goes on.
+// stop ends the timer. A seal that is being written continues.
 func (s *sealer) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,23 +16,22 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// sealFS adds to the engine's files what the engine does not check itself.
+// sealFS adds checks to the engine's files that the engine does not make.
 //
-// A damaged MANIFEST looks to the engine like one that was cut short by a
-// crash: it forgets the tables named after the damage, and then deletes them.
-// So after each sync of a MANIFEST, sealFS writes its length and hash to a side
-// file, and verifySeal compares them before the engine is let near the
-// directory. A crash between the sync and the side file leaves a seal that
-// covers a prefix, which is still true.
+// A damaged MANIFEST looks to the engine like one that a crash has truncated: it forgets the
+// tables named after the damage, and then deletes them. So after each sync of a MANIFEST,
+// sealFS writes its length and hash to a side file, and verifySeal compares them before the
+// engine reads the directory. A crash between the sync and the side file leaves a seal that
+// covers a prefix, which is still valid.
 //
-// Logs get their watermarks (see watermark), and their place in the list of logs
-// (see logList), through the same wrapper.
+// The same wrapper adds watermarks to logs (see watermark), and logs to the list of logs (see
+// logList).
 type sealFS struct {
 	vfs.FS
 	dir     string
 	tracker *logTracker
 	logs    *logList
-	// forgetful leaves the seals out. Tests use it to prove that they notice.
+	// forgetful leaves out the seals. Tests use it to prove that they detect damage.
 	forgetful bool
 }
 
@@ -59,16 +58,15 @@ func (s *sealFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCa
 	return s.begin(newname, f)
 }
 
-// ownLog returns the number of a log of this store. A log outside of the directory
-// is a copy made by a backup. It has the number of a live log, and must not be
-// taken for it.
+// ownLog returns the number of a log of this store. A log outside of the directory is a copy
+// made by a backup: it has the number of a live log, but is a different file.
 func (s *sealFS) ownLog(name string) (number uint64, ok bool) {
 	number, ok = logNumber(s.PathBase(name))
 	return number, ok && s.PathDir(name) == s.dir
 }
 
-// begin wraps a file that was just made. A log is added to the list, with what the
-// one before it was in the end: the engine closes one before it makes the next.
+// begin wraps a new file. A log is added to the list, together with the final state of the one
+// before it: the engine closes a log before it creates the next.
 func (s *sealFS) begin(name string, f vfs.File) (vfs.File, error) {
 	number, ok := s.ownLog(name)
 	if !ok {
@@ -88,7 +86,7 @@ func (s *sealFS) wrap(name string, f vfs.File) vfs.File {
 	return f
 }
 
-// Open opens a log that is being written only as far as it is stable.
+// Open opens a log that is being written only up to its stable part.
 func (s *sealFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	f, err := s.FS.Open(name, opts...)
 	if err != nil {
@@ -102,8 +100,8 @@ func (s *sealFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	return f, nil
 }
 
-// Remove takes a log out of the list first, and the seal away with its MANIFEST. If
-// that fails or a crash comes between, removeStaleSeals does it later.
+// Remove removes a log from the list first, and the seal together with its MANIFEST. If that
+// fails or a crash comes in between, removeStaleSeals does it later.
 func (s *sealFS) Remove(name string) error {
 	if number, ok := s.ownLog(name); ok {
 		if err := s.logs.remove(number); err != nil {
@@ -155,9 +153,8 @@ func sealPath(fs vfs.FS, manifest string) string {
 	return fs.PathJoin(fs.PathDir(manifest), sealPrefix+fs.PathBase(manifest))
 }
 
-// verifySeal returns ErrIntegrity if the MANIFEST that the engine would read
-// is not, from its beginning to the length that was sealed, what was written.
-// It changes nothing.
+// verifySeal returns ErrIntegrity if the MANIFEST that the engine would read differs from the
+// sealed content, up to the sealed length. It changes nothing.
 func verifySeal(fs vfs.FS, dir string) error {
 	name, err := atomicfs.ReadMarker(fs, dir, manifestMarker)
 	if err != nil {
@@ -217,8 +214,7 @@ func readSeal(fs vfs.FS, manifest string) (length int64, sum [sha256.Size]byte, 
 	return length, sum, nil
 }
 
-// removeStaleSeals removes the seals of manifests that are gone, and what a
-// crash left half written.
+// removeStaleSeals removes the seals of removed manifests, and half-written files of a crash.
 func removeStaleSeals(fs vfs.FS, dir string) error {
 	names, err := fs.List(dir)
 	if err != nil {

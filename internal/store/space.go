@@ -14,49 +14,48 @@ import (
 )
 
 const (
-	// spaceEvery and spaceBytes are how much time, or how many bytes written,
-	// pass at least between two looks at the free space; a quarter of the reserve
-	// is written at most, but no less than leastSpaceBytes. Nothing looks while
-	// nothing is written or asked.
+	// spaceEvery and spaceBytes are the minimum time, or the number of written bytes, between
+	// two checks of the free space; at most a quarter of the reserve, but not less than
+	// leastSpaceBytes. An idle store does not check.
 	spaceEvery      = 250 * time.Millisecond
 	spaceBytes      = 16 << 20
 	leastSpaceBytes = 1 << 20
-	// reclaimEvery is how often deleted data is reclaimed at most while new data is
-	// refused and commits go on.
+	// reclaimEvery is the minimum time between two reclaims of deleted data while new data is
+	// refused and commits continue.
 	reclaimEvery = time.Second
-	// spaceRetry is the hint that goes with a refusal.
+	// spaceRetry is the RetryAfter of a refusal.
 	spaceRetry = time.Second
-	// fullFor is how long a disk counts as full after it said so, where the
-	// free space cannot be asked for.
+	// fullFor is how long a disk counts as full after a failed write, if the file system does
+	// not report the free space.
 	fullFor = 5 * time.Second
 )
 
-// space decides whether new data is still welcome. It turns it away while there
-// is still room for what makes room: settling messages, and compaction. When
-// the disk is full all the same, because of other writers, it removes the
-// ballast, a file kept for that moment, and the engine tries once more.
+// space decides whether new data is accepted. It refuses new data while there is still room for
+// operations that free space: settling messages, and compaction. If the disk is full
+// nevertheless, because of other writers, it removes the ballast, a file kept for that moment,
+// and the engine retries.
 type space struct {
-	fs      vfs.FS // below vfs.OnDiskFull: removing the ballast must not wait for it
+	fs      vfs.FS // without vfs.OnDiskFull: removing the ballast must not wait for it
 	dir     string
 	log     *slog.Logger
 	reserve func(total uint64) uint64
 	ballast int64
 
-	written   atomic.Int64 // since the last look
-	lookAfter atomic.Int64 // bytes written; 0 before the first look
+	written   atomic.Int64 // since the last check
+	lookAfter atomic.Int64 // bytes written; 0 before the first check
 
 	mu      sync.Mutex
 	looked  time.Time
 	usage   vfs.DiskUsage
 	known   bool // usage is valid
 	refused bool
-	fullAt  time.Time       // when the disk said it was full; zero if it has room again
+	fullAt  time.Time       // when a write found the disk full; zero if it has room again
 	spent   bool            // the ballast was removed
 	reclaim time.Time       // when deleted data was last reclaimed
-	flushed <-chan struct{} // closed when that is written down; nil if it never began
+	flushed <-chan struct{} // closed when that is written; nil if it never began
 }
 
-// note counts bytes written, and looks at the free space when enough were.
+// note counts written bytes, and checks the free space after enough of them.
 func (s *space) note(n int, now time.Time) {
 	if s.written.Add(int64(n)) < s.lookAfter.Load() {
 		return
@@ -66,7 +65,7 @@ func (s *space) note(n int, now time.Time) {
 	s.look(now)
 }
 
-// state returns what is known about the free space, at most spaceEvery old.
+// state returns the free space, at most spaceEvery old.
 func (s *space) state(now time.Time) (usage vfs.DiskUsage, refused, full bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,7 +75,7 @@ func (s *space) state(now time.Time) (usage vfs.DiskUsage, refused, full bool) {
 	return s.usage, s.refused || !s.fullAt.IsZero(), !s.fullAt.IsZero()
 }
 
-// look asks the file system. s.mu must be held.
+// look reads the free space from the file system. s.mu must be held.
 func (s *space) look(now time.Time) {
 	s.looked = now
 	s.written.Store(0)
@@ -93,8 +92,8 @@ func (s *space) look(now time.Time) {
 	s.usage = usage
 	reserve := s.reserve(usage.TotalBytes)
 	s.lookAfter.Store(min(max(int64(reserve/4), leastSpaceBytes), spaceBytes))
-	// A little more room is needed to begin again than to stop, or a store at
-	// the edge would change its mind with every message.
+	// More room is needed to resume than to stop, so that a store at the limit does not switch
+	// with every message.
 	again := reserve + reserve/16
 	before := s.refused
 	switch {
@@ -117,7 +116,7 @@ func (s *space) tell(log func(message string, args ...any), message string) {
 		"volume_bytes", s.usage.TotalBytes, "sends_refused", s.refused)
 }
 
-// begin looks for the first time, and logs what it saw.
+// begin checks the free space for the first time, and logs it.
 func (s *space) begin(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +126,7 @@ func (s *space) begin(now time.Time) {
 	}
 }
 
-// admit returns ErrFull if new data is not welcome.
+// admit returns ErrFull if new data is refused.
 func (s *space) admit(now time.Time) error {
 	usage, refused, _ := s.state(now)
 	if !refused {
@@ -140,7 +139,7 @@ func (s *space) admit(now time.Time) error {
 	}
 }
 
-// sizeText writes a number of bytes for people.
+// sizeText formats a number of bytes.
 func sizeText(n uint64) string {
 	if n < 1<<20 {
 		return fmt.Sprintf("%d bytes", n)
@@ -148,17 +147,17 @@ func sizeText(n uint64) string {
 	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 }
 
-// reclaimDeleted calls flush if deleted data should be reclaimed now: new data is refused,
-// the last time was that long ago, and is over. On a disk that has no room for the tables,
-// tables in memory would pile up otherwise, and stop all writes.
+// reclaimDeleted calls flush if deleted data should be reclaimed now: new data is refused, and
+// the last reclaim is finished and at least every ago. Without this, on a disk with no room for
+// tables, tables in memory would pile up and stop all writes.
 func (s *space) reclaimDeleted(now time.Time, every time.Duration, flush func() (<-chan struct{}, error)) {
 	if !s.reclaimDue(now, every) {
 		return
 	}
-	flushed, err := flush() // it may find the disk full, and wait for diskFull
+	flushed, err := flush() // may find the disk full, and wait for diskFull
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err == nil { // else it is the fuse's to tell
+	if err == nil { // otherwise the fuse reports it
 		s.flushed = flushed
 	}
 }
@@ -180,8 +179,8 @@ func (s *space) reclaimDue(now time.Time, every time.Duration) bool {
 	return true
 }
 
-// diskFull is called by vfs.OnDiskFull when the disk says it is full. All
-// writes wait until it returns, and the one that failed is then tried again.
+// diskFull is called by vfs.OnDiskFull when a write finds the disk full. All writes wait until
+// it returns, and the failed one is then retried.
 func (s *space) diskFull() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -192,8 +191,8 @@ func (s *space) diskFull() {
 	}
 }
 
-// ensureBallast writes the ballast if it is not there and there is room for it.
-// The store is opened even if that fails.
+// ensureBallast writes the ballast if it does not exist and there is room for it. The store is
+// opened even if that fails.
 func (s *space) ensureBallast() error {
 	if s.ballast <= 0 {
 		return nil
@@ -210,7 +209,7 @@ func (s *space) ensureBallast() error {
 	if err != nil {
 		return err
 	}
-	// Noise, because a file system may keep zeros without using any space.
+	// Random data, because a file system may store zeros without using space.
 	noise := rand.NewChaCha8([32]byte([]byte("the ballast of a Mailbox store..")))
 	chunk := make([]byte, min(s.ballast, 1<<20))
 	for left := s.ballast; left > 0 && err == nil; left -= int64(len(chunk)) {

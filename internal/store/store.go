@@ -12,10 +12,9 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Store is an ordered map from keys to values, on disk. All methods may be
-// called from many goroutines at once. Keys are compared byte by byte; they are
-// not empty and do not start with a zero byte, which the store keeps for
-// itself.
+// A Store is an ordered map from keys to values, on disk. It is safe for concurrent use. Keys
+// are compared byte by byte; they must not be empty or start with a zero byte, which is
+// reserved for the store.
 type Store struct {
 	dir     string
 	options Options
@@ -36,21 +35,21 @@ type Store struct {
 	turn    chan struct{} // see takeTurn
 
 	backups   sync.Mutex // one at a time
-	archive   *Archive   // what the store is in; nil if that is a directory
+	archive   *Archive   // the archive of the store; nil if it is in a directory
 	closeOnce sync.Once
 	closeErr  error
 }
 
-// bootKey holds the store's id. It is written when the store is made.
+// bootKey holds the store's id. It is written when the store is created.
 var bootKey = []byte("\x00boot")
 
-// lowestKey is the first key that is not the store's own.
+// lowestKey is the first key that is not reserved.
 var lowestKey = []byte{1}
 
 // Dir returns the directory of the store.
 func (s *Store) Dir() string { return s.dir }
 
-// enter returns nil if a call may go on; leave must follow then.
+// enter returns nil if a call may proceed; leave must follow then.
 func (s *Store) enter() error {
 	if err := s.fuse.blown(); err != nil {
 		return err
@@ -63,12 +62,11 @@ func (s *Store) enter() error {
 
 func (s *Store) leave() { s.gate.leave() }
 
-// Failed returns why the store has stopped, or nil while it has not.
+// Failed returns why the store has stopped, or nil.
 func (s *Store) Failed() error { return s.fuse.blown() }
 
-// outcome is what a call returns that the engine ended with err. The fuse is
-// looked at after the engine, and comes first: once it has blown, the engine's
-// "ok" means nothing.
+// outcome returns the error of a call that the engine ended with err. A blown fuse takes
+// precedence: then the engine's success means nothing.
 func (s *Store) outcome(op string, err error) error {
 	if failure := s.fuse.blown(); failure != nil {
 		return failure
@@ -83,22 +81,20 @@ func (s *Store) outcome(op string, err error) error {
 // they are in the log's memory, and they become durable with the next durable
 // commit, or at most a second later.
 //
-// What is committed can be read before it is durable, even while a durable
-// Commit still waits. A caller that must never answer from what a crash can
-// take back publishes it only when Commit has returned nil.
+// Operations can be read before they are durable, even while a durable Commit still waits. A
+// caller whose answers must survive a crash publishes them only after Commit has returned nil.
 //
-// Commit blocks while the disk does, and while memory waits to be written to
-// it. Codes: ErrUnavailable (wrapping ErrFailed: the store is at its end, the
-// outcome is unknown), ErrInvalid (a key that is not allowed, or a batch of
-// another store; nothing was done), ErrTooLarge (nothing was done),
-// ErrUnsupported (ReadOnly), ErrClosed.
+// Commit blocks while the disk does, and while memory tables wait to be written. Codes:
+// ErrUnavailable (wrapping ErrFailed: the store has stopped, the outcome is unknown),
+// ErrInvalid (a key that is not allowed, or a batch of another store; nothing was done),
+// ErrTooLarge (nothing was done), ErrUnsupported (ReadOnly), ErrClosed.
 func (s *Store) Commit(b *Batch, durable bool) error {
 	return s.commit(b, durable, nil)
 }
 
-// CommitThen is Commit, and calls readable once the operations can be read, which
-// is before they are durable. Commits whose order matters wait for that, and not
-// for the disk. If it returns an error, readable may not have been called.
+// CommitThen is Commit, and calls readable once the operations can be read, which is before
+// they are durable. Commits whose order matters wait for that instead of the disk. If it
+// returns an error, readable may not have been called.
 func (s *Store) CommitThen(b *Batch, durable bool, readable func()) error {
 	return s.commit(b, durable, readable)
 }
@@ -144,23 +140,21 @@ func (s *Store) commit(b *Batch, durable bool, readable func()) error {
 	return nil
 }
 
-// reclaim makes the engine write down what was deleted, while new data is refused
-// for want of space. Deletions free space only when they are compacted, and while
-// they are in memory nothing compacts them: a store that was full and is drained
-// would stay full. It does so again after every, and does not block.
+// reclaim makes the engine write deletions to disk while new data is refused for lack of space.
+// Deletions free space only when they are compacted, and deletions in memory are not compacted:
+// a store that was full and is drained would stay full. It repeats that after every, and does
+// not block.
 func (s *Store) reclaim(now time.Time, every time.Duration) {
 	s.space.reclaimDeleted(now, every, s.db.AsyncFlush)
 }
 
-// Fail stops the store for good, as a failed write does: every call in flight, and
-// every later one, returns an error that wraps ErrFailed and cause, nothing more is
-// written, and Options.OnFail is called. It is for a caller that cannot go on
-// because what it has promised and what is stored have come apart. It does not
-// block.
+// Fail stops the store permanently, as a failed write does: every call in flight, and every
+// later one, returns an error that wraps ErrFailed and cause, nothing more is written, and
+// Options.OnFail is called. It is for a caller whose promises no longer match the stored data.
+// It does not block.
 func (s *Store) Fail(cause error) { s.fuse.blow(s.dir, "commit", cause) }
 
-// apply hands the operations to the engine and, if they are to be durable, waits
-// for the disk.
+// apply passes the operations to the engine and, if durable, waits for the disk.
 func (s *Store) apply(b *Batch, durable bool) error {
 	if !durable {
 		return s.db.Apply(b.batch, pebble.NoSync)
@@ -171,18 +165,16 @@ func (s *Store) apply(b *Batch, durable bool) error {
 	return s.db.Apply(b.batch, pebble.Sync)
 }
 
-// applyThen is apply, and calls readable in between. The operations go into the log
-// without waiting, and a record that means nothing follows them and is synced: that
-// syncs all that is before it, in this log or, since a log is synced before the next
-// one is begun, in an earlier one.
+// applyThen is apply, and calls readable in between. The operations go into the log without
+// waiting, followed by an empty record that is synced: that syncs everything before it, in this
+// log or, since a log is synced before the next one is started, in an earlier one.
 //
-// The engine has a call that does the same with one record, ApplyNoSyncWait, and
-// marks it as experimental. Until SyncWait has returned, the engine's log holds
-// pointers into the batch, to tell the outcome of the sync; a batch that is used
-// again too early is told that of another. And SyncWait would wait for ever for a
-// commit that the engine gave up before it was in the log. In v2.1.7 there is none,
-// but nothing promises that. The second record costs less than can be measured
-// beside a sync.
+// The engine has an experimental call that does the same with one record, ApplyNoSyncWait.
+// Until SyncWait has returned, the engine's log holds pointers into the batch, to report the
+// outcome of the sync; a batch that is reused too early gets the outcome of another. And
+// SyncWait would never return for a commit that the engine gave up before it was in the log. In
+// v2.1.7 that does not happen, but it is not documented. The cost of the second record is not
+// measurable beside a sync.
 func (s *Store) applyThen(b *Batch, durable bool, readable func()) error {
 	if err := s.db.Apply(b.batch, pebble.NoSync); err != nil {
 		return err
@@ -194,8 +186,8 @@ func (s *Store) applyThen(b *Batch, durable bool, readable func()) error {
 	return s.db.LogData(b.watermark(s), pebble.Sync)
 }
 
-// Sync makes everything that was committed durable, whatever the policy. It
-// blocks while the disk does. Codes: ErrUnavailable, ErrClosed.
+// Sync makes all commits durable, whatever the policy. It blocks while the disk does. Codes:
+// ErrUnavailable, ErrClosed.
 func (s *Store) Sync() error {
 	if err := s.enter(); err != nil {
 		return err
@@ -207,15 +199,14 @@ func (s *Store) Sync() error {
 	return s.syncLog()
 }
 
-// syncLog syncs the log by way of a record that says how far it was durable
-// before.
+// syncLog syncs the log with a record that holds the previous watermark.
 func (s *Store) syncLog() error { return s.logData("sync", s.watermark(nil)) }
 
-// markLog ends the log with a watermark that covers everything durable, written
-// twice because a frame of the engine may cut one in two.
+// markLog ends the log with a watermark that covers all durable bytes, written twice because a
+// frame of the engine may split one.
 func (s *Store) markLog() error { return s.logData("seal", s.watermark(s.watermark(nil))) }
 
-// sealIdle is what the sealer does when commits have stopped.
+// sealIdle seals the log of an idle store.
 func (s *Store) sealIdle() error {
 	err := s.markLog()
 	s.reclaim(time.Now(), 0)
@@ -230,8 +221,7 @@ func (s *Store) sealLog() error {
 	return s.markLog()
 }
 
-// logData adds a record to the log that means nothing to the engine, and syncs
-// the log, even a lazy one.
+// logData adds a record to the log that the engine ignores, and syncs the log, even a lazy one.
 func (s *Store) logData(op string, record []byte) error {
 	s.tracker.forced.Add(1)
 	defer s.tracker.forced.Add(-1)
@@ -241,11 +231,11 @@ func (s *Store) logData(op string, record []byte) error {
 	return s.outcome(op, err)
 }
 
-// takeTurn lets writes to the log go one by one while tables cannot be written.
-// In that time the engine takes writes until its memory is full and then makes
-// one wait, holding a lock, for a table that may take until an operator has cleaned
-// up the disk. The others wait here instead of at that lock: on a channel, which
-// shows what it is in a stack trace, and lets virtual time go on in tests.
+// takeTurn serialises writes to the log while tables cannot be written. In that time the engine
+// accepts writes until its memory is full and then makes one wait, holding a lock, for a table
+// that may take until an operator has cleaned up the disk. The others wait here instead of at
+// that lock: on a channel, which is visible in a stack trace, and lets virtual time pass in
+// tests.
 func (s *Store) takeTurn() (alone bool) {
 	if alone = s.guard.stuck.Load(); alone {
 		s.turn <- struct{}{}
@@ -282,8 +272,8 @@ func (s *Store) Get(key, dst []byte) ([]byte, error) {
 		}
 		return dst, driver.ErrNotFound
 	}
-	if err == nil { // also if the fuse has blown meanwhile: Close would wait for it
-		defer func() { _ = closer.Close() }() // only gives memory back
+	if err == nil { // even if the fuse has blown: Close would wait for it
+		defer func() { _ = closer.Close() }() // only releases memory
 	}
 	if err := s.outcome("get", err); err != nil {
 		return dst, err
@@ -291,13 +281,12 @@ func (s *Store) Get(key, dst []byte) ([]byte, error) {
 	return append(dst, value...), nil
 }
 
-// DropRange removes all keys from lo up to, and without, hi, for good when it
-// returns. It costs about the same for ten keys and for ten million, but more
-// than a commit with a DeleteRange: use it to drop a whole queue, not to trim
-// one. It is not atomic with any commit; nothing may be committed to the range
-// meanwhile. It blocks while the disk does; ctx is looked at once, before it
-// starts. Codes: ErrInvalid, ErrUnavailable, ErrUnsupported (ReadOnly),
-// ErrClosed.
+// DropRange removes all keys from lo up to, but not including, hi, durably when it returns. It
+// costs about the same for ten keys and for ten million, but more than a commit with a
+// DeleteRange: use it to drop a whole queue, not to trim one. It is not atomic with any commit;
+// there must be no commit to the range at the same time. It blocks while the disk does, and
+// checks ctx once, before it starts. Codes: ErrInvalid, ErrUnavailable, ErrUnsupported
+// (ReadOnly), ErrClosed.
 func (s *Store) DropRange(ctx context.Context, lo, hi []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -315,9 +304,8 @@ func (s *Store) DropRange(ctx context.Context, lo, hi []byte) error {
 	return s.outcome("drop", s.db.Excise(ctx, pebble.KeyRange{Start: lo, End: hi}))
 }
 
-// Verify reads everything in the store and returns ErrIntegrity at the first
-// stored byte that is not what was written. It blocks for as long as that
-// takes, or until ctx ends, and then returns its error.
+// Verify reads the whole store and returns ErrIntegrity at the first damaged byte. It blocks
+// until it is done or ctx ends, and then returns its error.
 func (s *Store) Verify(ctx context.Context) error {
 	if err := s.enter(); err != nil {
 		return err
@@ -339,9 +327,9 @@ func (s *Store) Verify(ctx context.Context) error {
 	return err
 }
 
-// Close seals the store and closes it. It waits for calls in flight and for
-// open iterators. Later calls of other methods return ErrClosed, and of Close
-// what the first one did: nil, or why the store may not be sealed.
+// Close seals the store and closes it. It waits for calls in flight and for open iterators.
+// Later calls of other methods return ErrClosed, and of Close the result of the first one: nil,
+// or why the store may not be sealed.
 func (s *Store) Close() error {
 	s.closeOnce.Do(func() { s.closeErr = s.close() })
 	return s.closeErr
@@ -354,8 +342,8 @@ func (s *Store) close() error {
 	if !s.options.ReadOnly && s.fuse.blown() == nil && s.sealer.pending() {
 		err = s.sealLog()
 	}
-	// Even when the fuse has blown, to end the engine's goroutines; the guard
-	// keeps it from touching the disk.
+	// Even when the fuse has blown, to end the engine's goroutines; the guard keeps the engine
+	// from accessing the disk.
 	if closeErr := s.db.Close(); err == nil {
 		err = s.outcome("close", closeErr)
 	}

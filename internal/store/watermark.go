@@ -15,29 +15,27 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A watermark is a statement about a log, written into that log: its first
-// length bytes were durable, and had this checksum, when the watermark was
-// made.
+// A watermark is a record about a log, written into that log: its first length bytes were
+// durable, and had this checksum, when the watermark was made.
 //
-// The engine cannot tell a damaged record from the torn end that a crash leaves
-// behind, and in doubt drops the damaged record and everything after it. Its
-// own remedy, the sync offsets in newer logs, counts only the bytes of blocks
-// that were not yet full when they were synced, so for commits near or above
-// 32 KiB it covers a fraction of the log. A watermark covers all of it: every
-// durable commit carries one that covers the commits before it, and an idle
-// store writes one that covers everything (see sealer). auditLogs compares
-// them with the logs before the engine reads a byte.
+// The engine cannot distinguish a damaged record from the torn end that a crash leaves, and
+// drops a doubtful record and everything after it. The sync offsets in newer logs count only
+// the bytes of blocks that were not yet full when they were synced, so for commits near or
+// above 32 KiB they cover a fraction of the log. A watermark covers all of it: every durable
+// commit carries one that covers the commits before it, and an idle store writes one that
+// covers everything (see sealer). auditLogs compares them with the logs before the engine reads
+// them.
 //
-// A watermark is found by searching for the store's secret id, so nothing here
-// depends on how the engine frames its records. One that happens to be cut in
-// two by a frame is not found and not missed: the next one says more.
+// A watermark is found by searching for the store's secret id, so it does not depend on how the
+// engine frames its records. One that a frame splits is not found, which does no harm: the next
+// one covers more.
 type watermark struct {
 	log    uint64
 	length uint64
 	crc    uint32
 }
 
-// id, log, length, crc, checksum of all that
+// id, log, length, crc, checksum of these
 const watermarkBytes = len(storeID{}) + 8 + 8 + 4 + 4
 
 func (w watermark) append(dst []byte, id storeID) []byte {
@@ -63,9 +61,8 @@ func parseWatermark(b []byte) (w watermark, ok bool) {
 	}, true
 }
 
-// auditLogs returns ErrIntegrity if a log in the list is missing, or does not hold
-// what the list, or a watermark in it or in a later log, says it held. It changes
-// nothing.
+// auditLogs returns ErrIntegrity if a log in the list is missing, or does not match the list,
+// or a watermark in it or in a later log. It changes nothing.
 func auditLogs(fs vfs.FS, dir string, id storeID, list map[uint64]watermark) error {
 	names, err := fs.List(dir)
 	if err != nil {
@@ -99,10 +96,9 @@ func auditLogs(fs vfs.FS, dir string, id storeID, list map[uint64]watermark) err
 	return nil
 }
 
-// findWatermarks notes, for each log that the watermarks in a file speak of, the
-// one that covers most of it. They are true whatever file they are in: the
-// number of a log is never used again, and a file that is written over gets a
-// new one first.
+// findWatermarks records, for each log that the watermarks in a file are about, the one that
+// covers most of it. They are valid in whatever file they are: the number of a log is never
+// reused, and a file that is overwritten gets a new number first.
 func findWatermarks(fs vfs.FS, path string, id storeID, highest map[uint64]watermark, buf []byte) error {
 	f, err := fs.Open(path, vfs.SequentialReadsOption)
 	if err != nil {
@@ -116,9 +112,9 @@ func findWatermarks(fs vfs.FS, path string, id storeID, highest map[uint64]water
 	})
 }
 
-// scanWatermarks calls found for every watermark that is whole.
+// scanWatermarks calls found for every undamaged watermark.
 func scanWatermarks(r io.Reader, id storeID, buf []byte, found func(watermark)) error {
-	kept := 0 // bytes of a possible watermark that reaches into what comes next
+	kept := 0 // bytes of a possible watermark that continues in the next piece
 	for {
 		n, err := io.ReadFull(r, buf[kept:])
 		window := buf[:kept+n]
@@ -142,7 +138,7 @@ func scanWatermarks(r io.Reader, id storeID, buf []byte, found func(watermark)) 
 	}
 }
 
-// verifyLog compares a log with its watermark. One of length 0 covers nothing.
+// verifyLog compares a log with its watermark. A watermark of length 0 covers nothing.
 func verifyLog(fs vfs.FS, path string, w watermark, buf []byte) error {
 	if w.length == 0 {
 		return nil
