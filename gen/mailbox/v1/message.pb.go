@@ -566,7 +566,7 @@ type Peeked struct {
 	History *History `protobuf:"bytes,3,opt,name=history,proto3" json:"history,omitempty"`
 	// Where in its life it is.
 	State MessageState `protobuf:"varint,4,opt,name=state,proto3,enum=mailbox.v1.MessageState" json:"state,omitempty"`
-	// When a delayed or in-flight message becomes ready by itself.
+	// When a delayed or in-flight message becomes ready.
 	DueAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`
 	// The stored message is not the one that was sent.
 	Damaged bool `protobuf:"varint,6,opt,name=damaged,proto3" json:"damaged,omitempty"`

@@ -101,7 +101,7 @@ type MailboxClient interface {
 	// It needs HTTP/2, as all streams in both directions do; others use Recv with
 	// a wait, or the NDJSON stream of the HTTP surface.
 	RecvStream(context.Context) (*connect.BidiStreamForClientSimple[v1.RecvStreamRequest, v1.RecvStreamResponse], error)
-	// Ack removes messages for ever.
+	// Ack removes messages permanently.
 	Ack(context.Context, *v1.AckRequest) (*v1.AckResponse, error)
 	// Nack gives messages back, to be delivered again later.
 	Nack(context.Context, *v1.NackRequest) (*v1.NackResponse, error)
@@ -122,7 +122,7 @@ type MailboxClient interface {
 	// When the topic is full it fails with E_SATURATED, and ErrorDetail.done says
 	// how many it has moved.
 	Redrive(context.Context, *v1.RedriveRequest) (*v1.RedriveResponse, error)
-	// Discard removes dead letters for ever.
+	// Discard removes dead letters permanently.
 	Discard(context.Context, *v1.DiscardRequest) (*v1.DiscardResponse, error)
 	// PurgeDead removes all dead letters of a topic.
 	PurgeDead(context.Context, *v1.PurgeDeadRequest) (*v1.PurgeDeadResponse, error)
@@ -503,7 +503,7 @@ type MailboxHandler interface {
 	// It needs HTTP/2, as all streams in both directions do; others use Recv with
 	// a wait, or the NDJSON stream of the HTTP surface.
 	RecvStream(context.Context, *connect.BidiStream[v1.RecvStreamRequest, v1.RecvStreamResponse]) error
-	// Ack removes messages for ever.
+	// Ack removes messages permanently.
 	Ack(context.Context, *v1.AckRequest) (*v1.AckResponse, error)
 	// Nack gives messages back, to be delivered again later.
 	Nack(context.Context, *v1.NackRequest) (*v1.NackResponse, error)
@@ -524,7 +524,7 @@ type MailboxHandler interface {
 	// When the topic is full it fails with E_SATURATED, and ErrorDetail.done says
 	// how many it has moved.
 	Redrive(context.Context, *v1.RedriveRequest) (*v1.RedriveResponse, error)
-	// Discard removes dead letters for ever.
+	// Discard removes dead letters permanently.
 	Discard(context.Context, *v1.DiscardRequest) (*v1.DiscardResponse, error)
 	// PurgeDead removes all dead letters of a topic.
 	PurgeDead(context.Context, *v1.PurgeDeadRequest) (*v1.PurgeDeadResponse, error)
