@@ -173,7 +173,7 @@ func worded(name string) bool {
 		return false
 	}
 	switch path.Ext(name) {
-	case ".go", ".lua", ".md", ".sh", ".yaml", ".yml", ".mk":
+	case ".go", ".lua", ".md", ".proto", ".sh", ".yaml", ".yml", ".mk":
 		return true
 	}
 	return path.Base(name) == "Makefile" || strings.HasPrefix(name, "ci/")
@@ -193,7 +193,7 @@ func findWords(t *Tree, kept []*keptName) []finding {
 			found = append(found, finding{unitOf(name), name, line, text})
 		}
 		for _, word := range splitWords(strings.TrimSuffix(path.Base(name), path.Ext(name))) {
-			if instead, ok := Retired[strings.ToLower(word.text)]; ok {
+			if instead, ok := Retired[strings.ToLower(word.text)]; ok && !hidden(here, word) {
 				add(1, fmt.Sprintf("the file name says %q, write %q", word.text, instead))
 			}
 		}

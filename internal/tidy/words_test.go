@@ -53,6 +53,7 @@ func TestEveryRetiredWordFailsEverywhere(t *testing.T) {
 			"a script":     {"p/a.lua": "local x = old -- the " + word + "\n"},
 			"a shell file": {"ci/a.sh": "echo the " + word + "\n"},
 			"a makefile":   {"Makefile": "# the " + word + "\n"},
+			"a proto file": {"proto/a.proto": "message A {} // the " + word + "\n"},
 			"a workflow":   {"deploy/a.yaml": "a: 1 # the " + word + "\n"},
 		} {
 			if found := tidy.Words(tree.tree(t)); len(found) != 1 || !strings.Contains(strings.ToLower(found[0]), word) {
@@ -76,6 +77,7 @@ func TestWordsAllowsNamesOfTheWire(t *testing.T) {
 	tree := files{
 		"gen/a.go":               "package gen\n\nvar Topic = 1\n",
 		"api/a.yaml":             "topic: a topic\n",
+		"proto/a.proto":          "message BuryRequest {\n  string topic = 1; // `topic`: the queue\n}\n",
 		"docs/a.md":              "# A\n\nThe field `topic`.\n\n```\ncurl topic x\n```\n",
 		"docs/decisions/0001.md": "# D\n\nIt was \"a grave mistake\", said `bury`.\n",
 		"p/a.go":                 "package p\n\ntype t struct{ Queue string `json:\"topic\"` }\n\nvar s = q.Topic + \"topic\" + \"mbx:topic=a b\"\n",

@@ -139,7 +139,7 @@ const code = '\x01'
 
 // prose returns the text of a file with everything that is not prose filled
 // with code, line by line as long as before: of Go, the comments and the
-// strings; of a decision and of the
+// strings; of protocol buffers, the comments; of a decision and of the
 // changelog, all but what they quote; of others, everything.
 func (t *Tree) prose(name string) string {
 	text := t.Texts[name]
@@ -151,6 +151,11 @@ func (t *Tree) prose(name string) string {
 			}
 		}
 		return ""
+	case ".proto":
+		return protoComment.ReplaceAllStringFunc(text, func(line string) string {
+			before, comment, _ := strings.Cut(line, "//")
+			return fill(before) + "  " + comment
+		})
 	case ".lua":
 		return strings.ReplaceAll(text, "--", "  ")
 	case ".md":
@@ -162,6 +167,10 @@ func (t *Tree) prose(name string) string {
 		return strings.ReplaceAll(text, "#", " ")
 	}
 }
+
+// protoComment finds the lines of a file of protocol buffers: all but the
+// comments are names of the wire.
+var protoComment = regexp.MustCompile(`(?m)^.+$`)
 
 // quotation finds what a document quotes: blocks and spans of code, and text in
 // quotation marks.

@@ -34,11 +34,11 @@ type ErrorDetail struct {
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	// The correlation id of the call; empty in a position of a batch.
 	CorrId string `protobuf:"bytes,3,opt,name=corr_id,json=corrId,proto3" json:"corr_id,omitempty"`
-	// When to try again, where that can help; 0 elsewhere.
+	// When to retry; 0 if a retry cannot help.
 	RetryAfterMs float64 `protobuf:"fixed64,4,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
 	// The field of the request that is wrong, if one is.
 	Field string `protobuf:"bytes,5,opt,name=field,proto3" json:"field,omitempty"`
-	// What is wrong with it, and what its limit is.
+	// What is wrong with it, and its limit.
 	Detail string `protobuf:"bytes,6,opt,name=detail,proto3" json:"detail,omitempty"`
 	// What went wrong, finely: "receipt_expired" and "not_found" are both
 	// E_NOT_FOUND, for example.
@@ -47,11 +47,11 @@ type ErrorDetail struct {
 	Reason string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The operation that failed.
 	Op string `protobuf:"bytes,9,opt,name=op,proto3" json:"op,omitempty"`
-	// The topic that it failed on.
+	// The queue that it failed on.
 	Topic string `protobuf:"bytes,10,opt,name=topic,proto3" json:"topic,omitempty"`
 	// The message that it failed on.
 	MsgId string `protobuf:"bytes,11,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
-	// How much was done before it failed, where that can be a part.
+	// How much was done before it failed.
 	Done          int64 `protobuf:"varint,12,opt,name=done,proto3" json:"done,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -29,9 +29,9 @@ const (
 // SendRequest enqueues messages.
 type SendRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The topic to send to.
+	// The queue to send to.
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// The messages, in the order in which they are to be received.
+	// The messages, in the order of delivery.
 	Messages []*Outgoing `protobuf:"bytes,2,rep,name=messages,proto3" json:"messages,omitempty"`
 	// For clients of earlier versions: messages need no idem_key. Without one, a send
 	// whose answer was lost cannot be repeated without the risk of sending twice. The
@@ -92,7 +92,7 @@ func (x *SendRequest) GetKeyless() bool {
 	return false
 }
 
-// SendResponse has what became of each message.
+// SendResponse has the result of each message.
 type SendResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One result for each message of the request, in the same order.
@@ -138,13 +138,13 @@ func (x *SendResponse) GetResults() []*SendResult {
 	return nil
 }
 
-// SendResult is what became of one message.
+// SendResult is the result of one message.
 type SendResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The id of the message, a ULID; empty if it was not sent.
 	MsgId string `protobuf:"bytes,1,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
-	// An earlier send with the same idem_key and the same payload put the message
-	// there, and msg_id is that one's.
+	// An earlier send with the same idem_key and the same body has sent the message,
+	// and msg_id is its id.
 	Duplicate bool `protobuf:"varint,2,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
 	// Why the message was not sent; absent if it was.
 	Error         *ErrorDetail `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
@@ -206,14 +206,14 @@ func (x *SendResult) GetError() *ErrorDetail {
 // RecvRequest asks for messages.
 type RecvRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The topic to receive from.
+	// The queue to receive from.
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	// How many messages at most, 1 or more. 32 if absent.
 	MaxMessages *int32 `protobuf:"varint,2,opt,name=max_messages,json=maxMessages,proto3,oneof" json:"max_messages,omitempty"`
-	// The most bytes that the payloads may have together, except that one message
-	// always fits. 512 KiB if absent or 0, and never more than 1 MiB.
+	// The limit on the total size of the bodies; a single message is always allowed.
+	// 512 KiB if absent or 0, and never more than 1 MiB.
 	MaxBytes int64 `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
-	// How long nobody else gets the messages. 5 s if absent.
+	// How long other receivers do not get the messages. 5 s if absent.
 	VisibilityMs *float64 `protobuf:"fixed64,4,opt,name=visibility_ms,json=visibilityMs,proto3,oneof" json:"visibility_ms,omitempty"`
 	// How long to wait if there is no message; 0 answers at once.
 	WaitMs        float64 `protobuf:"fixed64,5,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
@@ -332,31 +332,29 @@ func (x *RecvResponse) GetMessages() []*Delivery {
 	return nil
 }
 
-// RecvStreamRequest opens a stream, and then gives it credit or stops it. The
-// first request says what is wanted; later ones have nothing but credit and stop.
+// RecvStreamRequest opens a stream, adds credit or stops it. The first request has the
+// settings; later ones have only credit and stop.
 type RecvStreamRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The topic to receive from.
+	// The queue to receive from.
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// How long nobody else gets a message, counted from when it is leased. 5 s if
-	// absent.
+	// How long other receivers do not get a message, from its lease. 5 s if absent.
 	VisibilityMs *float64 `protobuf:"fixed64,2,opt,name=visibility_ms,json=visibilityMs,proto3,oneof" json:"visibility_ms,omitempty"`
-	// The stream ends when no message has come for this long while there was
-	// credit; 0 means that it does not. If a bound was to blame, and not an empty
-	// topic, it ends with E_SATURATED.
+	// The stream ends when no message was sent for this long while there was credit;
+	// 0 means that it does not. If a limit was the reason, and not an empty queue, it
+	// ends with E_SATURATED.
 	IdleMs float64 `protobuf:"fixed64,3,opt,name=idle_ms,json=idleMs,proto3" json:"idle_ms,omitempty"`
-	// The most bytes that the payloads of messages which are leased together may
-	// have, except that one message always fits. 1 MiB if 0, and never more.
+	// The limit on the total size of the bodies of messages that are leased together; a
+	// single message is always allowed. 1 MiB if 0, and never more.
 	MaxBytes int64 `protobuf:"varint,4,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
-	// The stream ends with the first messages, whatever credit is left: a Recv that
-	// can be stopped without leaving a doubt.
+	// The stream ends with the first messages, whatever credit is left: a Recv that can
+	// be stopped with a known result.
 	Once bool `protobuf:"varint,5,opt,name=once,proto3" json:"once,omitempty"`
-	// How many more messages the server may send. At most 65,536 can be open.
+	// How many more messages the server may send. The total is at most 65,536.
 	Credit int32 `protobuf:"varint,6,opt,name=credit,proto3" json:"credit,omitempty"`
-	// No more messages are wanted. The server sends those that it has leased
-	// already, and ends the stream without an error: unlike a cancelled stream, one
-	// that is stopped and read to its end leaves no doubt about what was handed
-	// over.
+	// No more messages are wanted. The server sends those that it has leased already,
+	// and ends the stream without an error. A client that reads the stream to its end
+	// has all leased messages, unlike one that cancels it.
 	Stop          bool `protobuf:"varint,7,opt,name=stop,proto3" json:"stop,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -441,7 +439,7 @@ func (x *RecvStreamRequest) GetStop() bool {
 	return false
 }
 
-// RecvStreamResponse has messages that have come.
+// RecvStreamResponse has messages.
 type RecvStreamResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The messages, in order; at least one. Each uses up one credit.
@@ -490,8 +488,8 @@ func (x *RecvStreamResponse) GetMessages() []*Delivery {
 // AckRequest removes messages.
 type AckRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The topic that the deliveries are of. It may be empty where each delivery
-	// has a msg_id that this daemon has handed out lately.
+	// The queue of the deliveries. It may be empty if each delivery has a msg_id that
+	// this daemon has delivered recently.
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	// The deliveries to settle.
 	Deliveries    []*DeliveryRef `protobuf:"bytes,2,rep,name=deliveries,proto3" json:"deliveries,omitempty"`
@@ -543,7 +541,7 @@ func (x *AckRequest) GetDeliveries() []*DeliveryRef {
 	return nil
 }
 
-// AckResponse has what became of each delivery.
+// AckResponse has the result of each delivery.
 type AckResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One result for each delivery of the request, in the same order.
@@ -589,12 +587,12 @@ func (x *AckResponse) GetResults() []*SettleResult {
 	return nil
 }
 
-// NackRequest gives messages back.
+// NackRequest returns messages to the queue.
 type NackRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As in AckRequest.
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// The deliveries to give back.
+	// The deliveries to nack.
 	Entries       []*NackEntry `protobuf:"bytes,2,rep,name=entries,proto3" json:"entries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -644,15 +642,15 @@ func (x *NackRequest) GetEntries() []*NackEntry {
 	return nil
 }
 
-// NackEntry gives one delivery back.
+// NackEntry nacks one delivery.
 type NackEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The delivery to give back.
+	// The delivery to nack.
 	Delivery *DeliveryRef `protobuf:"bytes,1,opt,name=delivery,proto3" json:"delivery,omitempty"`
-	// How long to wait before the next delivery; 0 is none. If absent the daemon
-	// chooses, at random within a bound that doubles with each attempt.
+	// The delay before the next delivery; 0 is none. If absent, the daemon chooses a
+	// random one below a limit that doubles with each attempt.
 	DelayMs *float64 `protobuf:"fixed64,2,opt,name=delay_ms,json=delayMs,proto3,oneof" json:"delay_ms,omitempty"`
-	// Why; it is kept as the message's last error.
+	// The cause, which is stored as the last error of the message.
 	Cause         string `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -709,7 +707,7 @@ func (x *NackEntry) GetCause() string {
 	return ""
 }
 
-// NackResponse has what became of each delivery.
+// NackResponse has the result of each delivery.
 type NackResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One result for each entry of the request, in the same order.
@@ -815,8 +813,8 @@ type ExtendEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The delivery to extend.
 	Delivery *DeliveryRef `protobuf:"bytes,1,opt,name=delivery,proto3" json:"delivery,omitempty"`
-	// The new deadline, counted from now. 0 ends the lease, and the message is
-	// ready at its old place.
+	// The new deadline, from now. 0 ends the lease, and the message is ready at its
+	// place.
 	VisibilityMs  float64 `protobuf:"fixed64,2,opt,name=visibility_ms,json=visibilityMs,proto3" json:"visibility_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -866,7 +864,7 @@ func (x *ExtendEntry) GetVisibilityMs() float64 {
 	return 0
 }
 
-// ExtendResponse has what became of each delivery.
+// ExtendResponse has the result of each delivery.
 type ExtendResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One result for each entry of the request, in the same order.
@@ -912,12 +910,12 @@ func (x *ExtendResponse) GetResults() []*SettleResult {
 	return nil
 }
 
-// BuryRequest sends deliveries to the dead letters.
+// BuryRequest dead-letters deliveries.
 type BuryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As in AckRequest.
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// The deliveries to bury.
+	// The deliveries to dead-letter.
 	Entries       []*BuryEntry `protobuf:"bytes,2,rep,name=entries,proto3" json:"entries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -967,10 +965,10 @@ func (x *BuryRequest) GetEntries() []*BuryEntry {
 	return nil
 }
 
-// BuryEntry sends one delivery to the dead letters.
+// BuryEntry dead-letters one delivery.
 type BuryEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The delivery to bury.
+	// The delivery to dead-letter.
 	Delivery *DeliveryRef `protobuf:"bytes,1,opt,name=delivery,proto3" json:"delivery,omitempty"`
 	// One of "max_attempts", "fatal", "parse", "integrity", "expired" and
 	// "operator".
@@ -1041,7 +1039,7 @@ func (x *BuryEntry) GetErrorType() string {
 	return ""
 }
 
-// BuryResponse has what became of each delivery.
+// BuryResponse has the result of each delivery.
 type BuryResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One result for each entry of the request, in the same order.
@@ -1087,14 +1085,13 @@ func (x *BuryResponse) GetResults() []*SettleResult {
 	return nil
 }
 
-// SettleResult is what became of one delivery.
+// SettleResult is the result of one delivery.
 type SettleResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Why it was not done; absent if it was.
+	// Why it failed; absent if it succeeded.
 	Error *ErrorDetail `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
-	// How long a delivery that was extended is leased from now on. It is less than
-	// was asked for where max_hold_ms of the topic cuts it; absent in answers to
-	// other requests.
+	// How long an extended delivery is leased from now. It is less than requested if
+	// max_hold_ms of the queue cuts it; absent in answers to other requests.
 	VisibilityMs  *float64 `protobuf:"fixed64,2,opt,name=visibility_ms,json=visibilityMs,proto3,oneof" json:"visibility_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1144,12 +1141,12 @@ func (x *SettleResult) GetVisibilityMs() float64 {
 	return 0
 }
 
-// PeekRequest selects messages to look at; conditions add up.
+// PeekRequest selects messages; all conditions must hold.
 type PeekRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The topic to look into.
+	// The queue to peek into.
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// The states to look in; none means all of them.
+	// The states; none means all.
 	States []MessageState `protobuf:"varint,2,rep,packed,name=states,proto3,enum=mailbox.v1.MessageState" json:"states,omitempty"`
 	// Only the message with this id.
 	MsgId string `protobuf:"bytes,3,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
@@ -1157,9 +1154,9 @@ type PeekRequest struct {
 	Attrs map[string]string `protobuf:"bytes,4,rep,name=attrs,proto3" json:"attrs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Only messages that were sent at least this long ago.
 	OlderThanMs float64 `protobuf:"fixed64,5,opt,name=older_than_ms,json=olderThanMs,proto3" json:"older_than_ms,omitempty"`
-	// Only dead letters that died of this; see BuryEntry.reason.
+	// Only dead letters with this reason; see BuryEntry.reason.
 	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
-	// How many messages at most; 0 means no bound.
+	// How many messages at most; 0 means no limit.
 	Limit         int32 `protobuf:"varint,7,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1291,10 +1288,10 @@ func (x *PeekResponse) GetMessages() []*Peeked {
 	return nil
 }
 
-// LifeRequest asks after one message.
+// LifeRequest asks for the trace of one message.
 type LifeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The topic that the message was sent to.
+	// The queue that the message was sent to.
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	// Its id.
 	MsgId         string `protobuf:"bytes,2,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
@@ -1346,10 +1343,10 @@ func (x *LifeRequest) GetMsgId() string {
 	return ""
 }
 
-// LifeResponse is what is known of one message.
+// LifeResponse is the trace of one message.
 type LifeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The message as it is now; absent if it is not in the topic any more.
+	// The message in its present state; absent if it is not in the queue any more.
 	Message *Peeked `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
 	// What happened to it through this daemon, oldest first.
 	Events        []*LifeEvent `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
@@ -1401,7 +1398,7 @@ func (x *LifeResponse) GetEvents() []*LifeEvent {
 	return nil
 }
 
-// LifeEvent is one thing that happened to a message.
+// LifeEvent is one event in the trace of a message.
 type LifeEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// When it happened.
@@ -1409,11 +1406,11 @@ type LifeEvent struct {
 	// "sent", "delivered", "extended", "failed", "dead-lettered", "redriven",
 	// "discarded" or "acked".
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
-	// The id of the token on whose behalf it happened; empty if the daemon did it.
+	// The id of the token of the caller; empty if the daemon did it.
 	By string `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`
-	// The delivery that it concerns; 0 if none, or if not known.
+	// The number of the delivery; 0 if there is none, or it is not known.
 	Attempt int32 `protobuf:"varint,4,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// The cause of a nack, the reason of a death, how long an extension is.
+	// The cause of a nack, the reason of a dead letter, or the length of an extension.
 	Note          string `protobuf:"bytes,5,opt,name=note,proto3" json:"note,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1487,7 +1484,7 @@ func (x *LifeEvent) GetNote() string {
 // StatsRequest asks how many messages there are.
 type StatsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The topic to count.
+	// The queue to count.
 	Topic         string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1530,7 +1527,7 @@ func (x *StatsRequest) GetTopic() string {
 	return ""
 }
 
-// StatsResponse counts the messages of a topic by state.
+// StatsResponse counts the messages of a queue by state.
 type StatsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Messages that can be received now.
@@ -1606,9 +1603,9 @@ func (x *StatsResponse) GetDead() int64 {
 // DeadLettersRequest asks for the dead letters.
 type DeadLettersRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The topic that they died in.
+	// The queue of the dead letters.
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// How many at most; 0 means no bound.
+	// How many at most; 0 means no limit.
 	Limit         int32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1661,7 +1658,7 @@ func (x *DeadLettersRequest) GetLimit() int32 {
 // DeadLettersResponse has some of the dead letters.
 type DeadLettersResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The letters, oldest death first.
+	// The dead letters, oldest first.
 	Messages      []*Peeked `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1707,14 +1704,13 @@ func (x *DeadLettersResponse) GetMessages() []*Peeked {
 // RedriveRequest says which dead letters to make ready again.
 type RedriveRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The topic that they died in.
+	// The queue of the dead letters.
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// Those with these ids; unknown ones are passed over. Either this or all must
-	// be set.
+	// Those with these ids; unknown ids are skipped. Either this or all must be set.
 	MsgIds []string `protobuf:"bytes,2,rep,name=msg_ids,json=msgIds,proto3" json:"msg_ids,omitempty"`
 	// All of them.
 	All bool `protobuf:"varint,3,opt,name=all,proto3" json:"all,omitempty"`
-	// How many at most, oldest death first; 0 means no bound.
+	// How many at most, oldest first; 0 means no limit.
 	Limit         int32 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1778,7 +1774,7 @@ func (x *RedriveRequest) GetLimit() int32 {
 	return 0
 }
 
-// RedriveResponse says what was done.
+// RedriveResponse has the number of messages.
 type RedriveResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many dead letters are ready again.
@@ -1827,9 +1823,9 @@ func (x *RedriveResponse) GetMoved() int64 {
 // DiscardRequest says which dead letters to remove.
 type DiscardRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The topic that they died in.
+	// The queue of the dead letters.
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// Their ids; unknown ones are passed over.
+	// Their ids; unknown ids are skipped.
 	MsgIds        []string `protobuf:"bytes,2,rep,name=msg_ids,json=msgIds,proto3" json:"msg_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1879,7 +1875,7 @@ func (x *DiscardRequest) GetMsgIds() []string {
 	return nil
 }
 
-// DiscardResponse says what was done.
+// DiscardResponse has the number of messages.
 type DiscardResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many dead letters were removed.
@@ -1928,7 +1924,7 @@ func (x *DiscardResponse) GetRemoved() int64 {
 // PurgeDeadRequest removes dead letters.
 type PurgeDeadRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The topic that they died in.
+	// The queue of the dead letters.
 	Topic         string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1971,7 +1967,7 @@ func (x *PurgeDeadRequest) GetTopic() string {
 	return ""
 }
 
-// PurgeDeadResponse says what was done.
+// PurgeDeadResponse has the number of messages.
 type PurgeDeadResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many dead letters were removed.
@@ -2020,7 +2016,7 @@ func (x *PurgeDeadResponse) GetRemoved() int64 {
 // PurgeRequest removes messages.
 type PurgeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The topic to empty.
+	// The queue to empty.
 	Topic         string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2063,7 +2059,7 @@ func (x *PurgeRequest) GetTopic() string {
 	return ""
 }
 
-// PurgeResponse says what was done.
+// PurgeResponse has the number of messages.
 type PurgeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many messages were removed.
@@ -2109,7 +2105,7 @@ func (x *PurgeResponse) GetRemoved() int64 {
 	return 0
 }
 
-// PingRequest asks whether all is well.
+// PingRequest asks whether the daemon accepts operations.
 type PingRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2146,7 +2142,7 @@ func (*PingRequest) Descriptor() ([]byte, []int) {
 	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{36}
 }
 
-// PingResponse says that all is well.
+// PingResponse is empty.
 type PingResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields

@@ -22,11 +22,11 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// MessageState is where in its life a message is.
+// MessageState is the state of a message.
 type MessageState int32
 
 const (
-	// Not said.
+	// Unset.
 	MessageState_MESSAGE_STATE_UNSPECIFIED MessageState = 0
 	// It can be received now.
 	MessageState_MESSAGE_STATE_READY MessageState = 1
@@ -86,27 +86,26 @@ func (MessageState) EnumDescriptor() ([]byte, []int) {
 // Outgoing is a message to be sent.
 type Outgoing struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The body of the message: any bytes, and not looked into.
+	// The body of the message: any bytes.
 	Payload []byte `protobuf:"bytes,1,opt,name=payload,proto3" json:"payload,omitempty"`
-	// Makes repeats harmless: within the topic's dedup window the same key with
-	// the same payload is the same message, and with another one E_DUPLICATE. It
-	// must be there unless SendRequest.keyless says that it need not.
+	// The dedup key: within the queue's dedup window the same key with the same body
+	// is the same message, and with another body E_DUPLICATE. It is required unless
+	// SendRequest.keyless is set.
 	IdemKey string `protobuf:"bytes,2,opt,name=idem_key,json=idemKey,proto3" json:"idem_key,omitempty"`
-	// What the sender says about the message, kept exactly.
+	// The attributes of the message, stored unchanged.
 	Attrs map[string]string `protobuf:"bytes,3,rep,name=attrs,proto3" json:"attrs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The message is not delivered before this has passed.
 	DelayMs float64 `protobuf:"fixed64,4,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"`
-	// Messages of one group go to one shard, and in a topic with strict groups
+	// Messages of one group go to one shard, and in a queue with strict groups
 	// stay in order.
 	Group string `protobuf:"bytes,5,opt,name=group,proto3" json:"group,omitempty"`
-	// Where an answer is expected.
+	// The reply address.
 	ReplyTo string `protobuf:"bytes,6,opt,name=reply_to,json=replyTo,proto3" json:"reply_to,omitempty"`
-	// An id of the sender's own that connects messages with each other.
+	// An id that relates messages to each other.
 	CorrelationId string `protobuf:"bytes,7,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
-	// When a sender who signs sealed the message, in milliseconds since 1970.
+	// When the message was signed, in milliseconds since 1970.
 	SentAtMs int64 `protobuf:"varint,8,opt,name=sent_at_ms,json=sentAtMs,proto3" json:"sent_at_ms,omitempty"`
-	// The Ed25519 signature of a sender who signs, see package envelope. 64 bytes,
-	// or absent.
+	// The Ed25519 signature of the sender, see package envelope: 64 bytes, or absent.
 	Sig           []byte `protobuf:"bytes,9,opt,name=sig,proto3" json:"sig,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -205,14 +204,14 @@ func (x *Outgoing) GetSig() []byte {
 	return nil
 }
 
-// Delivery is a message that is handed to one receiver for a while.
+// Delivery is a message that is leased to one receiver.
 type Delivery struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What travels around the payload.
+	// The envelope of the body.
 	Envelope *Envelope `protobuf:"bytes,1,opt,name=envelope,proto3" json:"envelope,omitempty"`
 	// The body of the message.
 	Payload []byte `protobuf:"bytes,2,opt,name=payload,proto3" json:"payload,omitempty"`
-	// Names this delivery. Acks, nacks and extensions show it, with the topic.
+	// Identifies this delivery in acks, nacks and extensions.
 	Receipt string `protobuf:"bytes,3,opt,name=receipt,proto3" json:"receipt,omitempty"`
 	// What the queue knows about the message.
 	History       *History `protobuf:"bytes,4,opt,name=history,proto3" json:"history,omitempty"`
@@ -278,34 +277,34 @@ func (x *Delivery) GetHistory() *History {
 	return nil
 }
 
-// Envelope is everything that the sender said, and what proves that the message
-// is still the same.
+// Envelope has the fields of the sender, and the hashes and the signature that prove
+// that the message is unchanged.
 type Envelope struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The id of the message, a ULID.
 	MsgId string `protobuf:"bytes,1,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
-	// The topic that it was received from.
+	// The queue that it was received from.
 	Topic string `protobuf:"bytes,2,opt,name=topic,proto3" json:"topic,omitempty"`
 	// When it was sent, in milliseconds since 1970; the hash chain covers it.
 	TsMs int64 `protobuf:"varint,3,opt,name=ts_ms,json=tsMs,proto3" json:"ts_ms,omitempty"`
 	// The key that it was sent with.
 	IdemKey string `protobuf:"bytes,4,opt,name=idem_key,json=idemKey,proto3" json:"idem_key,omitempty"`
-	// BLAKE3-256 of the payload: "b3:" and 64 hex digits.
+	// BLAKE3-256 of the body: "b3:" and 64 hex digits.
 	PayloadHash string `protobuf:"bytes,5,opt,name=payload_hash,json=payloadHash,proto3" json:"payload_hash,omitempty"`
-	// BLAKE3-256 over topic, time, key, payload hash and attributes: "b3:" and 64
+	// BLAKE3-256 over queue, time, key, body hash and attributes: "b3:" and 64
 	// hex digits.
 	HashChain string `protobuf:"bytes,6,opt,name=hash_chain,json=hashChain,proto3" json:"hash_chain,omitempty"`
 	// The sender's Ed25519 signature, see package envelope; empty if there is none.
 	Sig []byte `protobuf:"bytes,7,opt,name=sig,proto3" json:"sig,omitempty"`
-	// What the sender says about the message.
+	// The attributes of the message.
 	Attrs map[string]string `protobuf:"bytes,8,rep,name=attrs,proto3" json:"attrs,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Follows the message through logs.
+	// Identifies the message in logs.
 	CorrId string `protobuf:"bytes,9,opt,name=corr_id,json=corrId,proto3" json:"corr_id,omitempty"`
 	// Which delivery of the message this is, from 1; 0 before the first.
 	Attempt int32 `protobuf:"varint,10,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// The group that it was sent with.
 	Group string `protobuf:"bytes,11,opt,name=group,proto3" json:"group,omitempty"`
-	// Where an answer is expected.
+	// The reply address.
 	ReplyTo string `protobuf:"bytes,12,opt,name=reply_to,json=replyTo,proto3" json:"reply_to,omitempty"`
 	// The correlation id that it was sent with; corr_id is this one, if it is set.
 	CorrelationId string `protobuf:"bytes,13,opt,name=correlation_id,json=correlationId,proto3" json:"correlation_id,omitempty"`
@@ -441,7 +440,7 @@ type History struct {
 	EnqueuedAt *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=enqueued_at,json=enqueuedAt,proto3" json:"enqueued_at,omitempty"`
 	// When it was delivered for the first time; absent if it never was.
 	FirstReceivedAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=first_received_at,json=firstReceivedAt,proto3" json:"first_received_at,omitempty"`
-	// The cause of the latest nack that gave one, or what it was buried with.
+	// The cause of the latest nack that had one, or of the dead letter.
 	LastError     string `protobuf:"bytes,3,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -498,7 +497,7 @@ func (x *History) GetLastError() string {
 	return ""
 }
 
-// DeliveryRef names a delivery to settle.
+// DeliveryRef identifies a delivery to settle.
 type DeliveryRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The receipt that the delivery came with. It may be empty if msg_id is set:
@@ -555,16 +554,16 @@ func (x *DeliveryRef) GetMsgId() string {
 	return ""
 }
 
-// Peeked is a message that was looked at.
+// Peeked is a message that was not received.
 type Peeked struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// What travels around the payload.
+	// The envelope of the body.
 	Envelope *Envelope `protobuf:"bytes,1,opt,name=envelope,proto3" json:"envelope,omitempty"`
 	// The body of the message; empty if it is damaged.
 	Payload []byte `protobuf:"bytes,2,opt,name=payload,proto3" json:"payload,omitempty"`
 	// What the queue knows about the message.
 	History *History `protobuf:"bytes,3,opt,name=history,proto3" json:"history,omitempty"`
-	// Where in its life it is.
+	// Its state.
 	State MessageState `protobuf:"varint,4,opt,name=state,proto3,enum=mailbox.v1.MessageState" json:"state,omitempty"`
 	// When a delayed or in-flight message becomes ready.
 	DueAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=due_at,json=dueAt,proto3" json:"due_at,omitempty"`
@@ -572,7 +571,7 @@ type Peeked struct {
 	Damaged bool `protobuf:"varint,6,opt,name=damaged,proto3" json:"damaged,omitempty"`
 	// Set for dead letters.
 	Death *Death `protobuf:"bytes,7,opt,name=death,proto3" json:"death,omitempty"`
-	// How often the message was dead before and sent back.
+	// How often the message was redriven.
 	Redrives      int32 `protobuf:"varint,8,opt,name=redrives,proto3" json:"redrives,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -664,16 +663,16 @@ func (x *Peeked) GetRedrives() int32 {
 	return 0
 }
 
-// Death says how a message died.
+// Death says why and when a message was dead-lettered.
 type Death struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Why; see BuryEntry.reason.
+	// The reason; see BuryEntry.reason.
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The topic that it died in.
+	// The queue in which it was dead-lettered.
 	Source string `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
-	// What kind of error it died of; its text is History.last_error.
+	// The type of the error; its text is History.last_error.
 	ErrorType string `protobuf:"bytes,3,opt,name=error_type,json=errorType,proto3" json:"error_type,omitempty"`
-	// When it died.
+	// When it was dead-lettered.
 	DeadAt        *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=dead_at,json=deadAt,proto3" json:"dead_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -21,10 +21,10 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// TraitsRequest asks what a topic promises.
+// TraitsRequest asks for the traits of a queue.
 type TraitsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The topic that is asked about.
+	// The queue that is asked about.
 	Topic         string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -67,8 +67,8 @@ func (x *TraitsRequest) GetTopic() string {
 	return ""
 }
 
-// TraitsResponse says what a topic promises and where its limits are, those of
-// the daemon included.
+// TraitsResponse has the guarantees and limits of a queue, including the limits of the
+// daemon.
 type TraitsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The order of first deliveries: "none", "fifo" or "fifo per shard".
@@ -76,19 +76,19 @@ type TraitsResponse struct {
 	// What a message survives once it was sent: "none", "process", "disk" or
 	// "replicated".
 	Durability string `protobuf:"bytes,2,opt,name=durability,proto3" json:"durability,omitempty"`
-	// Stats is exact and no estimate.
+	// Stats is exact, not an estimate.
 	ExactStats bool `protobuf:"varint,3,opt,name=exact_stats,json=exactStats,proto3" json:"exact_stats,omitempty"`
 	// Messages can have a group.
 	Groups bool `protobuf:"varint,4,opt,name=groups,proto3" json:"groups,omitempty"`
 	// Each group is delivered in order, one batch of it at a time.
 	StrictGroups bool `protobuf:"varint,5,opt,name=strict_groups,json=strictGroups,proto3" json:"strict_groups,omitempty"`
-	// The topic keeps dead letters.
+	// The queue keeps dead letters.
 	DeadLetters bool `protobuf:"varint,6,opt,name=dead_letters,json=deadLetters,proto3" json:"dead_letters,omitempty"`
-	// The topic can be looked into.
+	// The queue supports Peek.
 	Peek bool `protobuf:"varint,7,opt,name=peek,proto3" json:"peek,omitempty"`
 	// How long an idem_key is remembered; 0 means that none is accepted.
 	DedupWindowMs float64 `protobuf:"fixed64,8,opt,name=dedup_window_ms,json=dedupWindowMs,proto3" json:"dedup_window_ms,omitempty"`
-	// The longest payload.
+	// The longest body.
 	MaxPayloadBytes int64 `protobuf:"varint,9,opt,name=max_payload_bytes,json=maxPayloadBytes,proto3" json:"max_payload_bytes,omitempty"`
 	// The most messages of one call.
 	MaxBatch int32 `protobuf:"varint,10,opt,name=max_batch,json=maxBatch,proto3" json:"max_batch,omitempty"`
@@ -102,7 +102,7 @@ type TraitsResponse struct {
 	PurgeCooldownMs float64 `protobuf:"fixed64,14,opt,name=purge_cooldown_ms,json=purgeCooldownMs,proto3" json:"purge_cooldown_ms,omitempty"`
 	// The most attributes of a message.
 	MaxAttributes int32 `protobuf:"varint,15,opt,name=max_attributes,json=maxAttributes,proto3" json:"max_attributes,omitempty"`
-	// The most bytes of the keys and values of a message's attributes, added up.
+	// The most bytes of all keys and values of the attributes of a message.
 	MaxAttributeBytes int32 `protobuf:"varint,16,opt,name=max_attribute_bytes,json=maxAttributeBytes,proto3" json:"max_attribute_bytes,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -250,7 +250,7 @@ func (x *TraitsResponse) GetMaxAttributeBytes() int32 {
 	return 0
 }
 
-// TopicsRequest asks for the topics.
+// TopicsRequest asks for the queues.
 type TopicsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -287,10 +287,10 @@ func (*TopicsRequest) Descriptor() ([]byte, []int) {
 	return file_mailbox_v1_topic_proto_rawDescGZIP(), []int{2}
 }
 
-// TopicsResponse has some of the topics.
+// TopicsResponse has some of the queues.
 type TopicsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The names of topics, in order.
+	// The names of queues, in order.
 	Topics        []string `protobuf:"bytes,1,rep,name=topics,proto3" json:"topics,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -336,7 +336,7 @@ func (x *TopicsResponse) GetTopics() []string {
 // DescribeRequest asks for a configuration.
 type DescribeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The topic that is asked about.
+	// The queue that is asked about.
 	Topic         string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -379,7 +379,7 @@ func (x *DescribeRequest) GetTopic() string {
 	return ""
 }
 
-// DescribeResponse has the configuration of a topic.
+// DescribeResponse has the configuration of a queue.
 type DescribeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The configuration in force.
@@ -425,13 +425,13 @@ func (x *DescribeResponse) GetConfig() *TopicConfig {
 	return nil
 }
 
-// ConfigureRequest makes or changes a topic.
+// ConfigureRequest creates or changes a queue.
 type ConfigureRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The topic to make or to change.
+	// The queue to create or to change.
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// The configuration. What it leaves unset is kept, and of a new topic the
-	// daemon's default.
+	// The configuration. Unset settings are kept; those of a new queue have the
+	// defaults of the daemon.
 	Config        *TopicConfig `protobuf:"bytes,2,opt,name=config,proto3" json:"config,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -518,10 +518,10 @@ func (*ConfigureResponse) Descriptor() ([]byte, []int) {
 	return file_mailbox_v1_topic_proto_rawDescGZIP(), []int{7}
 }
 
-// DeleteRequest removes a topic.
+// DeleteRequest removes a queue.
 type DeleteRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The topic to remove.
+	// The queue to remove.
 	Topic         string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -601,12 +601,12 @@ func (*DeleteResponse) Descriptor() ([]byte, []int) {
 	return file_mailbox_v1_topic_proto_rawDescGZIP(), []int{9}
 }
 
-// TopicConfig is what can be set per topic. A setting that is unset gets the
-// daemon's default when a topic is made, and is kept when it is changed; 0 turns
-// it off. Answers have all of them.
+// TopicConfig has the settings of a queue. An unset setting of a new queue has the
+// default of the daemon, and is kept when a queue is changed; 0 turns it off. Answers
+// have all settings.
 type TopicConfig struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How many parts the topic has; order holds within each. 0 leaves it unset.
+	// The number of shards; order holds within each. 0 leaves it unset.
 	Shards int32 `protobuf:"varint,1,opt,name=shards,proto3" json:"shards,omitempty"`
 	// Deliver each group in order, and never two batches of one group at a time.
 	StrictGroups bool `protobuf:"varint,2,opt,name=strict_groups,json=strictGroups,proto3" json:"strict_groups,omitempty"`
@@ -614,7 +614,7 @@ type TopicConfig struct {
 	MaxAttempts *int32 `protobuf:"varint,3,opt,name=max_attempts,json=maxAttempts,proto3,oneof" json:"max_attempts,omitempty"`
 	// The most messages that can be ready, delayed and in flight.
 	MaxMessages *int64 `protobuf:"varint,4,opt,name=max_messages,json=maxMessages,proto3,oneof" json:"max_messages,omitempty"`
-	// The most bytes that their payloads can have together.
+	// The most bytes of all their bodies.
 	MaxBytes *int64 `protobuf:"varint,5,opt,name=max_bytes,json=maxBytes,proto3,oneof" json:"max_bytes,omitempty"`
 	// The most messages that can be leased at once.
 	MaxInFlight *int64 `protobuf:"varint,6,opt,name=max_in_flight,json=maxInFlight,proto3,oneof" json:"max_in_flight,omitempty"`
@@ -622,12 +622,12 @@ type TopicConfig struct {
 	MaxDead *int64 `protobuf:"varint,7,opt,name=max_dead,json=maxDead,proto3,oneof" json:"max_dead,omitempty"`
 	// How long an idem_key is remembered.
 	DedupWindowMs *float64 `protobuf:"fixed64,8,opt,name=dedup_window_ms,json=dedupWindowMs,proto3,oneof" json:"dedup_window_ms,omitempty"`
-	// How many of them are.
+	// How many are remembered.
 	DedupMax *int64 `protobuf:"varint,9,opt,name=dedup_max,json=dedupMax,proto3,oneof" json:"dedup_max,omitempty"`
-	// How long, and how many, messages that wait are kept. Older ones become dead
+	// How long, and how many, ready messages are retained. Older ones become dead
 	// letters.
 	RetainReady *Retention `protobuf:"bytes,10,opt,name=retain_ready,json=retainReady,proto3" json:"retain_ready,omitempty"`
-	// How long, and how many, dead letters are kept. Older ones are removed.
+	// How long, and how many, dead letters are retained. Older ones are removed.
 	RetainDead *Retention `protobuf:"bytes,11,opt,name=retain_dead,json=retainDead,proto3" json:"retain_dead,omitempty"`
 	// A multiple of the visibility that bounded how long one delivery can be held.
 	// In requests, any multiple means twelve hours; answers do not have it. Use
@@ -635,11 +635,10 @@ type TopicConfig struct {
 	//
 	// Deprecated: Marked as deprecated in mailbox/v1/topic.proto.
 	MaxHold *int32 `protobuf:"varint,12,opt,name=max_hold,json=maxHold,proto3,oneof" json:"max_hold,omitempty"`
-	// The topic that messages go to when they die, instead of becoming dead
-	// letters of this one.
+	// The queue that dead letters of this queue are forwarded to.
 	DeadLetterTo string `protobuf:"bytes,13,opt,name=dead_letter_to,json=deadLetterTo,proto3" json:"dead_letter_to,omitempty"`
 	// How long one delivery can be held by extending it. It is never less than ten
-	// times the visibility that was asked for first.
+	// times the first visibility.
 	MaxHoldMs     *float64 `protobuf:"fixed64,14,opt,name=max_hold_ms,json=maxHoldMs,proto3,oneof" json:"max_hold_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -774,7 +773,7 @@ func (x *TopicConfig) GetMaxHoldMs() float64 {
 	return 0
 }
 
-// Retention bounds by age and by number, each of which can be unset or off (0).
+// Retention limits the age and the number of messages; each can be unset or off (0).
 type Retention struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The greatest age.

@@ -82,65 +82,64 @@ const (
 
 // MailboxClient is a client for the mailbox.v1.Mailbox service.
 type MailboxClient interface {
-	// Send enqueues messages in order. A position that succeeds is as durable as
-	// the topic's traits say. The topic is made if it is not there.
+	// Send enqueues messages in order. A position that succeeds is as durable as the
+	// traits of the queue say. A missing queue is created.
 	Send(context.Context, *v1.SendRequest) (*v1.SendResponse, error)
 	// Recv leases messages. It answers as soon as there is one, and with none when
-	// the wait is over. A topic that is not there is E_NOT_FOUND, and is not made.
+	// the wait is over. A missing queue is E_NOT_FOUND, and is not created.
 	Recv(context.Context, *v1.RecvRequest) (*v1.RecvResponse, error)
-	// RecvStream leases messages one batch after the other for as long as the
-	// client has credit left, and so never more than the client has asked for:
-	// whoever works on ten messages at a time gives a credit of ten, and one more
-	// with each message that it has settled. Settling is done by the calls below.
+	// RecvStream leases messages batch by batch while the client has credit, and never
+	// more than that: a client that works on ten messages at a time gives a credit of
+	// ten, and one more with each message that it has settled. It settles with the
+	// calls below.
 	//
-	// The client says what it wants in its first request; later ones add credit,
-	// or stop the stream. Half-closing leaves the stream open until the credit is
-	// used up. What was leased and not handed over when a stream is cancelled is
-	// given back at once, at its old place.
+	// The first request has the settings; later ones add credit or stop the stream.
+	// Half-closing leaves the stream open until the credit is used up. Messages that
+	// were leased and not sent when a stream is cancelled return to their places at
+	// once.
 	//
-	// It needs HTTP/2, as all streams in both directions do; others use Recv with
-	// a wait, or the NDJSON stream of the HTTP surface.
+	// Like all bidirectional streams it needs HTTP/2; other clients use Recv with a
+	// wait, or the NDJSON stream of the HTTP API.
 	RecvStream(context.Context) (*connect.BidiStreamForClientSimple[v1.RecvStreamRequest, v1.RecvStreamResponse], error)
 	// Ack removes messages permanently.
 	Ack(context.Context, *v1.AckRequest) (*v1.AckResponse, error)
-	// Nack gives messages back, to be delivered again later.
+	// Nack returns messages to the queue, to be delivered again later.
 	Nack(context.Context, *v1.NackRequest) (*v1.NackResponse, error)
 	// Extend moves the deadlines of deliveries.
 	Extend(context.Context, *v1.ExtendRequest) (*v1.ExtendResponse, error)
-	// Bury sends deliveries to the dead letters.
+	// Bury dead-letters deliveries.
 	Bury(context.Context, *v1.BuryRequest) (*v1.BuryResponse, error)
 	// Peek lists messages without leasing or changing any.
 	Peek(context.Context, *v1.PeekRequest) (*connect.ServerStreamForClient[v1.PeekResponse], error)
-	// Life tells what happened to one message, as far as it is remembered.
+	// Life returns the trace of one message, as far as the daemon remembers it.
 	Life(context.Context, *v1.LifeRequest) (*v1.LifeResponse, error)
-	// Stats counts the messages of a topic.
+	// Stats counts the messages of a queue.
 	Stats(context.Context, *v1.StatsRequest) (*v1.StatsResponse, error)
-	// DeadLetters lists the dead letters of a topic, oldest death first, without
-	// changing any.
+	// DeadLetters lists the dead letters of a queue, oldest first, without changing
+	// any.
 	DeadLetters(context.Context, *v1.DeadLettersRequest) (*connect.ServerStreamForClient[v1.DeadLettersResponse], error)
-	// Redrive makes dead letters ready again, with the same ids and no deliveries.
-	// When the topic is full it fails with E_SATURATED, and ErrorDetail.done says
-	// how many it has moved.
+	// Redrive makes dead letters ready again, with the same ids and a delivery count of
+	// 0. When the queue is full it fails with E_SATURATED, and ErrorDetail.done says how
+	// many it has moved.
 	Redrive(context.Context, *v1.RedriveRequest) (*v1.RedriveResponse, error)
 	// Discard removes dead letters permanently.
 	Discard(context.Context, *v1.DiscardRequest) (*v1.DiscardResponse, error)
-	// PurgeDead removes all dead letters of a topic.
+	// PurgeDead removes all dead letters of a queue.
 	PurgeDead(context.Context, *v1.PurgeDeadRequest) (*v1.PurgeDeadResponse, error)
-	// Purge removes all ready, delayed and in-flight messages of a topic.
+	// Purge removes all ready, delayed and in-flight messages of a queue.
 	Purge(context.Context, *v1.PurgeRequest) (*v1.PurgeResponse, error)
-	// Traits says what a topic promises and where its limits are, or what it would
-	// promise if it is not there.
+	// Traits returns the guarantees and limits of a queue; of a missing queue, those
+	// that it would have.
 	Traits(context.Context, *v1.TraitsRequest) (*v1.TraitsResponse, error)
-	// Topics lists the topics of the token's tenant, in order.
+	// Topics lists the queues of the token's tenant, in order.
 	Topics(context.Context, *v1.TopicsRequest) (*connect.ServerStreamForClient[v1.TopicsResponse], error)
-	// Describe returns the configuration of a topic.
+	// Describe returns the configuration of a queue.
 	Describe(context.Context, *v1.DescribeRequest) (*v1.DescribeResponse, error)
-	// Configure makes a topic or changes its configuration; messages are kept.
+	// Configure creates a queue or changes its configuration; messages are kept.
 	Configure(context.Context, *v1.ConfigureRequest) (*v1.ConfigureResponse, error)
-	// Delete removes a topic with everything in it, dead letters included.
+	// Delete removes a queue with all its messages and dead letters.
 	Delete(context.Context, *v1.DeleteRequest) (*v1.DeleteResponse, error)
-	// Ping answers when the daemon and its backend would do what they are asked
-	// for.
+	// Ping succeeds if the daemon and its backend accept operations.
 	Ping(context.Context, *v1.PingRequest) (*v1.PingResponse, error)
 }
 
@@ -484,65 +483,64 @@ func (c *mailboxClient) Ping(ctx context.Context, req *v1.PingRequest) (*v1.Ping
 
 // MailboxHandler is an implementation of the mailbox.v1.Mailbox service.
 type MailboxHandler interface {
-	// Send enqueues messages in order. A position that succeeds is as durable as
-	// the topic's traits say. The topic is made if it is not there.
+	// Send enqueues messages in order. A position that succeeds is as durable as the
+	// traits of the queue say. A missing queue is created.
 	Send(context.Context, *v1.SendRequest) (*v1.SendResponse, error)
 	// Recv leases messages. It answers as soon as there is one, and with none when
-	// the wait is over. A topic that is not there is E_NOT_FOUND, and is not made.
+	// the wait is over. A missing queue is E_NOT_FOUND, and is not created.
 	Recv(context.Context, *v1.RecvRequest) (*v1.RecvResponse, error)
-	// RecvStream leases messages one batch after the other for as long as the
-	// client has credit left, and so never more than the client has asked for:
-	// whoever works on ten messages at a time gives a credit of ten, and one more
-	// with each message that it has settled. Settling is done by the calls below.
+	// RecvStream leases messages batch by batch while the client has credit, and never
+	// more than that: a client that works on ten messages at a time gives a credit of
+	// ten, and one more with each message that it has settled. It settles with the
+	// calls below.
 	//
-	// The client says what it wants in its first request; later ones add credit,
-	// or stop the stream. Half-closing leaves the stream open until the credit is
-	// used up. What was leased and not handed over when a stream is cancelled is
-	// given back at once, at its old place.
+	// The first request has the settings; later ones add credit or stop the stream.
+	// Half-closing leaves the stream open until the credit is used up. Messages that
+	// were leased and not sent when a stream is cancelled return to their places at
+	// once.
 	//
-	// It needs HTTP/2, as all streams in both directions do; others use Recv with
-	// a wait, or the NDJSON stream of the HTTP surface.
+	// Like all bidirectional streams it needs HTTP/2; other clients use Recv with a
+	// wait, or the NDJSON stream of the HTTP API.
 	RecvStream(context.Context, *connect.BidiStream[v1.RecvStreamRequest, v1.RecvStreamResponse]) error
 	// Ack removes messages permanently.
 	Ack(context.Context, *v1.AckRequest) (*v1.AckResponse, error)
-	// Nack gives messages back, to be delivered again later.
+	// Nack returns messages to the queue, to be delivered again later.
 	Nack(context.Context, *v1.NackRequest) (*v1.NackResponse, error)
 	// Extend moves the deadlines of deliveries.
 	Extend(context.Context, *v1.ExtendRequest) (*v1.ExtendResponse, error)
-	// Bury sends deliveries to the dead letters.
+	// Bury dead-letters deliveries.
 	Bury(context.Context, *v1.BuryRequest) (*v1.BuryResponse, error)
 	// Peek lists messages without leasing or changing any.
 	Peek(context.Context, *v1.PeekRequest, *connect.ServerStream[v1.PeekResponse]) error
-	// Life tells what happened to one message, as far as it is remembered.
+	// Life returns the trace of one message, as far as the daemon remembers it.
 	Life(context.Context, *v1.LifeRequest) (*v1.LifeResponse, error)
-	// Stats counts the messages of a topic.
+	// Stats counts the messages of a queue.
 	Stats(context.Context, *v1.StatsRequest) (*v1.StatsResponse, error)
-	// DeadLetters lists the dead letters of a topic, oldest death first, without
-	// changing any.
+	// DeadLetters lists the dead letters of a queue, oldest first, without changing
+	// any.
 	DeadLetters(context.Context, *v1.DeadLettersRequest, *connect.ServerStream[v1.DeadLettersResponse]) error
-	// Redrive makes dead letters ready again, with the same ids and no deliveries.
-	// When the topic is full it fails with E_SATURATED, and ErrorDetail.done says
-	// how many it has moved.
+	// Redrive makes dead letters ready again, with the same ids and a delivery count of
+	// 0. When the queue is full it fails with E_SATURATED, and ErrorDetail.done says how
+	// many it has moved.
 	Redrive(context.Context, *v1.RedriveRequest) (*v1.RedriveResponse, error)
 	// Discard removes dead letters permanently.
 	Discard(context.Context, *v1.DiscardRequest) (*v1.DiscardResponse, error)
-	// PurgeDead removes all dead letters of a topic.
+	// PurgeDead removes all dead letters of a queue.
 	PurgeDead(context.Context, *v1.PurgeDeadRequest) (*v1.PurgeDeadResponse, error)
-	// Purge removes all ready, delayed and in-flight messages of a topic.
+	// Purge removes all ready, delayed and in-flight messages of a queue.
 	Purge(context.Context, *v1.PurgeRequest) (*v1.PurgeResponse, error)
-	// Traits says what a topic promises and where its limits are, or what it would
-	// promise if it is not there.
+	// Traits returns the guarantees and limits of a queue; of a missing queue, those
+	// that it would have.
 	Traits(context.Context, *v1.TraitsRequest) (*v1.TraitsResponse, error)
-	// Topics lists the topics of the token's tenant, in order.
+	// Topics lists the queues of the token's tenant, in order.
 	Topics(context.Context, *v1.TopicsRequest, *connect.ServerStream[v1.TopicsResponse]) error
-	// Describe returns the configuration of a topic.
+	// Describe returns the configuration of a queue.
 	Describe(context.Context, *v1.DescribeRequest) (*v1.DescribeResponse, error)
-	// Configure makes a topic or changes its configuration; messages are kept.
+	// Configure creates a queue or changes its configuration; messages are kept.
 	Configure(context.Context, *v1.ConfigureRequest) (*v1.ConfigureResponse, error)
-	// Delete removes a topic with everything in it, dead letters included.
+	// Delete removes a queue with all its messages and dead letters.
 	Delete(context.Context, *v1.DeleteRequest) (*v1.DeleteResponse, error)
-	// Ping answers when the daemon and its backend would do what they are asked
-	// for.
+	// Ping succeeds if the daemon and its backend accept operations.
 	Ping(context.Context, *v1.PingRequest) (*v1.PingResponse, error)
 }
 
