@@ -55,7 +55,7 @@ func (g *Gate) Stats() Stats { return g.pool.Stats() }
 // ends: ErrFull. Who entered leaves.
 func (g *Gate) Enter(ctx context.Context, path Path, n int64) error {
 	g.mu.Lock()
-	if g.lines[path[0]] == nil && g.pool.Take(path, n) == nil {
+	if g.lines[path[0]] == nil && g.pool.try(path, n) {
 		g.mu.Unlock()
 		return nil
 	}
@@ -144,7 +144,7 @@ func (g *Gate) admitLocked() {
 		}
 		g.queues = append(g.queues, l)
 		w := l.waiters[0]
-		if l.waking || g.pool.Take(w.path, w.n) != nil {
+		if l.waking || !g.pool.try(w.path, w.n) {
 			refused++
 			continue
 		}

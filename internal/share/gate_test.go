@@ -77,6 +77,30 @@ func TestGateRefusesAfterItsPatience(t *testing.T) {
 	})
 }
 
+func TestWaitingAtGateCountsNoRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := share.NewGate(share.New("work", "units", 1, time.Second), time.Minute)
+		a, b := of("a", 1), of("b", 1)
+		if err := g.Enter(t.Context(), a, 1); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			if err := g.Enter(t.Context(), b, 1); err != nil {
+				t.Error(err)
+			}
+		}()
+		synctest.Wait()
+		g.Leave(a, 1)
+		synctest.Wait()
+		if s := g.Stats(); s.Used != 1 || s.Refusals != 0 {
+			t.Errorf("after one waited: %+v", s)
+		}
+		if err := g.Enter(t.Context(), a, 1); !errors.Is(err, driver.ErrFull) || g.Stats().Refusals != 1 {
+			t.Errorf("after its patience: %v, %+v", err, g.Stats())
+		}
+	})
+}
+
 func TestGateUnderParallelUseLosesNoUnit(t *testing.T) {
 	g := share.NewGate(share.New("work", "units", 64, time.Second), time.Second)
 	var all sync.WaitGroup

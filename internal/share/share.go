@@ -103,6 +103,19 @@ func (p *Pool) Take(path Path, n int64) error {
 	return nil
 }
 
+// try is Take for an owner that waits if it is refused: that is not counted as a
+// refusal, and has no error.
+func (p *Pool) try(path Path, n int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	room, _ := p.roomLocked(path)
+	if room < n {
+		return false
+	}
+	p.addLocked(path, n)
+	return true
+}
+
 // TakeUpTo takes as many units as the owner may have, and most at most. With waits
 // the owner will hold them for a while without use, and takes no more than a
 // half of what it may have divided by waits.
