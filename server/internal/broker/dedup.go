@@ -73,30 +73,38 @@ func (k *dedupKeys) stats(now time.Duration) share.Stats {
 	return k.pool.Stats()
 }
 
-// sendCounted sends messages whose dedup keys count against the caller's share. Codes
-// besides those of Send: ErrFull.
-func (c *Caller) sendCounted(ctx context.Context, q *queue, messages []driver.Outgoing, window time.Duration) ([]driver.Sent, error) {
-	taken := int64(0)
+// takeKeys takes room in the caller's share for the dedup keys of messages that are
+// about to be sent: before they cost anything else. Codes: ErrFull.
+func (c *Caller) takeKeys(q *queue, messages []Outgoing) (taken int64, err error) {
 	for i := range messages {
 		if messages[i].DedupKey != "" {
 			taken++
 		}
 	}
 	if taken == 0 {
-		return q.handle.Send(ctx, messages)
+		return 0, nil
 	}
-	b, owner := c.broker, c.owner()
-	if err := b.dedup.take(owner, taken, b.now()); err != nil {
-		return nil, refusedShare(err, "send", q.name)
+	if err := c.broker.dedup.take(c.owner(), taken, c.broker.now()); err != nil {
+		return 0, refusedShare(err, "send", q.name)
 	}
+	return taken, nil
+}
+
+// sendCounted sends messages, and counts the keys that the backend remembers of those
+// that were taken.
+func (c *Caller) sendCounted(ctx context.Context, q *queue, messages []driver.Outgoing, taken int64, window time.Duration) ([]driver.Sent, error) {
 	sent, err := q.handle.Send(ctx, messages)
+	if taken == 0 {
+		return sent, err
+	}
 	remembered := int64(0)
 	for i := range messages {
 		if messages[i].DedupKey != "" && mayRemember(sent, err, i) {
 			remembered++
 		}
 	}
-	b.dedup.settle(owner, taken, remembered, b.now()+window)
+	b := c.broker
+	b.dedup.settle(c.owner(), taken, remembered, b.now()+window)
 	return sent, err
 }
 

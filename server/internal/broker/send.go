@@ -98,6 +98,13 @@ func (c *Caller) sendTo(ctx context.Context, q *queue, messages []Outgoing) ([]d
 	if err := c.checkBatch("send", q, &traits, len(messages)); err != nil {
 		return nil, err
 	}
+	taken, err := c.takeKeys(q, messages)
+	if err != nil {
+		for range messages {
+			b.metrics.Rejected(metricSaturated)
+		}
+		return nil, err
+	}
 	var failed []error // nil while no position has failed
 	stamped := make([]driver.Outgoing, 0, len(messages))
 	for i := range messages {
@@ -118,9 +125,10 @@ func (c *Caller) sendTo(ctx context.Context, q *queue, messages []Outgoing) ([]d
 		stamped = append(stamped, out)
 	}
 	var sent []driver.Sent
-	var err error
 	if len(stamped) > 0 || len(messages) == 0 {
-		sent, err = c.sendCounted(ctx, q, stamped, traits.DedupWindow)
+		sent, err = c.sendCounted(ctx, q, stamped, taken, traits.DedupWindow)
+	} else {
+		b.dedup.settle(c.owner(), taken, 0, 0)
 	}
 	if failed != nil {
 		sent, err = spread(sent, err, failed)

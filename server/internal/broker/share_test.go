@@ -254,6 +254,30 @@ func TestDedupKeysOfTenantLeaveOthersRoom(t *testing.T) {
 	})
 }
 
+func TestSendBeyondDedupShareCostsLittle(t *testing.T) {
+	b := memory(t, broker.Limits{MaxDedupKeys: 80})
+	c := b.as("hostile")
+	messages := make([]broker.Outgoing, 256)
+	for i := range messages {
+		messages[i].Body, messages[i].DedupKey = []byte("x"), fmt.Sprint(i)
+	}
+	b.send(c, "q", "so that the queue exists")
+	allocations := testing.AllocsPerRun(10, func() {
+		_, err := c.Send(t.Context(), "q", messages)
+		expectCode(t, err, driver.ErrFull, "more keys than the share has")
+	})
+	if allocations > 100 {
+		t.Errorf("a refused send of %d messages allocates %v times", len(messages), allocations)
+	}
+	messages = messages[:1]
+	messages[0].Body = make([]byte, driver.DefaultMaxBodyBytes+1)
+	for range 100 {
+		if _, err := c.Send(t.Context(), "q", messages); !errors.Is(driver.At(err, 0), driver.ErrTooLarge) {
+			t.Fatalf("an invalid message takes room: %v", err)
+		}
+	}
+}
+
 func TestCancelledSendsCountTheirDedupKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(nil)
