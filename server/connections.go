@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"net/netip"
 	"sync"
 	"syscall"
 	"time"
@@ -57,7 +56,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		owner := pools.Path{addressKey(c.RemoteAddr())}
+		owner := pools.Path{broker.AddressKey(broker.ClientAt(c.RemoteAddr().String()))}
 		if l.pool.Take(owner, 1) == nil {
 			l.changed()
 			return &boundedConn{Conn: c, listener: l, owner: owner}, nil
@@ -65,23 +64,6 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		l.refused()
 		_ = c.Close()
 	}
-}
-
-// addressBits is the prefix of an IPv6 address that identifies a client, which can
-// choose the rest freely.
-const addressBits = 64
-
-// addressKey returns the key of the share of an address. No tenant has the same key.
-func addressKey(address net.Addr) pools.Key {
-	key := pools.Key{Name: "local", ID: [16]byte{1}}
-	client := broker.ClientAt(address.String())
-	switch {
-	case client.Is6():
-		key.Name = netip.PrefixFrom(client, addressBits).Masked().String()
-	case client.IsValid():
-		key.Name = client.String()
-	}
-	return key
 }
 
 // A boundedConn is a connection that counts against a share: first that of its address,

@@ -73,11 +73,13 @@ func (c Caller) Tenant() string { return c.tenant }
 // Genuine returns ErrUnauthenticated if the caller's token was not made with the
 // daemon's keys, has expired, or is not valid yet. It does not look at operations and
 // queues. Surfaces call it to refuse a request before they read it. A revoked token
-// passes: it may still ack deliveries that it took before.
+// passes: it may still ack deliveries that it took before. It does not block for a
+// genuine token, and as Stranger does for others.
 func (c Caller) Genuine(ctx context.Context) error {
 	err := c.broker.verifier.Timely(ctx, c.token)
 	if err != nil {
 		c.refused(ctx, c.request(0, ""), err)
+		_ = c.broker.Stranger(ctx, c.origin.Client) // the client is refused in any case
 	} else if arrival, ok := ctx.Value(arrivalKey{}).(Arrival); ok {
 		arrival.Shown()
 	}

@@ -343,3 +343,35 @@ func TestForgedTokensDoNotFillTheLog(t *testing.T) {
 		}
 	})
 }
+
+// TestRequestsWithoutTokenAreBoundedByAddress has one address ask without a token as
+// fast as it can: it is slowed down, and another address does not wait.
+func TestRequestsWithoutTokenAreBoundedByAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory(t, broker.Limits{})
+		forged := mint(t, capability.NewKeyRing(capability.NewKey()), "")
+		hostile, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+		began := time.Now()
+		asked := 0
+		for ; time.Since(began) < 10*time.Second; asked++ {
+			if asked%2 == 0 {
+				if err := b.Stranger(t.Context(), hostile); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := b.Caller(forged, broker.Origin{Client: hostile}).Genuine(t.Context()); !errors.Is(err, driver.ErrUnauthenticated) {
+				t.Fatalf("a forged token: %v", err)
+			}
+			if before := time.Now(); asked%100 == 0 {
+				if err := b.Stranger(t.Context(), other); err != nil || time.Since(before) > 0 {
+					t.Fatalf("another address: %v after %v", err, time.Since(before))
+				}
+			}
+			if asked > 10*1024 {
+				t.Fatalf("%d requests without a token were answered in %v", asked, time.Since(began))
+			}
+		}
+		if asked < 1000 {
+			t.Errorf("only %d requests without a token were answered in 10 s", asked)
+		}
+	})
+}

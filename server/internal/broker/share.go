@@ -44,6 +44,7 @@ func (b *Broker) initTurns() {
 	operations.SetCrowded(min(maxOperations, max(minCrowded, crowdedOperations*int64(runtime.GOMAXPROCS(0)))))
 	b.work = share.NewGate(operations, turnPatience)
 	b.memory = share.NewGate(share.New("request memory", "max_request_memory", maxRequestMemory, retryInFlight), turnPatience)
+	b.strangers = share.NewGate(share.New("requests without a token", "max_strangers", maxStrangers, retryInFlight), turnPatience)
 }
 
 // turn waits until the caller may use the backend, for a number of units. The caller of

@@ -177,6 +177,7 @@ func init() {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if _, pattern := h.mux.Handler(r); pattern == "" {
 		c := h.newCall(w, r)
+		_ = c.stranger()         //nolint:contextcheck // as below; the client is refused in any case
 		c.fail(h.unknownPath(r)) //nolint:contextcheck // a call has its request's context
 		return
 	}
@@ -260,12 +261,12 @@ func (c *call) prepare(route Route) error {
 		c.trusted = true
 		return hosts.Check(c.request)
 	case route.open:
-		c.trusted = guard.Local(c.request) || c.genuine()
-		return hosts.CheckLocal(c.request)
+		return c.prepareOpen()
 	}
 	token, err := bearer(c.request)
 	if err != nil {
 		c.handler.broker.Metrics().Refused(string(capability.ReasonOf(err)))
+		_ = c.stranger() // the client is refused in any case
 		return err
 	}
 	c.caller = c.handler.broker.Caller(token, c.origin())
@@ -282,14 +283,26 @@ func (c *call) prepare(route Route) error {
 	return c.read()
 }
 
-func (c *call) origin() broker.Origin {
-	return broker.Origin{Client: broker.ClientAt(c.request.RemoteAddr), Peer: broker.PeerOf(c.request.TLS), CorrelationID: c.corr}
+// prepareOpen lets in a request that needs no token.
+func (c *call) prepareOpen() error {
+	token, err := bearer(c.request)
+	genuine := err == nil && c.handler.broker.Caller(token, c.origin()).Genuine(c.ctx()) == nil
+	if err != nil {
+		if err := c.stranger(); err != nil {
+			return err
+		}
+	}
+	c.trusted = genuine || guard.Local(c.request)
+	return c.handler.options.Hosts.CheckLocal(c.request)
 }
 
-// genuine reports whether a request that needs no token has one of this daemon's.
-func (c *call) genuine() bool {
-	token, err := bearer(c.request)
-	return err == nil && c.handler.broker.Caller(token, c.origin()).Genuine(c.ctx()) == nil
+// stranger waits for the turn of a request without a token.
+func (c *call) stranger() error {
+	return c.handler.broker.Stranger(c.ctx(), broker.ClientAt(c.request.RemoteAddr))
+}
+
+func (c *call) origin() broker.Origin {
+	return broker.Origin{Client: broker.ClientAt(c.request.RemoteAddr), Peer: broker.PeerOf(c.request.TLS), CorrelationID: c.corr}
 }
 
 // bearer returns the token of a request.

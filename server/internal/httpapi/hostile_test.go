@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -177,6 +178,34 @@ func TestTenantHeaderIsForLookingOnly(t *testing.T) {
 			if got := post(operator.Reveal(), "acme", path, queue); got != 400 {
 				t.Errorf("%s in a tenant has status %d, want 400", path, got)
 			}
+		}
+	})
+}
+
+func TestOpenPathsWithoutTokenAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{}, driver.Config{})
+		ask := func(token string) time.Duration {
+			t.Helper()
+			began := time.Now()
+			for range 2000 {
+				request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1/healthz", nil)
+				if token != "" {
+					request.Header.Set("Authorization", "Bearer "+token)
+				}
+				recorder := httptest.NewRecorder()
+				d.server.Handler.ServeHTTP(recorder, request)
+				if recorder.Code != http.StatusOK {
+					t.Fatalf("status %d", recorder.Code)
+				}
+			}
+			return time.Since(began)
+		}
+		if took := ask(""); took < time.Second {
+			t.Errorf("2,000 requests without a token took %v", took)
+		}
+		if took := ask(d.token.Reveal()); took != 0 {
+			t.Errorf("2,000 requests with a token took %v", took)
 		}
 	})
 }

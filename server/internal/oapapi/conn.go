@@ -41,9 +41,11 @@ type conn struct {
 	inFlight atomic.Int64
 	frames   atomic.Uint64 // that were read
 	started  atomic.Bool   // the client has shown a capability
-	holding  holding
-	farewell farewell
-	work     sync.WaitGroup // goroutines that do requests
+	// abandoned: the client is gone, and requests that were not begun are not done.
+	abandoned atomic.Bool
+	holding   holding
+	farewell  farewell
+	work      sync.WaitGroup // goroutines that do requests
 
 	mu         sync.Mutex // guards the fields below
 	queues     map[uint32]*queue
@@ -96,13 +98,27 @@ func newConn(s *Server, nc net.Conn) *conn {
 	return c
 }
 
+// maxFinishing bounds the connections that finish requests of clients that are gone.
+// Such a connection does not count as one any more, and its requests take memory
+// for as long as they wait for a turn at the backend.
+const maxFinishing = 32
+
 // serve does what the client asks until one of the two has had enough. What has
 // arrived in whole is done even if the client is gone by then: it may come back
-// and ask what became of it. Only what waits ends with the connection.
+// and ask what became of it. Only what waits ends with the connection. If the
+// owner's share of connections that finish is used up, requests that were not begun
+// are dropped: the session knows nothing of them, so a repeat is done.
 func (c *conn) serve(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() { _ = c.net.Close() })
 	defer stop()
 	err := c.read(ctx)
+	if c.session != nil {
+		if c.server.finishing.Take(c.session.owner[:], 1) == nil {
+			defer c.server.finishing.Give(c.session.owner[:], 1)
+		} else {
+			c.abandoned.Store(true)
+		}
+	}
 	if errors.Is(err, errGoodbye) {
 		c.finishRunning(errElsewhere)
 		c.work.Wait() // what was asked for is answered

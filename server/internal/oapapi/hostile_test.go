@@ -1,6 +1,7 @@
 package oapapi_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -136,6 +137,81 @@ func TestOpenQueuesOfTokenLeaveOthersRoom(t *testing.T) {
 		<-time.After(time.Minute) // the other token counts as active for a while
 		if again, _ := fill(victim); again < opened/2 {
 			t.Errorf("after the connection closed there is room for %d", again)
+		}
+	})
+}
+
+// durable is a queue that says that it is on disk, so that sends to it wait in a lane.
+type durable struct{ driver.Queue }
+
+func (q durable) Traits() driver.Traits {
+	traits := q.Queue.Traits()
+	traits.Durability = driver.DurabilityDisk
+	return traits
+}
+
+// slowDisk is a backend of durable queues.
+type slowDisk struct{ slow }
+
+func (o slowDisk) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	q, err := o.slow.OpenQueue(ctx, name)
+	return durable{q}, err
+}
+
+// TestRequestsOfGoneClientsAreBounded has a hundred clients send a hundred messages
+// each to a backend that stands still, and go. Requests that wait are done for a few of
+// them only; the others are done when their client comes back and repeats them.
+func TestRequestsOfGoneClientsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const clients, messages = 100, 100
+		moves := make(chan struct{})
+		d := newDaemon(t, slowDisk{slow{membox.New(nil), func() { <-moves }}}, oapapi.Options{})
+		defer d.stop(t)
+		d.make(t, "one")
+		d.make(t, "two")
+		send := func(client int) *raw {
+			r := dialRaw(t, d)
+			r.startAs([16]byte{byte(client), 1})
+			handles := []uint32{r.open("one"), r.open("two")} // by turns: each send is a call of its own
+			for n := uint64(1); n <= messages; n++ {
+				target := oap.Target{Ticket: oap.Ticket{Sequence: n, Behind: n - 1}, Handle: handles[n%2]}
+				r.send(requestHeader(oap.OpSend, 10+n), nil, oap.AppendOutgoing(oap.AppendSend(nil, target, 1), &driver.Outgoing{}))
+			}
+			<-r.written
+			return r
+		}
+		sent := func() (total int) {
+			for _, name := range []string{"one", "two"} {
+				q, err := d.backend.OpenQueue(t.Context(), name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				stats, err := q.Stats(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				total += stats.Ready
+			}
+			return total
+		}
+		for client := range clients {
+			_ = send(client).net.Close()
+			synctest.Wait()
+		}
+		close(moves)
+		synctest.Wait()
+		before := sent()
+		if before > clients*messages/2 || before < 2*messages {
+			t.Errorf("%d of %d messages were sent for clients that are gone", before, clients*messages)
+		}
+		again := send(clients - 1)
+		for range messages {
+			if f := again.mustNext(); f.Code != oap.StatusOK {
+				t.Fatalf("a repeat: status %d", f.Code)
+			}
+		}
+		if n := sent() - before; n < messages-1 || n > messages {
+			t.Errorf("the repeats of a client whose requests were dropped sent %d messages", n)
 		}
 	})
 }

@@ -70,8 +70,11 @@ type Server struct {
 	instance [16]byte
 	sessions *sessions
 	opened   *share.Pool // queues that connections have open
-	refused  atomic.Int64
-	crew     *crew
+	// finishing are the connections whose client is gone and whose requests are
+	// still being done.
+	finishing *share.Pool
+	refused   atomic.Int64
+	crew      *crew
 
 	mu        sync.Mutex // guards the fields below
 	listeners map[net.Listener]struct{}
@@ -88,6 +91,7 @@ func New(options Options) *Server {
 		listeners: make(map[net.Listener]struct{}), conns: make(map[*conn]struct{}),
 	}
 	s.opened = share.New("open queues", "max_open_queues", int64(s.options.MaxQueues), retrySession)
+	s.finishing = share.New("finishing connections", "max_finishing", maxFinishing, retrySession)
 	_, _ = rand.Read(s.instance[:]) // never fails, see crypto/rand
 	return s
 }
@@ -217,7 +221,7 @@ func (s *Server) Close() error {
 // Shares returns the figures of what is divided among tenants and tokens here, for
 // metrics.
 func (s *Server) Shares() []share.Stats {
-	return []share.Stats{s.sessions.count.Stats(), s.sessions.bytes.Stats(), s.opened.Stats()}
+	return []share.Stats{s.sessions.count.Stats(), s.sessions.bytes.Stats(), s.opened.Stats(), s.finishing.Stats()}
 }
 
 // stop changes the state, ends all listeners, and does something to each

@@ -37,9 +37,9 @@ type span struct {
 const maxCallBytes = 4 << 20
 
 // run does requests and adds the answers to the output, which the caller
-// flushes.
+// flushes. If the connection is abandoned it drops those that it has not begun.
 func (w *worker) run(ctx context.Context, requests []request) {
-	for len(requests) > 0 {
+	for len(requests) > 0 && !w.conn.abandoned.Load() {
 		first, n, size := &requests[0], 1, len(requests[0].payload)
 		for n < len(requests) && requests[n].queue == first.queue && requests[n].code == first.code &&
 			size+len(requests[n].payload) <= maxCallBytes {

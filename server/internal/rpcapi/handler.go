@@ -155,7 +155,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	_ = c.control.SetReadDeadline(time.Now().Add(h.options.ReadTimeout))
 	if strings.HasPrefix(r.URL.Path, reflectionPath) || r.URL.Path == healthCheck {
-		if err := h.options.Hosts.CheckLocal(r); err != nil {
+		err := h.options.Hosts.CheckLocal(r)
+		if err == nil {
+			err = h.broker.Stranger(r.Context(), broker.ClientAt(r.RemoteAddr))
+		}
+		if err != nil {
 			c.refuse(w, r, err)
 			return
 		}
@@ -224,12 +228,14 @@ func (c *call) refuse(w http.ResponseWriter, r *http.Request, err error) {
 
 // admit authenticates, and refuses a request whose announced length is too long.
 func (c *call) admit(r *http.Request) error {
+	client := broker.ClientAt(r.RemoteAddr)
 	token, err := bearer(r)
 	if err != nil {
 		c.handler.broker.Metrics().Refused(reasonOf(err))
+		_ = c.handler.broker.Stranger(r.Context(), client) // the client is refused in any case
 		return err
 	}
-	c.caller = c.handler.broker.Caller(token, broker.Origin{Client: broker.ClientAt(r.RemoteAddr), Peer: broker.PeerOf(r.TLS), CorrelationID: c.corr})
+	c.caller = c.handler.broker.Caller(token, broker.Origin{Client: client, Peer: broker.PeerOf(r.TLS), CorrelationID: c.corr})
 	if r.Header.Get(headerExisting) == "true" {
 		c.caller = c.caller.Existing()
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -62,6 +63,22 @@ func TestHealthCheckNeedsNoToken(t *testing.T) {
 		d.broker.SetState(broker.StateSettling)
 		if answer, status := checkHealth(t, d, "Check", ""); answer != "\x00\x00\x00\x00\x02\x08\x02" || status != "0" {
 			t.Errorf("while it drains: %q, status %s", answer, status)
+		}
+	})
+}
+
+func TestHealthChecksWithoutTokenAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDaemon(t, membox.New(nil), broker.Limits{})
+		defer d.stop()
+		began := time.Now()
+		for range 2000 {
+			if _, status := checkHealth(t, d, "Check", ""); status != "0" {
+				t.Fatalf("status %s", status)
+			}
+		}
+		if took := time.Since(began); took < time.Second {
+			t.Errorf("2,000 checks took %v", took)
 		}
 	})
 }

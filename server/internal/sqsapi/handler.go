@@ -166,6 +166,7 @@ func (h *handler) identify(r *http.Request, e *exchange) (*request, error) {
 		origin := broker.Origin{Client: clientAddress(r), Peer: peerID(r), CorrelationID: call.RequestID}
 		who, err := s.authenticate(r.Context(), e.signed, call, origin)
 		if err != nil {
+			_ = s.broker.Stranger(r.Context(), origin.Client) // the client is refused in any case
 			return nil, err
 		}
 		req.caller, req.account = who.caller(s.broker, origin)
