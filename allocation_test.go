@@ -13,7 +13,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-func TestUntracedMailboxAddsTwoAllocationsToACycle(t *testing.T) {
+func TestMailboxWithoutHooksAllocatesTwicePerCycle(t *testing.T) {
 	queue := newFake()
 	sent, received := make([]driver.Sent, 1), []driver.Delivery{delivery("1", "tea")}
 	queue.send = func(context.Context, []driver.Outgoing) ([]driver.Sent, error) { return sent, nil }

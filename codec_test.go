@@ -24,7 +24,7 @@ func roundTrip[T comparable](t *testing.T, codec mailbox.Codec[T], body T, want 
 	}
 }
 
-func TestCodecsDecodeWhatTheyEncoded(t *testing.T) {
+func TestCodecsRoundTrip(t *testing.T) {
 	type order struct {
 		Item string `json:"item"`
 	}
@@ -37,7 +37,7 @@ func TestCodecsDecodeWhatTheyEncoded(t *testing.T) {
 	roundTrip(t, mailbox.Binary[time.Time](), now, string(encoded))
 }
 
-func TestCodecsRefuseWhatTheyDidNotEncode(t *testing.T) {
+func TestCodecsRefuseForeignData(t *testing.T) {
 	for _, data := range []string{"", "{", `{"a":1} {"a":2}`, `{"a":1}]`, `"text"`} {
 		if _, err := mailbox.JSON[map[string]int]().Decode([]byte(data)); err == nil {
 			t.Errorf("JSON accepts %q", data)
@@ -54,7 +54,7 @@ func TestCodecsRefuseWhatTheyDidNotEncode(t *testing.T) {
 	}
 }
 
-func TestBytesAreCopiedWhenDecoded(t *testing.T) {
+func TestDecodedBytesAreCopies(t *testing.T) {
 	data := []byte("tea")
 	got, err := mailbox.Bytes().Decode(data)
 	wantError(t, err, nil)
@@ -62,7 +62,7 @@ func TestBytesAreCopiedWhenDecoded(t *testing.T) {
 	wantEqual(t, "data", string(data), "tea")
 }
 
-func TestCodecFuncWithoutAFunctionFails(t *testing.T) {
+func TestCodecFuncWithoutFunctionFails(t *testing.T) {
 	codec := mailbox.CodecFunc[string]("text/plain", nil, nil)
 	if _, err := codec.Encode("tea"); err == nil {
 		t.Error("it encodes")
@@ -79,7 +79,7 @@ type selfish struct{}
 
 func (*selfish) MarshalJSON() ([]byte, error) { return []byte(`"\ufffd"`), nil }
 
-func TestJSONRefusesStringsThatAreNotUTF8(t *testing.T) {
+func TestJSONRefusesInvalidUTF8(t *testing.T) {
 	const bad = "te\xffa"
 	type inner struct{ Text string }
 	type body struct {

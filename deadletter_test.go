@@ -23,7 +23,7 @@ func deadLetter(t *testing.T, m *mailbox.Mailbox[string], bodies ...string) []st
 	return ids
 }
 
-func TestRedriveMovesTheNamedLettersAndNoOthers(t *testing.T) {
+func TestRedriveMovesOnlyNamedDeadLetters(t *testing.T) {
 	m, _ := onMemory(t, nil)
 	ids := deadLetter(t, m, "a", "b", "c")
 	moved, err := m.Redrive(t.Context(), []string{ids[1], "unknown"})
@@ -35,7 +35,7 @@ func TestRedriveMovesTheNamedLettersAndNoOthers(t *testing.T) {
 	wantEqual(t, "id", message.ID, ids[1])
 }
 
-func TestNoIDsRedriveAndDiscardNothing(t *testing.T) {
+func TestRedriveAndDiscardWithoutIDsChangeNothing(t *testing.T) {
 	m, _ := onMemory(t, nil)
 	deadLetter(t, m, "a", "b")
 	for _, ids := range [][]string{nil, {}} {
@@ -48,7 +48,7 @@ func TestNoIDsRedriveAndDiscardNothing(t *testing.T) {
 	wantStats(t, m, mailbox.Stats{Dead: 2})
 }
 
-func TestRedriveAllMovesTheOldestFirst(t *testing.T) {
+func TestRedriveAllMovesOldestFirst(t *testing.T) {
 	m, _ := onMemory(t, nil)
 	deadLetter(t, m, "a", "b", "c")
 	moved, err := m.RedriveAll(t.Context(), 2)
@@ -62,7 +62,7 @@ func TestRedriveAllMovesTheOldestFirst(t *testing.T) {
 	wantField(t, err, mailbox.ErrInvalid, "limit")
 }
 
-func TestDiscardAndPurgeDeadRemoveLetters(t *testing.T) {
+func TestDiscardAndPurgeDeadRemoveDeadLetters(t *testing.T) {
 	m, _ := onMemory(t, nil)
 	ids := deadLetter(t, m, "a", "b", "c")
 	removed, err := m.Discard(t.Context(), ids[:1])
@@ -74,7 +74,7 @@ func TestDiscardAndPurgeDeadRemoveLetters(t *testing.T) {
 	wantStats(t, m, mailbox.Stats{})
 }
 
-func TestDeadLettersAreDecodedWhereTheyCanBe(t *testing.T) {
+func TestDeadLettersAreDecodedIfPossible(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		numbers, text := numbersAndText(t, driver.Config{}, nil)
 		mustSend(t, text, "poison", "2")
@@ -100,7 +100,7 @@ func TestDeadLettersAreDecodedWhereTheyCanBe(t *testing.T) {
 	})
 }
 
-func TestPeekShowsMessagesWithoutTakingThem(t *testing.T) {
+func TestPeekDoesNotReceiveMessages(t *testing.T) {
 	m, _ := onMemory(t, nil)
 	deadLetter(t, m, "dead")
 	mustSend(t, m, "in flight")
@@ -138,7 +138,7 @@ func TestPeekShowsMessagesWithoutTakingThem(t *testing.T) {
 	}
 }
 
-func TestWhatTheBackendLacksIsErrUnsupported(t *testing.T) {
+func TestMissingAbilityIsErrUnsupported(t *testing.T) {
 	m := mailbox.New[string]("orders", newFake(), nil)
 	for name, err := range abilities(t.Context(), m) {
 		t.Run(name, func(t *testing.T) { wantError(t, err, mailbox.ErrUnsupported) })

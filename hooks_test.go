@@ -14,7 +14,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-func TestTraceContextTravelsInAttributes(t *testing.T) {
+func TestTraceContextIsCarriedInAttributes(t *testing.T) {
 	type spanKey struct{}
 	var sentIn any
 	received := ""
@@ -51,7 +51,7 @@ func TestSendingMayReturnNoContext(t *testing.T) {
 	wantError(t, err, nil)
 }
 
-func TestSentHasThePositionsOfWhatReachedTheBackend(t *testing.T) {
+func TestSentEventHasPositionsOfSentMessages(t *testing.T) {
 	queue := newFake()
 	queue.send = func(context.Context, []driver.Outgoing) ([]driver.Sent, error) {
 		return []driver.Sent{{ID: "one"}, {}}, &driver.BatchError{Errs: []error{nil, driver.ErrFull}}
@@ -75,7 +75,7 @@ func TestSentHasThePositionsOfWhatReachedTheBackend(t *testing.T) {
 	wantEqual(t, "number of events after a refusal", len(events), 1)
 }
 
-func TestEventsTellWhatHappenedAndHowLongItTook(t *testing.T) {
+func TestEventsHaveOutcomeAndDuration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(ctx context.Context) error { return sleep(ctx, time.Second) }
 		queue := newFake()
@@ -123,7 +123,7 @@ func TestEventsTellWhatHappenedAndHowLongItTook(t *testing.T) {
 	})
 }
 
-func TestHookThatAddsTooManyAttributesCostsNoMessage(t *testing.T) {
+func TestExcessAttributesOfHookAreDropped(t *testing.T) {
 	full := make(map[string]string)
 	for i := range driver.MaxAttributes {
 		full[strconv.Itoa(i)] = "x"
@@ -149,7 +149,7 @@ func TestHookThatAddsTooManyAttributesCostsNoMessage(t *testing.T) {
 	wantEqual(t, "attributes of the caller", len(full), driver.MaxAttributes)
 }
 
-func TestTracedReplyMailboxTakesASlotToo(t *testing.T) {
+func TestReplyMailboxOfSlotSkipsSendingHook(t *testing.T) {
 	d := newDesk(t, nil)
 	sent := 0
 	hooks := &mailbox.Hooks{

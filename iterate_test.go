@@ -12,7 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-func TestMessagesYieldsUntilTheContextEnds(t *testing.T) {
+func TestMessagesYieldsUntilContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := onMemory(t, nil)
 		start := time.Now()
@@ -33,7 +33,7 @@ func TestMessagesYieldsUntilTheContextEnds(t *testing.T) {
 	})
 }
 
-func TestIdleMessagesHardlyAsksTheBackend(t *testing.T) {
+func TestIdleMessagesRarelyCallsBackend(t *testing.T) {
 	for _, options := range [][]mailbox.ReceiveOption{{mailbox.WithWait(0)}, nil} {
 		synctest.Test(t, func(t *testing.T) {
 			queue := newFake()
@@ -49,7 +49,7 @@ func TestIdleMessagesHardlyAsksTheBackend(t *testing.T) {
 	}
 }
 
-func TestBreakReleasesWhatWasNotYielded(t *testing.T) {
+func TestBreakReleasesUnyieldedMessages(t *testing.T) {
 	m, _ := onMemory(t, nil)
 	mustSend(t, m, "a", "b", "c", "d")
 	for message, err := range m.Messages(t.Context(), mailbox.WithMax(10)) {
@@ -64,7 +64,7 @@ func TestBreakReleasesWhatWasNotYielded(t *testing.T) {
 	wantSame(t, "bodies, in their old places", bodies(mustReceive(t, m, 3)), []string{"c", "d", "e"})
 }
 
-func TestPanicInTheLoopReleasesWhatWasNotYielded(t *testing.T) {
+func TestPanicInLoopReleasesUnyieldedMessages(t *testing.T) {
 	m, _ := onMemory(t, nil)
 	mustSend(t, m, "a", "b", "c")
 	func() {
@@ -76,7 +76,7 @@ func TestPanicInTheLoopReleasesWhatWasNotYielded(t *testing.T) {
 	wantStats(t, m, mailbox.Stats{Ready: 2, InFlight: 1})
 }
 
-func TestEndOfTheContextReleasesWhatWasNotYielded(t *testing.T) {
+func TestContextEndReleasesUnyieldedMessages(t *testing.T) {
 	m, _ := onMemory(t, nil)
 	mustSend(t, m, "a", "b", "c")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -92,7 +92,7 @@ func TestEndOfTheContextReleasesWhatWasNotYielded(t *testing.T) {
 	wantStats(t, m, mailbox.Stats{Ready: 2})
 }
 
-func TestMessagesThatCannotBeReleasedAreLogged(t *testing.T) {
+func TestFailedReleaseIsLogged(t *testing.T) {
 	queue := newFake()
 	queue.receive = deliver([]driver.Delivery{delivery("1", `"a"`), delivery("2", `"b"`)})
 	queue.extend = func(context.Context, []driver.Extension) error { return errUnavailable }
@@ -108,7 +108,7 @@ func TestMessagesThatCannotBeReleasedAreLogged(t *testing.T) {
 	}
 }
 
-func TestMessagesWhoseVisibilityEndedAreNotYielded(t *testing.T) {
+func TestExpiredMessagesAreNotYielded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := onMemory(t, nil)
 		mustSend(t, m, "a", "b", "c")
@@ -129,7 +129,7 @@ func TestMessagesWhoseVisibilityEndedAreNotYielded(t *testing.T) {
 	})
 }
 
-func TestMessagesWithVisibilityZeroAreYieldedAllTheSame(t *testing.T) {
+func TestMessagesWithZeroVisibilityAreYielded(t *testing.T) {
 	m, _ := onMemory(t, nil)
 	mustSend(t, m, "a", "b")
 	var got []string
@@ -142,7 +142,7 @@ func TestMessagesWithVisibilityZeroAreYieldedAllTheSame(t *testing.T) {
 	wantSame(t, "bodies", got, []string{"a", "b"})
 }
 
-func TestMessagesGoesOnAfterErrorsWithGrowingPauses(t *testing.T) {
+func TestMessagesRetriesWithGrowingPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := newFake()
 		queue.receive = func(context.Context, driver.ReceiveRequest) ([]driver.Delivery, error) {
@@ -178,7 +178,7 @@ func TestMessagesGoesOnAfterErrorsWithGrowingPauses(t *testing.T) {
 	})
 }
 
-func TestMessageMakesThePausesShortAgain(t *testing.T) {
+func TestSuccessResetsPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := newFake()
 		queue.receive = func(context.Context, driver.ReceiveRequest) ([]driver.Delivery, error) {
@@ -200,7 +200,7 @@ func TestMessageMakesThePausesShortAgain(t *testing.T) {
 	})
 }
 
-func TestMessagesHeedsRetryAfter(t *testing.T) {
+func TestMessagesObeysRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hint := 7 * time.Second
 		queue := newFake()
@@ -221,7 +221,7 @@ func TestMessagesHeedsRetryAfter(t *testing.T) {
 	})
 }
 
-func TestBreakOnAnErrorEndsMessages(t *testing.T) {
+func TestBreakOnErrorEndsMessages(t *testing.T) {
 	queue := newFake()
 	queue.receive = func(context.Context, driver.ReceiveRequest) ([]driver.Delivery, error) {
 		return nil, errUnavailable
@@ -245,7 +245,7 @@ func TestCloseEndsMessagesWithErrClosed(t *testing.T) {
 	})
 }
 
-func TestCloseEndsThePauseAfterAnError(t *testing.T) {
+func TestCloseEndsPauseAfterError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := newFake()
 		queue.receive = func(context.Context, driver.ReceiveRequest) ([]driver.Delivery, error) {

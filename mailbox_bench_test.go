@@ -69,7 +69,7 @@ func benchmarkCycle[T any](b *testing.B, codec mailbox.Codec[T], body T) {
 	}
 }
 
-// BenchmarkOptions shows what options cost that are not constants.
+// BenchmarkOptions measures options that are not constants.
 func BenchmarkOptions(b *testing.B) {
 	ctx := b.Context()
 	orders := benchmarkMailbox(b, mailbox.Bytes())

@@ -33,7 +33,7 @@ func everyMethod(ctx context.Context, m *mailbox.Mailbox[string]) map[string]err
 	return errs
 }
 
-func TestMailboxOnNilQueueReturnsErrInvalidFromEveryMethod(t *testing.T) {
+func TestMethodsOnNilQueueReturnErrInvalid(t *testing.T) {
 	m := mailbox.New[string]("orders", nil, nil)
 	for name, err := range everyMethod(t.Context(), m) {
 		t.Run(name, func(t *testing.T) { wantField(t, err, mailbox.ErrInvalid, "queue") })
@@ -63,7 +63,7 @@ func TestOpenNeedsBackendAndContext(t *testing.T) {
 	wantField(t, err, mailbox.ErrInvalid, "ctx")
 }
 
-func TestOpenReturnsTheBackendsError(t *testing.T) {
+func TestOpenReturnsErrorOfBackend(t *testing.T) {
 	_, err := mailbox.Open[string](t.Context(), membox.New(nil), "{braces}", nil)
 	wantError(t, err, mailbox.ErrInvalid)
 	cancelled, cancel := context.WithCancel(t.Context())
@@ -72,7 +72,7 @@ func TestOpenReturnsTheBackendsError(t *testing.T) {
 	wantEqual(t, "error", err, context.Canceled)
 }
 
-func TestClosedMailboxRefusesEverythingWithoutACall(t *testing.T) {
+func TestClosedMailboxMakesNoBackendCalls(t *testing.T) {
 	queue := newFake()
 	queue.receive = deliver([]driver.Delivery{delivery("1", `"tea"`)})
 	m := mailbox.New[string]("orders", queue, nil)
@@ -97,7 +97,7 @@ func TestClosedMailboxRefusesEverythingWithoutACall(t *testing.T) {
 	}
 }
 
-func TestClosingTwiceGivesTheSameAnswer(t *testing.T) {
+func TestClosingTwiceReturnsSameError(t *testing.T) {
 	queue := newFake()
 	failure := errors.New("the lock was stuck")
 	queue.closing = func() error { return failure }
@@ -136,7 +136,7 @@ func TestCloseLeavesOtherMailboxesAlone(t *testing.T) {
 	wantEqual(t, "body", mustReceive(t, other, 1)[0].Body, "tea")
 }
 
-func TestPurgeAndStatsReachTheBackend(t *testing.T) {
+func TestPurgeAndStatsCallBackend(t *testing.T) {
 	m, _ := onMemory(t, nil)
 	mustSend(t, m, "tea", "milk")
 	wantStats(t, m, mailbox.Stats{Ready: 2})
@@ -147,9 +147,9 @@ func TestPurgeAndStatsReachTheBackend(t *testing.T) {
 	wantEqual(t, "MaxBatch", m.Traits().MaxBatch, m.Queue().Traits().MaxBatch)
 }
 
-// TestReceiveFollowsQueueThatWasCreatedAgain deletes a queue under its receivers. They
+// TestReceiveFollowsRecreatedQueue deletes a queue under its receivers. They
 // find the next of that name, do not create it, and sends through the old handle fail.
-func TestReceiveFollowsQueueThatWasCreatedAgain(t *testing.T) {
+func TestReceiveFollowsRecreatedQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(nil)
 		defer backend.Close()

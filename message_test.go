@@ -30,7 +30,7 @@ var everySettlement = map[string]func(context.Context, *mailbox.Message[string])
 	"release": func(ctx context.Context, m *mailbox.Message[string]) error { return m.Release(ctx) },
 }
 
-func TestSettlingTwiceIsErrSettledWithoutACall(t *testing.T) {
+func TestSettlingTwiceIsErrSettledWithoutBackendCall(t *testing.T) {
 	for name, settle := range everySettlement {
 		t.Run(name, func(t *testing.T) {
 			queue := newFake()
@@ -57,7 +57,7 @@ func TestSettlingTwiceIsErrSettledWithoutACall(t *testing.T) {
 	}
 }
 
-func TestSettlingThatFailedCanBeRepeated(t *testing.T) {
+func TestFailedSettlingCanBeRepeated(t *testing.T) {
 	for _, failure := range []error{errUnavailable, context.DeadlineExceeded, driver.ErrClosed} {
 		queue := newFake()
 		queue.ack = func(context.Context, []driver.Receipt) error { return failure }
@@ -72,7 +72,7 @@ func TestSettlingThatFailedCanBeRepeated(t *testing.T) {
 	}
 }
 
-func TestExpiredReceiptSettlesTheMessage(t *testing.T) {
+func TestExpiredReceiptSettlesMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := onMemory(t, nil)
 		mustSend(t, m, "tea")
@@ -87,7 +87,7 @@ func TestExpiredReceiptSettlesTheMessage(t *testing.T) {
 	})
 }
 
-func TestOfConcurrentSettlementsOneWinsAndExtensionsNeverLookLost(t *testing.T) {
+func TestConcurrentSettlingHasOneWinner(t *testing.T) {
 	m, _ := onMemory(t, nil)
 	for range 50 {
 		if _, err := m.Purge(t.Context()); err != nil {
@@ -126,7 +126,7 @@ func TestOfConcurrentSettlementsOneWinsAndExtensionsNeverLookLost(t *testing.T) 
 	}
 }
 
-func TestOfConcurrentAcksExactlyOneWins(t *testing.T) {
+func TestConcurrentAcksHaveOneWinner(t *testing.T) {
 	m, _ := onMemory(t, nil)
 	for range 20 {
 		mustSend(t, m, "tea")
@@ -150,7 +150,7 @@ func TestOfConcurrentAcksExactlyOneWins(t *testing.T) {
 	wantStats(t, m, mailbox.Stats{})
 }
 
-func TestSettlingWhileAnotherCallDoesIsRefused(t *testing.T) {
+func TestSettlingDuringAnotherSettleIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := newFake()
 		queue.ack = func(ctx context.Context, _ []driver.Receipt) error {
@@ -173,7 +173,7 @@ func TestSettlingWhileAnotherCallDoesIsRefused(t *testing.T) {
 	})
 }
 
-func TestExtensionThatLosesToAnAckIsErrSettled(t *testing.T) {
+func TestExtendAfterConcurrentAckIsErrSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := newFake()
 		queue.extend = func(ctx context.Context, _ []driver.Extension) error {
@@ -196,7 +196,7 @@ func TestExtensionThatLosesToAnAckIsErrSettled(t *testing.T) {
 }
 
 // VIS-5: an extension that is cut answers with the real deadline.
-func TestGrantedIsWhatAnExtensionGot(t *testing.T) {
+func TestGrantedReturnsGrantedDuration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, backend := onMemory(t, nil)
 		wantError(t, backend.ConfigureQueue(t.Context(), "orders", driver.Config{MaxHold: time.Hour}), nil)
@@ -213,7 +213,7 @@ func TestGrantedIsWhatAnExtensionGot(t *testing.T) {
 	})
 }
 
-func TestExtensionOfALostMessageSaysSoAndLeavesTheAckToSaySoToo(t *testing.T) {
+func TestLostLeaseIsReportedByExtendAndAck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := onMemory(t, nil)
 		mustSend(t, m, "tea")
@@ -231,7 +231,7 @@ func TestExtensionOfALostMessageSaysSoAndLeavesTheAckToSaySoToo(t *testing.T) {
 	})
 }
 
-func TestNackPutsTheMessageAtTheTailWithItsCause(t *testing.T) {
+func TestNackMovesMessageToTailWithCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := onMemory(t, nil)
 		mustSend(t, m, "first", "second")
@@ -249,7 +249,7 @@ func TestNackPutsTheMessageAtTheTailWithItsCause(t *testing.T) {
 	})
 }
 
-func TestReleasePutsTheMessageBackInItsPlace(t *testing.T) {
+func TestReleaseKeepsPlace(t *testing.T) {
 	m, _ := onMemory(t, nil)
 	mustSend(t, m, "first", "second")
 	wantError(t, mustReceive(t, m, 1)[0].Release(t.Context()), nil)
@@ -258,7 +258,7 @@ func TestReleasePutsTheMessageBackInItsPlace(t *testing.T) {
 	wantEqual(t, "deliveries", got[0].Deliveries, 2)
 }
 
-func TestSettlingRefusesWhatIsBeyondTheTraitsWithoutACall(t *testing.T) {
+func TestSettlingBeyondTraitsIsRefusedWithoutBackendCall(t *testing.T) {
 	queue := newFake()
 	message := held(t, queue)
 	before := queue.count()
@@ -271,7 +271,7 @@ func TestSettlingRefusesWhatIsBeyondTheTraitsWithoutACall(t *testing.T) {
 	wantError(t, message.Ack(t.Context()), nil)
 }
 
-func TestLongCausesAreCutAndNotRefused(t *testing.T) {
+func TestLongCauseIsCut(t *testing.T) {
 	m, _ := onMemory(t, nil)
 	mustSend(t, m, "tea")
 	cause := errors.New(strings.Repeat("ä", driver.MaxCauseBytes))
@@ -284,7 +284,7 @@ type teapotError struct{ cause error }
 func (e *teapotError) Error() string { return "I am a teapot" }
 func (e *teapotError) Unwrap() error { return e.cause }
 
-func TestDeadLetterSaysWhatItDiedOf(t *testing.T) {
+func TestDeadLetterHasReasonAndCause(t *testing.T) {
 	teapot := &teapotError{io.EOF}
 	for _, died := range []struct {
 		cause     error
@@ -311,7 +311,7 @@ func TestDeadLetterSaysWhatItDiedOf(t *testing.T) {
 	}
 }
 
-func TestMessageThatWasNotReceivedCannotBeSettled(t *testing.T) {
+func TestUnreceivedMessageCannotBeSettled(t *testing.T) {
 	made := &mailbox.Message[string]{ID: "1", Body: "tea"}
 	for name, settle := range everySettlement {
 		t.Run(name, func(t *testing.T) { wantError(t, settle(t.Context(), made), mailbox.ErrInvalid) })

@@ -31,7 +31,7 @@ func numbersAndText(t *testing.T, config driver.Config, options *mailbox.Options
 	return numbers, text
 }
 
-func TestPoisonGoesToTheDeadLettersAndCostsNothingElse(t *testing.T) {
+func TestUndecodableMessageIsDeadLetteredAlone(t *testing.T) {
 	numbers, text := numbersAndText(t, driver.Config{}, nil)
 	mustSend(t, text, "1", "poison", "3", "4 4", "5")
 	got, err := numbers.Receive(t.Context(), mailbox.WithMax(10))
@@ -51,7 +51,7 @@ func TestPoisonGoesToTheDeadLettersAndCostsNothingElse(t *testing.T) {
 	wantSame(t, "dead letters", dead, []string{"poison", "4 4"})
 }
 
-func TestPoisonIsPutOffWhereThereAreNoDeadLetters(t *testing.T) {
+func TestUndecodableMessageIsNackedWithoutDeadLetters(t *testing.T) {
 	for _, longest := range []time.Duration{time.Hour, time.Minute} {
 		queue := newFake()
 		queue.traits.MaxVisibility = longest
@@ -74,7 +74,7 @@ func TestPoisonIsPutOffWhereThereAreNoDeadLetters(t *testing.T) {
 	}
 }
 
-func TestPoisonIsPutOffWhenTheDeadLettersAreFull(t *testing.T) {
+func TestUndecodableMessageIsNackedIfDeadLettersFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []mailbox.PoisonedEvent
 		hooks := &mailbox.Hooks{Poisoned: func(_ context.Context, e mailbox.PoisonedEvent) { events = append(events, e) }}
@@ -121,7 +121,7 @@ func TestPoisonFunctionDecides(t *testing.T) {
 	})
 }
 
-func TestReceiveWaitsOnAfterABatchOfPoison(t *testing.T) {
+func TestReceiveContinuesAfterUndecodableBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		numbers, text := numbersAndText(t, driver.Config{}, nil)
 		start := time.Now()
@@ -141,14 +141,14 @@ func TestReceiveWaitsOnAfterABatchOfPoison(t *testing.T) {
 	})
 }
 
-func TestReceiveWithoutWaitLooksPastPoison(t *testing.T) {
+func TestReceiveWithoutWaitSkipsUndecodableMessages(t *testing.T) {
 	numbers, text := numbersAndText(t, driver.Config{}, nil)
 	mustSend(t, text, "poison", "more poison", "3")
 	wantEqual(t, "body", mustReceive(t, numbers, 1)[0].Body, 3)
 	wantStats(t, numbers, mailbox.Stats{InFlight: 1, Dead: 2})
 }
 
-func TestPoisonThatComesStraightBackDoesNotMakeReceiveSpin(t *testing.T) {
+func TestReceivePausesWhenUndecodableMessageReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		back := func(context.Context, driver.Delivery, error) mailbox.Disposition {
 			return mailbox.Disposition{Action: mailbox.PoisonNack}
@@ -173,7 +173,7 @@ func TestPoisonThatComesStraightBackDoesNotMakeReceiveSpin(t *testing.T) {
 	})
 }
 
-func TestPoisonThatCannotBeDisposedOfIsReported(t *testing.T) {
+func TestFailedDispositionIsReported(t *testing.T) {
 	queue := newFake()
 	queue.receive = deliver([]driver.Delivery{delivery("1", "secret poison")})
 	queue.nack = func(context.Context, []driver.Nack) error { return errUnavailable }
@@ -195,7 +195,7 @@ func TestPoisonThatCannotBeDisposedOfIsReported(t *testing.T) {
 	}
 }
 
-func TestPoisonIsLoggedWithoutItsBody(t *testing.T) {
+func TestUndecodableMessageIsLoggedWithoutBody(t *testing.T) {
 	var log bytes.Buffer
 	numbers, text := numbersAndText(t, driver.Config{}, &mailbox.Options[int]{Logger: textLogger(&log)})
 	mustSend(t, text, "secret poison")
@@ -234,7 +234,7 @@ func (f *fragile) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-func TestCodecThatPanicsMakesPoisonAndEndsNothing(t *testing.T) {
+func TestPanicOfCodecDeadLettersMessage(t *testing.T) {
 	backend := membox.New(nil)
 	t.Cleanup(func() { backend.Close() })
 	var log bytes.Buffer

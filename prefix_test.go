@@ -35,7 +35,7 @@ var escapes = []string{
 	strings.Repeat("x", 300), strings.Repeat("x", 5000),
 }
 
-func TestRES4TenantCannotNameItsWayOut(t *testing.T) {
+func TestRES4TenantCannotOpenQueuesOutsidePrefix(t *testing.T) {
 	recorder := new(nameRecorder)
 	tenant := mailbox.NewPrefix(recorder, "tenant-b:")
 	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: tenant})
@@ -57,7 +57,7 @@ func TestRES4TenantCannotNameItsWayOut(t *testing.T) {
 	}
 }
 
-func TestRES4TenantCannotMoveMessagesOut(t *testing.T) {
+func TestRES4TenantCannotMoveMessagesOutsidePrefix(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
 	tenant := mailbox.NewPrefix(backend, "tenant-b:")
@@ -86,7 +86,7 @@ func TestRES4TenantCannotMoveMessagesOut(t *testing.T) {
 	wantEqual(t, "messages moved within the prefix", moved, 1)
 }
 
-func TestRES4PrefixesOfPrefixesDoNotMeet(t *testing.T) {
+func TestRES4NestedPrefixesDoNotOverlap(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
 	prefixes := []string{"a:", "a:b:", "a:b:c:", "a/", "a/b/", "a/b:", "a:b/", "tenant-1:", "tenant-10:", "a-b:", "a-b/"}
@@ -109,7 +109,7 @@ func TestRES4PrefixesOfPrefixesDoNotMeet(t *testing.T) {
 	}
 }
 
-func TestRES4BadPrefixIsReportedWhenAQueueIsOpened(t *testing.T) {
+func TestRES4OpenRefusesInvalidPrefix(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
 	for _, prefix := range []string{"", ":", "tenant", "tenant-", "tenant a:", "tenänt:", "a{b}:", "x\n:", strings.Repeat("x", 300) + ":"} {
@@ -122,7 +122,7 @@ func TestRES4BadPrefixIsReportedWhenAQueueIsOpened(t *testing.T) {
 	wantError(t, err, mailbox.ErrInvalid)
 }
 
-func TestRES4TenantsShareABackendAndSeeNothingOfEachOther(t *testing.T) {
+func TestRES4TenantsOfOneBackendAreSeparate(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
 	a := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: mailbox.NewPrefix(backend, "tenant-a:")})
@@ -135,7 +135,7 @@ func TestRES4TenantsShareABackendAndSeeNothingOfEachOther(t *testing.T) {
 	wantEqual(t, "what b sees", stats, mailbox.Stats{})
 }
 
-// FuzzPrefix looks for a name that opens what is not the tenant's own.
+// FuzzPrefix looks for a name that opens a queue outside the prefix.
 func FuzzPrefix(f *testing.F) {
 	for _, name := range escapes {
 		f.Add("tenant-b:", name)

@@ -20,7 +20,7 @@ func requests(seen *[]driver.ReceiveRequest) *fakeQueue {
 	return queue
 }
 
-func TestReceiveAsksForOneMessageForThirtySecondsWithoutWaiting(t *testing.T) {
+func TestReceiveHasDocumentedDefaults(t *testing.T) {
 	var seen []driver.ReceiveRequest
 	m := mailbox.New[string]("orders", requests(&seen), nil)
 	messages, err := m.Receive(t.Context())
@@ -29,7 +29,7 @@ func TestReceiveAsksForOneMessageForThirtySecondsWithoutWaiting(t *testing.T) {
 	wantSame(t, "requests", seen, []driver.ReceiveRequest{{Max: 1, Visibility: 30 * time.Second}})
 }
 
-func TestReceiveCarriesEveryOption(t *testing.T) {
+func TestReceivePassesEveryOption(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen []driver.ReceiveRequest
 		m := mailbox.New[string]("orders", requests(&seen), nil)
@@ -40,7 +40,7 @@ func TestReceiveCarriesEveryOption(t *testing.T) {
 	})
 }
 
-func TestReceiveClampsMaxAndTheDefaultVisibility(t *testing.T) {
+func TestReceiveClampsMaxAndDefaultVisibility(t *testing.T) {
 	var seen []driver.ReceiveRequest
 	queue := requests(&seen)
 	queue.traits.MaxVisibility = time.Second
@@ -50,7 +50,7 @@ func TestReceiveClampsMaxAndTheDefaultVisibility(t *testing.T) {
 	wantSame(t, "requests", seen, []driver.ReceiveRequest{{Max: queue.traits.MaxBatch, Visibility: time.Second}})
 }
 
-func TestReceiveRefusesWhatIsBeyondTheTraitsWithoutACall(t *testing.T) {
+func TestReceiveBeyondTraitsIsRefusedWithoutBackendCall(t *testing.T) {
 	for field, option := range map[string]mailbox.ReceiveOption{
 		"Max":        mailbox.WithMax(0),
 		"MaxBytes":   mailbox.WithMaxBytes(-1),
@@ -68,7 +68,7 @@ func TestReceiveRefusesWhatIsBeyondTheTraitsWithoutACall(t *testing.T) {
 	}
 }
 
-func TestWaitLongerThanTheBackendAllowsIsRepeated(t *testing.T) {
+func TestWaitBeyondMaxWaitIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen []driver.ReceiveRequest
 		queue := requests(&seen)
@@ -87,7 +87,7 @@ func TestWaitLongerThanTheBackendAllowsIsRepeated(t *testing.T) {
 	})
 }
 
-func TestMessageInALaterStepEndsTheWait(t *testing.T) {
+func TestMessageInLaterPollEndsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := newFake()
 		queue.traits.MaxWait = 20 * time.Second
@@ -104,7 +104,7 @@ func TestMessageInALaterStepEndsTheWait(t *testing.T) {
 	})
 }
 
-func TestBackendThatAnswersTooEarlyDoesNotMakeReceiveSpin(t *testing.T) {
+func TestReceivePausesWhenBackendAnswersEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := newFake()
 		queue.receive = func(context.Context, driver.ReceiveRequest) ([]driver.Delivery, error) { return nil, nil }
@@ -119,7 +119,7 @@ func TestBackendThatAnswersTooEarlyDoesNotMakeReceiveSpin(t *testing.T) {
 	})
 }
 
-func TestCancelEndsThePauseOfAReceive(t *testing.T) {
+func TestCancelEndsPauseOfReceive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := newFake()
 		queue.receive = func(context.Context, driver.ReceiveRequest) ([]driver.Delivery, error) { return nil, nil }
@@ -142,7 +142,7 @@ func TestCancelEndsThePauseOfAReceive(t *testing.T) {
 	})
 }
 
-func TestFullInFlightCeilingIsWaitedOutInSteps(t *testing.T) {
+func TestReceiveWaitsWhileInFlightLimitIsReached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := newFake()
 		queue.traits.MaxWait = 10 * time.Second
@@ -162,7 +162,7 @@ func TestFullInFlightCeilingIsWaitedOutInSteps(t *testing.T) {
 	})
 }
 
-func TestDeliveriesThatComeWithAnErrorAreNotStranded(t *testing.T) {
+func TestDeliveriesWithErrorAreReturned(t *testing.T) {
 	queue := newFake()
 	queue.receive = func(context.Context, driver.ReceiveRequest) ([]driver.Delivery, error) {
 		return []driver.Delivery{delivery("1", `"tea"`)}, context.Canceled
@@ -171,7 +171,7 @@ func TestDeliveriesThatComeWithAnErrorAreNotStranded(t *testing.T) {
 	wantEqual(t, "body", mustReceive(t, m, 1)[0].Body, "tea")
 }
 
-func TestMessageHasEverythingTheDeliveryHas(t *testing.T) {
+func TestMessageHasAllFieldsOfDelivery(t *testing.T) {
 	sent, first := time.Unix(1, 0).UTC(), time.Unix(2, 0).UTC()
 	record := driver.Delivery{
 		Message: driver.Message{
@@ -198,7 +198,7 @@ func TestMessageHasEverythingTheDeliveryHas(t *testing.T) {
 	}
 }
 
-func TestAttributesAndBytesAreTheReceiversOwn(t *testing.T) {
+func TestReceiverOwnsAttributesAndBytes(t *testing.T) {
 	shared := delivery("1", "tea")
 	shared.Attributes = map[string]string{"k": "v"}
 	queue := newFake()
@@ -211,7 +211,7 @@ func TestAttributesAndBytesAreTheReceiversOwn(t *testing.T) {
 	wantSame(t, "body of the backend", shared.Body, "tea")
 }
 
-func TestReceivedTimesAreThoseOfTheBackend(t *testing.T) {
+func TestReceivedTimesComeFromBackend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := onMemory(t, nil)
 		sent := time.Now()

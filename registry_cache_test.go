@@ -14,7 +14,7 @@ import (
 	"github.com/mailboxmq/mailbox/membox"
 )
 
-func TestRES2CacheIsBoundedAndClosesTheLeastRecentlyUsed(t *testing.T) {
+func TestRES2FullCacheClosesLeastRecentlyUsed(t *testing.T) {
 	opener := newCounting(t)
 	var evicted []string
 	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener, CacheMax: 2, Hooks: &mailbox.RegistryHooks{
@@ -63,7 +63,7 @@ func TestRES2IdleQueuesAreClosed(t *testing.T) {
 	})
 }
 
-func TestRES2QueueIsOpenedOnceHoweverManyAsk(t *testing.T) {
+func TestRES2ConcurrentResolvesOpenQueueOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opener := newCounting(t)
 		opener.before = func(string) error { time.Sleep(time.Second); return nil }
@@ -126,7 +126,7 @@ func (f openerFunc) OpenQueue(ctx context.Context, name string) (driver.Queue, e
 	return f(ctx, name)
 }
 
-func TestRES2NothingIsClosedWhileInUse(t *testing.T) {
+func TestRES2QueueInUseIsNotClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opener := newCounting(t)
 		registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener, CacheMax: 1})
@@ -150,7 +150,7 @@ func TestRES2NothingIsClosedWhileInUse(t *testing.T) {
 	})
 }
 
-func TestRES2CloseWakesWhoWaitsAndClosesNoRegisteredQueue(t *testing.T) {
+func TestRES2CloseWakesReceivesAndKeepsRegisteredQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opener := newCounting(t)
 		registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener})
@@ -185,7 +185,7 @@ func TestRES2CloseWakesWhoWaitsAndClosesNoRegisteredQueue(t *testing.T) {
 	})
 }
 
-func TestRES2ClosingAHandleEvictsNothing(t *testing.T) {
+func TestRES2ClosingHandleDoesNotEvict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opener := newCounting(t)
 		registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener})
@@ -207,7 +207,7 @@ func TestRES2ClosingAHandleEvictsNothing(t *testing.T) {
 	})
 }
 
-func TestRES2QueueThatIsOpenedWhileTheRegistryClosesIsClosed(t *testing.T) {
+func TestRES2QueueOpenedDuringCloseIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opener := newCounting(t)
 		opener.before = func(string) error { time.Sleep(time.Second); return nil }
@@ -224,7 +224,7 @@ func TestRES2QueueThatIsOpenedWhileTheRegistryClosesIsClosed(t *testing.T) {
 	})
 }
 
-func TestRES2EvictionUnderLoadLosesAndMisusesNothing(t *testing.T) {
+func TestRES2EvictionUnderLoadLosesNoMessage(t *testing.T) {
 	opener := newCounting(t)
 	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener, CacheMax: 3})
 	const workers, rounds, ids = 8, 300, 10

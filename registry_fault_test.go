@@ -45,7 +45,7 @@ func TestRES2PanickingFallbackBlocksNoCaller(t *testing.T) {
 	})
 }
 
-func TestRES2FallbackThatTimesOutIsAskedOnceForAllWhoWait(t *testing.T) {
+func TestRES2SlowFallbackIsCalledOnceForAllCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var opens atomic.Int32
 		fallback := openerFunc(func(ctx context.Context, _ string) (driver.Queue, error) {
@@ -71,7 +71,7 @@ func TestRES2FallbackThatTimesOutIsAskedOnceForAllWhoWait(t *testing.T) {
 	})
 }
 
-func TestRES4HealthCheckEvictsAQueueThatHangsAndLooksAtTheOthers(t *testing.T) {
+func TestRES4HealthCheckEvictsHangingQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counted := newCounting(t)
 		hanging := openerFunc(func(ctx context.Context, name string) (driver.Queue, error) {
@@ -108,7 +108,7 @@ func (q *hangingQueue) Stats(ctx context.Context) (driver.Stats, error) {
 	return q.Queue.Stats(ctx)
 }
 
-func TestRES1MailboxesDoNotTellThePasswordOfTheirAddress(t *testing.T) {
+func TestRES1MailboxNameHasNoPassword(t *testing.T) {
 	counted := newCounting(t)
 	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: openerFunc(func(ctx context.Context, _ string) (driver.Queue, error) {
 		return counted.OpenQueue(ctx, "replies")

@@ -87,7 +87,7 @@ func (q *countedQueue) Close() error {
 	return q.Queue.Close()
 }
 
-func TestQueuesOfARegistryPassEveryMethodOn(t *testing.T) {
+func TestRegistryHandlesPassEveryMethodOn(t *testing.T) {
 	drivertest.RunWrapper(t, func(behind driver.Opener) driver.Opener {
 		return mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: behind})
 	})
@@ -176,7 +176,7 @@ func TestRES1UnknownIdentifierIsInTheError(t *testing.T) {
 	}
 }
 
-func TestRES1OptionalFormHidesNothingElse(t *testing.T) {
+func TestRES1ResolveOptionalReturnsOtherErrors(t *testing.T) {
 	opener := newCounting(t)
 	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener})
 	queue, found, err := mailbox.ResolveOptional(t.Context(), registry, "a")
@@ -211,7 +211,7 @@ func TestRES1BadIdentifiersNeverReachTheFallback(t *testing.T) {
 	wantEqual(t, "opens", opener.opens.Load(), 0)
 }
 
-func TestRES1PasswordsAreNotTold(t *testing.T) {
+func TestRES1ErrorsAndHooksHaveNoPasswords(t *testing.T) {
 	schemes := mailbox.Schemes{}
 	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: schemes})
 	for _, id := range []string{
@@ -229,7 +229,7 @@ func TestRES1PasswordsAreNotTold(t *testing.T) {
 	}
 }
 
-func TestRES4HealthCheckEvictsWhatDoesNotAnswer(t *testing.T) {
+func TestRES4HealthCheckEvictsUnavailableQueues(t *testing.T) {
 	opener := newCounting(t)
 	queues := make(map[string]*countedQueue)
 	capture := openerFunc(func(ctx context.Context, name string) (driver.Queue, error) {
@@ -280,7 +280,7 @@ func TestRES4DeletedQueueIsOpenedAgain(t *testing.T) {
 	wantEqual(t, "messages", stats.Ready, 1)
 }
 
-func TestRES4MetricsTellLatencyHitsAndOpens(t *testing.T) {
+func TestRES4HooksReportLatencyHitsAndOpens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opener := newCounting(t)
 		opener.before = func(string) error { time.Sleep(time.Second); return nil }
@@ -320,7 +320,7 @@ func TestRegistryResolvesSlotsToo(t *testing.T) {
 	wantError(t, err, mailbox.ErrReplyAlreadySent)
 }
 
-func TestRegistryOfABrokenFallbackDoesNotPanic(t *testing.T) {
+func TestRegistryWithBrokenFallbackDoesNotPanic(t *testing.T) {
 	nothing := openerFunc(func(context.Context, string) (driver.Queue, error) { return nil, nil })
 	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: nothing})
 	_, err := registry.Resolve(t.Context(), "a")

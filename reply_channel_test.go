@@ -12,7 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/mailboxtest"
 )
 
-func TestReplyChannelTakesOneReplyAndLeavesTheAckToTheWorker(t *testing.T) {
+func TestReplyChannelTakesOneReplyWithoutAck(t *testing.T) {
 	for _, address := range []string{"reply:a", "replies"} {
 		d := newDesk(t, nil)
 		wantError(t, d.slots.Create(t.Context(), "a", driver.MaxSlotTTL), nil)
@@ -37,7 +37,7 @@ func TestReplyChannelTakesOneReplyAndLeavesTheAckToTheWorker(t *testing.T) {
 	}
 }
 
-func TestReplyChannelCanRepeatWhatDidNotArrive(t *testing.T) {
+func TestReplyChannelCanRepeatFailedSend(t *testing.T) {
 	d := newDesk(t, nil)
 	channel := mailbox.NewReplyChannel[int](d.ask(t, "a"), nil)
 	remove := d.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Err: mailbox.ErrUnavailable})
@@ -47,7 +47,7 @@ func TestReplyChannelCanRepeatWhatDidNotArrive(t *testing.T) {
 	d.wantSlot(t, "a", driver.SlotResolved, "1")
 }
 
-func TestReplyChannelFailsWithAKind(t *testing.T) {
+func TestReplyChannelFailHasKind(t *testing.T) {
 	d := newDesk(t, nil)
 	channel := mailbox.NewReplyChannel[int](d.ask(t, "a"), nil)
 	wantError(t, channel.Fail(t.Context(), nil), mailbox.ErrInvalid)
@@ -57,7 +57,7 @@ func TestReplyChannelFailsWithAKind(t *testing.T) {
 	wantEqual(t, "kind", slot.Answer.FailureKind, string(errSoldOut))
 }
 
-func TestReplyChannelClosesWithItsSlot(t *testing.T) {
+func TestReplyChannelClosesWithSlot(t *testing.T) {
 	d := newDesk(t, nil)
 	request := d.ask(t, "a")
 	channel := mailbox.NewReplyChannel[int](request, nil)
@@ -74,7 +74,7 @@ func TestReplyChannelClosesWithItsSlot(t *testing.T) {
 	wantEqual(t, "open without a mailbox", open, false)
 }
 
-func TestReplyChannelIsWrittenOnceByMany(t *testing.T) {
+func TestConcurrentRepliesSendOne(t *testing.T) {
 	d := newDesk(t, nil)
 	channel := mailbox.NewReplyChannel[int](d.askAt(t, "replies"), nil)
 	var sent atomic.Int32

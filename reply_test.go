@@ -67,7 +67,7 @@ func (d *desk) wantSlot(t *testing.T, id string, state driver.SlotState, body st
 	wantEqual(t, "answer in slot "+id, string(slot.Answer.Body), body)
 }
 
-func TestRPL1SlotIsAQueueThatTakesOneMessage(t *testing.T) {
+func TestRPL1SlotQueueTakesOneMessage(t *testing.T) {
 	d := newDesk(t, nil)
 	request := d.ask(t, "a")
 	box, err := mailbox.ReplyMailbox[int](t.Context(), request, nil)
@@ -124,7 +124,7 @@ func TestRPL1OneWorkerAnswersMailboxesAndSlots(t *testing.T) {
 	wantStats(t, d.requests, mailbox.Stats{})
 }
 
-func TestRPL2MailboxTakesManyRepliesUntilTheRequestIsSettled(t *testing.T) {
+func TestRPL2MailboxTakesRepliesUntilSettled(t *testing.T) {
 	d := newDesk(t, nil)
 	request := d.askAt(t, "replies")
 	box, err := mailbox.ReplyMailbox[string](t.Context(), request, nil)
@@ -149,7 +149,7 @@ func TestRPL2MailboxTakesManyRepliesUntilTheRequestIsSettled(t *testing.T) {
 	wantEqual(t, "attribute", replies[2].Attributes["k"], "v")
 }
 
-func TestRPL2RepliesCarryTheCorrelationOfTheRequest(t *testing.T) {
+func TestRPL2RepliesHaveCorrelationIDOfRequest(t *testing.T) {
 	d := newDesk(t, nil)
 	_, err := d.requests.Send(t.Context(), "tea?", mailbox.WithReplyTo("replies"), mailbox.WithCorrelationID("order 7"))
 	wantError(t, err, nil)
@@ -161,7 +161,7 @@ func TestRPL2RepliesCarryTheCorrelationOfTheRequest(t *testing.T) {
 	}
 }
 
-func TestRPL2SlotReplyAcksAndASecondOneIsRefused(t *testing.T) {
+func TestRPL2SecondSlotReplyIsRefused(t *testing.T) {
 	d := newDesk(t, nil)
 	request := d.ask(t, "a")
 	wantError(t, mailbox.Reply(t.Context(), request, "first"), nil)
@@ -172,7 +172,7 @@ func TestRPL2SlotReplyAcksAndASecondOneIsRefused(t *testing.T) {
 	d.wantSlot(t, "a", driver.SlotResolved, `"first"`)
 }
 
-func TestRPL2RedeliveredRequestIsAckedByItsReply(t *testing.T) {
+func TestRPL2ReplyAcksRedeliveredRequest(t *testing.T) {
 	d := newDesk(t, nil)
 	first := d.ask(t, "a")
 	box, err := mailbox.ReplyMailbox[string](t.Context(), first, nil)
@@ -189,7 +189,7 @@ func TestRPL2RedeliveredRequestIsAckedByItsReply(t *testing.T) {
 	d.wantSlot(t, "a", driver.SlotResolved, `"first"`)
 }
 
-func TestRPL2AckBeforeTheReplyIsRefused(t *testing.T) {
+func TestRPL2AckBeforeReplyIsRefused(t *testing.T) {
 	d := newDesk(t, nil)
 	request := d.ask(t, "a")
 	wantError(t, request.Ack(t.Context()), mailbox.ErrReplyExpected)
@@ -202,7 +202,7 @@ func TestRPL2AckBeforeTheReplyIsRefused(t *testing.T) {
 	wantError(t, again.DeadLetter(t.Context(), mailbox.ReasonFatal, io.EOF), nil)
 	wantStats(t, d.requests, mailbox.Stats{Dead: 1})
 
-	// One that was dead-lettered elsewhere is acked all the same.
+	// A request that was dead-lettered elsewhere is acked too.
 	elsewhere := d.ask(t, "b")
 	wantError(t, elsewhere.Ack(t.Context()), mailbox.ErrReplyExpected)
 	wantError(t, elsewhere.AckUnanswered(t.Context()), nil)
@@ -210,12 +210,12 @@ func TestRPL2AckBeforeTheReplyIsRefused(t *testing.T) {
 	wantStats(t, d.requests, mailbox.Stats{Dead: 1})
 }
 
-func TestRPL2MailboxRequestsAreAckedWithoutAReply(t *testing.T) {
+func TestRPL2MailboxRequestIsAckedWithoutReply(t *testing.T) {
 	d := newDesk(t, nil)
 	wantError(t, d.askAt(t, "replies").Ack(t.Context()), nil)
 }
 
-func TestRPL2SlotThatWantsNoAnswerAcksAndSaysWhy(t *testing.T) {
+func TestRPL2ReplyToClosedSlotAcksWithError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for code, end := range map[mailbox.Code]func(d *desk) error{
 			mailbox.ErrReplyCancelled: func(d *desk) error { return d.slots.Cancel(t.Context(), "a") },
@@ -235,7 +235,7 @@ func TestRPL2SlotThatWantsNoAnswerAcksAndSaysWhy(t *testing.T) {
 	})
 }
 
-func TestRPL2SlotThatIsGoneCountsAsExpired(t *testing.T) {
+func TestRPL2MissingSlotCountsAsExpired(t *testing.T) {
 	d := newDesk(t, nil)
 	request := d.ask(t, "a")
 	wantError(t, d.slots.Delete(t.Context(), "a"), nil) // read, or swept
@@ -249,7 +249,7 @@ func TestRPL2SlotThatIsGoneCountsAsExpired(t *testing.T) {
 	wantError(t, plain.Ack(t.Context()), nil)
 }
 
-func TestRPL3ReplyIsStoredBeforeTheAck(t *testing.T) {
+func TestRPL3ReplyIsStoredBeforeAck(t *testing.T) {
 	var order []string
 	d := newDesk(t, &mailbox.Options[string]{Hooks: &mailbox.Hooks{
 		Replied: func(_ context.Context, e mailbox.RepliedEvent) { order = append(order, "reply", e.ReplyTo) },
@@ -259,7 +259,7 @@ func TestRPL3ReplyIsStoredBeforeTheAck(t *testing.T) {
 	wantSame(t, "order", order, []string{"reply", "reply:a", "ack"})
 }
 
-func TestRPL3FailingStoreLeavesTheRequestToComeBack(t *testing.T) {
+func TestRPL3FailedStoreLeavesRequestUnsettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, nil)
 		for _, late := range []bool{false, true} {
@@ -284,7 +284,7 @@ func TestRPL3FailingStoreLeavesTheRequestToComeBack(t *testing.T) {
 	})
 }
 
-func TestRPL3FailingAckLeavesAnAnsweredRequest(t *testing.T) {
+func TestRPL3FailedAckLeavesAnsweredRequest(t *testing.T) {
 	d := newDesk(t, nil)
 	request := d.ask(t, "a")
 	remove := d.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable})
@@ -297,7 +297,7 @@ func TestRPL3FailingAckLeavesAnAnsweredRequest(t *testing.T) {
 	wantStats(t, d.requests, mailbox.Stats{})
 }
 
-func TestRPL3UnreachableStoreKeepsAnAckFromGuessing(t *testing.T) {
+func TestRPL3AckFailsWhileStoreIsUnreachable(t *testing.T) {
 	d := newDesk(t, nil)
 	request := d.ask(t, "a")
 	d.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyGet, Err: mailbox.ErrUnavailable})
@@ -305,7 +305,7 @@ func TestRPL3UnreachableStoreKeepsAnAckFromGuessing(t *testing.T) {
 	wantEqual(t, "settled", request.Settled(), false)
 }
 
-func TestRPL4EveryWayToHaveNoReplyAddressIsOneError(t *testing.T) {
+func TestRPL4MissingReplyAddressIsErrNoReplyTo(t *testing.T) {
 	d := newDesk(t, nil)
 	bare, _ := onMemory(t, nil) // neither a resolver nor a store
 	d.resolver.FailOn("nowhere", nil)
@@ -340,7 +340,7 @@ func askOn(t *testing.T, requests *mailbox.Mailbox[string], address string) *mai
 	return mustReceive(t, requests, 1)[0]
 }
 
-func TestRPL4ResolverThatIsDownIsNoMissingAddress(t *testing.T) {
+func TestRPL4UnavailableResolverIsNotErrNoReplyTo(t *testing.T) {
 	d := newDesk(t, nil)
 	d.resolver.FailOn("replies", mailbox.ErrUnavailable)
 	err := mailbox.Reply(t.Context(), d.askAt(t, "replies"), 1)
@@ -348,7 +348,7 @@ func TestRPL4ResolverThatIsDownIsNoMissingAddress(t *testing.T) {
 	wantEqual(t, "taken for a missing address", errors.Is(err, mailbox.ErrNoReplyTo), false)
 }
 
-func TestReplyRefusesWhatItCannotSend(t *testing.T) {
+func TestReplyRefusesInvalidReply(t *testing.T) {
 	d := newDesk(t, nil)
 	request := d.ask(t, "a")
 	wantError(t, mailbox.Reply(t.Context(), request, func() {}), mailbox.ErrEncoding)
@@ -362,7 +362,7 @@ func TestReplyRefusesWhatItCannotSend(t *testing.T) {
 
 const errSoldOut mailbox.FailureKind = "sold out"
 
-func TestRPL6ErrorRepliesKeepTheirKind(t *testing.T) {
+func TestRPL6ErrorRepliesKeepKind(t *testing.T) {
 	for _, test := range []struct {
 		cause error
 		kind  mailbox.FailureKind
@@ -391,7 +391,7 @@ func TestRPL6ErrorRepliesKeepTheirKind(t *testing.T) {
 	}
 }
 
-func TestRPL6ErrorReplyIsNoValueOfAPlainMailbox(t *testing.T) {
+func TestRPL6PlainMailboxCannotDecodeErrorReply(t *testing.T) {
 	// An empty body would be a string to this codec.
 	box, _ := onMemory(t, &mailbox.Options[string]{Codec: mailbox.String()})
 	for _, attributes := range []map[string]string{
@@ -412,7 +412,7 @@ func TestRPL6ErrorReplyIsNoValueOfAPlainMailbox(t *testing.T) {
 	wantStats(t, box, mailbox.Stats{Dead: 2})
 }
 
-func TestRepliedEventsTellFailures(t *testing.T) {
+func TestRepliedEventsHaveFailure(t *testing.T) {
 	var events []mailbox.RepliedEvent
 	d := newDesk(t, &mailbox.Options[string]{Hooks: &mailbox.Hooks{
 		Replied: func(_ context.Context, e mailbox.RepliedEvent) { events = append(events, e) },

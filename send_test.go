@@ -31,7 +31,7 @@ func sendAndTake(t *testing.T, options ...mailbox.SendOption) driver.Outgoing {
 	return got
 }
 
-func TestSendCarriesEveryOption(t *testing.T) {
+func TestSendPassesEveryOption(t *testing.T) {
 	got := sendAndTake(t,
 		mailbox.WithDelay(time.Minute), mailbox.WithReplyTo("answers"), mailbox.WithDedupKey("order 7"),
 		mailbox.WithGroup("table 3"), mailbox.WithCorrelationID("c1"),
@@ -49,7 +49,7 @@ func TestLaterOptionsWin(t *testing.T) {
 	wantEqual(t, "group", got.Group, "b")
 }
 
-func TestAttributesAddUpAndLeaveTheCallersMapsAlone(t *testing.T) {
+func TestAttributeOptionsDoNotChangeCallersMaps(t *testing.T) {
 	first, second := map[string]string{"a": "1", "b": "1"}, map[string]string{"b": "2"}
 	got := sendAndTake(t, mailbox.WithAttributes(first), mailbox.WithAttribute("c", "3"), mailbox.WithAttributes(second))
 	wantSame(t, "attributes", got.Attributes, map[string]string{"a": "1", "b": "2", "c": "3"})
@@ -60,7 +60,7 @@ func TestAttributesAddUpAndLeaveTheCallersMapsAlone(t *testing.T) {
 	wantSame(t, "attributes", got.Attributes, map[string]string{"a": "1", "b": ""})
 }
 
-func TestOptionsPrintThemselves(t *testing.T) {
+func TestOptionsPrintAsCalls(t *testing.T) {
 	for option, want := range map[fmt.Stringer]string{
 		mailbox.WithDelay(time.Minute):      "WithDelay(1m0s)",
 		mailbox.WithReplyTo("answers"):      `WithReplyTo("answers")`,
@@ -78,7 +78,7 @@ func TestOptionsPrintThemselves(t *testing.T) {
 	wantEqual(t, "option", mailbox.WithAttributes(map[string]string{"b": "2", "a": "1"}).String(), `WithAttributes(map["a":"1" "b":"2"])`)
 }
 
-func TestSendRefusesWhatIsBeyondTheTraitsWithoutACall(t *testing.T) {
+func TestSendBeyondTraitsIsRefusedWithoutBackendCall(t *testing.T) {
 	for _, refused := range []struct {
 		name   string
 		option mailbox.SendOption
@@ -122,7 +122,7 @@ func TestUnencodableBodyIsNeverSent(t *testing.T) {
 	wantEqual(t, "calls of the backend", queue.count(), 0)
 }
 
-func TestSendAllKeepsPositionsWhenSomeBodiesCannotBeEncoded(t *testing.T) {
+func TestSendAllKeepsPositionsOfUnencodableBodies(t *testing.T) {
 	queue := newFake()
 	queue.send = func(_ context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 		wantSame(t, "bodies", []string{string(msgs[0].Body), string(msgs[1].Body)}, []string{"1", "3"})
@@ -140,7 +140,7 @@ func TestSendAllKeepsPositionsWhenSomeBodiesCannotBeEncoded(t *testing.T) {
 	wantSame(t, "results", results, []mailbox.Sent{{}, {ID: "one"}, {}, {}})
 }
 
-func TestSendAllGoesInStepsThatTheBackendTakes(t *testing.T) {
+func TestSendAllSplitsByMaxBatch(t *testing.T) {
 	queue := newFake()
 	var sizes []int
 	queue.send = func(_ context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
@@ -171,7 +171,7 @@ func TestSendAllGoesInStepsThatTheBackendTakes(t *testing.T) {
 	}
 }
 
-func TestSendAllStopsAtTheStepThatFailsAsAWhole(t *testing.T) {
+func TestSendAllStopsAfterFailedCall(t *testing.T) {
 	queue := newFake()
 	queue.send = func(_ context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 		if queue.count() == 2 {
@@ -192,7 +192,7 @@ func TestSendAllStopsAtTheStepThatFailsAsAWhole(t *testing.T) {
 	}
 }
 
-func TestSendMessagesGivesEachMessageItsOwnSettings(t *testing.T) {
+func TestSendMessagesKeepsSettingsOfEachMessage(t *testing.T) {
 	m, _ := onMemory(t, nil)
 	results, err := m.SendMessages(t.Context(), []mailbox.Outgoing[string]{
 		{Body: "tea", Attributes: map[string]string{"k": "v"}, ReplyTo: "answers", CorrelationID: "c"},
@@ -212,7 +212,7 @@ func TestSendMessagesGivesEachMessageItsOwnSettings(t *testing.T) {
 	wantEqual(t, "group", got[1].Group, "table 3")
 }
 
-func TestSendOfOneReturnsItsOwnErrorAndNotThatOfABatch(t *testing.T) {
+func TestSendUnwrapsBatchError(t *testing.T) {
 	queue := newFake()
 	full := &driver.Error{Code: driver.ErrFull, RetryAfter: time.Second}
 	queue.send = func(context.Context, []driver.Outgoing) ([]driver.Sent, error) {
@@ -224,7 +224,7 @@ func TestSendOfOneReturnsItsOwnErrorAndNotThatOfABatch(t *testing.T) {
 	wantEqual(t, "hint", mailbox.RetryAfter(err), time.Second)
 }
 
-func TestContextErrorsComeUnwrapped(t *testing.T) {
+func TestContextErrorsAreUnwrapped(t *testing.T) {
 	m, _ := onMemory(t, nil)
 	mustSend(t, m, "tea")
 	message := mustReceive(t, m, 1)[0]
@@ -237,7 +237,7 @@ func TestContextErrorsComeUnwrapped(t *testing.T) {
 	wantEqual(t, "error of Ack", message.Ack(ctx), context.Canceled)
 }
 
-func TestBackendThatLosesResultsMakesAnErrorAndNotAPanic(t *testing.T) {
+func TestMissingResultsOfBackendAreAnError(t *testing.T) {
 	queue := newFake()
 	queue.send = func(context.Context, []driver.Outgoing) ([]driver.Sent, error) { return nil, nil }
 	m := mailbox.New[string]("orders", queue, nil)
@@ -254,7 +254,7 @@ func TestBackendThatLosesResultsMakesAnErrorAndNotAPanic(t *testing.T) {
 	wantError(t, mailbox.ErrorAt(err, 1), mailbox.ErrFull)
 }
 
-func TestBodiesBelongToTheCallerAgainAfterSend(t *testing.T) {
+func TestCallerOwnsBodiesAfterSend(t *testing.T) {
 	_, backend := onMemory(t, nil)
 	m, err := mailbox.Open(t.Context(), backend, "bytes", &mailbox.Options[[]byte]{Codec: mailbox.Bytes()})
 	if err != nil {

@@ -66,7 +66,7 @@ func TestAckAllKeepsPositionsAcrossMailboxes(t *testing.T) {
 	wantEqual(t, "settled", l[0].Settled() && l[2].Settled() && !r[0].Settled() && !r[1].Settled(), true)
 }
 
-func TestAckAllGoesInStepsThatTheBackendTakes(t *testing.T) {
+func TestAckAllSplitsByMaxBatch(t *testing.T) {
 	queue := newFake()
 	messages := heldBatch(t, "orders", queue, 25)
 	calls := acks(queue, succeed)
@@ -76,7 +76,7 @@ func TestAckAllGoesInStepsThatTheBackendTakes(t *testing.T) {
 	wantError(t, mailbox.AckAll[string](t.Context()), nil)
 }
 
-func TestAckAllStopsAtTheStepThatFailsAsAWholeAndCanBeRepeated(t *testing.T) {
+func TestAckAllStopsAfterFailedCall(t *testing.T) {
 	queue := newFake()
 	messages := heldBatch(t, "orders", queue, 25)
 	step := 0

@@ -41,7 +41,7 @@ func (f *fakeServer) ack() error { return nil }
 
 // A figure counts only if every message came exactly once, so a run fails for any
 // server that loses, repeats or changes one.
-func TestARunFailsUnlessEachMessageComesExactlyOnce(t *testing.T) {
+func TestRunFailsUnlessMessagesArriveExactlyOnce(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		spoil func(*fakeServer, []byte)

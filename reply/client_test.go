@@ -285,7 +285,7 @@ func TestRPL6RequestIsNotSentWithoutASlot(t *testing.T) {
 	o.expectRequests(t, mailbox.Stats{})
 }
 
-func TestRPL6ErrorRepliesKeepTheirKind(t *testing.T) {
+func TestRPL6ErrorRepliesKeepKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newEnv(t)
 		ctx, stop := context.WithCancel(t.Context())
