@@ -231,7 +231,7 @@ func ExampleOptions_poison() {
 
 func ExampleHooks() {
 	ctx := context.Background()
-	orders := openOrders(ctx, &mailbox.Options[Order]{Hooks: &mailbox.Hooks{
+	orders := openOrders(ctx, &mailbox.Options[Order]{Hooks: mailbox.Hooks{
 		Sending: func(ctx context.Context, _ string, messages []driver.Outgoing) context.Context {
 			for i := range messages {
 				messages[i].Attributes["traceparent"] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

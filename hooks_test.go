@@ -19,7 +19,7 @@ func TestTraceContextIsCarriedInAttributes(t *testing.T) {
 	var sentIn any
 	received := ""
 	caller := map[string]string{"k": "v"}
-	m, _ := onMemory(t, &mailbox.Options[string]{Hooks: &mailbox.Hooks{
+	m, _ := onMemory(t, &mailbox.Options[string]{Hooks: mailbox.Hooks{
 		Sending: func(ctx context.Context, queue string, messages []driver.Outgoing) context.Context {
 			for i := range messages {
 				messages[i].Attributes["span"] = fmt.Sprint(queue, i)
@@ -44,7 +44,7 @@ func TestTraceContextIsCarriedInAttributes(t *testing.T) {
 }
 
 func TestSendingMayReturnNoContext(t *testing.T) {
-	m, _ := onMemory(t, &mailbox.Options[string]{Hooks: &mailbox.Hooks{
+	m, _ := onMemory(t, &mailbox.Options[string]{Hooks: mailbox.Hooks{
 		Sending: func(context.Context, string, []driver.Outgoing) context.Context { return nil },
 	}})
 	_, err := m.Send(t.Context(), "tea")
@@ -57,7 +57,7 @@ func TestSentEventHasPositionsOfSentMessages(t *testing.T) {
 		return []driver.Sent{{ID: "one"}, {}}, &driver.BatchError{Errs: []error{nil, driver.ErrFull}}
 	}
 	var events []mailbox.SentEvent
-	m := mailbox.New("orders", queue, &mailbox.Options[float64]{Hooks: &mailbox.Hooks{
+	m := mailbox.New("orders", queue, &mailbox.Options[float64]{Hooks: mailbox.Hooks{
 		Sent: func(_ context.Context, e mailbox.SentEvent) { events = append(events, e) },
 	}})
 	_, err := m.SendAll(t.Context(), []float64{math.NaN(), 1, 2})
@@ -88,7 +88,7 @@ func TestEventsHaveOutcomeAndDuration(t *testing.T) {
 		var polled []mailbox.PolledEvent
 		var settled []mailbox.SettledEvent
 		var extended []mailbox.ExtendedEvent
-		m := mailbox.New("orders", queue, &mailbox.Options[string]{Hooks: &mailbox.Hooks{
+		m := mailbox.New("orders", queue, &mailbox.Options[string]{Hooks: mailbox.Hooks{
 			Polled:   func(_ context.Context, e mailbox.PolledEvent) { polled = append(polled, e) },
 			Settled:  func(_ context.Context, e mailbox.SettledEvent) { settled = append(settled, e) },
 			Extended: func(_ context.Context, e mailbox.ExtendedEvent) { extended = append(extended, e) },
@@ -128,7 +128,7 @@ func TestExcessAttributesOfHookAreDropped(t *testing.T) {
 	for i := range driver.MaxAttributes {
 		full[strconv.Itoa(i)] = "x"
 	}
-	hooks := &mailbox.Hooks{Sending: func(ctx context.Context, _ string, messages []driver.Outgoing) context.Context {
+	hooks := mailbox.Hooks{Sending: func(ctx context.Context, _ string, messages []driver.Outgoing) context.Context {
 		for i := range messages {
 			messages[i].Attributes["traceparent"] = "00-1-2-01"
 		}
@@ -152,7 +152,7 @@ func TestExcessAttributesOfHookAreDropped(t *testing.T) {
 func TestReplyMailboxOfSlotSkipsSendingHook(t *testing.T) {
 	d := newDesk(t, nil)
 	sent := 0
-	hooks := &mailbox.Hooks{
+	hooks := mailbox.Hooks{
 		Sending: func(ctx context.Context, _ string, messages []driver.Outgoing) context.Context {
 			messages[0].Attributes["traceparent"] = "00-1-2-01"
 			return ctx

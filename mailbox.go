@@ -57,8 +57,8 @@ type Options[T any] struct {
 	// acked with AckUnanswered.
 	Resolver Resolver
 	Replies  driver.ReplyStore
-	// Hooks are called when the mailbox sends, receives and settles. Nil means none.
-	Hooks *Hooks
+	// Hooks are called when the mailbox sends, receives and settles.
+	Hooks Hooks
 	// Logger gets events that no caller gets as an error: undecodable messages, and
 	// messages that could not be released. Nil means no log.
 	Logger *slog.Logger
@@ -122,10 +122,7 @@ func New[T any](name string, queue driver.Queue, options *Options[T]) *Mailbox[T
 	m.queue.Store(&queue)
 	if options != nil {
 		m.codec, m.poison, m.logger = options.Codec, options.Poison, options.Logger
-		m.resolver, m.replies = options.Resolver, options.Replies
-		if options.Hooks != nil {
-			m.hooks = *options.Hooks
-		}
+		m.resolver, m.replies, m.hooks = options.Resolver, options.Replies, options.Hooks
 	}
 	if m.codec == nil {
 		m.codec = JSON[T]()

@@ -77,7 +77,7 @@ func TestUndecodableMessageIsNackedWithoutDeadLetters(t *testing.T) {
 func TestUndecodableMessageIsNackedIfDeadLettersFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []mailbox.PoisonedEvent
-		hooks := &mailbox.Hooks{Poisoned: func(_ context.Context, e mailbox.PoisonedEvent) { events = append(events, e) }}
+		hooks := mailbox.Hooks{Poisoned: func(_ context.Context, e mailbox.PoisonedEvent) { events = append(events, e) }}
 		numbers, text := numbersAndText(t, driver.Config{MaxDead: 1}, &mailbox.Options[int]{Hooks: hooks})
 		mustSend(t, text, "poison", "more poison", "3")
 		got, err := numbers.Receive(t.Context(), mailbox.WithMax(10))
@@ -154,7 +154,7 @@ func TestReceivePausesWhenUndecodableMessageReturns(t *testing.T) {
 			return mailbox.Disposition{Action: mailbox.PoisonNack}
 		}
 		polls := 0
-		hooks := &mailbox.Hooks{Polled: func(context.Context, mailbox.PolledEvent) { polls++ }}
+		hooks := mailbox.Hooks{Polled: func(context.Context, mailbox.PolledEvent) { polls++ }}
 		numbers, text := numbersAndText(t, driver.Config{}, &mailbox.Options[int]{Poison: back, Hooks: hooks})
 		mustSend(t, text, "poison")
 		start := time.Now()
@@ -181,7 +181,7 @@ func TestFailedDispositionIsReported(t *testing.T) {
 	var events []mailbox.PoisonedEvent
 	m := mailbox.New("orders", queue, &mailbox.Options[int]{
 		Logger: textLogger(&log),
-		Hooks:  &mailbox.Hooks{Poisoned: func(_ context.Context, e mailbox.PoisonedEvent) { events = append(events, e) }},
+		Hooks:  mailbox.Hooks{Poisoned: func(_ context.Context, e mailbox.PoisonedEvent) { events = append(events, e) }},
 	})
 	_, err := m.Receive(t.Context())
 	wantError(t, err, nil)

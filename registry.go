@@ -38,8 +38,8 @@ type RegistryOptions struct {
 	// CacheTTL is how long an unused one is kept. It is looked at when the
 	// registry is used. 0 means DefaultCacheTTL.
 	CacheTTL time.Duration
-	// Hooks are called for what the registry does. Nil means none.
-	Hooks *RegistryHooks
+	// Hooks are called for what the registry does.
+	Hooks RegistryHooks
 }
 
 // A Registry is a Resolver: it knows queues that were registered with it, and
@@ -105,15 +105,12 @@ func NewRegistry(options *RegistryOptions) *Registry {
 		waits:      make(map[*wait]struct{}),
 	}
 	if options != nil {
-		r.fallback, r.replies = options.Fallback, options.Replies
+		r.fallback, r.replies, r.hooks = options.Fallback, options.Replies, options.Hooks
 		if options.CacheMax > 0 {
 			r.cacheMax = options.CacheMax
 		}
 		if options.CacheTTL > 0 {
 			r.cacheTTL = options.CacheTTL
-		}
-		if options.Hooks != nil {
-			r.hooks = *options.Hooks
 		}
 	}
 	return r

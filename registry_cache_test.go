@@ -17,7 +17,7 @@ import (
 func TestRES2FullCacheClosesLeastRecentlyUsed(t *testing.T) {
 	opener := newCounting(t)
 	var evicted []string
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener, CacheMax: 2, Hooks: &mailbox.RegistryHooks{
+	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener, CacheMax: 2, Hooks: mailbox.RegistryHooks{
 		Evicted: func(e mailbox.EvictedEvent) { evicted = append(evicted, e.ID, string(e.Reason)) },
 	}})
 	a := mustResolve(t, registry, "a")

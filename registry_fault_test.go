@@ -116,7 +116,7 @@ func TestRES1MailboxNameHasNoPassword(t *testing.T) {
 	defer registry.Close()
 	const address = "redis://user:secret@cache:6379/replies"
 	var told []string
-	hooks := &mailbox.Hooks{Sent: func(_ context.Context, e mailbox.SentEvent) { told = append(told, e.Queue) }}
+	hooks := mailbox.Hooks{Sent: func(_ context.Context, e mailbox.SentEvent) { told = append(told, e.Queue) }}
 	box, err := mailbox.Open(t.Context(), registry, address, &mailbox.Options[string]{Hooks: hooks})
 	wantError(t, err, nil)
 	mustSend(t, box, "tea")

@@ -126,7 +126,7 @@ func TestRES2HandlesAreQueues(t *testing.T) {
 func TestRES1RegisteredBeatsCachedBeatsOpened(t *testing.T) {
 	opener := newCounting(t)
 	var sources []mailbox.Source
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener, Hooks: &mailbox.RegistryHooks{
+	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener, Hooks: mailbox.RegistryHooks{
 		Resolved: func(_ context.Context, e mailbox.ResolvedEvent) { sources = append(sources, e.Source) },
 	}})
 	defer registry.Close()
@@ -240,7 +240,7 @@ func TestRES4HealthCheckEvictsUnavailableQueues(t *testing.T) {
 		return queue, err
 	})
 	var evicted []mailbox.EvictedEvent
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: capture, Hooks: &mailbox.RegistryHooks{
+	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: capture, Hooks: mailbox.RegistryHooks{
 		Evicted: func(e mailbox.EvictedEvent) { evicted = append(evicted, e) },
 	}})
 	defer registry.Close()
@@ -288,7 +288,7 @@ func TestRES4HooksReportLatencyHitsAndOpens(t *testing.T) {
 		var opened []mailbox.OpenedEvent
 		registry := mailbox.NewRegistry(&mailbox.RegistryOptions{
 			Fallback: opener, Replies: reply.NewMemory(nil),
-			Hooks: &mailbox.RegistryHooks{
+			Hooks: mailbox.RegistryHooks{
 				Resolved: func(_ context.Context, e mailbox.ResolvedEvent) { resolved = append(resolved, e) },
 				Opened:   func(_ context.Context, e mailbox.OpenedEvent) { opened = append(opened, e) },
 			},

@@ -251,7 +251,7 @@ func TestRPL2MissingSlotCountsAsExpired(t *testing.T) {
 
 func TestRPL3ReplyIsStoredBeforeAck(t *testing.T) {
 	var order []string
-	d := newDesk(t, &mailbox.Options[string]{Hooks: &mailbox.Hooks{
+	d := newDesk(t, &mailbox.Options[string]{Hooks: mailbox.Hooks{
 		Replied: func(_ context.Context, e mailbox.RepliedEvent) { order = append(order, "reply", e.ReplyTo) },
 		Settled: func(_ context.Context, e mailbox.SettledEvent) { order = append(order, string(e.Outcome)) },
 	}})
@@ -414,7 +414,7 @@ func TestRPL6PlainMailboxCannotDecodeErrorReply(t *testing.T) {
 
 func TestRepliedEventsHaveFailure(t *testing.T) {
 	var events []mailbox.RepliedEvent
-	d := newDesk(t, &mailbox.Options[string]{Hooks: &mailbox.Hooks{
+	d := newDesk(t, &mailbox.Options[string]{Hooks: mailbox.Hooks{
 		Replied: func(_ context.Context, e mailbox.RepliedEvent) { events = append(events, e) },
 	}})
 	request := d.askAt(t, "replies")

@@ -338,7 +338,7 @@ func TestDeadLetterSettlesAndRepliesToRequest(t *testing.T) {
 			store := reply.NewMemory(nil)
 			orders, err := mailbox.Open(s.Context(), s.Faults, "requests", &mailbox.Options[string]{
 				Replies: store,
-				Hooks: &mailbox.Hooks{Settled: func(_ context.Context, e mailbox.SettledEvent) {
+				Hooks: mailbox.Hooks{Settled: func(_ context.Context, e mailbox.SettledEvent) {
 					if e.Err == nil {
 						outcomes = append(outcomes, e.Outcome)
 					}

@@ -71,8 +71,8 @@ type Replied struct {
 // Hooks returns hooks for mailbox.Options.Hooks that publish on d what mailboxes
 // do. They may serve any number of mailboxes. An event without subscribers costs
 // next to nothing.
-func Hooks(d *Dispatcher) *mailbox.Hooks {
-	return &mailbox.Hooks{
+func Hooks(d *Dispatcher) mailbox.Hooks {
+	return mailbox.Hooks{
 		Sent:     d.sent,
 		Received: d.received,
 		Settled:  d.settled,

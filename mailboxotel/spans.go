@@ -39,8 +39,8 @@ type spans struct {
 	origins    *origins
 }
 
-func (s *spans) hooks() *mailbox.Hooks {
-	return &mailbox.Hooks{
+func (s *spans) hooks() mailbox.Hooks {
+	return mailbox.Hooks{
 		Sending: s.sending, Sent: s.sent, Received: s.received,
 		Poisoned: s.poisoned, Settled: s.settled, Replied: s.replied,
 	}

@@ -84,9 +84,9 @@ func New(options *Options) (*Telemetry, error) {
 
 // MailboxHooks returns the hooks for mailbox.Options.Hooks: metrics and spans. They then call
 // those of next.
-func (t *Telemetry) MailboxHooks(next ...*mailbox.Hooks) *mailbox.Hooks {
+func (t *Telemetry) MailboxHooks(next ...mailbox.Hooks) mailbox.Hooks {
 	// Spans end after the measurements, so that a measurement can refer to its span.
-	return t.recorder.MailboxHooks(append([]*mailbox.Hooks{t.spans.hooks()}, next...)...)
+	return t.recorder.MailboxHooks(append([]mailbox.Hooks{t.spans.hooks()}, next...)...)
 }
 
 // WorkerHooks returns the hooks for worker.Options.Hooks: metrics. They then call those of
@@ -103,7 +103,7 @@ func (t *Telemetry) DeadLetterHooks(next ...deadletter.Hooks) deadletter.Hooks {
 
 // RegistryHooks returns the hooks for mailbox.RegistryOptions.Hooks. They then call those
 // of next.
-func (t *Telemetry) RegistryHooks(next ...*mailbox.RegistryHooks) *mailbox.RegistryHooks {
+func (t *Telemetry) RegistryHooks(next ...mailbox.RegistryHooks) mailbox.RegistryHooks {
 	return t.recorder.RegistryHooks(next...)
 }
 

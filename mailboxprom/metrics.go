@@ -65,7 +65,7 @@ func New(registerer prometheus.Registerer, options *Options) (*Metrics, error) {
 
 // MailboxHooks returns the hooks for mailbox.Options.Hooks. They then call those of next,
 // such as the spans of another library.
-func (m *Metrics) MailboxHooks(next ...*mailbox.Hooks) *mailbox.Hooks {
+func (m *Metrics) MailboxHooks(next ...mailbox.Hooks) mailbox.Hooks {
 	return m.recorder.MailboxHooks(next...)
 }
 
@@ -82,7 +82,7 @@ func (m *Metrics) DeadLetterHooks(next ...deadletter.Hooks) deadletter.Hooks {
 
 // RegistryHooks returns the hooks for mailbox.RegistryOptions.Hooks. They then call those
 // of next.
-func (m *Metrics) RegistryHooks(next ...*mailbox.RegistryHooks) *mailbox.RegistryHooks {
+func (m *Metrics) RegistryHooks(next ...mailbox.RegistryHooks) mailbox.RegistryHooks {
 	return m.recorder.RegistryHooks(next...)
 }
 

@@ -378,7 +378,7 @@ func TestNextHooksAreCalledToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newEnv(t, nil)
 		var sent, resolved int
-		hooks := s.metrics.MailboxHooks(&mailbox.Hooks{Sent: func(context.Context, mailbox.SentEvent) { sent++ }}, nil)
+		hooks := s.metrics.MailboxHooks(mailbox.Hooks{Sent: func(context.Context, mailbox.SentEvent) { sent++ }}, mailbox.Hooks{})
 		if hooks.Sending != nil {
 			t.Error("a hook that is not set is not nil")
 		}
@@ -386,7 +386,7 @@ func TestNextHooksAreCalledToo(t *testing.T) {
 		s.must(err)
 		_, err = m.Send(s.Context(), "tea")
 		s.must(err)
-		s.metrics.RegistryHooks(&mailbox.RegistryHooks{Resolved: func(context.Context, mailbox.ResolvedEvent) { resolved++ }}).Resolved(s.Context(), mailbox.ResolvedEvent{})
+		s.metrics.RegistryHooks(mailbox.RegistryHooks{Resolved: func(context.Context, mailbox.ResolvedEvent) { resolved++ }}).Resolved(s.Context(), mailbox.ResolvedEvent{})
 		if sent != 1 || resolved != 1 {
 			t.Errorf("%d sends and %d resolutions were told", sent, resolved)
 		}

@@ -254,7 +254,7 @@ func TestPartsDoNotSpinOnMissingPart(t *testing.T) {
 		looks := 0
 		box := must(mailbox.Open(t.Context(), o.backend, "replies", &mailbox.Options[reply.Result[string]]{
 			Codec: reply.Results[string](nil),
-			Hooks: &mailbox.Hooks{Polled: func(context.Context, mailbox.PolledEvent) {
+			Hooks: mailbox.Hooks{Polled: func(context.Context, mailbox.PolledEvent) {
 				if looks++; looks == spinning {
 					cancel()
 				}

@@ -59,7 +59,7 @@ func TestRES2ManyReplyAddressesUseBoundedMemory(t *testing.T) {
 			opened, closed := 0, 0
 			registry := mailbox.NewRegistry(&mailbox.RegistryOptions{
 				Fallback: test.open(t), CacheMax: cacheMax,
-				Hooks: &mailbox.RegistryHooks{
+				Hooks: mailbox.RegistryHooks{
 					Opened:  func(context.Context, mailbox.OpenedEvent) { opened++ },
 					Evicted: func(mailbox.EvictedEvent) { closed++ },
 				},

@@ -169,7 +169,7 @@ func TestDeadLettersCanGoToAnotherQueue(t *testing.T) {
 				}
 				return errMilk
 			}, s.options(options{DeadLetters: p, Backoff: worker.NoBackoff})),
-			deadletter.NewConsumer(deadletter.NewQueue(orders, s.openLetters("dead", nil)), func(_ context.Context, l letter) (deadletter.Action, error) {
+			deadletter.NewConsumer(deadletter.NewQueue(orders, s.openLetters("dead", mailbox.Hooks{})), func(_ context.Context, l letter) (deadletter.Action, error) {
 				if l.Body != "tea" || l.Source != "orders" || l.LastError != "no milk" || l.Deliveries != 2 || l.Attributes["colour"] != "green" {
 					s.Errorf("the dead letter is %+v", l)
 				}
@@ -190,7 +190,7 @@ func TestDeadLettersCanGoToAnotherQueue(t *testing.T) {
 		}},
 		{"by the policy, which writes the target first", func(s *env) {
 			orders, tried := s.open("orders"), ruletest.NewRecorder()
-			serve(s, orders, &policy{MaxDeliveries: 2, Mailbox: s.openLetters("dead", nil)}, tried)
+			serve(s, orders, &policy{MaxDeliveries: 2, Mailbox: s.openLetters("dead", mailbox.Hooks{})}, tried)
 			ruletest.Equal(s, "times it was tried", tried.Count(), 3)
 			s.expectStats(orders, mailbox.Stats{})
 			s.expectStats(s.open("dead"), mailbox.Stats{})
@@ -229,11 +229,11 @@ func newFinalFailure(s *env, at func(step string)) *finalFailure {
 			at(name)
 		}
 	}
-	b.requests = s.openHooked("requests", &mailbox.Hooks{
+	b.requests = s.openHooked("requests", mailbox.Hooks{
 		Replied: func(_ context.Context, event mailbox.RepliedEvent) { step("reply", event.Err) },
 		Settled: func(_ context.Context, event mailbox.SettledEvent) { step(string(event.Outcome), event.Err) },
 	})
-	p := &policy{MaxDeliveries: 1, Mailbox: s.openLetters("dead", &mailbox.Hooks{
+	p := &policy{MaxDeliveries: 1, Mailbox: s.openLetters("dead", mailbox.Hooks{
 		Sent: func(_ context.Context, event mailbox.SentEvent) { step("write", event.Err) },
 	})}
 	b.dead = p.Queue(b.requests)
@@ -320,7 +320,7 @@ func TestDeadLetteringWithTheBackendIsOneStep(t *testing.T) {
 	runRule(t, "DLQ-3", []rule{
 		{"the reply follows", func(s *env) {
 			steps := ruletest.NewRecorder()
-			requests := s.openHooked("requests", &mailbox.Hooks{
+			requests := s.openHooked("requests", mailbox.Hooks{
 				Replied: func(context.Context, mailbox.RepliedEvent) {
 					steps.Add(fmt.Sprintf("reply, when %d are dead", len(letters(s, final.Queue(s.open("requests"))))))
 				},
@@ -384,7 +384,7 @@ func crashing(s *env, after string) {
 		b.loop = worker.New(b.requests, func(context.Context, *message) error {
 			die()
 			return errMilk
-		}, s.options(options{DeadLetters: &policy{MaxDeliveries: 1, Mailbox: s.openLetters("dead", nil)}}))
+		}, s.options(options{DeadLetters: &policy{MaxDeliveries: 1, Mailbox: s.openLetters("dead", mailbox.Hooks{})}}))
 	}
 	s.Must(b.loop.Run(ctx))
 	s.Faults.Clear()
@@ -396,7 +396,7 @@ func crashing(s *env, after string) {
 	s.expectStats(b.requests, mailbox.Stats{InFlight: 1})
 
 	s.run(worker.New(b.requests, fails(errMilk, ruletest.NewRecorder()), s.options(options{
-		DeadLetters: &policy{MaxDeliveries: 1, Mailbox: s.openLetters("dead", nil)},
+		DeadLetters: &policy{MaxDeliveries: 1, Mailbox: s.openLetters("dead", mailbox.Hooks{})},
 	})))
 	_, err := future.Wait(s.Context())
 	if after == "reply" {
@@ -449,12 +449,12 @@ func TestDeadLetterDescribesFailure(t *testing.T) {
 	runRule(t, "DLQ-4", []rule{
 		{"that the backend keeps", func(s *env) { check(s, &policy{MaxDeliveries: 3}) }},
 		{"that is in a mailbox", func(s *env) {
-			check(s, &policy{MaxDeliveries: 3, Mailbox: s.openLetters("dead", nil)})
+			check(s, &policy{MaxDeliveries: 3, Mailbox: s.openLetters("dead", mailbox.Hooks{})})
 		}},
 		{"and where it panicked", func(s *env) {
 			orders := s.open("orders")
 			s.send(orders, "tea")
-			p := &policy{MaxDeliveries: 1, Mailbox: s.openLetters("dead", nil)}
+			p := &policy{MaxDeliveries: 1, Mailbox: s.openLetters("dead", mailbox.Hooks{})}
 			_, err := worker.New(orders, spill, s.options(options{DeadLetters: p})).RunOnce(s.Context())
 			s.Must(err)
 			got := letters(s, p.Queue(orders))[0]

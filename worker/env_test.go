@@ -60,9 +60,9 @@ func inMemory(t *testing.T, run func(s *env)) {
 }
 
 // open opens a mailbox with a reply store and a resolver.
-func (s *env) open(name string) *inbox { return s.openHooked(name, nil) }
+func (s *env) open(name string) *inbox { return s.openHooked(name, mailbox.Hooks{}) }
 
-func (s *env) openHooked(name string, hooks *mailbox.Hooks) *inbox {
+func (s *env) openHooked(name string, hooks mailbox.Hooks) *inbox {
 	s.Helper()
 	m, err := mailbox.Open(s.Context(), s.Faults, name, &mailbox.Options[string]{
 		Replies: s.Faults.Replies(s.replies), Resolver: s.resolver, Hooks: hooks, Logger: s.Logs.Logger(),
@@ -73,7 +73,7 @@ func (s *env) openHooked(name string, hooks *mailbox.Hooks) *inbox {
 }
 
 // openLetters opens a mailbox of dead letters.
-func (s *env) openLetters(name string, hooks *mailbox.Hooks) *mailbox.Mailbox[letter] {
+func (s *env) openLetters(name string, hooks mailbox.Hooks) *mailbox.Mailbox[letter] {
 	s.Helper()
 	m, err := mailbox.Open(s.Context(), s.Faults, name, &mailbox.Options[letter]{Codec: deadletter.Codec[string](nil), Hooks: hooks})
 	s.Must(err)

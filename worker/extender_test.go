@@ -98,7 +98,7 @@ func TestLeasesAreExtendedWhileHandlersWork(t *testing.T) {
 		}},
 		{"a nacked message is not extended", func(s *env) {
 			steps := ruletest.NewRecorder()
-			orders := s.openHooked("orders", &mailbox.Hooks{
+			orders := s.openHooked("orders", mailbox.Hooks{
 				Extended: func(context.Context, mailbox.ExtendedEvent) { steps.Add("extend") },
 				Settled:  func(_ context.Context, event mailbox.SettledEvent) { steps.Add(string(event.Outcome)) },
 			})

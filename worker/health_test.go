@@ -75,7 +75,7 @@ func TestGroupReportsHealth(t *testing.T) {
 		}},
 		{"degraded when there are too many dead letters", func(s *env) {
 			orders := s.open("orders")
-			p := &policy{MaxDeliveries: 1, Mailbox: s.openLetters("dead", nil)}
+			p := &policy{MaxDeliveries: 1, Mailbox: s.openLetters("dead", mailbox.Hooks{})}
 			g := s.group(worker.GroupOptions{DeadLetterThreshold: 2},
 				worker.New(orders, fails(errMilk, ruletest.NewRecorder()), s.options(options{DeadLetters: p})),
 				deadletter.NewConsumer(p.Queue(orders), func(context.Context, letter) (deadletter.Action, error) { return deadletter.Keep, nil }, nil))

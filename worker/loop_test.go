@@ -419,7 +419,7 @@ func TestLostLeaseCancelsHandler(t *testing.T) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			ids := s.send(orders, "tea", "milk")
 			var waiting mailbox.Receipt
-			spy := s.openHooked("orders", &mailbox.Hooks{Received: func(_ context.Context, _ string, d *driver.Delivery) {
+			spy := s.openHooked("orders", mailbox.Hooks{Received: func(_ context.Context, _ string, d *driver.Delivery) {
 				if d.ID == ids[1] && d.Deliveries == 1 {
 					waiting = d.Receipt
 				}

@@ -25,7 +25,7 @@ func TestRepliesComeBeforeAcks(t *testing.T) {
 	runRule(t, "LOOP-1", []rule{
 		{"the reply is sent before the ack", func(s *env) {
 			steps := ruletest.NewRecorder()
-			requests := s.openHooked("requests", &mailbox.Hooks{
+			requests := s.openHooked("requests", mailbox.Hooks{
 				Replied: func(_ context.Context, event mailbox.RepliedEvent) { steps.Add("reply") },
 				Settled: func(_ context.Context, event mailbox.SettledEvent) { steps.Add(string(event.Outcome)) },
 			})
@@ -42,7 +42,7 @@ func TestRepliesComeBeforeAcks(t *testing.T) {
 		}},
 		{"a mailbox gets the reply before the ack too", func(s *env) {
 			steps := ruletest.NewRecorder()
-			requests := s.openHooked("requests", &mailbox.Hooks{
+			requests := s.openHooked("requests", mailbox.Hooks{
 				Replied: func(_ context.Context, event mailbox.RepliedEvent) { steps.Add("reply") },
 				Settled: func(_ context.Context, event mailbox.SettledEvent) { steps.Add(string(event.Outcome)) },
 			})

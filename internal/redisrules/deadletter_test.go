@@ -125,11 +125,11 @@ func policyLists(s *env) {
 
 func deadLetterReplyAck(s *env) {
 	steps := ruletest.NewRecorder()
-	requests := s.openTraced("requests", &mailbox.Hooks{
+	requests := s.openTraced("requests", mailbox.Hooks{
 		Replied: func(context.Context, mailbox.RepliedEvent) { steps.Add("reply") },
 		Settled: func(_ context.Context, event mailbox.SettledEvent) { steps.Add(string(event.Outcome)) },
 	})
-	dead := open(s, "dead", deadletter.Codec[string](nil), &mailbox.Hooks{
+	dead := open(s, "dead", deadletter.Codec[string](nil), mailbox.Hooks{
 		Sent: func(context.Context, mailbox.SentEvent) { steps.Add("dead letter") },
 	})
 	future := s.ask(requests, "tea")
@@ -176,10 +176,10 @@ func crashAfter(s *env, step string) {
 			})
 		}
 	}
-	requests := s.openTraced("requests", &mailbox.Hooks{
+	requests := s.openTraced("requests", mailbox.Hooks{
 		Replied: func(_ context.Context, event mailbox.RepliedEvent) { did("reply", event.Err) },
 	})
-	p := &policy{MaxDeliveries: 1, Mailbox: open(s, "dead", deadletter.Codec[string](nil), &mailbox.Hooks{
+	p := &policy{MaxDeliveries: 1, Mailbox: open(s, "dead", deadletter.Codec[string](nil), mailbox.Hooks{
 		Sent: func(_ context.Context, event mailbox.SentEvent) { did("dead letter", event.Err) },
 	})}
 	future := s.ask(requests, "tea")
@@ -276,7 +276,7 @@ func failureIsAnswered(s *env) {
 
 func lastFailureIsAnswered(s *env) {
 	answers, tried := ruletest.NewRecorder(), ruletest.NewRecorder()
-	requests := s.openTraced("requests", &mailbox.Hooks{
+	requests := s.openTraced("requests", mailbox.Hooks{
 		Replied: func(context.Context, mailbox.RepliedEvent) { answers.Add(fmt.Sprint(tried.Count())) },
 	})
 	future := s.ask(requests, "tea")

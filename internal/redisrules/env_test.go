@@ -103,19 +103,19 @@ func newEnv(on *ruletest.Env) *env {
 }
 
 // open opens a queue with a reply store and a resolver.
-func (s *env) open(name string) *box { return open[string](s, name, nil, nil) }
+func (s *env) open(name string) *box { return open[string](s, name, nil, mailbox.Hooks{}) }
 
 // openTraced opens a queue with hooks.
-func (s *env) openTraced(name string, trace *mailbox.Hooks) *box {
+func (s *env) openTraced(name string, trace mailbox.Hooks) *box {
 	return open[string](s, name, nil, trace)
 }
 
 // openDeadLetters opens a queue of dead letters.
 func (s *env) openDeadLetters(name string) *mailbox.Mailbox[deadLetter] {
-	return open(s, name, deadletter.Codec[string](nil), nil)
+	return open(s, name, deadletter.Codec[string](nil), mailbox.Hooks{})
 }
 
-func open[T any](s *env, name string, codec mailbox.Codec[T], trace *mailbox.Hooks) *mailbox.Mailbox[T] {
+func open[T any](s *env, name string, codec mailbox.Codec[T], trace mailbox.Hooks) *mailbox.Mailbox[T] {
 	s.Helper()
 	m, err := mailbox.Open(s.Context(), s.Faults, name, &mailbox.Options[T]{
 		Codec: codec, Replies: s.Faults.Replies(s.replies), Resolver: s.resolver, Hooks: trace, Logger: s.Logs.Logger(),

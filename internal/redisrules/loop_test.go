@@ -49,7 +49,7 @@ func loopRules() []rule {
 
 func replyBeforeAck(s *env) {
 	steps := ruletest.NewRecorder()
-	requests := s.openTraced("requests", &mailbox.Hooks{
+	requests := s.openTraced("requests", mailbox.Hooks{
 		Replied: func(context.Context, mailbox.RepliedEvent) { steps.Add("reply") },
 		Settled: func(_ context.Context, event mailbox.SettledEvent) { steps.Add(string(event.Outcome)) },
 	})
@@ -106,7 +106,7 @@ func shouter(requests *mailbox.Mailbox[mainloop.Request[string]]) *mainloop.Main
 }
 
 func mainLoopAnswers(s *env) {
-	requests := open[mainloop.Request[string]](s, "requests", nil, nil)
+	requests := open[mainloop.Request[string]](s, "requests", nil, mailbox.Hooks{})
 	s.run(shouter(requests))
 	client := mainloop.NewClient[string, string](requests, s.replies, nil)
 	result, err := client.Call(s.Context(), mainloop.NewRequest("tea"))
@@ -127,8 +127,8 @@ func mainLoopAnswers(s *env) {
 
 func everySampleHasAResult(s *env) {
 	type request = evalloop.Request[string, string]
-	requests := open[request](s, "requests", nil, nil)
-	results := open[evalloop.Result](s, "results", nil, nil)
+	requests := open[request](s, "requests", nil, mailbox.Hooks{})
+	results := open[evalloop.Result](s, "results", nil, mailbox.Hooks{})
 	s.run(evalloop.New(requests, shouter(nil), evalloop.ExactMatch[string](), &evalloop.Options[string, string]{
 		Results: results, Worker: worker.Options[request]{Concurrency: 4},
 	}))

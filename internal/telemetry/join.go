@@ -10,13 +10,10 @@ import (
 )
 
 // joinMailboxHooks returns hooks that call all of hooks, in order. A hook that none of
-// them sets is nil and costs nothing. Nil hooks are left out.
-func joinMailboxHooks(hooks ...*mailbox.Hooks) *mailbox.Hooks {
-	joined := &mailbox.Hooks{}
+// them sets is nil and costs nothing.
+func joinMailboxHooks(hooks ...mailbox.Hooks) mailbox.Hooks {
+	var joined mailbox.Hooks
 	for _, h := range hooks {
-		if h == nil {
-			continue
-		}
 		joined.Sending = thenSending(joined.Sending, h.Sending)
 		joined.Sent = then(joined.Sent, h.Sent)
 		joined.Polled = then(joined.Polled, h.Polled)
@@ -29,12 +26,9 @@ func joinMailboxHooks(hooks ...*mailbox.Hooks) *mailbox.Hooks {
 	return joined
 }
 
-func joinRegistryHooks(hooks ...*mailbox.RegistryHooks) *mailbox.RegistryHooks {
-	joined := &mailbox.RegistryHooks{}
+func joinRegistryHooks(hooks ...mailbox.RegistryHooks) mailbox.RegistryHooks {
+	var joined mailbox.RegistryHooks
 	for _, h := range hooks {
-		if h == nil {
-			continue
-		}
 		joined.Resolved = then(joined.Resolved, h.Resolved)
 		joined.Opened = then(joined.Opened, h.Opened)
 		joined.Evicted = thenPlain(joined.Evicted, h.Evicted)

@@ -42,8 +42,8 @@ func NewRecorder(sink Sink, maxQueues int) *Recorder {
 func (r *Recorder) Queue(queue string) string { return r.queues.bound(queue) }
 
 // MailboxHooks returns hooks for mailboxes, which then call next.
-func (r *Recorder) MailboxHooks(next ...*mailbox.Hooks) *mailbox.Hooks {
-	return joinMailboxHooks(append([]*mailbox.Hooks{{
+func (r *Recorder) MailboxHooks(next ...mailbox.Hooks) mailbox.Hooks {
+	return joinMailboxHooks(append([]mailbox.Hooks{{
 		Sent: r.sent, Polled: r.polled, Received: r.received, Poisoned: r.poisoned,
 		Settled: r.settled, Extended: r.extended, Replied: r.replied,
 	}}, next...)...)
@@ -153,8 +153,8 @@ func (r *Recorder) replied(ctx context.Context, event mailbox.RepliedEvent) {
 
 // RegistryHooks returns hooks for registries, which then call next. Identifiers are not
 // used as labels: their number has no limit.
-func (r *Recorder) RegistryHooks(next ...*mailbox.RegistryHooks) *mailbox.RegistryHooks {
-	return joinRegistryHooks(append([]*mailbox.RegistryHooks{{
+func (r *Recorder) RegistryHooks(next ...mailbox.RegistryHooks) mailbox.RegistryHooks {
+	return joinRegistryHooks(append([]mailbox.RegistryHooks{{
 		Resolved: r.resolved, Opened: r.opened, Evicted: r.evicted,
 	}}, next...)...)
 }
