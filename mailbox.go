@@ -64,8 +64,8 @@ type Options[T any] struct {
 	Logger *slog.Logger
 }
 
-// A Mailbox sends and receives values of type T through one queue. Make one with Open
-// or New. It is safe for concurrent use.
+// A Mailbox sends and receives values of type T through one queue. Make one with
+// OpenURL, Open or New. It is safe for concurrent use.
 //
 // Every method that takes a context can block for as long as the backend takes, and
 // returns early, with the error of the context, when the context ends. Every method can
@@ -86,6 +86,7 @@ type Mailbox[T any] struct {
 	closeOnce sync.Once
 	closed    chan struct{} // closed by Close, to end pauses
 	closeErr  error         // the error of the queue's Close; set by closeOnce
+	release   func() error  // releases the backend; nil if the caller has it
 
 	// reopen opens the queue again after it was deleted; nil if that is not possible.
 	reopen func(ctx context.Context) (driver.Queue, error)
@@ -179,7 +180,8 @@ func (m *Mailbox[T]) Purge(ctx context.Context) (removed int, err error) {
 // Close closes the mailbox and its queue handle: waiting receives return ErrClosed at
 // once, and so do all later calls, without a call of the backend. Messages that were
 // received and not settled are delivered again when their visibility ends. The queue
-// and other mailboxes on it are not affected. Closing again returns the same error.
+// and other mailboxes on it are not affected. A mailbox of OpenURL releases its backend too.
+// Closing again returns the same error.
 func (m *Mailbox[T]) Close() error {
 	if m.Queue() == nil {
 		return m.nilQueue(opClose)
@@ -189,6 +191,9 @@ func (m *Mailbox[T]) Close() error {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.closeErr = m.Queue().Close()
+		if m.release != nil {
+			m.closeErr = errors.Join(m.closeErr, m.release())
+		}
 	})
 	return m.closeErr
 }

@@ -17,7 +17,7 @@ func ExampleRegistry() {
 	defer backend.Close()
 	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{
 		Fallback: mailbox.Schemes{
-			ByScheme: map[string]mailbox.Scheme{"memory": backend.OpenURI},
+			ByScheme: map[string]mailbox.Scheme{"memory": membox.NewURLOpener(backend).OpenURL},
 			Default:  backend,
 		},
 		CacheMax: 100,

@@ -12,9 +12,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Scheme opens the queue that an address of one URI scheme names. Backends
-// offer them: that of membox, for example, is the method OpenURI of its
-// Backend. A part of an address that a scheme does not know what to do with, a
+// A Scheme opens the queue that an address of one URI scheme names. Every backend has
+// one: the method OpenURL of its URLOpener. A part of an address that a scheme does not know what to do with, a
 // host above all, is refused with ErrInvalid, and never passed over: a message
 // that goes to another machine than its sender meant is worse than one that
 // does not go.
@@ -28,13 +27,18 @@ type Scheme func(ctx context.Context, address *url.URL) (driver.Queue, error)
 //	sqs://region/queue              AWS SQS
 //	mailbox://host:port/name        mailboxd
 //
-// It knows no scheme by itself, and does not care which there are:
+// It has only the schemes that it is given:
 //
 //	memory := membox.New(nil)
 //	schemes := mailbox.Schemes{
-//		ByScheme: map[string]mailbox.Scheme{"memory": memory.OpenURI},
+//		ByScheme: map[string]mailbox.Scheme{"memory": membox.NewURLOpener(memory).OpenURL},
 //		Default:  memory,
 //	}
+//
+// Addresses may come from clients, with a request that names where its answer goes.
+// They open only what the program has given to each URLOpener: backends, directories,
+// servers, regions, daemons. The schemes that packages register for OpenURL, which is
+// for trusted configuration, are never used here.
 //
 // Use it as the fallback of a Registry, which keeps what it opens. It is safe
 // for concurrent use; its fields must not be changed once it is used.

@@ -45,7 +45,7 @@ func TestRES3SchemeChoosesTheBackendAndGetsTheWholeAddress(t *testing.T) {
 func TestRES3UnknownSchemesAndPlainNames(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
-	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"memory": backend.OpenURI}}
+	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"memory": membox.NewURLOpener(backend).OpenURL}}
 	for _, id := range []string{
 		"gopher://x", "redis://cache/x", "://x", "memory//x", "plain", "responses:7", "memory:x",
 		"ｍemory://x", "mem\u043ery://x", " memory://x", "memory\x00://x", "http://[bad",
@@ -68,7 +68,7 @@ func TestRES3UnknownSchemesAndPlainNames(t *testing.T) {
 func TestRES3SameNameIsTheSameMemoryMailbox(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
-	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"memory": backend.OpenURI}}
+	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"memory": membox.NewURLOpener(backend).OpenURL}}
 	for id, name := range map[string]string{
 		"memory://replies": "replies", "memory:///replies": "replies", "memory:///responses:7": "responses:7",
 		"memory:///a/b": "a/b", "memory:///a%3Fb%23c": "a?b#c", "memory://%C3%BC": "ü", "memory://Replies": "Replies",
@@ -87,7 +87,7 @@ func TestRES3SameNameIsTheSameMemoryMailbox(t *testing.T) {
 func TestRES3MemoryRefusesWhatItCannotHonour(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
-	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"memory": backend.OpenURI}}
+	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"memory": membox.NewURLOpener(backend).OpenURL}}
 	for id, field := range map[string]string{
 		"memory://host/name":     "host",
 		"memory://host/":         "host",
@@ -109,7 +109,7 @@ func TestRES3MemoryRefusesWhatItCannotHonour(t *testing.T) {
 		}
 	}
 	for _, address := range []*url.URL{{Scheme: "memory", Opaque: "name"}, {Scheme: "other", Host: "name"}} {
-		_, err := backend.OpenURI(t.Context(), address)
+		_, err := membox.NewURLOpener(backend).OpenURL(t.Context(), address)
 		wantError(t, err, mailbox.ErrInvalid)
 	}
 	for name := range backend.Queues(t.Context()) {
@@ -120,9 +120,9 @@ func TestRES3MemoryRefusesWhatItCannotHonour(t *testing.T) {
 func TestRES3DiskOpensDirectoriesAndRefusesTheRest(t *testing.T) {
 	base := t.TempDir()
 	outside := t.TempDir()
-	dirs := diskbox.NewDirectories([]string{base}, nil)
+	dirs := diskbox.NewURLOpener([]string{base}, nil)
 	defer dirs.Close()
-	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"disk": dirs.OpenURI}}
+	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"disk": dirs.OpenURL}}
 	if err := os.Symlink(outside, filepath.Join(base, "link")); err != nil {
 		t.Fatal(err)
 	}
@@ -158,10 +158,10 @@ func TestRES3DiskOpensDirectoriesAndRefusesTheRest(t *testing.T) {
 
 func TestRES3DirectoriesAreSharedAndClosedWithTheirLastQueue(t *testing.T) {
 	base := t.TempDir()
-	dirs := diskbox.NewDirectories([]string{base}, nil)
+	dirs := diskbox.NewURLOpener([]string{base}, nil)
 	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{
 		CacheMax: 1,
-		Fallback: mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"disk": dirs.OpenURI}},
+		Fallback: mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"disk": dirs.OpenURL}},
 	})
 	address := "disk://" + base + "/shop?queue="
 	first, second := mustResolve(t, registry, address+"orders"), mustResolve(t, registry, address+"bills")
@@ -205,6 +205,6 @@ func TestRES3DirectoriesAreSharedAndClosedWithTheirLastQueue(t *testing.T) {
 	wantError(t, own.Close(), nil)
 }
 
-func schemesOf(dirs *diskbox.Directories) mailbox.Schemes {
-	return mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"disk": dirs.OpenURI}}
+func schemesOf(dirs *diskbox.URLOpener) mailbox.Schemes {
+	return mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"disk": dirs.OpenURL}}
 }

@@ -36,12 +36,12 @@ func ExampleOptions() {
 
 // Daemons are a scheme for addresses. A token is only shown to the daemon that it
 // is for.
-func ExampleDaemons() {
-	daemons := remotebox.NewDaemons(map[string]string{"10.0.0.7:9411": "…"}, nil)
+func ExampleURLOpener() {
+	daemons := remotebox.NewURLOpener(map[string]string{"10.0.0.7:9411": "…"}, nil)
 	defer daemons.Close()
 
 	address, _ := url.Parse("mailbox://10.6.6.6:9411/orders")
-	_, err := daemons.OpenURI(context.Background(), address)
+	_, err := daemons.OpenURL(context.Background(), address)
 	fmt.Println(err)
 	// Output:
 	// mailbox: open: forbidden: host: there is no token for this daemon

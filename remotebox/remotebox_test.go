@@ -297,7 +297,7 @@ func TestTheWindowOfNumbersIsKept(t *testing.T) {
 }
 
 func TestAddressesAreHonouredOrRefused(t *testing.T) {
-	d := NewDaemons(map[string]string{"127.0.0.1:1": ""}, &Options{Patience: -1})
+	d := NewURLOpener(map[string]string{"127.0.0.1:1": ""}, &Options{Patience: -1})
 	defer d.Close()
 	for address, want := range map[string]driver.Code{
 		"mailbox://127.0.0.1:1/orders":      driver.ErrUnavailable, // no server listens there
@@ -316,11 +316,11 @@ func TestAddressesAreHonouredOrRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := d.OpenURI(t.Context(), parsed); !errors.Is(err, want) {
+		if _, err := d.OpenURL(t.Context(), parsed); !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %v", address, err, want)
 		}
 	}
-	if len(d.open) != 0 {
-		t.Errorf("%d daemons are still connected to", len(d.open))
+	if n := d.open.Len(); n != 0 {
+		t.Errorf("%d daemons are still connected to", n)
 	}
 }

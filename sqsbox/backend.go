@@ -39,10 +39,13 @@ var (
 	_ driver.Pinger = (*Backend)(nil)
 )
 
-// New returns a backend for the queues that client reaches: at AWS, or at another
-// server that speaks the protocol. It does no I/O. The caller keeps the client.
+// Open returns a backend for the queues that client reaches: at AWS, or at another
+// server that speaks the protocol. It checks the options, and does no I/O. The caller keeps the client.
 // Codes: ErrInvalid (an option).
-func New(client API, options *Options) (*Backend, error) {
+func Open(ctx context.Context, client API, options *Options) (*Backend, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	b := &Backend{
 		client: client, options: options.withDefaults(), identity: newIdentity(),
 		leases: newLeases(), local: newLocalState(),

@@ -148,7 +148,7 @@ func TestOwnBodiesKeepsQuickResponses(t *testing.T) {
 
 func TestBackendAppliesOwnBodiesToAnyClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		backend, err := sqsbox.New(serveQuickly(t), nil)
+		backend, err := sqsbox.Open(t.Context(), serveQuickly(t), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,7 +22,7 @@ var longName = strings.Repeat("n", driver.MaxNameBytes)
 
 func newBackend(t *testing.T, api sqsbox.API) *sqsbox.Backend {
 	t.Helper()
-	backend, err := sqsbox.New(api, nil)
+	backend, err := sqsbox.Open(t.Context(), api, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestUnsupportedSettingsAreRefusedByName(t *testing.T) {
 func TestOpenCreatesMissingQueueOnlyOnRequest(t *testing.T) {
 	t.Parallel()
 	prefix := sqstest.Prefix()
-	backend, err := sqsbox.New(sqstest.Shared(t).Client(), &sqsbox.Options{Prefix: prefix})
+	backend, err := sqsbox.Open(t.Context(), sqstest.Shared(t).Client(), &sqsbox.Options{Prefix: prefix})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,7 @@ type site struct {
 
 func openSite(t testing.TB, prefix string) *site {
 	t.Helper()
-	backend, err := sqsbox.New(sqstest.Shared(t).Client(), &sqsbox.Options{Prefix: prefix, Create: true, Poll: time.Second})
+	backend, err := sqsbox.Open(t.Context(), sqstest.Shared(t).Client(), &sqsbox.Options{Prefix: prefix, Create: true, Poll: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

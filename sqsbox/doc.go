@@ -2,7 +2,7 @@
 // program that speaks the SQS protocol, Mailbox or not.
 //
 //	settings, err := config.LoadDefaultConfig(ctx) // of aws-sdk-go-v2
-//	backend, err := sqsbox.New(sqs.NewFromConfig(settings), nil)
+//	backend, err := sqsbox.Open(ctx, sqs.NewFromConfig(settings), nil)
 //	orders, err := mailbox.Open[Order](ctx, backend, "orders", nil)
 //
 // The caller configures the client: region, credentials, endpoint, timeouts and retries.

@@ -16,7 +16,7 @@ import (
 func Example() {
 	ctx := context.Background()
 	client := sqs.New(sqs.Options{Region: "eu-central-1"})
-	backend, err := sqsbox.New(client, &sqsbox.Options{Prefix: "shop-", Create: true})
+	backend, err := sqsbox.Open(ctx, client, &sqsbox.Options{Prefix: "shop-", Create: true})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -35,7 +35,7 @@ func Example() {
 // A FIFO queue, whose messages move to another queue after five failed deliveries.
 func ExampleBackend_ConfigureQueue() {
 	ctx := context.Background()
-	backend, err := sqsbox.New(sqs.New(sqs.Options{Region: "eu-central-1"}), nil)
+	backend, err := sqsbox.Open(ctx, sqs.New(sqs.Options{Region: "eu-central-1"}), nil)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -49,22 +49,22 @@ func ExampleBackend_ConfigureQueue() {
 	}
 }
 
-// Queues by address, in regions that were added.
-func ExampleRegions() {
+// Queues by address, in the regions that it is given.
+func ExampleURLOpener() {
 	client := sqs.New(sqs.Options{Region: "eu-central-1"})
-	backend, err := sqsbox.New(client, nil)
+	backend, err := sqsbox.Open(context.Background(), client, nil)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer func() { _ = backend.Close() }()
-	var regions sqsbox.Regions
-	if err := regions.Add("eu-central-1", backend); err != nil {
+	opener, err := sqsbox.NewURLOpener(map[string]*sqsbox.Backend{"eu-central-1": backend})
+	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"sqs": regions.OpenURI}}
+	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"sqs": opener.OpenURL}}
 	_, err = schemes.OpenQueue(context.Background(), "sqs://us-east-1/orders")
 	fmt.Println(err)
-	// Output: mailbox: open sqs://us-east-1/orders: forbidden: host: is not one of the regions that were added
+	// Output: mailbox: open sqs://us-east-1/orders: forbidden: host: is not one of the regions that may be used
 }

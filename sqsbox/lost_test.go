@@ -40,7 +40,7 @@ func TestLostResponseDuplicatesNothingInFIFOQueue(t *testing.T) {
 	lost.left.Store(2)
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	client := sqstest.Shared(t).Client(func(o *sqs.Options) { o.HTTPClient = lost })
-	backend, err := sqsbox.New(client, &sqsbox.Options{Prefix: sqstest.Prefix(), Create: true, Poll: time.Second})
+	backend, err := sqsbox.Open(t.Context(), client, &sqsbox.Options{Prefix: sqstest.Prefix(), Create: true, Poll: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

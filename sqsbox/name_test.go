@@ -76,7 +76,7 @@ func TestQueueCalledDotFIFO(t *testing.T) {
 
 func TestBadPrefixesAreRefused(t *testing.T) {
 	for _, prefix := range []string{"a b", "ä", "a.b", strings.Repeat("p", 33)} {
-		if _, err := New(nil, &Options{Prefix: prefix}); err == nil {
+		if _, err := Open(t.Context(), nil, &Options{Prefix: prefix}); err == nil {
 			t.Errorf("the prefix %q was taken", prefix)
 		}
 	}

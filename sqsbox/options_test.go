@@ -19,7 +19,7 @@ func TestBadOptionIsRefusedByNew(t *testing.T) {
 		{"Linger", sqsbox.Options{Linger: -1}},
 		{"Parallel", sqsbox.Options{Parallel: -1}},
 	} {
-		b, err := sqsbox.New(&stub{}, &test.options)
+		b, err := sqsbox.Open(t.Context(), &stub{}, &test.options)
 		if err == nil {
 			_ = b.Close()
 		}

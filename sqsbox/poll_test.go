@@ -154,7 +154,7 @@ func TestCloseGivesUpAfterLinger(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}}
-		backend, err := sqsbox.New(api, &sqsbox.Options{Linger: 2 * time.Second})
+		backend, err := sqsbox.Open(t.Context(), api, &sqsbox.Options{Linger: 2 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

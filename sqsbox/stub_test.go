@@ -136,7 +136,7 @@ func message(number int, body string) types.Message {
 // openStub opens a queue on a stub. Both are closed when the test ends.
 func openStub(t *testing.T, s *stub, name string) (*sqsbox.Backend, driver.Queue) {
 	t.Helper()
-	backend, err := sqsbox.New(s, nil)
+	backend, err := sqsbox.Open(t.Context(), s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ func TestUnanswerableRequestIsDeadLetteredWithItsResult(t *testing.T) {
 		}
 	}
 	schemes := registry(func(s *env) mailbox.RegistryOptions {
-		return mailbox.RegistryOptions{Fallback: mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"memory": membox.New(nil).OpenURI}}}
+		return mailbox.RegistryOptions{Fallback: mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"memory": membox.NewURLOpener(membox.New(nil)).OpenURL}}}
 	})
 	tenant := registry(func(s *env) mailbox.RegistryOptions {
 		return mailbox.RegistryOptions{Fallback: mailbox.NewPrefix(s.Faults, "acme:")}
@@ -69,7 +69,7 @@ func TestUnanswerableRequestIsDeadLetteredWithItsResult(t *testing.T) {
 		for kind, p := range map[string]func(*env) *policy{
 			"no policy":         func(*env) *policy { return nil },
 			"a policy":          func(*env) *policy { return &policy{} },
-			"a mailbox of dead": func(s *env) *policy { return &policy{Mailbox: s.openLetters("dead", nil)} },
+			"a mailbox of dead": func(s *env) *policy { return &policy{Mailbox: s.openLetters("dead", mailbox.Hooks{})} },
 		} {
 			rules = append(rules, rule{c.name + ", with " + kind, func(s *env) {
 				requests, done, deadLetters := s.withResolver(c.resolver(s)), ruletest.NewRecorder(), p(s)

@@ -93,3 +93,9 @@ func (c *certificates) write(dir string) error {
 	}
 	return errors.Join(errs...)
 }
+
+// TLSFiles returns the files of the authority, and of the certificate and the key that it
+// signed for the loopback interface, of a server with TLS.
+func (s *Server) TLSFiles() (authority, certificate, key string) {
+	return s.path(authorityFile), s.path(certificateFile), s.path(keyFile)
+}

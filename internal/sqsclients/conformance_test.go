@@ -31,7 +31,7 @@ type site struct {
 
 func openSite(t testing.TB, d *daemon, prefix string) *site {
 	t.Helper()
-	backend, err := sqsbox.New(d.bareClient(3), &sqsbox.Options{Prefix: prefix, Create: true, Poll: time.Second})
+	backend, err := sqsbox.Open(t.Context(), d.bareClient(3), &sqsbox.Options{Prefix: prefix, Create: true, Poll: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ type pair struct {
 
 func openPair(t testing.TB, d *daemon) *pair {
 	t.Helper()
-	client, err := sqsbox.New(d.client("").bare, &sqsbox.Options{Create: true})
+	client, err := sqsbox.Open(t.Context(), d.client("").bare, &sqsbox.Options{Create: true})
 	if err != nil {
 		t.Fatal(err)
 	}

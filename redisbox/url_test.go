@@ -11,20 +11,18 @@ import (
 	"github.com/mailboxmq/mailbox/redisbox"
 )
 
-func TestRES3AddressesLeadOnlyToAddedServers(t *testing.T) {
+func TestRES3AddressesLeadOnlyToGivenServers(t *testing.T) {
 	server := redistest.SharedServer(t)
 	here := openBackend(t, server.ClientOption(), &redisbox.Options{Prefix: redistest.Prefix(t)})
 	there := openBackend(t, server.ClientOption(), &redisbox.Options{Prefix: redistest.Prefix(t)})
-	var servers redisbox.Servers
-	for address, backend := range map[string]*redisbox.Backend{
+	opener, err := redisbox.NewURLOpener(map[string]*redisbox.Backend{
 		"redis://Cache.local": here, "redis://cache.local:6379?db=2": there, "redis+cluster://[::1]:7000": there,
-	} {
-		if err := servers.Add(address, backend); err != nil {
-			t.Fatal(err)
-		}
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{
-		"redis": servers.OpenURI, "rediss": servers.OpenURI, "redis+cluster": servers.OpenURI, "memory": servers.OpenURI,
+		"redis": opener.OpenURL, "rediss": opener.OpenURL, "redis+cluster": opener.OpenURL, "memory": opener.OpenURL,
 	}}
 	for address, want := range map[string]struct {
 		backend *redisbox.Backend
@@ -79,11 +77,7 @@ func TestRES3AddressesLeadOnlyToAddedServers(t *testing.T) {
 	}
 }
 
-func TestServerIsAddedOnce(t *testing.T) {
-	var servers redisbox.Servers
-	if err := servers.Add("redis://cache.local", &redisbox.Backend{}); err != nil {
-		t.Fatal(err)
-	}
+func TestURLOpenerRefusesBadServers(t *testing.T) {
 	for address, want := range map[string]driver.Code{
 		"redis://cache.local:6379?db=0": driver.ErrConflict,
 		"redis://other/orders":          driver.ErrInvalid,
@@ -91,7 +85,8 @@ func TestServerIsAddedOnce(t *testing.T) {
 		"redis://%zz":                   driver.ErrInvalid,
 		"cache.local":                   driver.ErrInvalid,
 	} {
-		if err := servers.Add(address, &redisbox.Backend{}); !errors.Is(err, want) {
+		servers := map[string]*redisbox.Backend{"redis://cache.local": {}, address: {}}
+		if _, err := redisbox.NewURLOpener(servers); !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %s", address, err, want)
 		}
 	}

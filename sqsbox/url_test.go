@@ -11,18 +11,19 @@ import (
 )
 
 func TestAddressOpensQueueInItsRegion(t *testing.T) {
-	backend, err := sqsbox.New(&stub{queues: []string{"orders", "tenant-_2Fa"}}, nil)
+	backend, err := sqsbox.Open(t.Context(), &stub{queues: []string{"orders", "tenant-_2Fa"}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var regions sqsbox.Regions
-	if err := regions.Add("eu-central-1", backend); err != nil {
+	opener, err := sqsbox.NewURLOpener(map[string]*sqsbox.Backend{"eu-central-1": backend})
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := regions.Add("EU-central-1", backend); !errors.Is(err, driver.ErrConflict) {
-		t.Errorf("the same region again: got %v, want ErrConflict", err)
+	twice := map[string]*sqsbox.Backend{"eu-central-1": backend, "EU-central-1": backend}
+	if _, err := sqsbox.NewURLOpener(twice); !errors.Is(err, driver.ErrConflict) {
+		t.Errorf("the same region twice: got %v, want ErrConflict", err)
 	}
-	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"sqs": regions.OpenURI}}
+	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"sqs": opener.OpenURL}}
 	for address, want := range map[string]error{
 		"sqs://eu-central-1/orders":         nil,
 		"sqs://EU-CENTRAL-1/orders":         nil,
@@ -46,11 +47,11 @@ func TestAddressOpensQueueInItsRegion(t *testing.T) {
 			}
 		}
 	}
-	if _, err := regions.OpenURI(t.Context(), &url.URL{Scheme: "redis", Host: "eu-central-1", Path: "/orders"}); !errors.Is(err, driver.ErrInvalid) {
+	if _, err := opener.OpenURL(t.Context(), &url.URL{Scheme: "redis", Host: "eu-central-1", Path: "/orders"}); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("an address of another scheme: got %v", err)
 	}
 	for _, region := range []string{"", "a/b", "host:80", "user@region"} {
-		if err := regions.Add(region, backend); !errors.Is(err, driver.ErrInvalid) {
+		if _, err := sqsbox.NewURLOpener(map[string]*sqsbox.Backend{region: backend}); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("region %q: got %v, want ErrInvalid", region, err)
 		}
 	}

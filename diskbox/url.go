@@ -1,0 +1,175 @@
+package diskbox
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"net/url"
+	"path/filepath"
+	"strings"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+const urlScheme = "disk"
+
+func init() { driver.RegisterURL(readURL, urlScheme) }
+
+// readURL reads a URL of mailbox.OpenURL. URLs with the same directory share one
+// backend, since a directory can be open only once.
+func readURL(address *url.URL) (driver.URLTarget, error) {
+	name, err := queueOf(address)
+	if err != nil {
+		return driver.URLTarget{}, err
+	}
+	dir, err := plainDirectory(filepath.Clean(address.Path))
+	if err != nil {
+		return driver.URLTarget{}, err
+	}
+	return driver.URLTarget{Queue: name, Key: dir, Open: opening(dir, nil)}, nil
+}
+
+// opening returns the function that opens dir.
+func opening(dir string, options *Options) func(context.Context) (driver.Backend, error) {
+	return func(ctx context.Context) (driver.Backend, error) {
+		backend, err := Open(ctx, dir, options)
+		if err != nil {
+			return nil, err // not a driver.Backend with a nil pointer in it
+		}
+		return backend, nil
+	}
+}
+
+// MaxDirectories is how many directories a URLOpener has open at once. Each is a store
+// with memory and goroutines of its own, and addresses may come from a client.
+const MaxDirectories = 16
+
+// A URLOpener opens queues by address, like disk:///var/lib/shop?queue=orders: its
+// method OpenURL is a mailbox.Scheme. Addresses may come from a client, so only
+// directories within those given to NewURLOpener are opened.
+//
+// A directory is opened with the first of its queues, shared by all of them, and closed
+// with the last. Make one with NewURLOpener. It is safe for concurrent use.
+type URLOpener struct {
+	within  []string
+	options *Options
+	open    driver.Pool // by directory
+}
+
+// NewURLOpener returns an opener that has no directory open. Directories within any of
+// the directories in within, which are absolute, and these themselves, can be opened,
+// with options. It does no I/O.
+func NewURLOpener(within []string, options *Options) *URLOpener {
+	return &URLOpener{within: within, options: options, open: driver.Pool{Max: MaxDirectories}}
+}
+
+// Share makes addresses of dir use backend, which has it open already: a directory can be
+// open only once. The caller closes the backend.
+// Codes: ErrInvalid, ErrForbidden (dir is not within), ErrConflict (it is open).
+func (o *URLOpener) Share(dir string, backend *Backend) error {
+	dir, err := o.allowed(dir)
+	if err != nil {
+		return err
+	}
+	return o.open.Share(dir, backend)
+}
+
+// OpenURL opens the queue of an address such as disk:///dir?queue=name. It blocks while
+// its directory is opened; cancelling ctx abandons it. An address that names a host, a
+// user, or a parameter other than queue is refused. Codes: ErrInvalid, ErrForbidden (the
+// directory is not within those allowed), ErrFull (too many directories are open),
+// ErrClosed, and those of Open.
+func (o *URLOpener) OpenURL(ctx context.Context, address *url.URL) (driver.Queue, error) {
+	name, err := queueOf(address)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := o.allowed(address.Path)
+	if err != nil {
+		return nil, err
+	}
+	return o.open.OpenQueue(ctx, dir, name, opening(dir, o.options))
+}
+
+// Close closes all open directories and their queues, except shared ones. Later calls of
+// OpenURL return ErrClosed. It blocks until that is done. Closing twice is fine.
+func (o *URLOpener) Close() error { return o.open.Close() }
+
+// queueOf returns the name of the queue in an address, and refuses parts that an address
+// of this scheme cannot have.
+func queueOf(address *url.URL) (string, error) {
+	invalid := func(field, detail string) (string, error) {
+		return "", &driver.Error{Code: driver.ErrInvalid, Op: "open", Field: field, Detail: detail}
+	}
+	switch {
+	case address.Scheme != urlScheme:
+		return invalid("scheme", "is not "+urlScheme)
+	case address.Opaque != "":
+		return invalid("address", "has no //; want disk:///DIRECTORY?queue=QUEUE, with an absolute directory")
+	case address.User != nil:
+		return invalid("user", "a directory has no users; want disk:///DIRECTORY?queue=QUEUE")
+	case address.Host != "":
+		return invalid("host", "a directory is on this machine; want three slashes, disk:///DIRECTORY?queue=QUEUE")
+	case address.Fragment != "":
+		return invalid("fragment", "is not allowed in an address; write # in a name as %23")
+	}
+	parameters, err := driver.ReadParameters(address, "queue")
+	if err != nil {
+		return "", err
+	}
+	if parameters.Get("queue") == "" {
+		return invalid("query", "parameter queue is missing; want disk:///DIRECTORY?queue=QUEUE")
+	}
+	return parameters.Get("queue"), driver.CheckName(parameters.Get("queue"))
+}
+
+// plainDirectory returns dir with all its symbolic links resolved, so that one directory
+// has one name.
+func plainDirectory(dir string) (string, error) {
+	if !filepath.IsAbs(dir) || dir != filepath.Clean(dir) || strings.ContainsRune(dir, 0) {
+		return "", &driver.Error{
+			Code: driver.ErrInvalid, Op: "open", Field: "dir",
+			Detail: "is not a plain absolute path; want disk:///DIRECTORY?queue=QUEUE, without . and .. and a / at the end",
+		}
+	}
+	found, err := followLinks(dir)
+	if err != nil {
+		return "", &driver.Error{Code: driver.ErrUnavailable, Op: "open", Field: "dir", Err: err}
+	}
+	return found, nil
+}
+
+// allowed is plainDirectory, and refuses a directory that is not within those allowed.
+func (o *URLOpener) allowed(dir string) (string, error) {
+	where, err := plainDirectory(dir)
+	if err != nil {
+		return "", err
+	}
+	for _, base := range o.within {
+		base, err := followLinks(filepath.Clean(base))
+		if err != nil {
+			continue // a directory that does not exist contains nothing
+		}
+		if inside, err := filepath.Rel(base, where); err == nil && filepath.IsLocal(inside) {
+			return where, nil
+		}
+	}
+	return "", &driver.Error{Code: driver.ErrForbidden, Op: "open", Field: "dir", Detail: "is not within the directories that may be opened"}
+}
+
+// followLinks resolves the symbolic links of the part of a path that exists.
+func followLinks(path string) (string, error) {
+	rest := ""
+	for {
+		found, err := filepath.EvalSymlinks(path)
+		if err == nil {
+			return filepath.Join(found, rest), nil
+		}
+		parent := filepath.Dir(path)
+		if !errors.Is(err, fs.ErrNotExist) || parent == path {
+			return "", err
+		}
+		rest = filepath.Join(filepath.Base(path), rest)
+		path = parent
+	}
+}

@@ -1,0 +1,106 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// A Backend is an Opener that can be closed, with all of its queues.
+type Backend interface {
+	Opener
+	// Close closes the queues and releases what the backend holds. It may block.
+	// Closing twice is fine.
+	Close() error
+}
+
+// A URLTarget is what a URL of trusted configuration names: a queue, and the
+// backend that has it.
+type URLTarget struct {
+	// Queue is the name of the queue.
+	Queue string
+	// Key identifies the backend in this process: targets with the same scheme and
+	// key share one. It may contain secrets, and is never printed.
+	Key string
+	// Open opens the backend. Closing it releases everything that Open made; a
+	// failed Open leaves nothing behind. Its errors contain no secrets.
+	Open func(ctx context.Context) (Backend, error)
+}
+
+// A URLReader reads a URL of its scheme. It opens no connection and creates
+// nothing. It refuses the parts that the scheme does not have, with ErrInvalid,
+// the Field, and what to write instead; no secret of the URL is in its errors.
+type URLReader func(address *url.URL) (URLTarget, error)
+
+// urlReaders are the registered readers by scheme.
+var urlReaders struct {
+	sync.RWMutex
+	byScheme map[string]URLReader
+}
+
+// RegisterURL makes read the reader of URLs of the schemes, for mailbox.OpenURL.
+// Backends call it when they are imported. It panics if a scheme is registered
+// already, is not in lower case, or read is nil, as a program with such an import
+// is wrong.
+//
+// These are URLs of trusted configuration. Addresses that come with messages are
+// opened by mailbox.Schemes, which does not know what is registered here.
+func RegisterURL(read URLReader, schemes ...string) {
+	urlReaders.Lock()
+	defer urlReaders.Unlock()
+	if urlReaders.byScheme == nil {
+		urlReaders.byScheme = make(map[string]URLReader)
+	}
+	for _, scheme := range schemes {
+		if read == nil || scheme == "" || scheme != strings.ToLower(scheme) || urlReaders.byScheme[scheme] != nil {
+			panic(fmt.Sprintf("driver: RegisterURL(%q): the scheme is registered already or not in lower case, or read is nil", scheme)) // runs before main
+		}
+		urlReaders.byScheme[scheme] = read
+	}
+}
+
+// URLSchemes returns the registered schemes, in order.
+func URLSchemes() []string {
+	urlReaders.RLock()
+	defer urlReaders.RUnlock()
+	return slices.Sorted(maps.Keys(urlReaders.byScheme))
+}
+
+// ReadURL reads a URL of a registered scheme. Codes: ErrUnresolved (the scheme is
+// not registered), and those of the reader.
+func ReadURL(address *url.URL) (URLTarget, error) {
+	urlReaders.RLock()
+	read := urlReaders.byScheme[address.Scheme]
+	urlReaders.RUnlock()
+	if read == nil {
+		return URLTarget{}, &Error{Code: ErrUnresolved, Op: "open", Field: "scheme", Detail: fmt.Sprintf("%q is not registered", address.Scheme)}
+	}
+	return read(address)
+}
+
+// ReadParameters returns the query parameters of a URL. It refuses names that are not
+// in known, and names that are given more than once, unless they end in "..." in known.
+// Codes: ErrInvalid.
+func ReadParameters(address *url.URL, known ...string) (url.Values, error) {
+	invalid := func(detail string) error {
+		return &Error{Code: ErrInvalid, Op: "open", Field: "query", Detail: detail}
+	}
+	parameters, err := url.ParseQuery(address.RawQuery)
+	if err != nil {
+		return nil, invalid("cannot be read; want NAME=VALUE&NAME=VALUE, with % as %25 and ; as %3B") // the parser repeats values
+	}
+	for _, name := range slices.Sorted(maps.Keys(parameters)) {
+		repeatable := slices.Contains(known, name+"...")
+		switch {
+		case !repeatable && !slices.Contains(known, name):
+			return nil, invalid(fmt.Sprintf("unknown parameter %.40q; want %s", name, strings.ReplaceAll(strings.Join(known, ", "), "...", "")))
+		case !repeatable && len(parameters[name]) > 1:
+			return nil, invalid(fmt.Sprintf("parameter %s is given %d times; give it once", name, len(parameters[name])))
+		}
+	}
+	return parameters, nil
+}

@@ -1,0 +1,171 @@
+package sqsbox
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+const urlScheme = "sqs"
+
+func init() { driver.RegisterURL(readURL, urlScheme) }
+
+// readURL reads a URL of mailbox.OpenURL: sqs://REGION/QUEUE, with the parameters
+// endpoint, create and prefix. Credentials are those of the environment.
+func readURL(address *url.URL) (driver.URLTarget, error) {
+	parameters, err := driver.ReadParameters(address, "endpoint", "create", "prefix")
+	if err != nil {
+		return driver.URLTarget{}, err
+	}
+	plain := *address
+	plain.RawQuery, plain.ForceQuery = "", false
+	region, name, err := readAddress(&plain)
+	switch {
+	case err != nil:
+	case name == "":
+		err = addressError("queue", "is missing; want sqs://REGION/QUEUE")
+	default:
+		err = driver.CheckName(name)
+	}
+	if err != nil {
+		return driver.URLTarget{}, err
+	}
+	options := Options{Prefix: parameters.Get("prefix"), Create: parameters.Get("create") == "true"}
+	if create := parameters.Get("create"); parameters.Has("create") && create != "true" && create != "false" {
+		return driver.URLTarget{}, addressError("query", "parameter create: want true or false")
+	}
+	endpoint, err := endpointOf(parameters.Get("endpoint"))
+	if err != nil {
+		return driver.URLTarget{}, err
+	}
+	key, secret := os.Getenv("AWS_ACCESS_KEY_ID"), os.Getenv("AWS_SECRET_ACCESS_KEY")
+	if key == "" || secret == "" {
+		return driver.URLTarget{}, &driver.Error{
+			Code: driver.ErrUnauthenticated, Op: "open", Field: "credentials",
+			Detail: "are missing; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_SESSION_TOKEN if there is one; for profiles and roles make a client with the AWS SDK, and use sqsbox.Open",
+		}
+	}
+	provider := credentials.NewStaticCredentialsProvider(key, secret, os.Getenv("AWS_SESSION_TOKEN"))
+	target := driver.URLTarget{Queue: name, Key: strings.Join([]string{
+		region, endpoint, options.Prefix, parameters.Get("create"), key, secret, os.Getenv("AWS_SESSION_TOKEN"),
+	}, "\x00")}
+	target.Open = func(ctx context.Context) (driver.Backend, error) {
+		// The transport is the backend's own, so that closing the backend ends its connections.
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport.MaxIdleConnsPerHost = 64
+		settings := sqs.Options{Region: region, Credentials: provider, HTTPClient: &http.Client{Transport: transport}}
+		if endpoint != "" {
+			settings.BaseEndpoint = aws.String(endpoint)
+		}
+		backend, err := Open(ctx, sqs.New(settings), &options)
+		if err != nil {
+			return nil, err
+		}
+		return &ownedBackend{backend, transport}, nil
+	}
+	return target, nil
+}
+
+// endpointOf returns the endpoint of a URL, or else that of the environment, or else "",
+// which is AWS.
+func endpointOf(given string) (string, error) {
+	for _, endpoint := range []string{given, os.Getenv("AWS_ENDPOINT_URL_SQS"), os.Getenv("AWS_ENDPOINT_URL")} {
+		if endpoint == "" {
+			continue
+		}
+		parsed, err := url.Parse(endpoint)
+		if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Host == "" {
+			return "", addressError("endpoint", "is not a URL; want http://HOST:PORT or https://HOST:PORT, in the parameter endpoint or in AWS_ENDPOINT_URL_SQS")
+		}
+		return endpoint, nil
+	}
+	return "", nil
+}
+
+// An ownedBackend is a backend with the connections of its client.
+type ownedBackend struct {
+	*Backend
+	transport *http.Transport
+}
+
+func (b *ownedBackend) Close() error {
+	err := b.Backend.Close()
+	b.transport.CloseIdleConnections()
+	return err
+}
+
+// A URLOpener opens queues by address, like sqs://eu-central-1/orders: its method OpenURL
+// is a mailbox.Scheme. Addresses come from senders of requests, so they lead only to the
+// regions given to NewURLOpener, through backends that are open, with the credentials of
+// their clients. It is safe for concurrent use.
+type URLOpener struct {
+	regions map[string]*Backend // by name, in lower case
+}
+
+// NewURLOpener returns an opener of queues in regions, by name like eu-central-1. The
+// caller closes the backends. It does no I/O. Codes: ErrInvalid, ErrConflict (a region is
+// there twice).
+func NewURLOpener(regions map[string]*Backend) (*URLOpener, error) {
+	o := &URLOpener{regions: make(map[string]*Backend, len(regions))}
+	for name, backend := range regions {
+		region := strings.ToLower(name)
+		if host := (&url.URL{Host: region}).Hostname(); region == "" || host != region || strings.ContainsAny(region, "/?#@ ") {
+			return nil, addressError("region", "is not the name of a region, like eu-central-1")
+		}
+		if o.regions[region] != nil {
+			return nil, &driver.Error{Code: driver.ErrConflict, Op: "open", Field: "region", Detail: region + " is there twice"}
+		}
+		o.regions[region] = backend
+	}
+	return o, nil
+}
+
+// OpenURL opens the queue that an address like sqs://region/queue names. It blocks as
+// OpenQueue does. An address with a user, a port or parameters is refused. Codes:
+// ErrInvalid, ErrForbidden (it names another region), and those of OpenQueue.
+func (o *URLOpener) OpenURL(ctx context.Context, address *url.URL) (driver.Queue, error) {
+	region, name, err := readAddress(address)
+	if err != nil {
+		return nil, err
+	}
+	backend := o.regions[region]
+	if backend == nil {
+		return nil, &driver.Error{Code: driver.ErrForbidden, Op: "open", Field: "host", Detail: "is not one of the regions that may be used"}
+	}
+	return backend.OpenQueue(ctx, name)
+}
+
+func addressError(field, detail string) error {
+	return &driver.Error{Code: driver.ErrInvalid, Op: "open", Field: field, Detail: detail}
+}
+
+// readAddress returns the region and the queue that an address names. It refuses parts
+// that an address of this scheme cannot have.
+func readAddress(address *url.URL) (region, name string, err error) {
+	switch {
+	case address.Scheme != urlScheme:
+		err = addressError("scheme", "is not "+urlScheme)
+	case address.Opaque != "" || address.Hostname() == "":
+		err = addressError("host", "is missing; want sqs://REGION/QUEUE")
+	case address.Port() != "":
+		err = addressError("host", "is a region, which has no port; want sqs://REGION/QUEUE, and the server of another SQS as its client's endpoint")
+	case address.User != nil:
+		err = addressError("user", "is not allowed in an address; credentials are those of the client, or of the environment")
+	case address.RawQuery != "" || address.ForceQuery:
+		err = addressError("query", "is not allowed in an address; write ? in a name as %3F")
+	case address.Fragment != "":
+		err = addressError("fragment", "is not allowed in an address; write # in a name as %23")
+	}
+	if err != nil {
+		return "", "", err
+	}
+	return strings.ToLower(address.Hostname()), strings.TrimPrefix(address.Path, "/"), nil
+}
