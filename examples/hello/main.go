@@ -1,61 +1,45 @@
-// Hello is the program of the README: it sends one order and serves orders
-// until it is interrupted.
+// Hello is the program of the README: it sends one order, and works on orders until it is
+// interrupted.
 package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
+	"log"
 	"os"
 	"os/signal"
-	"time"
 
 	"github.com/mailboxmq/mailbox"
-	"github.com/mailboxmq/mailbox/membox"
+	_ "github.com/mailboxmq/mailbox/diskbox" // has disk:// URLs
 )
 
-// Order is what the mailbox carries.
-type Order struct {
-	Drink string
-	Table int
-}
+type Order struct{ Drink string }
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	brew := func(order Order) error {
-		_, err := fmt.Printf("one %s for table %d\n", order.Drink, order.Table)
-		return err
-	}
-	if err := serve(ctx, brew); !errors.Is(err, context.Canceled) {
-		fmt.Fprintln(os.Stderr, "hello:", err)
-		os.Exit(1)
+	if err := serve(ctx, "disk:///tmp/shop?queue=orders"); err != nil {
+		log.Fatal(err)
 	}
 }
 
-func serve(ctx context.Context, brew func(Order) error) error {
-	orders, err := mailbox.Open[Order](ctx, membox.New(nil), "orders", nil)
+func serve(ctx context.Context, url string) error {
+	orders, err := mailbox.OpenURL[Order](ctx, url, nil)
 	if err != nil {
 		return err
 	}
 	defer orders.Close()
-	if _, err := orders.Send(ctx, Order{Drink: "tea", Table: 4}); err != nil {
+	if _, err := orders.Send(ctx, Order{Drink: "tea"}); err != nil {
 		return err
 	}
-	for order, err := range orders.Messages(ctx, mailbox.WithVisibility(time.Minute)) {
-		if err != nil {
-			slog.Warn("receive", "err", err)
-			continue // Messages tries again after a pause
-		}
-		if failure := brew(order.Body); failure != nil {
-			err = order.Nack(ctx, 30*time.Second, failure) // delivered again in 30 s
-		} else {
-			err = order.Ack(ctx) // removed
+	for order, err := range orders.Messages(ctx) {
+		if err == nil {
+			fmt.Println("one", order.Body.Drink) // if the program dies here, the order comes back
+			err = order.Ack(ctx)                 // done: it is removed
 		}
 		if err != nil {
-			slog.Warn("settle", "id", order.ID, "err", err) // the lease ends, and the order comes back
+			log.Print(err) // Messages tries again after a pause
 		}
 	}
-	return ctx.Err()
+	return nil
 }

@@ -2,33 +2,34 @@ package main
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
-	"time"
+
+	"github.com/mailboxmq/mailbox"
+	_ "github.com/mailboxmq/mailbox/membox"
 )
 
-func TestHelloServesUntilItSucceeds(t *testing.T) {
+func TestHelloAcksEveryOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-		defer cancel()
-		start := time.Now()
-		var attempts []time.Duration
-		err := serve(ctx, func(order Order) error {
-			attempts = append(attempts, time.Since(start))
-			if order.Drink != "tea" || order.Table != 4 {
-				t.Errorf("the order is %+v", order)
-			}
-			if len(attempts) == 1 {
-				return errors.New("the kettle is cold")
-			}
-			return nil
-		})
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("serve ended with %v", err)
+		const url = "memory://orders"
+		orders, err := mailbox.OpenURL[Order](t.Context(), url, nil)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if len(attempts) != 2 || attempts[0] != 0 || attempts[1] != 30*time.Second {
-			t.Errorf("the order was tried at %v, want at once and 30 s later", attempts)
+		defer orders.Close()
+		if _, err := orders.Send(t.Context(), Order{Drink: "coffee"}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- serve(ctx, url) }()
+		synctest.Wait()
+		if stats, err := orders.Stats(t.Context()); err != nil || stats != (mailbox.Stats{}) {
+			t.Errorf("orders are left: %+v, %v", stats, err)
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
 		}
 	})
 }
