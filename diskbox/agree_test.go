@@ -13,7 +13,7 @@ import (
 	"github.com/mailboxmq/mailbox/membox"
 )
 
-// inMemory is the backend that behaves as this one should.
+// inMemory is the backend that this one is compared with.
 var inMemory = drivertest.Backend{
 	Open: func(t testing.TB) driver.Opener {
 		b := membox.New(nil)
@@ -23,8 +23,8 @@ var inMemory = drivertest.Backend{
 	Virtual: true,
 }
 
-// TestAgreesWithMemboxAcrossRestarts runs the same programs on both, with
-// restarts of this one in between.
+// TestAgreesWithMemboxAcrossRestarts runs the same programs on both backends, and restarts this
+// one in between.
 func TestAgreesWithMemboxAcrossRestarts(t *testing.T) {
 	drivertest.RunAgainst(t, inMemory, virtual, volume.Of(10_000))
 }
@@ -35,7 +35,7 @@ func TestAgreesWithMemboxWithoutRestarts(t *testing.T) {
 	drivertest.RunAgainst(t, inMemory, never, volume.Of(5_000))
 }
 
-// inEightShards makes every queue have eight shards.
+// inEightShards gives every queue eight shards.
 type inEightShards struct {
 	driver.Opener
 	driver.Admin
@@ -43,7 +43,7 @@ type inEightShards struct {
 
 const eight = 8
 
-// ConfigureQueue makes room for every bound in each of the shards.
+// ConfigureQueue multiplies bounds, so that every shard has room for all of each.
 func (b inEightShards) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
 	config.Shards = eight
 	for _, bound := range []*int{
@@ -57,7 +57,7 @@ func (b inEightShards) ConfigureQueue(ctx context.Context, name string, config d
 	return b.Admin.ConfigureQueue(ctx, name, config)
 }
 
-// aSecret is the same for all that are compared: groups go to the same shards.
+// aSecret is the same for both backends, so that groups go to the same shards.
 var aSecret = [32]byte{1, 2, 3}
 
 var eightInMemory = drivertest.Backend{
@@ -81,8 +81,8 @@ var eightOnDisk = drivertest.Backend{
 		again.host.SetTurns(turns)
 		return inEightShards{again, again}
 	},
-	// A crash may take leases along unless a send was accepted after them, and
-	// which sends are is planned for one shard.
+	// A crash may lose leases unless a send was accepted after them, and programs plan these
+	// sends for one shard.
 	Crashes: []drivertest.Crash{drivertest.CrashClean},
 	Virtual: true,
 }

@@ -45,8 +45,8 @@ func TestForeignDirectoryIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestRebootMakesDeadlinesLateNotEarly restarts in another boot, whose clock
-// says nothing about the time in between.
+// TestRebootMakesDeadlinesLateNotEarly restarts in another boot, whose clock does not show the
+// time in between.
 func TestRebootMakesDeadlinesLateNotEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := storetest.NewDisk()
@@ -81,7 +81,7 @@ func TestRebootMakesDeadlinesLateNotEarly(t *testing.T) {
 	})
 }
 
-// otherBoot is a machine that came up at since.
+// otherBoot is the clock of a machine that booted at since.
 type otherBoot struct{ since time.Time }
 
 func (otherBoot) boot() string            { return "another boot" }
@@ -135,7 +135,7 @@ func TestClosedBackendSaysSo(t *testing.T) {
 	}
 }
 
-// FuzzRecords reads records that are sound by their hash and say anything.
+// FuzzRecords reads records with a valid hash and arbitrary content.
 func FuzzRecords(f *testing.F) {
 	var w writer
 	w.dead(&engine.Entry{ID: "id", Body: []byte("tea"), Extra: &engine.Extra{Attributes: map[string]string{"k": "v"}}})

@@ -21,10 +21,10 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// This file opens directories that cannot be opened. Each is refused with an
-// error that says which file it is about and what to do, and is left as it was.
+// These tests open directories that cannot be opened. Each is refused with an error that names
+// the file and says what to do, and stays unchanged.
 
-// snapshot describes every file under dir: its mode and what is in it.
+// snapshot returns the mode and content of every file under dir.
 func snapshot(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := make(map[string]string)
@@ -52,7 +52,7 @@ func snapshot(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// expectRefused fails the test unless err has the code and says all texts.
+// expectRefused fails the test unless err has the code and contains all texts.
 func expectRefused(t *testing.T, err error, code driver.Code, texts ...string) {
 	t.Helper()
 	if err == nil {
@@ -68,7 +68,7 @@ func expectRefused(t *testing.T, err error, code driver.Code, texts ...string) {
 	}
 }
 
-// expectUntouched fails the test if something under dir is not as before.
+// expectUntouched fails the test if a file under dir has changed.
 func expectUntouched(t *testing.T, dir string, before map[string]string) {
 	t.Helper()
 	after := snapshot(t, dir)
@@ -96,11 +96,11 @@ func refuse(t *testing.T, dir string) error {
 
 const sampleMessages = 400
 
-// sampleDir makes a directory with messages in it, in files of all kinds.
+// sampleDir returns a directory with messages, in files of all kinds.
 func sampleDir(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "queues")
-	for range 2 { // two lives, so that there are tables
+	for range 2 { // opened twice, so that there are tables
 		b, err := Open(t.Context(), dir, &Options{small: true})
 		if err != nil {
 			t.Fatal(err)
@@ -183,7 +183,7 @@ func TestOpenRefusesNewerFormat(t *testing.T) {
 	expectUntouched(t, dir, before)
 }
 
-// damages are what can happen to a file.
+// damages are ways to damage a file.
 var damages = map[string]func(path string) error{
 	"missing": os.Remove,
 	"empty":   func(path string) error { return os.Truncate(path, 0) },
@@ -204,9 +204,9 @@ var damages = map[string]func(path string) error{
 	},
 }
 
-// A damaged file is refused, and nothing is changed; or it did not matter. The
-// newest log is left out: what becomes of its end cannot be told from what a
-// power cut leaves. See TestNoFlippedBitLosesOrChangesAMessage for the rest of it.
+// A damaged file is refused and nothing changes, or the damage has no effect. The newest log is
+// left out: damage at its end looks like a power cut. See
+// TestNoFlippedBitLosesOrChangesAMessage for the rest of it.
 func TestDamagedFilesAreRefusedOrHarmless(t *testing.T) {
 	sample := sampleDir(t)
 	logs, err := filepath.Glob(filepath.Join(sample, "db", "*.log"))
@@ -236,7 +236,7 @@ func TestDamagedFilesAreRefusedOrHarmless(t *testing.T) {
 	}
 }
 
-// tryDamaged opens a copy of the sample in which a file is damaged.
+// tryDamaged opens a copy of the sample with a damaged file.
 func tryDamaged(t *testing.T, sample, file, damage string) (refused bool) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "queues")
@@ -252,16 +252,16 @@ func tryDamaged(t *testing.T, sample, file, damage string) (refused bool) {
 		return false
 	}
 	expectRefused(t, err, driver.ErrIntegrity, dir, "backup")
-	// Damage inside a table is met when it is read, and by then the engine has
-	// tidied up.
+	// Damage inside a table is found when it is read, and by then the engine has removed
+	// obsolete files.
 	if e, ok := errors.AsType[*driver.Error](err); ok && e.Op == "open" {
 		expectUntouched(t, dir, before)
 	}
 	return true
 }
 
-// makePrivate gives files and directories the modes that the store makes them with:
-// a copy has those of the umask, which opening would tighten.
+// makePrivate gives files and directories the modes of the store: a copy has those of the
+// umask, which Open would tighten.
 func makePrivate(dir string) error {
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -301,7 +301,7 @@ func TestOpenRefusesDirectoryInUse(t *testing.T) {
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "open\n" {
 		t.Fatalf("the other process says %q, %v", line, err)
 	}
-	// It may still be tidying up, and stands still while we look.
+	// It may still be removing files, so it is stopped for the comparison.
 	if err := syscall.Kill(holder.Process.Pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +329,7 @@ func TestOpenRefusesDirectoryInUse(t *testing.T) {
 // unprivileged is a user id without rights.
 const unprivileged = 65534
 
-// runUnprivileged opens the directory without being allowed to.
+// runUnprivileged opens the directory without the permission to do so.
 func runUnprivileged(dir string) error {
 	if os.Getuid() == 0 {
 		if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(unprivileged), syscall.Setuid(unprivileged)); err != nil {
@@ -344,7 +344,7 @@ func runUnprivileged(dir string) error {
 func TestOpenRefusesDirectoryWithoutPermission(t *testing.T) {
 	base := t.TempDir()
 	for dir := base; strings.HasPrefix(dir, filepath.Join(os.TempDir(), "Test")); dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o755); err != nil { // anybody may come this far
+		if err := os.Chmod(dir, 0o755); err != nil { // accessible up to here
 			t.Fatal(err)
 		}
 	}
@@ -386,9 +386,9 @@ func TestOpenRefusesDirectoryWithoutPermission(t *testing.T) {
 	}
 }
 
-// playSmallDisk lives on a small disk, mounted over dir where only this process
-// sees it. What it prints ends with "done", or says why it cannot be done.
-func playSmallDisk(dir string) error {
+// runSmallDisk uses a small disk, mounted over dir and visible to this process only. Its output
+// ends with "done", or with the reason why it cannot run.
+func runSmallDisk(dir string) error {
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_PRIVATE, ""); err != nil {
 		fmt.Println("cannot make mounts private:", err)
 		return nil
@@ -406,7 +406,7 @@ func playSmallDisk(dir string) error {
 	if !errors.Is(err, driver.ErrFull) || !strings.Contains(err.Error(), queues) || !strings.Contains(err.Error(), "free some space") {
 		return fmt.Errorf("open on a full disk: %w", err)
 	}
-	if err := size(syscall.MS_REMOUNT, "3g"); err != nil { // nothing uses it, so it needs no memory
+	if err := size(syscall.MS_REMOUNT, "3g"); err != nil { // unused, so it needs no memory
 		return err
 	}
 	b, err := Open(ctx, queues, &Options{small: true})
@@ -420,13 +420,13 @@ func playSmallDisk(dir string) error {
 	return b.Close()
 }
 
-// useSmallDisk fills a disk by making it smaller.
+// useSmallDisk fills a disk by shrinking it.
 func useSmallDisk(ctx context.Context, b *Backend, size func(flags uintptr, size string) error) error {
 	q, err := b.OpenQueue(ctx, "orders")
 	if err != nil {
 		return err
 	}
-	// send tries until it gets the answer that it wants, or for ten seconds.
+	// send retries for ten seconds until it gets the wanted result.
 	send := func(wanted func(error) bool) error {
 		var err error
 		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {

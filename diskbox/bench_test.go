@@ -28,8 +28,8 @@ func BenchmarkSend(b *testing.B) {
 	})
 }
 
-// BenchmarkCycle sends, receives and acks. A client that has sent and not yet
-// received has left a message for everybody who comes to receive.
+// BenchmarkCycle sends, receives and acks. Every client sends before it receives, so there is
+// always a message for each receiver.
 func BenchmarkCycle(b *testing.B) {
 	benchCallers(b, func(q driver.Queue, batch int) func() error {
 		out := benchOutgoing(batch)
@@ -59,7 +59,7 @@ func benchOutgoing(n int) []driver.Outgoing {
 	return out
 }
 
-// benchCallers runs b.N operations on one queue, shared by so many callers.
+// benchCallers runs b.N operations on one queue, shared by the callers.
 func benchCallers(b *testing.B, newCaller func(q driver.Queue, batch int) func() error) {
 	for _, batch := range []int{1, 10} {
 		for _, callers := range []int{1, 64, 512} {

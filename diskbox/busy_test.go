@@ -13,8 +13,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
 )
 
-// Purging needs a moment at which nothing is on its way. It must come, however
-// busy the queue is.
+// Purging needs a moment without staged operations. It must come, however busy the queue is.
 func TestPurgeOfBusyQueueEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := storetest.NewDisk()
@@ -77,7 +76,7 @@ func TestReceiveFindsMessagesBehindBlockedGroup(t *testing.T) {
 	expectBodies(t, q)
 }
 
-// Redriving many letters ends when its caller does.
+// Redriving many dead letters stops when its context ends.
 func TestRedriveEndsWithItsContext(t *testing.T) {
 	m := start(t, storetest.NewDisk())
 	q := configure(t, m, "orders", driver.Config{RetainReady: driver.Retention{Count: 1}})
@@ -96,7 +95,7 @@ func TestRedriveEndsWithItsContext(t *testing.T) {
 	expectStats(t, q, driver.Stats{Ready: 1 + n, Dead: 1499 - n})
 }
 
-// countedContext is cancelled when it was asked three times.
+// countedContext is cancelled at its third check.
 type countedContext struct {
 	context.Context
 	asked int
@@ -109,8 +108,8 @@ func (c *countedContext) Err() error {
 	return nil
 }
 
-// A shard that has more in flight than the lowered limit keeps no receiver asleep that
-// waits for what is in others.
+// A shard that has more messages in flight than the lowered limit must not keep a receiver
+// asleep that waits for messages of other shards.
 func TestLoweredCeilingMissesNoWakeUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())

@@ -10,8 +10,8 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
 )
 
-// sleepyClock is the clock of a machine that was suspended for a while, which is
-// part of the time since boot, and which programs do not notice.
+// sleepyClock is the clock of a machine that was suspended for a while. The time since boot
+// includes that; programs do not notice it.
 type sleepyClock struct{ slept *atomic.Int64 }
 
 func (sleepyClock) boot() string { return "one boot" }
@@ -19,7 +19,7 @@ func (c sleepyClock) uptime() time.Duration {
 	return bubbleClock{}.uptime() + time.Duration(c.slept.Load())
 }
 
-// What is set after the machine slept must not end by a restart.
+// A lease made after the machine slept must not end by a restart.
 func TestSuspendingTheMachineEndsNothingEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var slept atomic.Int64

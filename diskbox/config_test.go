@@ -9,8 +9,8 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
 )
 
-// TestQueueOfEarlierVersionKeepsNoLimit: what was stored before a setting could be
-// unset has 0 where it is off, also of a queue that was only opened.
+// TestQueueOfEarlierVersionKeepsNoLimit: configurations stored before a setting could be unset
+// have 0 where it is off, even for a queue that was only opened.
 func TestQueueOfEarlierVersionKeepsNoLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
@@ -40,7 +40,7 @@ func TestQueueOfEarlierVersionKeepsNoLimit(t *testing.T) {
 	})
 }
 
-// TestStoredConfigHasZeroWhereOff, which is what earlier versions read and wrote.
+// TestStoredConfigHasZeroWhereOff: earlier versions read and wrote that.
 func TestStoredConfigHasZeroWhereOff(t *testing.T) {
 	stored, err := json.Marshal(driver.Config{MaxDeliveries: driver.Off}.Resolve(nil, driver.Config{}).Stored())
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
 )
 
-// bubbleClock is a machine that has been up since the time of a bubble began,
-// and is never rebooted.
+// bubbleClock is the clock of a machine that booted at the start of a bubble, and is never
+// rebooted.
 type bubbleClock struct{}
 
 func (bubbleClock) boot() string          { return "one boot" }
 func (bubbleClock) uptime() time.Duration { return time.Duration(time.Now().UnixNano()) }
 
-// machine is a backend with the disk it stands on.
+// machine is a backend with its disk.
 type machine struct {
 	*Backend
 	disk *storetest.Disk
@@ -39,7 +39,7 @@ func start(t testing.TB, disk *storetest.Disk) *machine {
 	return &machine{Backend: b, disk: disk}
 }
 
-// sound fails the test if something is wrong with what is on the disk.
+// sound fails the test if Check finds a problem on the disk.
 func sound(t testing.TB, disk *storetest.Disk) {
 	t.Helper()
 	report, err := Check(t.Context(), "queues", &Options{fs: disk.FS(), small: true})
@@ -54,17 +54,17 @@ func sound(t testing.TB, disk *storetest.Disk) {
 	}
 }
 
-// everything survives, synced or not.
+// everything is the image of a crash that loses no write, synced or not.
 func everything() vfs.CrashCloneCfg {
 	return vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))}
 }
 
-// restart brings the machine down and up again, with what is left of its disk.
+// restart takes the machine down and up again, with the remains of its disk.
 func restart(t testing.TB, old driver.Opener, how drivertest.Crash) driver.Opener {
 	m := old.(*machine)
 	disk := m.disk
 	switch how {
-	case drivertest.CrashKill: // what was written is there, synced or not
+	case drivertest.CrashKill: // all writes survive, synced or not
 		disk = storetest.DiskFrom(disk.Mem().CrashClone(everything()))
 	case drivertest.CrashPower:
 		disk = storetest.DiskFrom(disk.Image(rand.New(rand.NewPCG(3, 4))))

@@ -11,34 +11,34 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// This file looks at what a crash left.
+// How the tests read the content of a disk after a crash.
 
-// A crashContent is what was found in one queue.
+// A crashContent is the content of one queue after a crash.
 type crashContent struct {
 	exists bool
 	config driver.Config
-	// peeked is everything that was there, and stats what was counted, before
-	// anything was done. Dead letters that were forwarded count as dead.
+	// peeked are all messages, and stats the counts, before any operation. Forwarded dead
+	// letters count as dead.
 	peeked []driver.Peeked
 	stats  driver.Stats
-	// repeats are the answers to sends of the tokens in repeated: those that
-	// were answered before the crash, and last those that were pending.
+	// repeats are the answers to repeated sends of the tokens in repeated: first those that
+	// were answered before the crash, then those that were pending.
 	repeated []int
 	repeats  []driver.Sent
-	// drained is what was then received, and acked, in rounds: what is ready,
-	// and later the rest.
+	// drained are the messages that were then received and acked, in rounds: first the ready
+	// ones, later the rest.
 	drained [][]driver.Delivery
-	// left and leftDead are what remained, and redriven what came when all of
-	// that was redriven.
+	// left and leftDead are the messages that remained, and redriven those that came after a
+	// redrive of all.
 	left     driver.Stats
 	leftDead []driver.DeadLetter
 	redriven []driver.Delivery
 }
 
-// look reads everything there is, and changes nothing.
-func (c *crashContent) look(ctx context.Context, b *Backend, book *crashBook) error {
+// look reads the whole queue without changing it.
+func (c *crashContent) look(ctx context.Context, b *Backend, model *crashModel) error {
 	var err error
-	c.config, err = b.QueueConfig(ctx, book.name)
+	c.config, err = b.QueueConfig(ctx, model.name)
 	if errors.Is(err, driver.ErrNotFound) {
 		return nil
 	}
@@ -46,20 +46,20 @@ func (c *crashContent) look(ctx context.Context, b *Backend, book *crashBook) er
 		return err
 	}
 	c.exists = true
-	q, err := b.OpenQueue(ctx, book.name)
+	q, err := b.OpenQueue(ctx, model.name)
 	if err != nil {
 		return err
 	}
 	if c.peeked, c.stats, err = peekAll(ctx, q); err != nil {
 		return err
 	}
-	if book.moves {
-		return c.lookBeside(ctx, b, book)
+	if model.moves {
+		return c.lookBeside(ctx, b, model)
 	}
-	if book.config.DeadLetterTo == "" {
+	if model.config.DeadLetterTo == "" {
 		return nil
 	}
-	deadLetters, err := b.OpenQueue(ctx, book.config.DeadLetterTo)
+	deadLetters, err := b.OpenQueue(ctx, model.config.DeadLetterTo)
 	if err != nil {
 		return err
 	}
@@ -70,8 +70,8 @@ func (c *crashContent) look(ctx context.Context, b *Backend, book *crashBook) er
 	for _, p := range forwarded {
 		p.State = driver.StateDead
 		p.Reason = driver.Reason(p.Attributes[driver.AttributeDeadReason])
-		p.ErrorType = crashErrorType // it has no place to go
-		p.EnqueuedAt = time.Time{}   // that is when it came here
+		p.ErrorType = crashErrorType // a forwarded message does not keep it
+		p.EnqueuedAt = time.Time{}   // that is the time of the move
 		if p.Deliveries, err = strconv.Atoi(p.Attributes[driver.AttributeDeadDeliveries]); err != nil {
 			return err
 		}
@@ -83,7 +83,7 @@ func (c *crashContent) look(ctx context.Context, b *Backend, book *crashBook) er
 	return nil
 }
 
-// unforwarded leaves out the attributes of the dead.
+// unforwarded returns attributes without those of dead letters.
 func unforwarded(attributes map[string]string) map[string]string {
 	attributes = maps.Clone(attributes)
 	for _, key := range []string{
@@ -105,36 +105,36 @@ func peekAll(ctx context.Context, q driver.Queue) (all []driver.Peeked, stats dr
 	return all, stats, err
 }
 
-// useAtOnce repeats sends that were answered, and may receive what is ready.
-func (c *crashContent) useAtOnce(ctx context.Context, b *Backend, book *crashBook, drain bool) error {
-	q, err := b.OpenQueue(ctx, book.name)
+// useAtOnce repeats answered sends, and may receive the ready messages.
+func (c *crashContent) useAtOnce(ctx context.Context, b *Backend, model *crashModel, drain bool) error {
+	q, err := b.OpenQueue(ctx, model.name)
 	if err != nil {
 		return err
 	}
 	var answered []int
-	for token := range book.items {
-		if i := &book.items[token]; i.out.DedupKey != "" && !i.unsent {
+	for token := range model.messages {
+		if i := &model.messages[token]; i.out.DedupKey != "" && !i.unsent {
 			answered = append(answered, token)
 		}
 	}
-	if err := c.repeat(ctx, q, book, answered); err != nil || !drain {
+	if err := c.repeat(ctx, q, model, answered); err != nil || !drain {
 		return err
 	}
 	return c.drain(ctx, q)
 }
 
-// useLater drains the queue, when everything is due and nothing is leased, and
-// repeats sends that were not answered.
-func (c *crashContent) useLater(ctx context.Context, b *Backend, book *crashBook, redrive bool) error {
-	q, err := b.OpenQueue(ctx, book.name)
+// useLater drains the queue when all messages are due and no lease is left, and repeats
+// unanswered sends.
+func (c *crashContent) useLater(ctx context.Context, b *Backend, model *crashModel, redrive bool) error {
+	q, err := b.OpenQueue(ctx, model.name)
 	if err != nil {
 		return err
 	}
 	if err := c.drain(ctx, q); err != nil {
 		return err
 	}
-	if book.moves {
-		if err := c.drainBeside(ctx, b, book); err != nil {
+	if model.moves {
+		if err := c.drainBeside(ctx, b, model); err != nil {
 			return err
 		}
 	}
@@ -147,35 +147,35 @@ func (c *crashContent) useLater(ctx context.Context, b *Backend, book *crashBook
 		}
 		c.leftDead = append(c.leftDead, letter)
 	}
-	if redrive && book.config.DeadLetterTo == "" {
+	if redrive && model.config.DeadLetterTo == "" {
 		if err := c.redrive(ctx, q); err != nil {
 			return err
 		}
 	}
 	var pending []int
-	for token := range book.items {
-		if i := &book.items[token]; i.out.DedupKey != "" && i.unsent {
+	for token := range model.messages {
+		if i := &model.messages[token]; i.out.DedupKey != "" && i.unsent {
 			pending = append(pending, token)
 		}
 	}
-	return c.repeat(ctx, q, book, pending)
+	return c.repeat(ctx, q, model, pending)
 }
 
-// repeat sends again what was sent, or was being sent, before the crash.
-func (c *crashContent) repeat(ctx context.Context, q driver.Queue, book *crashBook, tokens []int) error {
+// repeat repeats sends from before the crash.
+func (c *crashContent) repeat(ctx context.Context, q driver.Queue, model *crashModel, tokens []int) error {
 	if len(tokens) == 0 {
 		return nil
 	}
 	var batch []driver.Outgoing
 	for _, token := range tokens {
-		batch = append(batch, book.items[token].out)
+		batch = append(batch, model.messages[token].out)
 	}
 	sent, err := q.Send(ctx, batch)
 	c.repeated, c.repeats = append(c.repeated, tokens...), append(c.repeats, sent...)
 	return err
 }
 
-// drain receives and acks what is ready.
+// drain receives and acks the ready messages.
 func (c *crashContent) drain(ctx context.Context, q driver.Queue) error {
 	var round []driver.Delivery
 	for {

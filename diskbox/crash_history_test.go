@@ -16,20 +16,19 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
 )
 
-// power fails at some operation on the disk after a while, or when it is cut. The
-// machine goes on in a world of its own, but its answers no longer count:
-// who has got one got it before.
+// power fails at some operation on the disk, or when it is cut. The machine continues
+// afterwards, but its answers no longer reach clients.
 type power struct {
 	disk *storetest.Disk
 	rng  *rand.Rand
 
 	mu     sync.Mutex // guards the fields below
 	fails  time.Time
-	spared int        // operations after that which still take place
-	image  *vfs.MemFS // not nil: the power is off
+	spared int        // later operations that still take place
+	image  *vfs.MemFS // not nil if the power is off
 }
 
-// cut cuts the power, once. inUse says that it was cut.
+// cut cuts the power, once. inUse reports that it was cut during an operation.
 func (p *power) cut() (image *vfs.MemFS, inUse bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -52,7 +51,7 @@ func (p *power) before(storetest.Operation) error {
 	return nil
 }
 
-// answer is what a client hears of an answer: if the power is off, nothing.
+// answer returns err, or an error if the power is off.
 func (p *power) answer(err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -62,7 +61,7 @@ func (p *power) answer(err error) error {
 	return err
 }
 
-// A pluggedMachine is a backend on a machine with a plug.
+// A pluggedMachine is a backend on a machine whose power can be cut.
 type pluggedMachine struct {
 	*Backend
 	power *power
@@ -76,13 +75,13 @@ func (m *pluggedMachine) OpenQueue(ctx context.Context, name string) (driver.Que
 	return &pluggedQueue{Queue: q, power: m.power}, nil
 }
 
-// A pluggedQueue is a queue whose answers are heard while the power is on.
+// A pluggedQueue is a queue whose answers are lost while the power is off.
 type pluggedQueue struct {
 	driver.Queue
 	power *power
 }
 
-// heard is what a client hears of an answer.
+// heard returns an answer, or an error if the power is off.
 func heard[T any](p *power, answer T, err error) (T, error) {
 	if err := p.answer(err); err != nil {
 		var nothing T
@@ -146,7 +145,7 @@ func (q *pluggedQueue) PurgeDead(ctx context.Context) (int, error) {
 	return heard(q.power, removed, err)
 }
 
-// DeadLetters, Traits and Close promise nothing that a power cut could break.
+// DeadLetters, Traits and Close make no promise that a power cut could break.
 func (q *pluggedQueue) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
 	return q.Queue.DeadLetters(ctx)
 }
@@ -154,13 +153,13 @@ func (q *pluggedQueue) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLet
 func (q *pluggedQueue) Traits() driver.Traits { return q.Queue.Traits() }
 func (q *pluggedQueue) Close() error          { return q.Queue.Close() }
 
-// A pluggedBackend is restarted by RunConcurrent every three seconds. Shortly
-// before that the power fails, at some operation.
+// A pluggedBackend is restarted by RunConcurrent every three seconds. Shortly before that the
+// power fails, at some operation.
 type pluggedBackend struct {
-	restarts int // after so many it goes on
+	restarts int // after this number the power stays on
 	rng      *rand.Rand
 
-	cuts, inUse int // how often power was cut, and while something was done
+	cuts, inUse int // power cuts, and those during an operation
 }
 
 func (p *pluggedBackend) start(t testing.TB, disk *storetest.Disk) driver.Opener {

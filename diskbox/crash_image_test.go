@@ -15,39 +15,38 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
 )
 
-// A crashImage is a disk as it was found after a power cut, and the books of
-// that moment.
+// A crashImage is the disk after a power cut, and the models of that moment.
 type crashImage struct {
 	mem    *vfs.MemFS
-	books  []crashBook
+	models []crashModel
 	moment string
 	at     time.Time
-	clock  crashClock // as it was then
-	depth  int        // how many cuts there were before
+	clock  crashClock // at that moment
+	depth  int        // number of earlier cuts
 }
 
-// examine opens an image, now and then cuts the power again while it does, and
-// compares what is there with the books.
-func (l *crashLife) examine(image *crashImage, rng *rand.Rand) {
-	second := l.secondCut(image, rng)
-	verdict := l.verdict(image, second, rng)
-	l.tally.add(&verdict, fmt.Sprintf("seed %d, power cut %s, %d cuts before", l.seed, image.moment, image.depth))
-	l.tally.count(image)
+// examine opens an image and compares it with the models. Now and then it cuts the power again
+// while it does.
+func (e *crashEnv) examine(image *crashImage, rng *rand.Rand) {
+	second := e.secondCut(image, rng)
+	result := e.result(image, second, rng)
+	e.summary.add(&result, fmt.Sprintf("seed %d, power cut %s, %d cuts before", e.seed, image.moment, image.depth))
+	e.summary.count(image)
 	if second == nil {
 		return
 	}
 	for n := range second.images {
-		l.examine(&second.images[n], rng)
+		e.examine(&second.images[n], rng)
 	}
 }
 
-// verdict opens an image and judges it.
-func (l *crashLife) verdict(image *crashImage, second *secondCut, rng *rand.Rand) (verdict crashVerdict) {
+// result opens an image and checks it.
+func (e *crashEnv) result(image *crashImage, second *secondCut, rng *rand.Rand) (result crashResult) {
 	disk := storetest.DiskFrom(image.mem)
 	clock := image.clock
 	clock.start = time.Now()
 	if rng.IntN(2) == 0 {
-		clock.base += time.Duration(rng.Int64N(int64(time.Minute))) // it was off for a while
+		clock.base += time.Duration(rng.Int64N(int64(time.Minute))) // the machine was off for a while
 	}
 	at := image.at.Add(clock.base - image.clock.base)
 	if rng.IntN(8) == 0 {
@@ -58,35 +57,35 @@ func (l *crashLife) verdict(image *crashImage, second *secondCut, rng *rand.Rand
 		disk.Before(second.cut)
 	}
 	if rng.IntN(8) == 0 {
-		verdict.checkFiles(l.ctx, image.mem)
+		result.checkFiles(e.ctx, image.mem)
 	}
 	var failed atomic.Pointer[error]
-	b, err := l.open(disk.FS(), &clock, func(err error) { failed.Store(&err) })
+	b, err := e.open(disk.FS(), &clock, func(err error) { failed.Store(&err) })
 	if err != nil {
-		verdict.unopenable = true
-		verdict.addf("it cannot be opened: %v", err)
-		return verdict
+		result.unopenable = true
+		result.addf("it cannot be opened: %v", err)
+		return result
 	}
-	if err := l.judge(&verdict, b, image, second, at, rng); err != nil {
-		verdict.addf("it cannot be used: %v", err)
+	if err := e.check(&result, b, image, second, at, rng); err != nil {
+		result.addf("it cannot be used: %v", err)
 	}
 	if err := b.Close(); err != nil {
-		verdict.addf("it cannot be closed: %v", err)
+		result.addf("it cannot be closed: %v", err)
 	}
 	if err := failed.Load(); err != nil {
-		verdict.addf("it failed: %v", *err)
+		result.addf("it failed: %v", *err)
 	}
 	if rng.IntN(8) == 0 {
-		verdict.checkFiles(l.ctx, image.mem)
+		result.checkFiles(e.ctx, image.mem)
 	}
-	return verdict
+	return result
 }
 
-// checkFiles asks Check for an opinion.
-func (v *crashVerdict) checkFiles(ctx context.Context, mem *vfs.MemFS) {
+// checkFiles runs Check on the image.
+func (v *crashResult) checkFiles(ctx context.Context, mem *vfs.MemFS) {
 	report, err := Check(ctx, crashDir, &Options{fs: mem, small: true})
 	switch {
-	case errors.Is(err, driver.ErrNotFound): // nothing was made yet
+	case errors.Is(err, driver.ErrNotFound): // the directory was not created yet
 	case err != nil:
 		v.addf("check: %v", err)
 	default:
@@ -99,10 +98,10 @@ func (v *crashVerdict) checkFiles(ctx context.Context, mem *vfs.MemFS) {
 	}
 }
 
-func (l *crashLife) judge(verdict *crashVerdict, b *Backend, image *crashImage, second *secondCut, at time.Time, rng *rand.Rand) error {
-	contents := make([]crashContent, len(image.books))
+func (e *crashEnv) check(result *crashResult, b *Backend, image *crashImage, second *secondCut, at time.Time, rng *rand.Rand) error {
+	contents := make([]crashContent, len(image.models))
 	for n := range contents {
-		if err := contents[n].look(l.ctx, b, &image.books[n]); err != nil {
+		if err := contents[n].look(e.ctx, b, &image.models[n]); err != nil {
 			return err
 		}
 	}
@@ -112,7 +111,7 @@ func (l *crashLife) judge(verdict *crashVerdict, b *Backend, image *crashImage, 
 	drain, redrive := rng.IntN(2) == 0, rng.IntN(4) == 0
 	for n := range contents {
 		if contents[n].exists {
-			if err := contents[n].useAtOnce(l.ctx, b, &image.books[n], drain); err != nil {
+			if err := contents[n].useAtOnce(e.ctx, b, &image.models[n], drain); err != nil {
 				return err
 			}
 		}
@@ -120,30 +119,30 @@ func (l *crashLife) judge(verdict *crashVerdict, b *Backend, image *crashImage, 
 	elapse(2 * time.Minute)
 	for n := range contents {
 		if contents[n].exists {
-			if err := contents[n].useLater(l.ctx, b, &image.books[n], redrive); err != nil {
+			if err := contents[n].useLater(e.ctx, b, &image.models[n], redrive); err != nil {
 				return err
 			}
 		}
 	}
 	for n := range contents {
-		book, content := &image.books[n], &contents[n]
-		if l.inspect != nil {
-			l.inspect(book, content, at)
+		model, content := &image.models[n], &contents[n]
+		if e.inspect != nil {
+			e.inspect(model, content, at)
 		}
-		finds := verdict.judgeLook(book, content, at)
-		verdict.judgeUse(book, content, finds)
+		finds := result.checkLook(model, content, at)
+		result.checkUse(model, content, finds)
 	}
 	return nil
 }
 
 // A secondCut cuts the power of a machine that recovers from a cut.
 type secondCut struct {
-	life  *crashLife
-	disk  *storetest.Disk
-	books []crashBook
-	clock crashClock
-	at    time.Time
-	depth int
+	env    *crashEnv
+	disk   *storetest.Disk
+	models []crashModel
+	clock  crashClock
+	at     time.Time
+	depth  int
 
 	mu     sync.Mutex
 	rng    *rand.Rand
@@ -151,13 +150,13 @@ type secondCut struct {
 	images []crashImage
 }
 
-// secondCut decides whether there is one.
-func (l *crashLife) secondCut(image *crashImage, rng *rand.Rand) *secondCut {
-	if image.depth >= 3 || rng.IntN(l.nests) != 0 {
+// secondCut decides whether there is a second cut.
+func (e *crashEnv) secondCut(image *crashImage, rng *rand.Rand) *secondCut {
+	if image.depth >= 3 || rng.IntN(e.nests) != 0 {
 		return nil
 	}
 	return &secondCut{
-		life: l, books: image.books, depth: image.depth + 1,
+		env: e, models: image.models, depth: image.depth + 1,
 		rng: rand.New(rand.NewPCG(rng.Uint64(), 0)), left: 1 + rng.IntN(3),
 	}
 }
@@ -172,7 +171,7 @@ func (c *secondCut) cut(op storetest.Operation) error {
 	now := c.clock
 	now.base = now.uptime()
 	c.images = append(c.images, crashImage{
-		mem: c.disk.Image(c.rng), books: c.books, depth: c.depth,
+		mem: c.disk.Image(c.rng), models: c.models, depth: c.depth,
 		moment: fmt.Sprintf("in recovery, before %s of %s", op.Kind, op.Path),
 		at:     c.at.Add(time.Since(c.clock.start)), clock: now,
 	})

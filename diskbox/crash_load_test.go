@@ -12,13 +12,13 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// This file is what clients do to a machine whose power is about to be cut.
+// The clients of a machine whose power is about to be cut.
 
-// crashQueues are the kinds of queues that they use. A life has some of them.
+// crashQueues are the kinds of queues. An env has some of them.
 var crashQueues = []struct {
 	name   string
 	config driver.Config
-	moves  bool // to a queue beside it and back
+	moves  bool // messages move to another queue and back
 }{
 	{name: "plain", config: driver.Config{DedupWindow: time.Hour}},
 	{name: "strict", config: driver.Config{DedupWindow: time.Hour, StrictGroups: true}},
@@ -41,18 +41,18 @@ var crashQueues = []struct {
 	{name: "moving fair groups", config: driver.Config{DedupWindow: time.Hour, FairGroups: true, MaxDeliveries: 3}, moves: true},
 }
 
-// crashDeadLetters is where dead letters of forwarding queues go.
+// crashDeadLetters is the target of the dead letters of forwarding queues.
 const crashDeadLetters = "dead-letters"
 
-// crashGroups is how many groups messages are in, where groups matter.
+// crashGroups is the number of groups, where groups matter.
 const crashGroups = 4
 
 // A crashClient is one goroutine that sends, receives and settles.
 type crashClient struct {
-	life  *crashLife
+	env   *crashEnv
 	ctx   context.Context
 	rng   *rand.Rand
-	held  map[*crashBook][]heldDelivery
+	held  map[*crashModel][]heldDelivery
 	steps int
 }
 
@@ -61,25 +61,25 @@ type heldDelivery struct {
 	driver.Delivery
 }
 
-// A crashQueue is a queue with its book.
+// A crashQueue is a queue with its model.
 type crashQueue struct {
-	book   *crashBook
+	model  *crashModel
 	queue  driver.Queue
-	beside driver.Queue // see crashBook.beside; nil if there is none
+	beside driver.Queue // see crashModel.beside; nil if there is none
 }
 
-// work does as many steps as it was told to.
+// work makes the given number of steps.
 func (c *crashClient) work(queues []crashQueue) error {
-	c.held = make(map[*crashBook][]heldDelivery)
+	c.held = make(map[*crashModel][]heldDelivery)
 	for range c.steps {
 		q := queues[c.rng.IntN(len(queues))]
 		if err := c.step(q); err != nil {
-			return fmt.Errorf("queue %s: %w", q.book.name, err)
+			return fmt.Errorf("queue %s: %w", q.model.name, err)
 		}
-		if c.life.halted() {
+		if c.env.halted() {
 			return nil
 		}
-		c.life.cutAfterAnswer()
+		c.env.cutAfterAnswer()
 	}
 	return nil
 }
@@ -98,11 +98,11 @@ func (c *crashClient) step(q crashQueue) error {
 	case n < 84:
 		return c.settle(q)
 	case n < 91:
-		return c.tendTheDead(q)
+		return c.useDeadLetters(q)
 	case n < 92:
 		return c.purge(q)
 	default:
-		c.life.elapse(c.pick(time.Millisecond, 20*time.Millisecond, time.Second, 10*time.Second))
+		c.env.elapse(c.pick(time.Millisecond, 20*time.Millisecond, time.Second, 10*time.Second))
 		return nil
 	}
 }
@@ -115,44 +115,44 @@ func (c *crashClient) pick(durations ...time.Duration) time.Duration {
 
 // send sends a batch of new messages, and now and then repeats a send.
 func (c *crashClient) send(q crashQueue) error {
-	ledger := &c.life.ledger
+	models := &c.env.models
 	var tokens []int
 	var batch []driver.Outgoing
-	ledger.mu.Lock()
+	models.mu.Lock()
 	for range 1 + c.rng.IntN(5) {
-		token := len(q.book.items)
-		if token > 0 && c.chance(8) && q.book.items[token-1].repeatable() {
-			token-- // again, perhaps while the first is still on its way
+		token := len(q.model.messages)
+		if token > 0 && c.chance(8) && q.model.messages[token-1].repeatable() {
+			token-- // again, perhaps while the first send is pending
 		} else {
-			q.book.addLocked(c.outgoing(token))
+			q.model.addLocked(c.outgoing(token))
 		}
 		tokens = append(tokens, token)
-		batch = append(batch, q.book.items[token].out)
+		batch = append(batch, q.model.messages[token].out)
 	}
-	deed := ledger.beginLocked(q.book, deedSend, tokens)
-	ledger.mu.Unlock()
+	op := models.beginLocked(q.model, opSend, tokens)
+	models.mu.Unlock()
 	sent, err := q.queue.Send(c.ctx, batch)
-	if wrong := ledger.sent(deed, sent, err); wrong != "" {
+	if wrong := models.sent(op, sent, err); wrong != "" {
 		return errors.New(wrong)
 	}
 	return err
 }
 
-// repeatable reports whether sending a message again changes nothing. One that
-// a crash has prevented would be a new one.
-func (i *crashItem) repeatable() bool { return i.out.DedupKey != "" && !(i.unsent && i.changed > 0) }
+// repeatable reports whether sending a message again changes nothing. If a crash prevented the
+// first send, the repetition is a new message.
+func (i *crashMessage) repeatable() bool { return i.out.DedupKey != "" && !(i.unsent && i.changed > 0) }
 
-// contradict sends another body under a key that was used.
+// contradict sends another body under a used dedup key.
 func (c *crashClient) contradict(q crashQueue) error {
-	ledger := &c.life.ledger
+	models := &c.env.models
 	key := ""
-	ledger.mu.Lock()
-	if n := len(q.book.items); n > 0 {
-		if i := &q.book.items[c.rng.IntN(n)]; !i.unsent && i.pending[deedSend] == 0 {
+	models.mu.Lock()
+	if n := len(q.model.messages); n > 0 {
+		if i := &q.model.messages[c.rng.IntN(n)]; !i.unsent && i.pending[opSend] == 0 {
 			key = i.out.DedupKey
 		}
 	}
-	ledger.mu.Unlock()
+	models.mu.Unlock()
 	if key == "" {
 		return nil
 	}
@@ -163,8 +163,8 @@ func (c *crashClient) contradict(q crashQueue) error {
 	return nil
 }
 
-// outgoing makes a message that can be told by its token: from its correlation
-// id, or where it has none from its body.
+// outgoing returns a message whose token can be read from its correlation id, or from its body
+// if it has none.
 func (c *crashClient) outgoing(token int) driver.Outgoing {
 	size := c.rng.IntN(300)
 	switch c.rng.IntN(40) {
@@ -200,20 +200,19 @@ func (c *crashClient) outgoing(token int) driver.Outgoing {
 	return out
 }
 
-// tokenOf is the token of a message, or false for one that no client can have
-// sent.
-func tokenOf(m *driver.Message, b *crashBook) (int, bool) {
+// tokenOf returns the token of a message; ok is false if no client can have sent it.
+func tokenOf(m *driver.Message, b *crashModel) (int, bool) {
 	text := m.CorrelationID
 	if text == "" {
 		text, _, _ = strings.Cut(string(m.Body), " ")
 	}
 	token, err := strconv.Atoi(text)
-	return token, err == nil && token >= 0 && token < len(b.items)
+	return token, err == nil && token >= 0 && token < len(b.messages)
 }
 
-func (c *crashClient) tokenOf(m *driver.Message, b *crashBook) (int, bool) {
-	c.life.ledger.mu.Lock()
-	defer c.life.ledger.mu.Unlock()
+func (c *crashClient) tokenOf(m *driver.Message, b *crashModel) (int, bool) {
+	c.env.models.mu.Lock()
+	defer c.env.models.mu.Unlock()
 	return tokenOf(m, b)
 }
 
@@ -228,30 +227,30 @@ func crashReason(token int) driver.Reason {
 }
 
 func (c *crashClient) receive(q crashQueue) error {
-	ledger := &c.life.ledger
-	deed := ledger.begin(q.book, deedReceive, nil)
+	models := &c.env.models
+	op := models.begin(q.model, opReceive, nil)
 	got, err := q.queue.Receive(c.ctx, driver.ReceiveRequest{
 		Max: 1 + c.rng.IntN(6), Visibility: c.pick(0, time.Second, 15*time.Second, time.Minute), Wait: c.pick(0, 0, time.Second),
 	})
 	var tokens []int
 	for n := range got {
-		token, ok := c.tokenOf(&got[n].Message, q.book)
+		token, ok := c.tokenOf(&got[n].Message, q.model)
 		if !ok {
 			return fmt.Errorf("message %s was never sent", got[n].ID)
 		}
 		tokens = append(tokens, token)
-		c.held[q.book] = append(c.held[q.book], heldDelivery{token, got[n]})
+		c.held[q.model] = append(c.held[q.model], heldDelivery{token, got[n]})
 	}
-	if wrong := ledger.delivered(deed, tokens, got); wrong != "" {
+	if wrong := models.delivered(op, tokens, got); wrong != "" {
 		return errors.New(wrong)
 	}
 	return err
 }
 
-// settle acks, nacks, dead-letters or extends some of what this client holds, in one
-// call. Leases that are over answer that they are.
+// settle acks, nacks, dead-letters or extends some of this client's deliveries in one call.
+// Expired leases fail, as expected.
 func (c *crashClient) settle(q crashQueue) error {
-	held := c.held[q.book]
+	held := c.held[q.model]
 	if len(held) == 0 {
 		return c.receive(q)
 	}
@@ -270,9 +269,9 @@ func (c *crashClient) settle(q crashQueue) error {
 		_, err := q.queue.Extend(c.ctx, extensions)
 		return unexpired(err)
 	}
-	c.held[q.book] = held[count:]
-	ledger := &c.life.ledger
-	var deed *crashDeed
+	c.held[q.model] = held[count:]
+	models := &c.env.models
+	var op *crashOp
 	var err error
 	delay := time.Duration(0)
 	switch {
@@ -281,7 +280,7 @@ func (c *crashClient) settle(q crashQueue) error {
 		for n := range receipts {
 			receipts[n] = deliveries[n].Receipt
 		}
-		deed = ledger.begin(q.book, deedAck, tokens)
+		op = models.begin(q.model, opAck, tokens)
 		if c.chance(2) {
 			err = q.queue.Ack(c.ctx, receipts)
 		} else {
@@ -293,7 +292,7 @@ func (c *crashClient) settle(q crashQueue) error {
 		for n := range nacks {
 			nacks[n] = driver.Nack{Receipt: deliveries[n].Receipt, Delay: delay, Cause: crashCause(tokens[n])}
 		}
-		deed = ledger.begin(q.book, deedNack, tokens)
+		op = models.begin(q.model, opNack, tokens)
 		err = q.queue.Nack(c.ctx, nacks)
 	default:
 		requests := make([]driver.DeadLetterRequest, count)
@@ -302,14 +301,14 @@ func (c *crashClient) settle(q crashQueue) error {
 				Receipt: deliveries[n].Receipt, Reason: crashReason(tokens[n]), Error: crashError(tokens[n]), ErrorType: crashErrorType,
 			}
 		}
-		deed = ledger.begin(q.book, deedDeadLetter, tokens)
+		op = models.begin(q.model, opDeadLetter, tokens)
 		err = q.queue.DeadLetter(c.ctx, requests)
 	}
-	ledger.settled(deed, deliveries, delay, err)
+	models.settled(op, deliveries, delay, err)
 	return unexpired(err)
 }
 
-// unexpired leaves out what is expected.
+// unexpired removes the expected errors.
 func unexpired(err error) error {
 	batch, ok := errors.AsType[*driver.BatchError](err)
 	if !ok {
@@ -323,26 +322,26 @@ func unexpired(err error) error {
 	return nil
 }
 
-// tendTheDead redrives or discards dead letters, all or by name.
-func (c *crashClient) tendTheDead(q crashQueue) error {
-	if q.book.config.DeadLetterTo != "" {
-		return nil // they are elsewhere
+// useDeadLetters redrives or discards dead letters, all or by id.
+func (c *crashClient) useDeadLetters(q crashQueue) error {
+	if q.model.config.DeadLetterTo != "" {
+		return nil // they were forwarded
 	}
-	ledger := &c.life.ledger
+	models := &c.env.models
 	choice := c.rng.IntN(8)
 	switch choice {
 	case 0:
-		deed := ledger.begin(q.book, deedPurgeDead, nil)
+		op := models.begin(q.model, opPurgeDead, nil)
 		_, err := q.queue.PurgeDead(c.ctx)
 		if err == nil {
-			ledger.swept(deed, isDead, isAbsent)
+			models.swept(op, isDead, isAbsent)
 		}
 		return err
 	case 1, 2:
-		deed := ledger.begin(q.book, deedRedrive, nil)
+		op := models.begin(q.model, opRedrive, nil)
 		_, err := q.queue.Redrive(c.ctx, nil, 0)
 		if err == nil {
-			ledger.swept(deed, isDead, isWaiting)
+			models.swept(op, isDead, isWaiting)
 		}
 		return err
 	}
@@ -352,7 +351,7 @@ func (c *crashClient) tendTheDead(q crashQueue) error {
 		if err != nil {
 			return err
 		}
-		token, ok := c.tokenOf(&letter.Message, q.book)
+		token, ok := c.tokenOf(&letter.Message, q.model)
 		if !ok {
 			return fmt.Errorf("dead letter %s was never sent", letter.ID)
 		}
@@ -363,26 +362,26 @@ func (c *crashClient) tendTheDead(q crashQueue) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	kind, do := deedRedrive, func() (int, error) { return q.queue.Redrive(c.ctx, ids, 0) }
+	kind, do := opRedrive, func() (int, error) { return q.queue.Redrive(c.ctx, ids, 0) }
 	if choice == 3 {
-		kind, do = deedDiscard, func() (int, error) { return q.queue.Discard(c.ctx, ids) }
+		kind, do = opDiscard, func() (int, error) { return q.queue.Discard(c.ctx, ids) }
 	}
-	deed := ledger.begin(q.book, kind, tokens)
+	op := models.begin(q.model, kind, tokens)
 	count, err := do()
 	if err == nil {
-		ledger.moved(deed, count)
+		models.moved(op, count)
 	}
 	return err
 }
 
 func (c *crashClient) purge(q crashQueue) error {
-	if c.chance(2) || q.book.moves {
-		return nil // it would leave those that have moved
+	if c.chance(2) || q.model.moves {
+		return nil // it would leave messages that have moved
 	}
-	deed := c.life.ledger.begin(q.book, deedPurge, nil)
+	op := c.env.models.begin(q.model, opPurge, nil)
 	_, err := q.queue.Purge(c.ctx)
 	if err == nil {
-		c.life.ledger.swept(deed, isWaiting, isAbsent)
+		c.env.models.swept(op, isWaiting, isAbsent)
 	}
 	return err
 }

@@ -10,53 +10,50 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// This file is about messages that move while the power is cut. Those that move
-// beside their queue and back are still in the book of that queue: there they must
-// be found, once, whichever of the two queues they are in. Those that were
-// forwarded when they died are dead for the book until they move home.
+// Messages that move while the power is cut. A message that moves to the queue beside its own
+// and back stays in the model of its own queue: it must be found once, in either queue. A
+// message that was forwarded when it died is dead in the model until it moves back.
 
-// beside is the name of a queue that messages of the book move to, or from; it is
-// empty if there is none.
-func (b *crashBook) beside() string {
+// beside returns the name of the queue that messages of the model move to and from, or "".
+func (b *crashModel) beside() string {
 	if b.moves {
 		return "beside " + b.name
 	}
 	return b.config.DeadLetterTo
 }
 
-// goingHome reports whether messages that died may be on their way back.
-func (b *crashBook) goingHome() bool { return b.pending[deedMove] > 0 && b.config.DeadLetterTo != "" }
+// goingHome reports whether forwarded messages may be moving back.
+func (b *crashModel) goingHome() bool { return b.pending[opMove] > 0 && b.config.DeadLetterTo != "" }
 
-// move moves messages to or from the queue beside, or home.
+// move moves messages to or from the queue beside, or back to their source.
 func (c *crashClient) move(q crashQueue) error {
-	from, to, limit := q.queue, q.book.beside(), c.rng.IntN(4)
+	from, to, limit := q.queue, q.model.beside(), c.rng.IntN(4)
 	switch {
-	case !q.book.moves:
+	case !q.model.moves:
 		from, to = q.beside, ""
 	case c.chance(2):
-		from, to = q.beside, q.book.name
+		from, to = q.beside, q.model.name
 	}
-	deed := c.life.ledger.begin(q.book, deedMove, nil)
+	op := c.env.models.begin(q.model, opMove, nil)
 	moved, err := from.Move(c.ctx, to, limit)
 	if err == nil {
-		c.life.ledger.shuffled(deed, moved)
+		c.env.models.shuffled(op, moved)
 	}
 	return err
 }
 
-// shuffled enters the answer to a move: it is unknown which messages it moved, if it
-// moved some.
-func (l *crashLedger) shuffled(d *crashDeed, moved int) {
+// shuffled records the result of a move: if it moved some messages, it is unknown which.
+func (l *crashModels) shuffled(d *crashOp, moved int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	home := d.book.goingHome()
-	for n := range d.book.items {
-		i := &d.book.items[n]
+	home := d.model.goingHome()
+	for n := range d.model.messages {
+		i := &d.model.messages[n]
 		if i.gone || moved == 0 {
 			continue
 		}
-		before := d.book.reachable(i, now)
+		before := d.model.reachable(i, now)
 		i.fuzzy, i.settledAt, i.notBefore = true, 0, time.Time{}
 		if home && before&isDead != 0 {
 			i.may, i.changed = i.may|before, l.tick
@@ -67,12 +64,12 @@ func (l *crashLedger) shuffled(d *crashDeed, moved int) {
 	l.endLocked(d)
 }
 
-// lookBeside adds what is in the queue beside.
-func (c *crashContent) lookBeside(ctx context.Context, b *Backend, book *crashBook) error {
-	if _, err := b.QueueConfig(ctx, book.beside()); errors.Is(err, driver.ErrNotFound) {
+// lookBeside adds the messages of the queue beside.
+func (c *crashContent) lookBeside(ctx context.Context, b *Backend, model *crashModel) error {
+	if _, err := b.QueueConfig(ctx, model.beside()); errors.Is(err, driver.ErrNotFound) {
 		return nil
 	}
-	q, err := b.OpenQueue(ctx, book.beside())
+	q, err := b.OpenQueue(ctx, model.beside())
 	if err != nil {
 		return err
 	}
@@ -85,9 +82,9 @@ func (c *crashContent) lookBeside(ctx context.Context, b *Backend, book *crashBo
 	return err
 }
 
-// drainBeside receives and acks what is ready in the queue beside.
-func (c *crashContent) drainBeside(ctx context.Context, b *Backend, book *crashBook) error {
-	q, err := b.OpenQueue(ctx, book.beside())
+// drainBeside receives and acks the ready messages of the queue beside.
+func (c *crashContent) drainBeside(ctx context.Context, b *Backend, model *crashModel) error {
+	q, err := b.OpenQueue(ctx, model.beside())
 	if err != nil {
 		return err
 	}
@@ -97,41 +94,41 @@ func (c *crashContent) drainBeside(ctx context.Context, b *Backend, book *crashB
 // The kinds that move, see crashQueues.
 var movingKinds = []int{6, 8, 9}
 
-func TestNoPowerCutLosesOrDoublesWhatMoves(t *testing.T) {
-	var tally crashTally
-	tally.fill(t, max(crashImages(t)/4, 100), func(l *crashLife) { l.kinds, l.nests = movingKinds, 4 })
-	tally.expectNone(t)
+func TestNoPowerCutLosesOrDoublesMovingMessages(t *testing.T) {
+	var summary crashSummary
+	summary.fill(t, max(crashImages(t)/4, 100), func(e *crashEnv) { e.kinds, e.nests = movingKinds, 4 })
+	summary.expectNone(t)
 }
 
-// The harness must notice a message that is in both queues, or in neither.
-func TestMovesThatGoWrongAreNoticed(t *testing.T) {
+// The harness must detect a message that is in both queues, or in neither.
+func TestFaultyMovesAreDetected(t *testing.T) {
 	var mu sync.Mutex
 	lost, doubled := false, false
-	var tally crashTally
-	tally.fill(t, 2000, func(l *crashLife) {
-		l.kinds = movingKinds
-		l.inspect = func(book *crashBook, c *crashContent, at time.Time) {
+	var summary crashSummary
+	summary.fill(t, 2000, func(e *crashEnv) {
+		e.kinds = movingKinds
+		e.inspect = func(model *crashModel, c *crashContent, at time.Time) {
 			mu.Lock()
 			defer mu.Unlock()
 			for n := range c.peeked {
-				if !book.moves || c.peeked[n].State == driver.StateDead {
+				if !model.moves || c.peeked[n].State == driver.StateDead {
 					continue
 				}
-				var without, twice crashVerdict
+				var without, twice crashResult
 				changed := c.copied()
 				changed.peeked = append(changed.peeked[:n], changed.peeked[n+1:]...)
-				without.judgeLook(book, changed, at)
+				without.checkLook(model, changed, at)
 				lost = lost || without.lost > 0
 				changed = c.copied()
 				changed.peeked = append(changed.peeked, changed.peeked[n])
-				twice.judgeLook(book, changed, at)
+				twice.checkLook(model, changed, at)
 				doubled = doubled || len(twice.wrong) > 0
 				break
 			}
-			tally.enough.Store(lost && doubled)
+			summary.enough.Store(lost && doubled)
 		}
 	})
-	tally.expectNone(t)
+	summary.expectNone(t)
 	if !lost || !doubled {
 		t.Errorf("a message that was lost was noticed: %v; one that was doubled: %v", lost, doubled)
 	}

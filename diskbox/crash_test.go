@@ -6,19 +6,18 @@ import (
 	"testing"
 )
 
-// The tests in the crash files cut the power of machines at all moments: before
-// and after every operation that matters to what is on disk, and after every
-// answer. Each image of a disk is opened, and what is in it is compared with the
-// books. Everything happens in virtual time.
+// The tests in the crash files cut the power of machines at all moments: before and after every
+// operation that affects the disk, and after every answer. Each image of a disk is opened, and
+// its content is compared with the models. Everything happens in virtual time.
 //
-// MAILBOX_CRASH_IMAGES sets how many images, in all, and MAILBOX_CRASH_SEED the
-// first seed. A seed fixes what clients do and where power is cut; with more than
-// one client, it does not fix who runs when.
+// MAILBOX_CRASH_IMAGES sets the total number of images, and MAILBOX_CRASH_SEED the first seed.
+// A seed fixes the operations of clients and the moments of power cuts; with more than one
+// client, it does not fix the scheduling.
 
 const crashDir = "/data/queues"
 
-// crashImages returns how many images to take: what the environment says, or a
-// number that suits everyday tests.
+// crashImages returns the number of images to take: from the environment, or one that suits
+// everyday tests.
 func crashImages(t testing.TB) int {
 	t.Helper()
 	if raceDetector {
@@ -27,8 +26,7 @@ func crashImages(t testing.TB) int {
 	return numberFromEnv(t, "MAILBOX_CRASH_IMAGES", 2000)
 }
 
-// numberFromEnv returns the number in a variable of the environment, and usual
-// if it is not set.
+// numberFromEnv returns the number in an environment variable, or usual if it is not set.
 func numberFromEnv(t testing.TB, variable string, usual int) int {
 	t.Helper()
 	text := os.Getenv(variable)
@@ -43,16 +41,16 @@ func numberFromEnv(t testing.TB, variable string, usual int) int {
 }
 
 func TestNoPowerCutLosesWhatWasAcknowledged(t *testing.T) {
-	var tally crashTally
-	tally.fill(t, crashImages(t), nil)
-	tally.expectNone(t)
+	var summary crashSummary
+	summary.fill(t, crashImages(t), nil)
+	summary.expectNone(t)
 }
 
-// Nothing is promised before Open has returned, but that the next one works.
-func TestPowerCutsWhileTheDirectoryIsMadeLeaveOneThatOpens(t *testing.T) {
-	var tally crashTally
-	tally.fill(t, max(crashImages(t)/10, 50), func(l *crashLife) {
+// Before Open has returned, the only promise is that the next Open works.
+func TestPowerCutsDuringCreationLeaveOpenableDirectory(t *testing.T) {
+	var summary crashSummary
+	summary.fill(t, max(crashImages(t)/10, 50), func(l *crashEnv) {
 		l.dense, l.steps, l.generations, l.nests = true, 0, 1, 3
 	})
-	tally.expectNone(t)
+	summary.expectNone(t)
 }

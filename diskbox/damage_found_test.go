@@ -26,7 +26,7 @@ func flush(t *testing.T, m *machine) {
 	}
 }
 
-// A letter that was on its way when the power failed, and is damaged now, stays.
+// A dead letter that was about to be forwarded when the power failed, and is damaged, stays.
 func TestDamagedDeadLetterIsNotForwarded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
@@ -56,7 +56,7 @@ func TestDamagedDeadLetterIsNotForwarded(t *testing.T) {
 	})
 }
 
-// What is in memory is whole, whatever has become of its record.
+// A message in memory is complete, whatever happens to its record.
 func TestDamageOfAHeldMessageDoesNotMatter(t *testing.T) {
 	for _, kind := range []byte{messageKind, stateKind} {
 		for _, strict := range []bool{false, true} {
@@ -109,7 +109,7 @@ func TestRetentionPassesOverDamageOfAHeldMessage(t *testing.T) {
 	})
 }
 
-// The one that is read because it falls due is still counted as delayed.
+// The message that is read because it is due is still counted as delayed.
 func TestDamagedDelayedMessageAtTheHorizonIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
@@ -128,7 +128,7 @@ func TestDamagedDelayedMessageAtTheHorizonIsCounted(t *testing.T) {
 	})
 }
 
-// A count that is wrong would keep receivers asleep.
+// A wrong count would keep receivers asleep.
 func TestLongPollsAreWokenAfterDamage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
@@ -174,7 +174,7 @@ func TestDamagedDelayedHeadFreesItsGroup(t *testing.T) {
 				m = reopen(t, m, 0)
 				q = openQueue(t, m, "a")
 				if damageLate {
-					expectBodies(t, q) // has looked at everything
+					expectBodies(t, q) // has read all messages
 				}
 				flush(t, m)
 				spoil(t, m.store, appendNumberKey(nil, messageKind, host.ShardID{Queue: 1}, 6), "damaged")
@@ -269,7 +269,7 @@ func TestDamagedMessagesOfTwoShardsDiffer(t *testing.T) {
 	})
 }
 
-// Not even the notes by which letters are found are left.
+// Not even the index by id is left.
 func TestDamagedDeadLettersWithoutIDsDiffer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
@@ -300,7 +300,8 @@ func TestDamagedDeadLettersWithoutIDsDiffer(t *testing.T) {
 	})
 }
 
-// Where the letter goes is decided by its number; what the note says is for people.
+// The number of a dead letter decides where it goes; the content of the record is only
+// informative.
 func TestDamagedLeavingRecordIsHarmless(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())

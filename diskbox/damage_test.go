@@ -39,8 +39,8 @@ func lettersOf(t *testing.T, q driver.Queue) (all []driver.DeadLetter) {
 	return all
 }
 
-// A dead letter without content is useless to a receiver. It can be looked at,
-// under an id of its own, and discarded.
+// A dead letter without content is useless to a receiver. It can be peeked, under an id of its
+// own, and discarded.
 func TestDamagedDeadLettersCanOnlyBeDiscarded(t *testing.T) {
 	m := start(t, storetest.NewDisk())
 	q := openQueue(t, m, "orders")
@@ -81,8 +81,7 @@ func TestDamagedDeadLettersCanOnlyBeDiscarded(t *testing.T) {
 	}
 }
 
-// A letter that is damaged when it is dead keeps its id, which is also written
-// elsewhere.
+// A dead letter that is damaged keeps its id, which is also in the index by id.
 func TestDamagedDeadLetterKeepsItsID(t *testing.T) {
 	m := start(t, storetest.NewDisk())
 	q := openQueue(t, m, "orders")
@@ -105,8 +104,8 @@ func TestDamagedDeadLetterKeepsItsID(t *testing.T) {
 	reopen(t, m, 0)
 }
 
-// The state of a message says where it waits. If that is damaged, the message is
-// still whole: it becomes a dead letter that can be redriven.
+// The state record of a message has its place. If it is damaged, the message is still complete:
+// it becomes a dead letter that can be redriven.
 func TestDamagedStateLosesNoMessage(t *testing.T) {
 	for _, nacked := range []bool{false, true} {
 		m := start(t, storetest.NewDisk())
@@ -115,7 +114,7 @@ func TestDamagedStateLosesNoMessage(t *testing.T) {
 			send(t, q, driver.Outgoing{Body: fmt.Append(nil, i)})
 		}
 		for _, d := range lease(t, q, 2, time.Hour) {
-			if nacked { // it has another place then
+			if nacked { // then it has another place
 				if err := q.Nack(t.Context(), []driver.Nack{{Receipt: d.Receipt}}); err != nil {
 					t.Fatal(err)
 				}
@@ -139,8 +138,8 @@ func TestDamagedStateLosesNoMessage(t *testing.T) {
 	}
 }
 
-// A message that was damaged after it had been given another place is found
-// there, while the backend runs, and receivers do not spin for it.
+// A message that was damaged after it was given another place is found there while the backend
+// runs, and receivers do not spin.
 func TestDamagedNackedMessageLeaves(t *testing.T) {
 	for _, kind := range []byte{messageKind, stateKind} {
 		synctest.Test(t, func(t *testing.T) {
@@ -200,7 +199,7 @@ func TestDamagedDelayedMessageCountsAsDelayed(t *testing.T) {
 	}
 }
 
-// How large a damaged message was is not known. An empty queue has room again.
+// The size of a damaged message is unknown. An empty queue has room again.
 func TestDamagedMessageFreesItsRoom(t *testing.T) {
 	m := start(t, storetest.NewDisk())
 	q := configure(t, m, "orders", driver.Config{MaxBytes: 100})

@@ -19,7 +19,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
 )
 
-// recordsOf counts the records of each queue in a store, and returns them whole.
+// recordsOf counts the records of each queue in a store, and returns their content.
 func recordsOf(t *testing.T, s *store.Store) (count map[uint32]int, whole map[string]string) {
 	t.Helper()
 	count, whole = make(map[uint32]int), make(map[string]string)
@@ -36,8 +36,8 @@ func recordsOf(t *testing.T, s *store.Store) (count map[uint32]int, whole map[st
 	return count, whole
 }
 
-// TestNothingIsRecordedAboutADeletedQueue tells the journal of a queue everything
-// that can happen, after its end: calls that were on their way, and timers.
+// TestNothingIsRecordedAboutADeletedQueue tells the journal of every possible event of a queue
+// after its end, as calls in flight and timers would.
 func TestNothingIsRecordedAboutADeletedQueue(t *testing.T) {
 	m := start(t, storetest.NewDisk())
 	openQueue(t, m.Backend, "orders")
@@ -66,8 +66,8 @@ func TestNothingIsRecordedAboutADeletedQueue(t *testing.T) {
 	}
 }
 
-// TestDeletingQueuesInUseLeavesNothingBehind deletes queues while others work
-// with them, and looks for what is left.
+// TestDeletingQueuesInUseLeavesNothingBehind deletes queues while other goroutines use them,
+// and checks that no record is left.
 func TestDeletingQueuesInUseLeavesNothingBehind(t *testing.T) {
 	disk := storetest.NewDisk()
 	m := start(t, disk)
@@ -109,8 +109,7 @@ func TestDeletingQueuesInUseLeavesNothingBehind(t *testing.T) {
 	sound(t, disk)
 }
 
-// A queueUser does everything there is to do with queues, whether or not they
-// are there.
+// A queueUser calls every operation of queues, whether or not they exist.
 type queueUser struct {
 	backend *Backend
 	names   []string
@@ -165,9 +164,8 @@ func litter(t *testing.T, s *store.Store, queue uint32) (records int) {
 	return records
 }
 
-// TestRecordsOfMissingQueuesAreLeftAlone finds them between those of queues
-// that are there. It may be that only the record of the queue was lost, and then
-// they are all that is left of it.
+// TestRecordsOfMissingQueuesAreLeftAlone finds them between those of existing queues. Perhaps
+// only the record of the queue was lost, and then they are all that remains of it.
 func TestRecordsOfMissingQueuesAreLeftAlone(t *testing.T) {
 	disk := furnish(t) // queues 1 and 2
 	m := start(t, disk)

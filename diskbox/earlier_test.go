@@ -12,7 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// unpack returns a directory with what an archive in testdata has.
+// unpack extracts an archive of testdata to a directory.
 func unpack(t *testing.T, archive string) string {
 	t.Helper()
 	file, err := os.Open(filepath.Join("testdata", archive))
@@ -48,11 +48,11 @@ func unpack(t *testing.T, archive string) string {
 	}
 }
 
-// TestEarlierStrictGroupsDrainByTheNewRule opens a directory from before messages in
-// flight blocked only what is behind them. It has the queue ledger, with strict groups,
-// MaxDeliveries 9 and MaxMessages 9: a1 was nacked while a2 was in flight, and a3 is
-// ready; b1 was nacked with a delay, and b2 is ready; c1 was delayed, and c2 is ready; e1
-// is ready, without a group. All leases and delays are over by now.
+// TestEarlierStrictGroupsDrainByTheNewRule opens a directory of a version in which a message in
+// flight blocked its whole group. It has the queue ledger, with strict groups, MaxDeliveries 9
+// and MaxMessages 9: a1 was nacked while a2 was in flight, and a3 is ready; b1 was nacked with
+// a delay, and b2 is ready; c1 was delayed, and c2 is ready; e1 is ready, without a group. All
+// leases and delays are over by now.
 func TestEarlierStrictGroupsDrainByTheNewRule(t *testing.T) {
 	b, err := Open(t.Context(), unpack(t, "strict-groups-before.tar.gz"), nil)
 	if err != nil {

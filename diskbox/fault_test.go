@@ -21,9 +21,9 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
 )
 
-// A faultRun is a short life in which one operation on the disk fails.
+// A faultRun is a short run in which one operation on the disk fails.
 type faultRun struct {
-	*crashLife
+	*crashEnv
 	fails   atomic.Int64 // how often OnFail was called
 	injured atomic.Bool  // the fault has happened
 	opened  bool
@@ -32,7 +32,7 @@ type faultRun struct {
 // newFaultRun makes the n-th operation of a kind fail.
 func newFaultRun(t *testing.T, kind storetest.Kind, n int) *faultRun {
 	var budget atomic.Int64                                                         // no images
-	r := &faultRun{crashLife: newCrashLife(t.Context(), 4, &budget, &crashTally{})} // one client
+	r := &faultRun{crashEnv: newCrashEnv(t.Context(), 4, &budget, &crashSummary{})} // one client
 	r.kinds, r.steps = []int{0, 2, 4}, 150
 	r.halt = make(chan struct{})
 	r.prepare()
@@ -47,8 +47,8 @@ func newFaultRun(t *testing.T, kind storetest.Kind, n int) *faultRun {
 	return r
 }
 
-// run lives until the end or the first failure, which it returns, and checks
-// that nothing works after it.
+// run runs until the end or the first failure, which it returns, and checks that no call
+// succeeds after it.
 func (r *faultRun) run() (failure, wrong error) {
 	b, err := r.open(r.disk.FS(), &r.clock, func(error) {
 		if r.fails.Add(1) == 1 {
@@ -61,7 +61,7 @@ func (r *faultRun) run() (failure, wrong error) {
 	r.opened = true
 	failure = errors.Join(r.configure(b), r.load(b, 0))
 	if failure == nil {
-		r.elapse(time.Minute) // what goes on in the background
+		r.elapse(time.Minute) // background work
 		failure = b.Ping(r.ctx)
 	}
 	if failure != nil {
@@ -74,15 +74,14 @@ func (r *faultRun) run() (failure, wrong error) {
 	return failure, wrong
 }
 
-// checkAllFail returns an error for a call that succeeds although the disk has
-// failed.
+// checkAllFail returns an error for a call that succeeds although the disk has failed.
 func (r *faultRun) checkAllFail(b *Backend) error {
 	ctx := r.ctx
-	q, err := b.OpenQueue(ctx, r.ledger.books[0].name)
+	q, err := b.OpenQueue(ctx, r.models.queues[0].name)
 	if err != nil {
-		return nil // so is everything else
+		return nil // so are the other calls
 	}
-	// With a lease that holds, an ack has nothing else to fail for.
+	// With a valid lease, an ack has no other reason to fail.
 	receipt := driver.Receipt{Handle: "x", Place: 1, Nonce: 1}
 	if got, err := q.Receive(ctx, driver.ReceiveRequest{Max: 1, Visibility: time.Hour}); err == nil && len(got) > 0 {
 		receipt = got[0].Receipt
@@ -106,7 +105,7 @@ func (r *faultRun) checkAllFail(b *Backend) error {
 		"purge":      func() error { _, err := q.Purge(ctx); return err },
 		"purge dead": func() error { _, err := q.PurgeDead(ctx); return err },
 		"configure":  func() error { return b.ConfigureQueue(ctx, "another", driver.Config{}) },
-		"delete":     func() error { return b.DeleteQueue(ctx, r.ledger.books[0].name) },
+		"delete":     func() error { return b.DeleteQueue(ctx, r.models.queues[0].name) },
 	} {
 		if do() == nil {
 			return fmt.Errorf("%s succeeds after the disk has failed", call)
@@ -115,8 +114,8 @@ func (r *faultRun) checkAllFail(b *Backend) error {
 	return nil
 }
 
-// judge checks what the failure was told as, and what it left.
-func (r *faultRun) judge(failure error, mustTell bool) error {
+// check checks how the failure was reported, and what it left on the disk.
+func (r *faultRun) check(failure error, mustTell bool) error {
 	isDriver := func(err error) bool { _, ok := errors.AsType[*driver.Error](err); return ok }
 	switch {
 	case failure != nil && !isDriver(failure):
@@ -134,11 +133,11 @@ func (r *faultRun) judge(failure error, mustTell bool) error {
 		now := r.clock
 		now.base = now.uptime()
 		image := &crashImage{
-			mem:   r.disk.Mem().CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rng}),
-			books: r.ledger.snapshotLocked(), at: time.Now(), clock: now,
+			mem:    r.disk.Mem().CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rng}),
+			models: r.models.snapshotLocked(), at: time.Now(), clock: now,
 		}
-		verdict := r.verdict(image, nil, rng)
-		if err := verdict.err(); err != nil {
+		result := r.result(image, nil, rng)
+		if err := result.err(); err != nil {
 			return fmt.Errorf("opened again %s, after %v: %w", name, failure, err)
 		}
 	}
@@ -162,12 +161,12 @@ func TestFailedDiskOperationIsReportedAndLosesNothing(t *testing.T) {
 					r := newFaultRun(t, kind, n)
 					failure, wrong := r.run()
 					injured = r.injured.Load()
-					if err := errors.Join(wrong, r.judge(failure, kind != storetest.Remove)); err != nil {
+					if err := errors.Join(wrong, r.check(failure, kind != storetest.Remove)); err != nil {
 						t.Errorf("%s number %d: %v", kind, n, err)
 					}
 				})
 				if !injured || t.Failed() {
-					break // the life was over before
+					break // the run ended before
 				}
 				happened++
 			}
@@ -179,15 +178,14 @@ func TestFailedDiskOperationIsReportedAndLosesNothing(t *testing.T) {
 	}
 }
 
-// setUsage says how much room there is on a disk, and waits until that is
-// noticed.
+// setUsage sets the free space of a disk, and waits until the store has read it.
 func setUsage(disk *storetest.Disk, free uint64) {
 	const total = 100 << 30
 	disk.Mem().TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: free, TotalBytes: total, UsedBytes: total - free})
 	elapse(time.Second)
 }
 
-// A diskUser sends and settles in small steps, and keeps books.
+// A diskUser sends and settles in small steps, and keeps a model.
 type diskUser struct {
 	t *testing.T
 	crashClient
@@ -197,24 +195,24 @@ type diskUser struct {
 func newDiskUser(t *testing.T, options *Options) (*diskUser, *Backend) {
 	t.Helper()
 	var budget atomic.Int64 // no images
-	l := newCrashLife(t.Context(), 4, &budget, &crashTally{})
-	l.kinds = []int{0}
-	l.prepare()
-	options.fs, options.boot, options.small = l.disk.FS(), &l.clock, true
+	e := newCrashEnv(t.Context(), 4, &budget, &crashSummary{})
+	e.kinds = []int{0}
+	e.prepare()
+	options.fs, options.boot, options.small = e.disk.FS(), &e.clock, true
 	b, err := Open(t.Context(), crashDir, options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := l.configure(b); err != nil {
+	if err := e.configure(b); err != nil {
 		t.Fatal(err)
 	}
-	book := l.ledger.books[0]
-	q, err := b.OpenQueue(t.Context(), book.name)
+	model := e.models.queues[0]
+	q, err := b.OpenQueue(t.Context(), model.name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := &diskUser{t: t, crashQueue: crashQueue{book: book, queue: q}}
-	u.crashClient = crashClient{life: l, ctx: t.Context(), rng: rand.New(rand.NewPCG(1, 1)), held: make(map[*crashBook][]heldDelivery)}
+	u := &diskUser{t: t, crashQueue: crashQueue{model: model, queue: q}}
+	u.crashClient = crashClient{env: e, ctx: t.Context(), rng: rand.New(rand.NewPCG(1, 1)), held: make(map[*crashModel][]heldDelivery)}
 	return u, b
 }
 
@@ -231,30 +229,29 @@ func (u *diskUser) fill(n int) error {
 	var tokens []int
 	var batch []driver.Outgoing
 	for range n {
-		out := driver.Outgoing{Body: fmt.Appendf(nil, "%d %s", len(u.book.items), strings.Repeat("x", 1000))}
-		tokens, batch = append(tokens, u.book.addLocked(out)), append(batch, out)
+		out := driver.Outgoing{Body: fmt.Appendf(nil, "%d %s", len(u.model.messages), strings.Repeat("x", 1000))}
+		tokens, batch = append(tokens, u.model.addLocked(out)), append(batch, out)
 	}
-	deed := u.life.ledger.begin(u.book, deedSend, tokens)
+	op := u.env.models.begin(u.model, opSend, tokens)
 	sent, err := u.queue.Send(u.ctx, batch)
-	if wrong := u.life.ledger.sent(deed, sent, err); wrong != "" {
+	if wrong := u.env.models.sent(op, sent, err); wrong != "" {
 		u.t.Error(wrong)
 	}
 	return err
 }
 
-// expectAll opens what a power cut now would leave, and compares it with the
-// books.
+// expectAll opens the image of a power cut at this moment, and compares it with the model.
 func (u *diskUser) expectAll() {
 	u.t.Helper()
 	rng := rand.New(rand.NewPCG(1, 1))
-	now := u.life.clock
+	now := u.env.clock
 	now.base = now.uptime()
-	image := &crashImage{mem: u.life.disk.Mem().CrashClone(vfs.CrashCloneCfg{}), books: u.life.ledger.snapshotLocked(), at: time.Now(), clock: now}
-	verdict := u.life.verdict(image, nil, rng)
-	u.do("after a power cut", verdict.err())
+	image := &crashImage{mem: u.env.disk.Mem().CrashClone(vfs.CrashCloneCfg{}), models: u.env.models.snapshotLocked(), at: time.Now(), clock: now}
+	result := u.env.result(image, nil, rng)
+	u.do("after a power cut", result.err())
 }
 
-// expectFull fails the test unless a send is refused for want of space.
+// expectFull fails the test unless a send is refused for lack of space.
 func (u *diskUser) expectFull(err error) {
 	u.t.Helper()
 	if !errors.Is(err, driver.ErrFull) || driver.RetryAfter(err) <= 0 || !strings.Contains(err.Error(), crashDir) || !strings.Contains(err.Error(), "free some space") {
@@ -266,20 +263,20 @@ func TestNearlyFullDiskRefusesSendsAndSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u, b := newDiskUser(t, &Options{OnFail: func(err error) { t.Errorf("it failed: %v", err) }})
 		defer b.Close()
-		setUsage(u.life.disk, 50<<30)
+		setUsage(u.env.disk, 50<<30)
 		u.do("send", u.fill(20))
-		setUsage(u.life.disk, 100<<20)
+		setUsage(u.env.disk, 100<<20)
 		u.expectFull(u.fill(1))
 		if err := b.Ping(t.Context()); !errors.Is(err, driver.ErrFull) {
 			t.Errorf("ping: %v", err)
 		}
 		for range 30 { // receive, ack, nack, extend, dead-letter
 			u.do("settle", u.settle(u.crashQueue))
-			u.do("tend the dead", u.tendTheDead(u.crashQueue))
+			u.do("tend the dead", u.useDeadLetters(u.crashQueue))
 		}
 		u.expectFull(u.fill(1))
 		u.expectAll()
-		setUsage(u.life.disk, 50<<30)
+		setUsage(u.env.disk, 50<<30)
 		u.do("send when there is space again", u.fill(1))
 		u.do("ping", b.Ping(t.Context()))
 		u.expectAll()
@@ -292,7 +289,7 @@ func TestHangingDiskFailsPingUntilItReturns(t *testing.T) {
 		defer b.Close()
 		var hangs atomic.Bool
 		hangs.Store(true)
-		u.life.disk.Before(func(op storetest.Operation) error {
+		u.env.disk.Before(func(op storetest.Operation) error {
 			if op.Kind == storetest.Sync && hangs.CompareAndSwap(true, false) {
 				time.Sleep(time.Minute)
 			}
@@ -309,14 +306,14 @@ func TestHangingDiskFailsPingUntilItReturns(t *testing.T) {
 	})
 }
 
-// A disk that is full all the same, because of another process, cannot take
-// tables. They wait, and everything goes on when there is space.
+// A disk that is full because of another process has no room for tables. They wait, and the
+// store continues when there is space.
 func TestFullDiskWaitsForSpaceAndLosesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u, b := newDiskUser(t, &Options{OnFail: func(err error) { t.Errorf("it failed: %v", err) }})
 		defer b.Close()
 		var full atomic.Bool
-		u.life.disk.Before(func(op storetest.Operation) error {
+		u.env.disk.Before(func(op storetest.Operation) error {
 			if full.Load() && strings.HasSuffix(op.Path, ".sst") && op.Kind != storetest.Remove {
 				return syscall.ENOSPC
 			}
@@ -343,7 +340,7 @@ func TestFullDiskWaitsForSpaceAndLosesNothing(t *testing.T) {
 	})
 }
 
-// warnings is a log handler that keeps what is at least a warning.
+// warnings is a log handler that keeps warnings and errors.
 type warnings struct {
 	slog.Handler
 	mu    sync.Mutex
@@ -380,7 +377,7 @@ func TestSlowDiskIsReportedAndLosesNothing(t *testing.T) {
 		u.do("send", u.fill(3))
 		var slow atomic.Bool
 		slow.Store(true)
-		u.life.disk.Before(func(op storetest.Operation) error {
+		u.env.disk.Before(func(op storetest.Operation) error {
 			if op.Kind == storetest.Sync && slow.CompareAndSwap(true, false) {
 				time.Sleep(10 * time.Second)
 			}
@@ -393,13 +390,13 @@ func TestSlowDiskIsReportedAndLosesNothing(t *testing.T) {
 		if !log.mentions("slow disk", ".log", "sync") {
 			t.Errorf("after five seconds there is no warning: %q", log.texts)
 		}
-		// What is durable already can be had meanwhile.
-		deed := u.life.ledger.begin(u.book, deedReceive, nil)
+		// Durable messages can be received in the meantime.
+		op := u.env.models.begin(u.model, opReceive, nil)
 		got, err := u.queue.Receive(t.Context(), driver.ReceiveRequest{Max: 10, Visibility: time.Second, Wait: time.Hour})
 		if err != nil || len(got) != 3 {
 			t.Fatalf("received %d messages, %v", len(got), err)
 		}
-		u.life.ledger.delivered(deed, []int{0, 1, 2}, got)
+		u.env.models.delivered(op, []int{0, 1, 2}, got)
 		if waited := time.Since(begin); waited != 5*time.Second {
 			t.Errorf("receiving took %v", waited-5*time.Second)
 		}

@@ -19,47 +19,46 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
 )
 
-// A rottenDisk is one to flip bits in, with the books of what is on it.
-type rottenDisk struct {
-	life  *crashLife
+// A damagedDisk is a disk to flip bits in, with the models of its content.
+type damagedDisk struct {
+	env   *crashEnv
 	image crashImage
 }
 
-// rottenAge is for how long a disk lies in a drawer: everything on it is due, and
-// nothing is leased. A test cannot wait for that in virtual time, which stands still
-// while the engine tries to read a damaged table, again and again.
-const rottenAge = 10 * time.Minute
+// damagedDiskAge is how long the disk is off: everything on it is due, and no lease is left. A
+// test cannot wait for that in virtual time, which stands still while the engine retries to
+// read a damaged table.
+const damagedDiskAge = 10 * time.Minute
 
-// newRottenDisk lets a client fill queues, through a restart, so that there are
-// files of all kinds, and takes the disk away in the state that end leaves it
-// in.
-func newRottenDisk(t *testing.T, seed uint64, end func(*rottenDisk, *Backend) error) *rottenDisk {
+// newDamagedDisk lets a client fill queues, through a restart, so that there are files of all
+// kinds, and takes the image of the disk that end leaves.
+func newDamagedDisk(t *testing.T, seed uint64, end func(*damagedDisk, *Backend) error) *damagedDisk {
 	t.Helper()
 	var budget atomic.Int64 // no images
-	l := newCrashLife(t.Context(), seed, &budget, &crashTally{})
-	l.kinds = []int{0, 1, 2, 4} // those that lose nothing to time
-	l.prepare()
-	r := &rottenDisk{life: l}
+	e := newCrashEnv(t.Context(), seed, &budget, &crashSummary{})
+	e.kinds = []int{0, 1, 2, 4} // the kinds that time does not change
+	e.prepare()
+	r := &damagedDisk{env: e}
 	for generation := range 2 {
-		b, err := l.open(l.disk.FS(), &l.clock, func(err error) { t.Errorf("it failed: %v", err) })
+		b, err := e.open(e.disk.FS(), &e.clock, func(err error) { t.Errorf("it failed: %v", err) })
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.steps = 300
-		if err := errors.Join(l.configure(b), l.load(b, generation)); err != nil {
+		e.steps = 300
+		if err := errors.Join(e.configure(b), e.load(b, generation)); err != nil {
 			t.Fatal(err)
 		}
 		if generation == 1 {
 			if err := end(r, b); err != nil {
 				t.Fatal(err)
 			}
-			l.ledger.mu.Lock()
-			now := l.clock
+			e.models.mu.Lock()
+			now := e.clock
 			now.base = now.uptime()
 			r.image = crashImage{
-				mem: l.disk.Mem().CrashClone(vfs.CrashCloneCfg{}), books: l.ledger.snapshotLocked(), at: time.Now(), clock: now,
+				mem: e.disk.Mem().CrashClone(vfs.CrashCloneCfg{}), models: e.models.snapshotLocked(), at: time.Now(), clock: now,
 			}
-			l.ledger.mu.Unlock()
+			e.models.mu.Unlock()
 		}
 		if err := b.Close(); err != nil {
 			t.Fatal(err)
@@ -68,25 +67,25 @@ func newRottenDisk(t *testing.T, seed uint64, end func(*rottenDisk, *Backend) er
 	return r
 }
 
-// rottenStates are the states a disk can be left in.
-var rottenStates = map[string]func(*rottenDisk, *Backend) error{
-	"closed": func(_ *rottenDisk, b *Backend) error { return b.Close() },
-	"idle": func(*rottenDisk, *Backend) error {
+// damagedDiskStates are the states that a disk can be left in.
+var damagedDiskStates = map[string]func(*damagedDisk, *Backend) error{
+	"closed": func(_ *damagedDisk, b *Backend) error { return b.Close() },
+	"idle": func(*damagedDisk, *Backend) error {
 		elapse(10 * time.Second)
 		return nil
 	},
-	// Damage in the commit of the last sync before a crash looks like a commit
-	// that the crash prevented, so the last send counts as not answered.
-	"crashed": func(r *rottenDisk, b *Backend) error {
-		book := r.life.ledger.books[0]
-		q, err := b.OpenQueue(r.life.ctx, book.name)
+	// Damage in the commit of the last sync before a crash looks like a commit that the crash
+	// prevented, so the last send counts as not answered.
+	"crashed": func(r *damagedDisk, b *Backend) error {
+		model := r.env.models.queues[0]
+		q, err := b.OpenQueue(r.env.ctx, model.name)
 		if err != nil {
 			return err
 		}
-		out := driver.Outgoing{Body: []byte("the last"), CorrelationID: fmt.Sprint(len(book.items))}
-		token := book.addLocked(out)
-		r.life.ledger.begin(book, deedSend, []int{token})
-		_, err = q.Send(r.life.ctx, []driver.Outgoing{out})
+		out := driver.Outgoing{Body: []byte("the last"), CorrelationID: fmt.Sprint(len(model.messages))}
+		token := model.addLocked(out)
+		r.env.models.begin(model, opSend, []int{token})
+		_, err = q.Send(r.env.ctx, []driver.Outgoing{out})
 		return err
 	},
 }
@@ -102,55 +101,55 @@ func fileClass(name string) string {
 }
 
 const (
-	flipRefused  = "refused"  // Open says so
-	flipNoticed  = "noticed"  // an operation says so
+	flipRefused  = "refused"  // by Open
+	flipNoticed  = "noticed"  // by an operation
 	flipSurfaced = "surfaced" // as a dead letter with reason integrity
-	flipHarmless = "harmless" // everything is there
+	flipHarmless = "harmless" // all messages are there
 )
 
-// outcome opens the image of a disk with a flipped bit and says what came of
-// that, or returns an error for what must not come of it.
-func (r *rottenDisk) outcome(mem *vfs.MemFS, file string) (string, error) {
+// outcome opens the image of a disk with a flipped bit and returns the outcome, or an error if
+// the damage was not detected.
+func (r *damagedDisk) outcome(mem *vfs.MemFS, file string) (string, error) {
 	before := fileContents(mem)
 	clock := r.image.clock
 	clock.start = time.Now()
-	clock.base += rottenAge
-	b, err := r.life.open(mem, &clock, func(error) {})
+	clock.base += damagedDiskAge
+	b, err := r.env.open(mem, &clock, func(error) {})
 	if err != nil {
-		return flipRefused, judgeRefusal(err, file, before, mem)
+		return flipRefused, checkRefusal(err, file, before, mem)
 	}
 	defer b.Close()
-	contents := make([]crashContent, len(r.image.books))
+	contents := make([]crashContent, len(r.image.models))
 	for n := range contents {
-		if err := contents[n].look(r.life.ctx, b, &r.image.books[n]); err != nil {
+		if err := contents[n].look(r.env.ctx, b, &r.image.models[n]); err != nil {
 			return flipNoticed, onlyIntegrity(err)
 		}
 	}
-	result := flipHarmless
+	outcome := flipHarmless
 	for n := range contents {
-		book, content := &r.image.books[n], &contents[n]
-		if err := content.useLater(r.life.ctx, b, book, false); err != nil {
+		model, content := &r.image.models[n], &contents[n]
+		if err := content.useLater(r.env.ctx, b, model, false); err != nil {
 			return flipNoticed, onlyIntegrity(err)
 		}
-		var verdict crashVerdict
+		var result crashResult
 		damaged := content.takeDamaged()
-		finds := verdict.judgeLook(book, content, r.image.at.Add(rottenAge))
+		finds := result.checkLook(model, content, r.image.at.Add(damagedDiskAge))
 		if damaged > 0 {
-			result = flipSurfaced
-			if verdict.lost > damaged || len(verdict.wrong) > verdict.lost {
-				return "", fmt.Errorf("besides %d damaged dead letters: %w", damaged, verdict.err())
+			outcome = flipSurfaced
+			if result.lost > damaged || len(result.wrong) > result.lost {
+				return "", fmt.Errorf("besides %d damaged dead letters: %w", damaged, result.err())
 			}
-			verdict = crashVerdict{} // they are there, as dead letters
+			result = crashResult{} // they are there, as dead letters
 		}
-		verdict.judgeUse(book, content, finds)
-		if err := verdict.err(); err != nil {
+		result.checkUse(model, content, finds)
+		if err := result.err(); err != nil {
 			return "", err
 		}
 	}
-	return result, nil
+	return outcome, nil
 }
 
-// takeDamaged takes out the dead letters that say that they were damaged.
+// takeDamaged removes and counts the dead letters that are marked as damaged.
 func (c *crashContent) takeDamaged() int {
 	isDamaged := func(reason driver.Reason) bool { return reason == driver.ReasonIntegrity }
 	before := len(c.peeked)
@@ -169,15 +168,15 @@ func onlyIntegrity(err error) error {
 	return err
 }
 
-// judgeRefusal checks that an error of Open says which file is damaged and what
-// to do, and does not lie.
-func judgeRefusal(err error, file string, before map[string]string, mem *vfs.MemFS) error {
+// checkRefusal checks that an error of Open names the damaged file and says what to do, and
+// that no file changed.
+func checkRefusal(err error, file string, before map[string]string, mem *vfs.MemFS) error {
 	e, ok := errors.AsType[*driver.Error](err)
 	switch {
 	case !ok || e.Code != driver.ErrIntegrity:
 		return fmt.Errorf("not an integrity error: %w", err)
 	case !strings.Contains(err.Error(), path.Dir(file)) && !strings.Contains(err.Error(), strings.TrimSuffix(path.Base(file), path.Ext(file))):
-		// The engine says 000033 for 000033.sst, and does not say which OPTIONS.
+		// The engine writes 000033 for 000033.sst, and does not name the OPTIONS file.
 		return fmt.Errorf("neither the file nor its directory is named: %w", err)
 	case !strings.Contains(err.Error(), "backup"):
 		return fmt.Errorf("it does not say what to do: %w", err)
@@ -187,8 +186,7 @@ func judgeRefusal(err error, file string, before map[string]string, mem *vfs.Mem
 	return nil
 }
 
-// fileContents returns the files of an image, without the lock, which opening
-// creates.
+// fileContents returns the files of an image, without the lock, which Open creates.
 func fileContents(mem *vfs.MemFS) map[string]string {
 	files := make(map[string]string)
 	for _, name := range storetest.Files(mem) {
@@ -199,8 +197,8 @@ func fileContents(mem *vfs.MemFS) map[string]string {
 	return files
 }
 
-// flip flips bits in files of all classes in turn, and counts what comes of it.
-func (r *rottenDisk) flip(flips int, seed uint64) (counts map[string]int, err error) {
+// flip flips bits in files of all classes in turn, and counts the outcomes.
+func (r *damagedDisk) flip(flips int, seed uint64) (counts map[string]int, err error) {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	byClass := make(map[string][]string)
 	for name, data := range fileContents(r.image.mem) {
@@ -236,14 +234,14 @@ func TestNoFlippedBitLosesOrChangesAMessage(t *testing.T) {
 		flips = 45
 	}
 	flips = max(flips, crashImages(t)/10)
-	for n, name := range slices.Sorted(maps.Keys(rottenStates)) {
+	for n, name := range slices.Sorted(maps.Keys(damagedDiskStates)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			end, seed := rottenStates[name], uint64(4*(n+1)) // one client
-			var r *rottenDisk
-			synctest.Test(t, func(t *testing.T) { r = newRottenDisk(t, seed, end) })
-			r.life.ctx = t.Context()
-			counts, err := r.flip((flips+len(rottenStates)-1)/len(rottenStates), seed)
+			end, seed := damagedDiskStates[name], uint64(4*(n+1)) // one client
+			var r *damagedDisk
+			synctest.Test(t, func(t *testing.T) { r = newDamagedDisk(t, seed, end) })
+			r.env.ctx = t.Context()
+			counts, err := r.flip((flips+len(damagedDiskStates)-1)/len(damagedDiskStates), seed)
 			for _, outcome := range slices.Sorted(maps.Keys(counts)) {
 				t.Logf("%-24s %d", outcome, counts[outcome])
 			}

@@ -20,7 +20,7 @@ type backend interface {
 	driver.Admin
 }
 
-// configure makes a queue and opens it.
+// configure creates a queue and opens it.
 func configure(t *testing.T, b backend, name string, config driver.Config) driver.Queue {
 	t.Helper()
 	if err := b.ConfigureQueue(t.Context(), name, config); err != nil {
@@ -46,7 +46,7 @@ func expectStats(t *testing.T, q driver.Queue, want driver.Stats) {
 	}
 }
 
-// expectBodies takes everything that is ready, and checks what it is.
+// expectBodies receives all ready messages and checks their bodies.
 func expectBodies(t *testing.T, q driver.Queue, want ...string) {
 	t.Helper()
 	got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 100, Visibility: time.Hour})
@@ -73,8 +73,8 @@ func reopen(t *testing.T, m *machine, after time.Duration) *machine {
 	return start(t, m.disk)
 }
 
-// Queues are put back one after the other. What dies in the first while the
-// store was closed goes to the second, which has dead of its own by then.
+// Queues are restored one after the other. A message that died in the first while the store was
+// closed goes to the second, which has dead letters of its own by then.
 func TestDeathsWhileClosedMoveOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
@@ -108,8 +108,7 @@ func TestRetentionKeepsDeadLettersOfClosedTime(t *testing.T) {
 	})
 }
 
-// slowJournal takes a second for every message that is forwarded, as a store
-// that stalls does.
+// slowJournal takes a second for every forwarded message, as a store that stalls does.
 type slowJournal struct {
 	*journal
 	slow *atomic.Bool
@@ -155,8 +154,8 @@ func TestDeathsMoveOnceWhileTimePasses(t *testing.T) {
 	})
 }
 
-// A letter that does not fit stays, and stays after a restart, when there may be
-// room: it was decided when it died.
+// A dead letter that does not fit stays, even after a restart when there may be room: the
+// decision was made when it died.
 func TestDeadLetterThatDoesNotFitStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
@@ -181,8 +180,8 @@ func TestDeadLetterThatDoesNotFitStays(t *testing.T) {
 	})
 }
 
-// Letters that had to stay fill what is kept of the dead. While there is room at
-// the target that does not matter.
+// Dead letters that had to stay use up the room for dead letters. While the target has room
+// that does not matter.
 func TestKeptDeadLettersDoNotStopForwarding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
@@ -197,7 +196,7 @@ func TestKeptDeadLettersDoNotStopForwarding(t *testing.T) {
 			}
 			return nil
 		}
-		if err := deadLetter(3); err != nil { // one goes, two stay
+		if err := deadLetter(3); err != nil { // one is forwarded, two stay
 			t.Fatal(err)
 		}
 		if _, err := b.Purge(t.Context()); err != nil {

@@ -12,9 +12,8 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
 )
 
-// fairDisk makes a disk with a queue with fair groups, of which messages wait where
-// they were sent to, wait elsewhere, are delayed, are in flight, are dead and are
-// gone.
+// fairDisk returns a disk with a queue with fair groups, whose messages wait at their original
+// place, wait at another place, are delayed, are in flight, are dead, or are gone.
 func fairDisk(t *testing.T) *storetest.Disk {
 	t.Helper()
 	disk := storetest.NewDisk()
@@ -49,7 +48,7 @@ func fairDisk(t *testing.T) *storetest.Disk {
 	return disk
 }
 
-// groupKeys are the keys of messages in groups.
+// groupKeys returns the keys of the index by group.
 func groupKeys(t *testing.T, disk *storetest.Disk) (keys [][]byte) {
 	t.Helper()
 	meddle(t, disk, func(s *store.Store) {
@@ -121,11 +120,11 @@ func TestCheckFindsDamagedFairGroupIndex(t *testing.T) {
 	}
 }
 
-// A store tells a number of groups apart, which a small one has few of.
+// A store tracks a limited number of groups; a small store tracks few.
 func TestGroupsBeyondLimitAreServed(t *testing.T) {
 	m := start(t, storetest.NewDisk())
 	q := configure(t, m, "fair", driver.Config{FairGroups: true})
-	const groups, each = 1200, 2 // a small store tells 1000 apart
+	const groups, each = 1200, 2 // a small store tracks 1000
 	for i := range each {
 		var batch []driver.Outgoing
 		for g := range groups {

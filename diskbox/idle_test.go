@@ -17,24 +17,23 @@ import (
 
 const (
 	manyQueues = 10_000
-	// idleFor is virtual: a day in which a timer of any kind has time to show.
+	// idleFor is a virtual day, in which any timer has time to fire.
 	idleFor = 24 * time.Hour
-	// mostStirs is for what is not ours: the runtime's own goroutines, and the
-	// test. A goroutine that wakes up every five minutes stirs 36 times a day.
+	// mostStirs allows for the goroutines of the runtime and of the test. A goroutine that
+	// wakes up every five minutes stirs 36 times a day.
 	mostStirs = 12
 	// mostGoroutines bounds those of one backend, the store's included.
 	mostGoroutines = 40
 )
 
-// TestIdleQueuesUseNoGoroutinesOrTimers lets a day go by on a backend
-// with many queues. In some of them a message waits, one is delayed and one is
-// leased. Delays and leases end meanwhile, but no receiver waits for that, so nothing
-// may happen: the next call handles the due events.
+// TestIdleQueuesUseNoGoroutinesOrTimers lets a day pass on a backend with many queues. Some
+// have a waiting, a delayed and a leased message. Delays and leases end in the meantime, but no
+// receiver waits for that, so nothing may run: the next call handles the due events.
 func TestIdleQueuesUseNoGoroutinesOrTimers(t *testing.T) {
 	one := idle(t, 1)
 	many := idle(t, manyQueues)
 	t.Logf("with one queue: %+v; with %d: %+v", one, manyQueues, many)
-	if many.goroutines > one.goroutines+4 { // others in this process may come and go
+	if many.goroutines > one.goroutines+4 { // other goroutines of this process may come and go
 		t.Errorf("%d queues have %d goroutines, and one has %d", manyQueues, many.goroutines, one.goroutines)
 	}
 	if one.goroutines > mostGoroutines {
@@ -81,7 +80,7 @@ func TestStirsAreNoticed(t *testing.T) {
 	}
 }
 
-// calm is what was seen of a time in which nothing should happen.
+// calm is the activity in a time in which nothing should happen.
 type calm struct {
 	goroutines int
 	// stirs counts how often goroutines began to run. The runtime counts one of
@@ -91,9 +90,9 @@ type calm struct {
 	started uint64
 }
 
-// watch looks at what happens while time goes by.
+// watch measures the activity while time passes.
 func watch(goBy func()) calm {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // collecting wakes goroutines too
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // the garbage collector wakes goroutines too
 	runtime.GC()
 	before := stirring()
 	goBy()
@@ -111,7 +110,7 @@ func stirring() (c calm) {
 	return c
 }
 
-// idle fills so many queues and watches them.
+// idle fills queues and measures their activity for a day.
 func idle(t *testing.T, queues int) (day calm) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -131,8 +130,8 @@ func idle(t *testing.T, queues int) (day calm) {
 	return day
 }
 
-// openAndUse opens queues, uses one of sixteen, and returns one of these.
-// Several do it at once, so that they share the syncs.
+// openAndUse opens queues, uses one of sixteen, and returns one of these. Several goroutines do
+// it at once, so that they share the syncs.
 func openAndUse(t *testing.T, b *Backend, queues int) driver.Queue {
 	t.Helper()
 	opened := make([]driver.Queue, queues)

@@ -12,13 +12,12 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// moveQueues are the queues between which messages move until their process is
-// killed.
+// moveQueues are the queues between which messages move until the process is killed.
 var moveQueues = []string{"left", "right"}
 
-// playMoves moves messages in both directions, for ever. It tells when a message
-// has moved.
-func playMoves(dir string) error {
+// runMoves moves messages in both directions until it is killed. It prints a line for each
+// move.
+func runMoves(dir string) error {
 	ctx := context.Background()
 	b, err := Open(ctx, dir, &Options{small: true})
 	if err != nil {
@@ -46,8 +45,8 @@ func playMoves(dir string) error {
 	return <-failed
 }
 
-// killMover lets a process move messages for a while and kills it. It returns how
-// many times it heard of a move.
+// killMover lets a process move messages for a while and kills it. It returns the number of
+// moves it printed.
 func killMover(ctx context.Context, dir string, after time.Duration) (heard int, err error) {
 	cmd := other(ctx, "moves", dir)
 	stdout, err := cmd.StdoutPipe()
@@ -63,7 +62,7 @@ func killMover(ctx context.Context, dir string, after time.Duration) (heard int,
 			time.AfterFunc(after, func() { _ = cmd.Process.Kill() })
 		}
 	}
-	_ = cmd.Wait() // it was killed, or says itself what is wrong by moving nothing
+	_ = cmd.Wait() // it was killed; a failure shows as no moves
 	return heard, nil
 }
 

@@ -20,21 +20,21 @@ import (
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 )
 
-// Some tests need another process. It is this test binary, told by its
-// environment to play a part.
+// Some tests need another process. It is this test binary, with its role in an environment
+// variable.
 const (
 	partVariable = "MAILBOX_DISKBOX_TEST_PART"
 	dirVariable  = "MAILBOX_DISKBOX_TEST_DIR"
 	seedVariable = "MAILBOX_DISKBOX_TEST_SEED"
 )
 
-// parts are what other processes do, in a directory.
+// parts are the main functions of other processes, in a directory.
 var parts = map[string]func(dir string) error{
-	"load":         playLoad,
-	"moves":        playMoves,
+	"load":         runLoad,
+	"moves":        runMoves,
 	"hold":         playHold,
 	"unprivileged": runUnprivileged,
-	"small disk":   playSmallDisk,
+	"small disk":   runSmallDisk,
 }
 
 func init() {
@@ -49,7 +49,7 @@ func init() {
 	os.Exit(0)
 }
 
-// other returns a command that plays a part, for as long as ctx.
+// other returns a command that runs a part, for as long as ctx.
 func other(ctx context.Context, part, dir string, environment ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(append(os.Environ(), partVariable+"="+part, dirVariable+"="+dir), environment...)
@@ -63,16 +63,16 @@ var killQueues = map[string]driver.Config{
 	"fair":   {FairGroups: true},
 }
 
-// A killLine is what a process tells about one queue; the first line tells only
-// how long it took to open the directory.
+// A killLine is a line that a process prints about one queue; the first line has only the time
+// it took to open the directory.
 type killLine struct {
 	Opened time.Duration      `json:"opened,omitempty"`
 	Queue  string             `json:"queue,omitempty"`
 	Events []drivertest.Event `json:"events,omitempty"`
 }
 
-// A reporter tells every call on a queue twice: before it, with an unknown
-// outcome, and after its answer. Who is killed in between has told the truth.
+// A reporter prints every call on a queue twice: before it, with an unknown outcome, and after
+// its answer. So the lines are right even if the process is killed in between.
 type reporter struct {
 	driver.Queue
 	queue   string
@@ -86,8 +86,7 @@ func (r *reporter) stamp() drivertest.Stamp {
 	return drivertest.Stamp{Time: r.start.UnixNano() + int64(time.Since(r.start))}
 }
 
-// call tells about a call with these elements. complete, if it is not nil, adds
-// what the answer says.
+// call prints a call with these elements. complete, if it is not nil, adds the results.
 func (r *reporter) call(op drivertest.Op, elements []drivertest.Event, do func() error, complete func([]drivertest.Event) []drivertest.Event) error {
 	number := r.calls.Add(1)
 	for i := range elements {
@@ -151,7 +150,7 @@ func (r *reporter) Receive(ctx context.Context, req driver.ReceiveRequest) (got 
 	return got, err
 }
 
-// settle does something with one delivery.
+// settle settles one delivery.
 func (r *reporter) settle(op drivertest.Op, d driver.Delivery, duration time.Duration, do func() error) error {
 	err := r.call(op, []drivertest.Event{{Receipt: d.Receipt, Duration: duration}}, do, nil)
 	if errors.Is(err, driver.ErrReceiptExpired) {
@@ -160,8 +159,8 @@ func (r *reporter) settle(op drivertest.Op, d driver.Delivery, duration time.Dur
 	return err
 }
 
-// playLoad sends, receives and settles until it is killed, and tells all of it.
-func playLoad(dir string) error {
+// runLoad sends, receives and settles until it is killed, and prints every call.
+func runLoad(dir string) error {
 	seed, err := strconv.ParseUint(os.Getenv(seedVariable), 10, 64)
 	if err != nil {
 		return err
@@ -176,7 +175,7 @@ func playLoad(dir string) error {
 		text, _ := json.Marshal(line)
 		mu.Lock()
 		defer mu.Unlock()
-		_, _ = os.Stdout.Write(append(text, '\n')) // one system call: nothing is lost when this process is
+		_, _ = os.Stdout.Write(append(text, '\n')) // one system call: no printed line is lost when the process is killed
 	}
 	tell(killLine{Opened: time.Since(start)})
 	failures := make(chan error)
@@ -198,8 +197,8 @@ func playLoad(dir string) error {
 	return <-failures
 }
 
-// produce sends batches, and now and then repeats a send of this process or of
-// the one before it.
+// produce sends batches, and now and then repeats a send of this process or of the one before
+// it.
 func (r *reporter) produce(seed, producer uint64) error {
 	rng := rand.New(rand.NewPCG(seed, producer))
 	message := func(process, number uint64) driver.Outgoing {
@@ -258,7 +257,7 @@ func (r *reporter) consume(rng *rand.Rand) error {
 				err = r.settle(drivertest.OpDeadLetter, d, 0, func() error {
 					return r.Queue.DeadLetter(ctx, []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}})
 				})
-			case 3: // it is forgotten
+			case 3: // not settled
 			default:
 				err = r.settle(drivertest.OpAck, d, 0, func() error { return r.Ack(ctx, []driver.Receipt{d.Receipt}) })
 			}
@@ -269,7 +268,7 @@ func (r *reporter) consume(rng *rand.Rand) error {
 	}
 }
 
-// A killRun collects what processes have told.
+// A killRun collects the lines of all processes.
 type killRun struct {
 	dir     string
 	rng     *rand.Rand
@@ -285,7 +284,7 @@ type eventKey struct {
 	position int
 }
 
-// enter replaces what was told about a call before it by what was told after.
+// enter replaces the line before a call by the one after it.
 func (k *killRun) enter(line killLine) {
 	if line.Opened > 0 {
 		k.opened++
@@ -321,13 +320,13 @@ func (k *killRun) round(ctx context.Context, number uint64) error {
 	}
 	lines := bufio.NewReader(stdout)
 	var timer *time.Timer
-	if k.rng.IntN(4) == 0 { // perhaps before it is open
+	if k.rng.IntN(4) == 0 { // perhaps before the directory is open
 		timer = time.AfterFunc(time.Duration(k.rng.IntN(150))*time.Millisecond, kill)
 	}
 	for {
 		text, err := lines.ReadBytes('\n')
 		if err != nil {
-			break // the end, and perhaps half a line
+			break // the end, perhaps of an incomplete line
 		}
 		var line killLine
 		if err := json.Unmarshal(text, &line); err != nil {
@@ -352,8 +351,8 @@ func (k *killRun) round(ctx context.Context, number uint64) error {
 	return nil
 }
 
-// history returns what is known about a queue. Calls without an answer may have
-// been done until the crash.
+// history returns the history of a queue. Calls without an answer may take effect until the
+// crash.
 func (k *killRun) history(queue string) drivertest.History {
 	h := drivertest.History{Events: append([]drivertest.Event(nil), k.crashes...)}
 	for _, e := range k.events[queue] {
@@ -371,7 +370,7 @@ func (k *killRun) history(queue string) drivertest.History {
 	return h
 }
 
-// drain receives what is left of a queue.
+// drain receives the remaining messages of a queue.
 func (k *killRun) drain(ctx context.Context, q driver.Queue, name string) (drivertest.FinalState, error) {
 	var calls atomic.Uint64
 	r := &reporter{Queue: q, queue: name, process: "parent", start: time.Now(), calls: &calls, tell: k.enter}
@@ -423,7 +422,7 @@ func TestKillingTheProcessLosesNothing(t *testing.T) {
 	}
 }
 
-// check judges the history of a queue.
+// check checks the history of a queue.
 func (k *killRun) check(t *testing.T, b *Backend, name string, config driver.Config) {
 	t.Helper()
 	q, err := b.OpenQueue(t.Context(), name)

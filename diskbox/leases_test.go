@@ -20,8 +20,8 @@ func pendingLeases(m *machine) int {
 	return len(m.journal.leases)
 }
 
-// TestLeaseSettledInTimeIsNeverWritten settles messages, in every way, before
-// anybody has waited for the disk, and looks at what is in the log.
+// TestLeaseSettledInTimeIsNeverWritten settles messages, in every way, before a call waits for
+// the disk, and checks the log.
 func TestLeaseSettledInTimeIsNeverWritten(t *testing.T) {
 	for name, settle := range map[string]func(driver.Queue, driver.Receipt) error{
 		"ack":  func(q driver.Queue, r driver.Receipt) error { return q.Ack(t.Context(), []driver.Receipt{r}) },
@@ -51,8 +51,8 @@ func TestLeaseSettledInTimeIsNeverWritten(t *testing.T) {
 	}
 }
 
-// logHolds counts where a text is in the logs of a disk. A lease that is removed is
-// there once, because of its removal.
+// logHolds counts the occurrences of a text in the logs of a disk. A removed lease occurs once,
+// because of its removal.
 func logHolds(t *testing.T, disk *storetest.Disk, text string) (times int) {
 	t.Helper()
 	for _, name := range storetest.Files(disk.Mem()) {
@@ -67,15 +67,15 @@ func logHolds(t *testing.T, disk *storetest.Disk, text string) (times int) {
 	return times
 }
 
-// TestLeaseIsWrittenSoon waits for nothing but the time in which a lease rides
-// along, and cuts the power.
+// TestLeaseIsWrittenSoon waits for the longest time that a lease stays unwritten, and cuts the
+// power.
 func TestLeaseIsWrittenSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
 		q := openQueue(t, m.Backend, "orders")
 		send(t, q, driver.Outgoing{Body: []byte("tea")})
 		receive(t, q, 1)
-		elapse(2 * time.Second) // then it is synced, too
+		elapse(2 * time.Second) // then it is also synced
 		if n := pendingLeases(m); n != 0 {
 			t.Errorf("%d leases are pending", n)
 		}

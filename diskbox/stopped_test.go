@@ -14,7 +14,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
 )
 
-// Once a write has failed, nothing is answered that rests on what is in memory.
+// Once a write has failed, no call may succeed with the state in memory.
 func TestNothingIsAnsweredAfterAFailedWrite(t *testing.T) {
 	disk := storetest.NewDisk()
 	b, err := Open(t.Context(), "queues", &Options{fs: disk.FS(), boot: bubbleClock{}, small: true, OnFail: func(error) {}})
@@ -80,7 +80,7 @@ func TestNothingIsAnsweredAfterAFailedWrite(t *testing.T) {
 	}
 }
 
-// A receive that meets Close says so, and does not blame the disk.
+// A receive during Close returns ErrClosed, not an error of the disk.
 func TestReceiveDuringCloseSaysClosed(t *testing.T) {
 	for range 30 {
 		m := start(t, storetest.NewDisk())
@@ -116,7 +116,7 @@ func TestReceiveDuringCloseSaysClosed(t *testing.T) {
 	}
 }
 
-// A receive that waits when a write fails is told, and delivers nothing.
+// A receive that waits when a write fails returns the error, and delivers nothing.
 func TestLongPollEndsWithAFailedWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := storetest.NewDisk()
@@ -147,7 +147,7 @@ func TestLongPollEndsWithAFailedWrite(t *testing.T) {
 	})
 }
 
-// While a disk stalls, those who do not need it are answered.
+// While a disk stalls, calls that do not need it are answered.
 func TestStalledDiskBlocksOnlyDurableCalls(t *testing.T) {
 	for name, stalled := range map[string]func(m *machine) error{
 		"configure": func(m *machine) error { return m.ConfigureQueue(t.Context(), "a", driver.Config{MaxMessages: 5}) },

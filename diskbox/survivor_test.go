@@ -11,9 +11,8 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
 )
 
-// A message that ends the process at once, before anything was written about its
-// delivery, is counted all the same from its second time on, and becomes a dead
-// letter.
+// A message that kills the process at once, before its delivery was written, is counted from
+// its second delivery on, and becomes a dead letter.
 func TestMessageThatKillsItsProcessIsDeadLettered(t *testing.T) {
 	for _, how := range []drivertest.Crash{drivertest.CrashKill, drivertest.CrashPower} {
 		t.Run(how.String(), func(t *testing.T) {
@@ -46,8 +45,7 @@ func TestMessageThatKillsItsProcessIsDeadLettered(t *testing.T) {
 	}
 }
 
-// What was there when a store was closed in order is handed out without waiting
-// for the disk.
+// Messages of a store that was closed in order are delivered without waiting for the disk.
 func TestReceiveAfterCleanRestartSkipsDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())

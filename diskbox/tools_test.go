@@ -18,7 +18,7 @@ var offline = func(disk *storetest.Disk) *Options {
 	return &Options{fs: disk.FS(), boot: bubbleClock{}, small: true}
 }
 
-// furnish makes a disk with a bit of everything on it, and closes it.
+// furnish returns a closed disk with records of all kinds.
 func furnish(t *testing.T) *storetest.Disk {
 	t.Helper()
 	disk := storetest.NewDisk()
@@ -95,8 +95,8 @@ func TestCheckFindsNothingInASoundDirectory(t *testing.T) {
 	}
 }
 
-// TestCheckFindsEveryMissingRecord removes and damages one record after the
-// other, of those that messages have.
+// TestCheckFindsEveryMissingRecord removes and damages the records of messages, one after the
+// other.
 func TestCheckFindsEveryMissingRecord(t *testing.T) {
 	disk := furnish(t)
 	var keys [][]byte
@@ -115,10 +115,10 @@ func TestCheckFindsEveryMissingRecord(t *testing.T) {
 	for _, key := range keys {
 		for _, how := range []string{"removed", "damaged"} {
 			if how == "damaged" && key[0] == groupKind {
-				continue // has nothing to damage
+				continue // has no content to damage
 			}
 			if how == "removed" && (key[0] == stateKind || key[0] == leaseKind) {
-				continue // cannot be known: a message that was never delivered has none
+				continue // not detectable: a message that was never delivered has none
 			}
 			copied := storetest.DiskFrom(disk.Mem().CrashClone(everything()))
 			meddle(t, copied, func(s *store.Store) { spoil(t, s, key, how) })
@@ -149,7 +149,7 @@ func spoil(t *testing.T, s *store.Store, key []byte, how string) {
 	}
 }
 
-// meddle opens the store on a disk behind the backend's back.
+// meddle opens the store of a disk without the backend.
 func meddle(t *testing.T, disk *storetest.Disk, do func(*store.Store)) {
 	t.Helper()
 	o := offline(disk)
@@ -163,9 +163,8 @@ func meddle(t *testing.T, disk *storetest.Disk, do func(*store.Store)) {
 	}
 }
 
-// TestDamagedMessageIsNeverDelivered damages the records of two waiting
-// messages: each becomes a dead letter when its turn comes, and the others go
-// on.
+// TestDamagedMessageIsNeverDelivered damages the records of two waiting messages: each becomes
+// a dead letter at its turn, and the others are delivered.
 func TestDamagedMessageIsNeverDelivered(t *testing.T) {
 	for _, config := range []driver.Config{{}, {StrictGroups: true}, {FairGroups: true}, {RetainReady: driver.Retention{Age: time.Hour}}} {
 		disk := storetest.NewDisk()
@@ -237,8 +236,8 @@ func TestDumpShowsEverything(t *testing.T) {
 	}
 }
 
-// TestBackupUnderLoadIsComplete copies a backend that is being sent to, and
-// finds everything in the copy that was answered before.
+// TestBackupUnderLoadIsComplete backs up a backend that is in use, and finds every message in
+// the copy that was answered before.
 func TestBackupUnderLoadIsComplete(t *testing.T) {
 	disk := storetest.NewDisk()
 	m := start(t, disk)
@@ -315,8 +314,8 @@ func TestDamagedBackupIsNotRestored(t *testing.T) {
 	}
 }
 
-// TestHeadOfALongQueueIsTrimmed removes more messages than are trimmed at once,
-// and more keys and due times than are kept, and looks at what is left.
+// TestHeadOfALongQueueIsTrimmed removes more messages than are trimmed at once, and more keys
+// and due times than are kept, and checks the rest.
 func TestHeadOfALongQueueIsTrimmed(t *testing.T) {
 	disk := storetest.NewDisk()
 	m := start(t, disk)

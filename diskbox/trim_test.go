@@ -26,8 +26,8 @@ func countRecords(t *testing.T, m *machine, kind byte) (n int) {
 	return n
 }
 
-// TestDueRecordsDoNotPileUp has a queue to which nothing is sent any more. One
-// message is in it, which comes back with a delay over and over.
+// TestDueRecordsDoNotPileUp has a queue with one message, which is nacked with a delay over and
+// over. Nothing else is sent.
 func TestDueRecordsDoNotPileUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
@@ -48,8 +48,8 @@ func TestDueRecordsDoNotPileUp(t *testing.T) {
 	})
 }
 
-// TestSweepKeepsFutureDueRecords: notes are swept up to where the shard has
-// got, while most of what is delayed is only on disk.
+// TestSweepKeepsFutureDueRecords: the sweep removes due-time records up to the shard's current
+// time, while most delayed messages are only on disk.
 func TestSweepKeepsFutureDueRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
@@ -59,7 +59,7 @@ func TestSweepKeepsFutureDueRecords(t *testing.T) {
 			send(t, q, driver.Outgoing{Body: fmt.Append(nil, n), Delay: 14*time.Minute + time.Duration(n)*100*time.Millisecond})
 		}
 		send(t, q, driver.Outgoing{Body: []byte("again and again")})
-		for range sweepEvery + 200 { // within the time that the others wait
+		for range sweepEvery + 200 { // while the others are delayed
 			got := receive(t, q, 1)
 			if err := q.Nack(t.Context(), []driver.Nack{{Receipt: got[0].Receipt, Delay: 100 * time.Millisecond}}); err != nil {
 				t.Fatal(err)

@@ -11,27 +11,26 @@ import (
 	"time"
 )
 
-// A crashTally counts what lives come to.
-type crashTally struct {
+// A crashSummary counts the results of all images.
+type crashSummary struct {
 	mu                            sync.Mutex // guards the fields below
 	images, nested                int
-	sends                         int // answered, and looked for in an image
+	sends                         int // answered sends that were looked for in an image
 	lost, back, unopenable, other int
 	failures                      []error
-	// enough ends all lives early.
+	// enough ends all envs early.
 	enough atomic.Bool
 }
 
-func (t *crashTally) String() string {
+func (t *crashSummary) String() string {
 	return fmt.Sprintf("%d images (%d nested), %d acknowledged sends looked for: %d lost, %d back, %d unopenable, %d otherwise wrong",
 		t.images, t.nested, t.sends, t.lost, t.back, t.unopenable, t.other)
 }
 
 const crashFailuresShown = 5
 
-// add enters a verdict. What is wrong without being lost, back or unopenable is
-// otherwise wrong.
-func (t *crashTally) add(v *crashVerdict, context string) {
+// add adds a result. Errors other than lost, back and unopenable count as otherwise wrong.
+func (t *crashSummary) add(v *crashResult, context string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	err := v.err()
@@ -49,41 +48,40 @@ func (t *crashTally) add(v *crashVerdict, context string) {
 	t.failures = append(t.failures, fmt.Errorf("%s: %w", context, err))
 }
 
-// expectNone fails the test for what is wrong.
-func (t *crashTally) expectNone(tb testing.TB) {
+// expectNone fails the test if a result is wrong.
+func (t *crashSummary) expectNone(tb testing.TB) {
 	tb.Helper()
 	for _, err := range t.failures[:min(len(t.failures), crashFailuresShown)] {
 		tb.Error(err)
 	}
 }
 
-// over reports whether there is nothing more to find out.
-func (t *crashTally) over() bool {
+// over reports whether the test can end.
+func (t *crashSummary) over() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.failures) > 0 || t.enough.Load()
 }
 
 // count counts an image.
-func (t *crashTally) count(image *crashImage) {
+func (t *crashSummary) count(image *crashImage) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.images++
 	if image.depth > 0 {
 		t.nested++
 	}
-	for n := range image.books {
-		for token := range image.books[n].items {
-			if !image.books[n].items[token].unsent {
+	for n := range image.models {
+		for token := range image.models[n].messages {
+			if !image.models[n].messages[token].unsent {
 				t.sends++
 			}
 		}
 	}
 }
 
-// fill lives lives, several at a time, until the images are used up or something
-// is wrong.
-func (t *crashTally) fill(tb *testing.T, images int, configure func(*crashLife)) {
+// fill runs envs, several at a time, until the images are used up or a result is wrong.
+func (t *crashSummary) fill(tb *testing.T, images int, configure func(*crashEnv)) {
 	tb.Helper()
 	var budget atomic.Int64
 	budget.Store(int64(images))
@@ -98,11 +96,11 @@ func (t *crashTally) fill(tb *testing.T, images int, configure func(*crashLife))
 					seed := seeds.Add(1)
 					lives.Add(1)
 					synctest.Test(tb, func(tb *testing.T) {
-						l := newCrashLife(tb.Context(), seed, &budget, t)
+						e := newCrashEnv(tb.Context(), seed, &budget, t)
 						if configure != nil {
-							configure(l)
+							configure(e)
 						}
-						l.run()
+						e.run()
 					})
 				}
 			})
