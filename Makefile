@@ -164,7 +164,7 @@ hostile: ## A tenant that attacks over every protocol for N seconds (300), besid
 
 .PHONY: sqs-fifo
 sqs-fifo: ## A FIFO queue with N messages (200000), 20 to a group, and 32 consumers, over the SQS protocol
-	MAILBOX_SQS_FIFO=$(or $(N),200000) $(GO) test -v -count=1 -timeout 60m -run '^TestALargeFIFOQueue' ./internal/sqsclients
+	MAILBOX_SQS_FIFO=$(or $(N),200000) $(GO) test -v -count=1 -timeout 60m -run '^TestLargeFIFOQueue' ./internal/sqsclients
 
 .PHONY: forgery
 forgery: ## Forged and mutated tokens: N of them (1000000)

@@ -14,20 +14,20 @@ import (
 	"github.com/mailboxmq/mailbox/internal/proctest"
 )
 
-// A worker of Celery does a hundred tasks while the daemon is killed and comes back.
-// Celery promises that each runs at least once.
-func TestCeleryDoesAllTasksAlthoughTheDaemonIsKilled(t *testing.T) {
+// A Celery worker runs a hundred tasks while the daemon is killed and restarted. Celery
+// promises that each runs at least once.
+func TestCeleryRunsAllTasksAcrossKill(t *testing.T) {
 	const tasks = 100
 	python := pythons(t, "celery, kombu, boto3, pycurl")[0]
 	results := t.TempDir()
-	s := newStage(t, "RESULTS="+results, fmt.Sprintf("COUNT=%d", tasks))
+	s := newClientEnv(t, "RESULTS="+results, fmt.Sprintf("COUNT=%d", tasks))
 	s.run(python, "celery_tasks.py")
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	worker := s.command(ctx, python, "-m", "celery", "--app=celery_tasks", "worker", "--loglevel=info", "--concurrency=2",
 		"--without-gossip", "--without-mingle", "--without-heartbeat")
-	worker.SysProcAttr.Setpgid = true // its children are to end with it
+	worker.SysProcAttr.Setpgid = true // so that its children can be killed with it
 	log, err := worker.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -43,28 +43,28 @@ func TestCeleryDoesAllTasksAlthoughTheDaemonIsKilled(t *testing.T) {
 	defer func() {
 		_ = syscall.Kill(-worker.Process.Pid, syscall.SIGKILL)
 		<-logged
-		_ = worker.Wait() // it was killed, and says so
+		_ = worker.Wait() // returns an error, because it was killed
 		if t.Failed() {
 			t.Logf("the worker says:\n%s", said)
 		}
 	}()
 
-	proctest.Eventually(t, storyPatience/2, "a third done", func() bool { return len(done(t, results)) >= tasks/3 })
+	proctest.Eventually(t, scriptTimeout/2, "a third done", func() bool { return len(done(t, results)) >= tasks/3 })
 	s.Kill()
 	before := len(done(t, results))
 	s.launch()
-	proctest.Eventually(t, storyPatience/2, "all done", func() bool { return len(done(t, results)) == tasks })
+	proctest.Eventually(t, scriptTimeout/2, "all done", func() bool { return len(done(t, results)) == tasks })
 	runs := 0
 	for _, times := range done(t, results) {
 		runs += times
 	}
 	if before == tasks {
-		t.Error("all was done before the daemon was killed, so that proves nothing")
+		t.Error("all tasks were done before the kill: the test shows nothing")
 	}
 	t.Logf("%d tasks, %d of them done when the daemon was killed; %d ran, %d of them again", tasks, before, runs, runs-tasks)
 }
 
-// done tells how often each task has run.
+// done returns how often each task has run.
 func done(t *testing.T, results string) map[string]int {
 	t.Helper()
 	entries, err := os.ReadDir(results)

@@ -13,16 +13,16 @@ import (
 	"github.com/mailboxmq/mailbox/sqsbox"
 )
 
-// runBeside lets many cases run at a time: nearly all they do is wait, because SQS
-// counts in seconds.
+// runBeside runs many cases concurrently: they mostly wait, because SQS counts in
+// seconds.
 func runBeside() {
 	flag.Parse()
 	if err := flag.Set("test.parallel", "12"); err != nil {
-		panic(err) // the testing package has no such flag any more
+		panic(err) // the testing package no longer has this flag
 	}
 }
 
-// A site is our own client of SQS, in front of a daemon.
+// A site is sqsbox on a daemon.
 type site struct {
 	*sqsbox.Backend
 	d      *daemon
@@ -41,24 +41,24 @@ func openSite(t testing.TB, d *daemon, prefix string) *site {
 
 // realClock are cases that cannot be passed through two processes on the real clock.
 var realClock = map[string]string{
-	"SND-1/after a kill: ids stay unique": "a kill may undo that messages were given back, and then the case waits ten minutes for them",
+	"SND-1/after a kill: ids stay unique": "a kill may lose that messages were given back, and then the case waits ten minutes for them",
 
-	"ACK-1/after a kill: what was acked stays gone": "a standard queue of SQS honours receipts that were used; " +
-		"only the process that received the message knows better, and its client is another one now",
+	"ACK-1/after a kill: what was acked stays gone": "a standard queue of SQS accepts used receipts; " +
+		"only the process that received the message refuses them, and the case restarts it",
 
 	"VIS-6/of an ack and a receiver that waits for the expiry, exactly one wins": edge,
 	"VIS-6/of many acks and many expiries, each message goes to exactly one":     edge,
 }
 
 const edge = "a standard queue of SQS removes a message even if the ack arrives after the lease has ended; sqsbox, which gets the answer after " +
-	"the receipt's time, cannot know whether it did, and says ErrUnavailable. The cases know only yes and ErrReceiptExpired, and wait in vain for " +
+	"the receipt's time, cannot know whether it did, and returns ErrUnavailable. The cases expect success or ErrReceiptExpired, and wait in vain for " +
 	"messages that such an ack has removed. TestNoAckAtItsDeadlineLosesAMessage checks what does hold"
 
-// conform runs the suite through sqsbox, the SDK and a daemon. Cases share the daemon,
-// but for those that end it: they have one of their own, and kill it.
+// conform runs the suite through sqsbox, the SDK and a daemon. Cases share the daemon;
+// cases that restart it have one of their own, and kill it.
 func conform(t *testing.T, args ...string) {
 	if testing.Short() {
-		t.Skip("the suite takes a minute on the real clock, and -short was asked for")
+		t.Skip("the suite takes a minute on the real clock: run without -short")
 	}
 	shared := start(t, args...)
 	drivertest.Run(t, drivertest.Backend{

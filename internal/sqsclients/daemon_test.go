@@ -20,8 +20,7 @@ import (
 	"github.com/mailboxmq/mailbox/sqsbox"
 )
 
-// Queues are in this region, which is part of their names in full: the one that
-// mailbox cap aws prints.
+// region is part of the ARNs of queues. It is the one that mailbox cap aws prints.
 const region = "local-1"
 
 // A daemon is mailboxd in a process of its own.
@@ -35,7 +34,7 @@ type daemon struct {
 	http              *http.Client
 }
 
-// keys are the credentials of the operator, as clients of AWS want them.
+// keys are the credentials of the operator for AWS clients.
 type keys struct {
 	AccessKeyID     string `json:"AccessKeyId"`
 	SecretAccessKey string
@@ -55,7 +54,7 @@ func start(t testing.TB, args ...string) *daemon {
 	return d
 }
 
-// launch starts the process, where it was before if it ran before.
+// launch starts the process, on the address of the previous one if there was one.
 func (d *daemon) launch() {
 	d.t.Helper()
 	args := append([]string{"--data-dir=" + d.dir, "--listen=" + d.address, "--listen-oap=off", "--log-level=info"}, d.args...)
@@ -69,7 +68,7 @@ func (d *daemon) launch() {
 	d.address, _ = line["http"].(string)
 }
 
-// readKeys asks the command line for the credentials of the operator.
+// readKeys gets the credentials of the operator from mailbox cap aws.
 func (d *daemon) readKeys() (k keys) {
 	d.t.Helper()
 	command := exec.Command(filepath.Join(programs(d.t), "mailbox"), "cap", "aws", "--json", filepath.Join(d.dir, "operator.token"))
@@ -85,7 +84,7 @@ func (d *daemon) readKeys() (k keys) {
 
 func (d *daemon) endpoint() string { return "http://" + d.address }
 
-// environment is what every client of AWS reads.
+// environment returns the environment variables that every AWS client reads.
 func (d *daemon) environment() []string {
 	return []string{
 		"AWS_ACCESS_KEY_ID=" + d.keys.AccessKeyID, "AWS_SECRET_ACCESS_KEY=" + d.keys.SecretAccessKey,
@@ -95,10 +94,10 @@ func (d *daemon) environment() []string {
 	}
 }
 
-// client returns the Go SDK, which tries so often, as careful programs use it.
+// client returns the Go SDK with this many attempts and OwnBodies.
 func (d *daemon) client(attempts int) *sqs.Client { return d.bareClient(attempts, sqsbox.OwnBodies) }
 
-// bareClient returns the Go SDK as it comes.
+// bareClient returns the Go SDK without OwnBodies.
 func (d *daemon) bareClient(attempts int, options ...func(*sqs.Options)) *sqs.Client {
 	return sqs.New(sqs.Options{
 		Region: region, BaseEndpoint: aws.String(d.endpoint()), HTTPClient: d.http,
@@ -110,7 +109,7 @@ func (d *daemon) bareClient(attempts int, options ...func(*sqs.Options)) *sqs.Cl
 	}, options...)
 }
 
-// create makes a queue, and returns its URL.
+// create creates a queue and returns its URL.
 func (d *daemon) create(name string, attributes map[string]string) *string {
 	d.t.Helper()
 	out, err := d.client(3).CreateQueue(d.t.Context(), &sqs.CreateQueueInput{QueueName: &name, Attributes: attributes})

@@ -15,17 +15,17 @@ import (
 	"github.com/mailboxmq/mailbox/internal/sqstest"
 )
 
-// An ackBook is what consumers know of messages by their bodies.
-type ackBook struct {
+// An ackRecord is what consumers know of messages, by their bodies.
+type ackRecord struct {
 	mu        sync.Mutex
 	delivered map[string]int
-	acked     map[string]time.Time // the ack was confirmed then
-	unknown   map[string]bool      // an ack was answered with neither yes nor no
+	acked     map[string]time.Time // time of the confirmed ack
+	unknown   map[string]bool      // an ack was neither confirmed nor refused
 	wrong     []string
 }
 
-// received notes deliveries of a call that was made at a time.
-func (b *ackBook) received(asked time.Time, deliveries []driver.Delivery) {
+// received records the deliveries of a call that was made at a time.
+func (b *ackRecord) received(asked time.Time, deliveries []driver.Delivery) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range deliveries {
@@ -37,8 +37,8 @@ func (b *ackBook) received(asked time.Time, deliveries []driver.Delivery) {
 	}
 }
 
-// answered notes what became of the acks of a batch.
-func (b *ackBook) answered(deliveries []driver.Delivery, err error) {
+// answered records the results of a batch of acks.
+func (b *ackRecord) answered(deliveries []driver.Delivery, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range deliveries {
@@ -55,9 +55,9 @@ func (b *ackBook) answered(deliveries []driver.Delivery, err error) {
 	}
 }
 
-// owed counts the messages that have to come again: all acks that were tried were
-// refused, or none was.
-func (b *ackBook) owed(messages int) (n int) {
+// owed counts the messages that must come again: those without an ack, or whose acks were
+// all refused.
+func (b *ackRecord) owed(messages int) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range messages {
@@ -69,8 +69,8 @@ func (b *ackBook) owed(messages int) (n int) {
 	return n
 }
 
-// brinkAck receives for a second and acks in the moment in which that is over.
-func (b *ackBook) brinkAck(ctx context.Context, q driver.Queue) error {
+// brinkAck receives for a second and acks at the moment in which the lease ends.
+func (b *ackRecord) brinkAck(ctx context.Context, q driver.Queue) error {
 	asked := time.Now()
 	got, err := q.Receive(ctx, driver.ReceiveRequest{Max: 10, Visibility: time.Second, Wait: time.Second})
 	if err != nil {
@@ -89,8 +89,8 @@ func (b *ackBook) brinkAck(ctx context.Context, q driver.Queue) error {
 	return nil
 }
 
-// plainAck receives for long and acks at once.
-func (b *ackBook) plainAck(ctx context.Context, q driver.Queue) error {
+// plainAck receives with a long visibility and acks at once.
+func (b *ackRecord) plainAck(ctx context.Context, q driver.Queue) error {
 	asked := time.Now()
 	got, err := q.Receive(ctx, driver.ReceiveRequest{Max: 10, Visibility: time.Minute, Wait: time.Second})
 	if err != nil || len(got) == 0 {
@@ -105,10 +105,9 @@ func (b *ackBook) plainAck(ctx context.Context, q driver.Queue) error {
 	return nil
 }
 
-// Of an ack in the moment of its deadline nobody knows beforehand how it ends. But one
-// that was confirmed is done, and a message all of whose acks were refused comes again;
-// a FIFO queue leaves no ack without an answer. VIS-6 is stricter, and does not hold for
-// standard queues of SQS: see edge.
+// The result of an ack at its deadline is open. But a confirmed ack is done, and a
+// message all of whose acks were refused comes again; a FIFO queue confirms or refuses
+// every ack. VIS-6 is stricter, and does not hold for standard queues of SQS: see edge.
 func TestNoAckAtItsDeadlineLosesAMessage(t *testing.T) {
 	for _, backend := range []string{"memory", "disk", "redis"} {
 		t.Run(backend, func(t *testing.T) {
@@ -147,7 +146,7 @@ func ackAtTheBrink(t *testing.T, backend *site, fifo bool) {
 	if _, err := q.Send(ctx, outgoing); err != nil {
 		t.Fatal(err)
 	}
-	book := &ackBook{delivered: make(map[string]int), acked: make(map[string]time.Time), unknown: make(map[string]bool)}
+	book := &ackRecord{delivered: make(map[string]int), acked: make(map[string]time.Time), unknown: make(map[string]bool)}
 	brink, patience := time.Now().Add(4*time.Second), time.Now().Add(2*time.Minute)
 	errs := make([]error, 16)
 	var workers sync.WaitGroup
@@ -168,7 +167,7 @@ func ackAtTheBrink(t *testing.T, backend *site, fifo bool) {
 	book.judge(t, messages, fifo)
 }
 
-func (b *ackBook) judge(t *testing.T, messages int, fifo bool) {
+func (b *ackRecord) judge(t *testing.T, messages int, fifo bool) {
 	for _, wrong := range b.wrong {
 		t.Error(wrong)
 	}

@@ -15,17 +15,17 @@ import (
 	"github.com/mailboxmq/mailbox/internal/proctest"
 )
 
-// drain is many consumers who take part of a queue, and what that took.
+// drain is many consumers that empty a queue, and their measurements.
 type drain struct {
 	d      *daemon
 	queue  *string
-	next   []atomic.Int64 // of each group the message that is to come; nil for a standard queue
+	next   []atomic.Int64 // next message of each group; nil for a standard queue
 	taken  atomic.Int64
 	took   time.Duration
 	server time.Duration // processor time
 }
 
-// run takes messages until so many have been taken in all.
+// run receives messages until this many have been received in all.
 func (r *drain) run(consumers, until int) error {
 	began, server := time.Now(), r.d.processor()
 	errs := make([]error, consumers)
@@ -65,8 +65,8 @@ func (r *drain) take(c *sqs.Client) error {
 	return err
 }
 
-// inOrder tells whether a message is the one that its group has next. While it is out
-// no other of the group may be, so nobody else looks at that group now.
+// inOrder checks that a message is the next of its group. While it is in flight no other
+// message of the group may be, so no other consumer reads that group now.
 func (r *drain) inOrder(body string) error {
 	if r.next == nil {
 		return nil
@@ -82,16 +82,16 @@ func (r *drain) inOrder(body string) error {
 	return nil
 }
 
-// rate is how many messages a second were received and deleted.
+// rate returns the messages that were received and deleted per second.
 func (r *drain) rate() float64 { return float64(r.taken.Load()) / r.took.Seconds() }
 
-// cost is the processor time of the daemon for a message.
+// cost returns the processor time of the daemon per message.
 func (r *drain) cost() time.Duration { return r.server / time.Duration(max(r.taken.Load(), 1)) }
 
-// A FIFO queue with a large backlog in many groups gives each group in order to many
-// consumers, and does it half as fast as a standard queue, or faster. The queues take
-// turns, so that other work of the machine slows both down.
-func TestALargeFIFOQueueKeepsOrderAndPace(t *testing.T) {
+// A FIFO queue with a large backlog in many groups delivers each group in order to many
+// consumers, at least half as fast as a standard queue. The queues take turns, so that
+// other load on the machine slows both down.
+func TestLargeFIFOQueueKeepsOrderAndPace(t *testing.T) {
 	const consumers, perGroup, turns, slower = 32, 20, 5, 2
 	messages := proctest.Number(t, "MAILBOX_SQS_FIFO", 10_000)
 	messages -= messages % (perGroup * loadWorkers)

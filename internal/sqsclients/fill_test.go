@@ -11,9 +11,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
-// fill sends the messages with the numbers from…to-1 in batches, with these as bodies. If
-// there are groups, whose number is to be one that the workers can share evenly, message n is of
-// group n modulo that, and those of a group are sent in order.
+// fill sends messages with the numbers from to to-1 as bodies, in batches. With groups,
+// message n is in group n modulo groups, and each group is sent in order; the workers must
+// be able to share the groups evenly.
 func (d *daemon) fill(queue *string, from, to, groups int) {
 	d.t.Helper()
 	c := d.client(3)

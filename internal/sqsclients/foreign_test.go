@@ -13,25 +13,25 @@ import (
 	"github.com/mailboxmq/mailbox/internal/proctest"
 )
 
-// storyPatience is how long a story may take on a machine that is busy.
-const storyPatience = 8 * time.Minute
+// scriptTimeout is how long a script may take on a busy machine.
+const scriptTimeout = 8 * time.Minute
 
-// stage is where a client of others runs: the daemon it talks to and what it is told.
-type stage struct {
+// A clientEnv runs a foreign client: it has the daemon and the environment variables.
+type clientEnv struct {
 	*daemon
 	variables []string
 }
 
-func newStage(t *testing.T, variables ...string) *stage {
+func newClientEnv(t *testing.T, variables ...string) *clientEnv {
 	t.Helper()
 	t.Parallel()
-	return &stage{start(t), append(variables, "PREFIX=story-")}
+	return &clientEnv{start(t), append(variables, "PREFIX=story-")}
 }
 
-// run tells a story, which ends well or fails the test with all that it said.
-func (s *stage) run(line ...string) {
+// run runs a script, and fails the test with its output if it fails.
+func (s *clientEnv) run(line ...string) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), storyPatience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), scriptTimeout)
 	defer cancel()
 	said, err := s.command(ctx, line...).CombinedOutput()
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *stage) run(line ...string) {
 	}
 }
 
-func (s *stage) command(ctx context.Context, line ...string) *exec.Cmd {
+func (s *clientEnv) command(ctx context.Context, line ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, line[0], line[1:]...)
 	command.Dir = "testdata"
 	command.Env = append(append(os.Environ(), s.environment()...), s.variables...)
@@ -52,13 +52,13 @@ func (s *stage) command(ctx context.Context, line ...string) *exec.Cmd {
 	return command
 }
 
-// missing ends a test for which a client is not here.
+// missing fails a test whose client is not installed.
 func missing(t *testing.T, what string) {
 	t.Helper()
-	t.Fatalf("%s is needed for this test: use make test, or run make servers once, which installs it", what)
+	t.Fatalf("%s is needed for this test; run make servers once, which installs it", what)
 }
 
-// node returns the variable that says where the clients from npm are.
+// node returns the environment variable with the path of the clients from npm.
 func node(t *testing.T) string {
 	t.Helper()
 	dir, err := proctest.Cache("sqsclients")
@@ -66,13 +66,13 @@ func node(t *testing.T) string {
 		_, err = os.Stat(filepath.Join(dir, "node_modules", "sqs-consumer"))
 	}
 	if err != nil {
-		t.Fatalf("the clients from npm are needed for this test: use make test, or run make servers once, which installs them (%v)", err)
+		t.Fatalf("the clients from npm are needed for this test; run make servers once, which installs them (%v)", err)
 	}
 	return "CLIENTS=" + dir
 }
 
-// pythons are the interpreters that have modules: Debian's, and the first in the path
-// if that is another one, whose boto3 is newer and speaks another protocol.
+// pythons returns the interpreters that have the modules: Debian's, and the first in the
+// path if that is a different one, whose boto3 is newer and uses another protocol.
 func pythons(t *testing.T, modules string) []string {
 	t.Helper()
 	var found []string
@@ -90,17 +90,17 @@ func pythons(t *testing.T, modules string) []string {
 	return found
 }
 
-func TestTheSDKForJavaScript(t *testing.T) {
-	newStage(t, node(t)).run("node", "node_story.mjs")
+func TestJavaScriptSDK(t *testing.T) {
+	newClientEnv(t, node(t)).run("node", "node_story.mjs")
 }
 
 func TestSQSConsumer(t *testing.T) {
-	newStage(t, node(t), "COUNT=100").run("node", "consumer_story.mjs")
+	newClientEnv(t, node(t), "COUNT=100").run("node", "consumer_story.mjs")
 }
 
 func TestBoto3(t *testing.T) {
 	for _, python := range pythons(t, "boto3") {
-		t.Run(strings.ReplaceAll(python, "/", "_"), func(t *testing.T) { newStage(t).run(python, "boto3_story.py") })
+		t.Run(strings.ReplaceAll(python, "/", "_"), func(t *testing.T) { newClientEnv(t).run(python, "boto3_story.py") })
 	}
 }
 
@@ -121,8 +121,8 @@ func eachAWSCLI(t *testing.T, test func(t *testing.T, path string)) {
 	}
 }
 
-func TestTheCommandLineOfAWS(t *testing.T) {
-	eachAWSCLI(t, func(t *testing.T, path string) { newStage(t, "AWS="+path).run("bash", "awscli_story.sh") })
+func TestAWSCLI(t *testing.T) {
+	eachAWSCLI(t, func(t *testing.T, path string) { newClientEnv(t, "AWS="+path).run("bash", "awscli_story.sh") })
 }
 
 // TestAWSCLIFollowsPrintedEndpoint runs the commands of README.md and docs/sqs.md. The

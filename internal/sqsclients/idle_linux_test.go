@@ -12,7 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/proctest"
 )
 
-// Twelve consumers that wait for twenty seconds each cost nothing while nothing comes.
+// Twelve consumers that long-poll an empty queue use no processor time.
 func TestIdleLongPollsUseNoProcessor(t *testing.T) {
 	const polls, watched, most = 12, 5 * time.Second, 50 * time.Millisecond
 	d := start(t)
@@ -25,7 +25,7 @@ func TestIdleLongPollsUseNoProcessor(t *testing.T) {
 		wg.Go(func() {
 			out, err := d.client(1).ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: queue, WaitTimeSeconds: 20})
 			if ctx.Err() == nil {
-				t.Errorf("a poll has ended early: %v, %v", out, err)
+				t.Errorf("a poll ended early: %v, %v", out, err)
 			}
 		})
 	}

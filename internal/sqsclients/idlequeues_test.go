@@ -19,19 +19,19 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-// Three hundred queues that nobody uses cost less than a megabyte, whether they were
-// only created or have passed a message. The daemon runs in this process, where its
-// heap can be looked at when all garbage is gone.
+// Three hundred idle queues cost less than a megabyte, whether they were only created or
+// have delivered a message. The daemon runs in this process, where its heap can be
+// measured after garbage collection.
 func TestIdleQueuesCostNextToNothing(t *testing.T) {
 	if volume.RaceDetector {
-		t.Skip("the disk store keeps its tables in the heap under the race detector, and beside it otherwise: make test measures without")
+		t.Skip("under the race detector the disk store keeps its tables in the heap: make test measures without it")
 	}
 	for _, profile := range []string{server.Micronode, server.Macronode} {
 		for _, kind := range idleKinds {
 			t.Run(profile+"/"+kind.name, func(t *testing.T) {
 				const queues = 300
 				d := embed(t, profile)
-				for range 5 { // what is made once for all queues, such as buffers, is there then
+				for range 5 { // allocates what all queues share, such as buffers
 					d.add(kind, 0, 20)
 				}
 				heap, goroutines := liveHeap(), runtime.NumGoroutine()
@@ -42,7 +42,7 @@ func TestIdleQueuesCostNextToNothing(t *testing.T) {
 					t.Errorf("that is more than %d KiB", kind.most>>10)
 				}
 				if cost < 100*queues {
-					t.Error("that cannot be: the figure is of something else")
+					t.Error("the measurement is implausible")
 				}
 				if more >= queues/10 {
 					t.Errorf("queues that rest have %d goroutines", more)
@@ -52,14 +52,14 @@ func TestIdleQueuesCostNextToNothing(t *testing.T) {
 	}
 }
 
-// idleKind is how queues came to rest, and the most that they may cost.
+// idleKind is a kind of idle queue, and how much it may cost at most.
 type idleKind struct {
 	name, suffix string
 	used         bool
 	most         int64
 }
 
-// A FIFO queue that was used remembers a dedup key, and room for groups.
+// A used FIFO queue keeps a dedup key, and memory for groups.
 var idleKinds = []idleKind{
 	{name: "created", most: 1 << 20},
 	{name: "used", used: true, most: 1 << 20},
@@ -104,8 +104,8 @@ func embed(t *testing.T, profile string) *embedded {
 	return d
 }
 
-// add makes queues with the numbers from one to another, lets each pass a message if
-// they are to be used, and looks at the metrics, as somebody always does.
+// add creates the queues with these numbers, sends a message through each if the kind is
+// used, and scrapes the metrics, as every deployment does.
 func (d *embedded) add(kind idleKind, from, to int) {
 	d.t.Helper()
 	for i := from; i < to; i++ {
@@ -125,7 +125,7 @@ func (d *embedded) add(kind idleKind, from, to int) {
 		return
 	}
 	measured := fmt.Sprintf("mailbox_queue_depth{queue=\"queue-%d%s\",shard=\"0\",state=\"ready\"}", from, kind.suffix)
-	for !strings.Contains(d.scrape(), measured) { // they are measured once a second at most
+	for !strings.Contains(d.scrape(), measured) { // measured once a second at most
 		runtime.Gosched()
 	}
 }
@@ -170,9 +170,9 @@ func (d *embedded) scrape() string {
 	return string(text)
 }
 
-// liveHeap is how many bytes of the heap are in use when all garbage is gone.
+// liveHeap returns the bytes of the heap that are in use after garbage collection.
 func liveHeap() int64 {
-	for range 3 { // what has a finaliser, or is in a pool, goes late
+	for range 3 { // finalisers and pools need several collections
 		runtime.GC()
 	}
 	var m runtime.MemStats

@@ -18,11 +18,11 @@ import (
 	"github.com/mailboxmq/mailbox/internal/proctest"
 )
 
-// A ledger is what clients know of messages: what the daemon said yes to, and when.
+// A ledger is what clients know of messages: what the daemon acknowledged, and when.
 type ledger struct {
 	mu      sync.Mutex
 	sent    map[string]bool      // acknowledged
-	tried   map[string]bool      // sent without an answer: it may be there or not
+	tried   map[string]bool      // sent without an answer: may exist or not
 	deleted map[string]time.Time // acknowledged
 	unsure  map[string]bool      // deleted without an answer
 	wrong   []string
@@ -32,7 +32,7 @@ func newLedger() *ledger {
 	return &ledger{sent: make(map[string]bool), tried: make(map[string]bool), deleted: make(map[string]time.Time), unsure: make(map[string]bool)}
 }
 
-// received holds messages against the ledger, for a request that was made at a time.
+// received checks messages against the ledger, for a request that was made at a time.
 func (l *ledger) received(asked time.Time, messages []types.Message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,8 +47,8 @@ func (l *ledger) received(asked time.Time, messages []types.Message) {
 	}
 }
 
-// load is clients that send to a queue and delete what they receive, until the context
-// ends, whether there is a daemon or not. They do not try again.
+// load is clients that send to a queue and delete the messages they receive, until the
+// context ends, whether the daemon runs or not. They do not retry.
 type load struct {
 	*ledger
 	client *sqs.Client
@@ -90,7 +90,7 @@ func (l *load) produce(ctx context.Context) {
 	}
 }
 
-// rest is a moment in which a daemon may come back.
+// rest pauses while the daemon may be restarting.
 func rest(ctx context.Context) {
 	select {
 	case <-ctx.Done():
@@ -106,7 +106,7 @@ func (l *load) consume(ctx context.Context) {
 	}
 }
 
-// take receives and deletes once, and reports whether messages came.
+// take receives and deletes once, and reports whether it got messages.
 func (l *load) take(ctx context.Context, wait int32) bool {
 	asked := time.Now()
 	got, err := l.client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: l.queue, MaxNumberOfMessages: 10, WaitTimeSeconds: wait, VisibilityTimeout: 5})
@@ -169,7 +169,7 @@ func (d *daemon) waiting(queue *string) int {
 	return sum
 }
 
-func TestNoKillLosesWhatTheDaemonSaidYesTo(t *testing.T) {
+func TestKillsLoseNoAcknowledgedMessage(t *testing.T) {
 	t.Parallel()
 	d := start(t)
 	kills := proctest.Number(t, "MAILBOX_SQS_KILLS", 4)
@@ -197,8 +197,8 @@ func TestNoKillLosesWhatTheDaemonSaidYesTo(t *testing.T) {
 	t.Logf("%d kills: %d sends and %d deletions were acknowledged, none lost; %d in strict order", kills, sent, deleted, strict.judge(t, d))
 }
 
-// change makes and deletes queues, and changes one, as a client would. It returns the
-// tags that the queue of the round has.
+// change creates, deletes and changes queues, as a client would. It returns the tags of
+// the queue of the round.
 func (d *daemon) change(round int) map[string]string {
 	d.t.Helper()
 	c, ctx := d.client(3), d.t.Context()
@@ -219,7 +219,7 @@ func (d *daemon) change(round int) map[string]string {
 	return tags
 }
 
-// check looks for what change did in an earlier life of the daemon.
+// check checks that the results of change have survived the kill.
 func (d *daemon) check(round int, tags map[string]string) {
 	d.t.Helper()
 	c, ctx, queue := d.client(3), d.t.Context(), aws.String(fmt.Sprintf("round-%d", round))

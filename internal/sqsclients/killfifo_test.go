@@ -13,7 +13,8 @@ import (
 )
 
 // strictLoad is one client for each group of a FIFO queue. Each sends its numbers in
-// order, and each number with the same id until there is an answer, as SDKs do.
+// order, and repeats each number with the same dedup id until there is an answer, as
+// SDKs do.
 type strictLoad struct {
 	client *sqs.Client
 	queue  *string
@@ -39,8 +40,8 @@ func (l *strictLoad) start(ctx context.Context) {
 	}
 }
 
-// judge drains the queue, and fails the test unless each number is there once and in
-// order: those that were tried again are there once, too.
+// judge drains the queue, and fails the test unless it has each number once and in order,
+// including those that were repeated.
 func (l *strictLoad) judge(t *testing.T, d *daemon) (sent int) {
 	t.Helper()
 	next := make(map[string]int)
@@ -63,7 +64,7 @@ func (l *strictLoad) judge(t *testing.T, d *daemon) (sent int) {
 	return sent
 }
 
-// receiveAndDelete takes up to ten messages.
+// receiveAndDelete receives and deletes up to ten messages.
 func receiveAndDelete(t testing.TB, c *sqs.Client, queue *string) []types.Message {
 	t.Helper()
 	got, err := c.ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{

@@ -24,10 +24,10 @@ func (d *daemon) task(source string) types.ListMessageMoveTasksResultEntry {
 	return out.Results[0]
 }
 
-// A move task that was accepted ends, however often the daemon is killed meanwhile, and
-// at once when the daemon is back. It has moved what was there when it began then, each
-// message once, and says how many these were.
-func TestAMoveTaskGoesOnAfterKills(t *testing.T) {
+// An accepted move task completes however often the daemon is killed, and resumes as soon
+// as the daemon is back. It moves the messages that existed when it began, each once, and
+// reports their number.
+func TestMoveTaskResumesAfterKills(t *testing.T) {
 	t.Parallel()
 	d := start(t)
 	const messages, late, rate = 800, 30, 100 // a step a second
@@ -40,16 +40,16 @@ func TestAMoveTaskGoesOnAfterKills(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.fill(source, messages, messages+late, 0)
-	// After one step more the daemon has noted that these came, and after two that it did.
+	// After one more step the daemon has stored that these came, and after two its progress.
 	for kill, steps := range []int{2, 1} {
 		at := d.waiting(target)
 		proctest.Eventually(t, time.Minute, "moving", func() bool { return d.waiting(target) >= min(at+steps*rate, messages) })
 		if status := *d.task("dead").Status; status != "RUNNING" {
-			t.Errorf("the task is %s before kill %d, so that proves nothing", status, kill)
+			t.Errorf("the task is %s before kill %d: the test shows nothing", status, kill)
 		}
 		d.Kill()
 		d.launch()
-		// The task moves on while we count, source first, so the sum may only be more.
+		// The task goes on during the count, source first, so the sum may only be larger.
 		if a, b := d.waiting(source), d.waiting(target); a+b < messages+late {
 			t.Errorf("%d and %d of %d messages are there", a, b, messages+late)
 		}

@@ -14,8 +14,8 @@ func TestMain(m *testing.M) {
 	redistest.Main(m)
 }
 
-// programs is the directory with mailboxd and mailbox. MAILBOX_PROGRAMS names another
-// one.
+// programs returns the directory with mailboxd and mailbox. MAILBOX_PROGRAMS names
+// another one.
 func programs(t testing.TB) string {
 	t.Helper()
 	dir, err := build()

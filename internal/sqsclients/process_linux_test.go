@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// processor is the processor time that the daemon has used. Linux counts it in
+// processor returns the processor time that the daemon has used. Linux counts it in
 // hundredths of a second.
 func (d *daemon) processor() time.Duration {
 	d.t.Helper()
@@ -16,8 +16,8 @@ func (d *daemon) processor() time.Duration {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	// The name of the program, in brackets, may have blanks in it. The fields after it
-	// are counted from the third.
+	// The name of the program, in parentheses, may contain blanks. The fields after it
+	// start with the third.
 	_, rest, _ := strings.Cut(string(text), ") ")
 	const user, system = 14 - 3, 15 - 3
 	ticks := 0

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What somebody types at a shell, with the command line of AWS, against the endpoint in
-# SQS_ENDPOINT. AWS names the program. Versions of 2023 and before speak the Query
-# protocol, later ones JSON; the program itself checks MD5 sums. Each command takes most
-# of a second to start, so there are no more than needed.
+# Typical commands of the AWS CLI, against the endpoint in SQS_ENDPOINT. AWS names the
+# program. Versions of 2023 and before use the Query protocol, later ones JSON; the program
+# itself checks MD5 sums. Each command takes most of a second to start, so there are no
+# more than needed.
 set -euo pipefail
 
 export AWS_PAGER=
@@ -12,9 +12,9 @@ fail() {
 	echo "line ${BASH_LINENO[1]}: $*" >&2
 	exit 1
 }
-# same compares what came with what was wanted.
+# same compares a result with the expected one.
 same() { [[ $1 == "$2" ]] || fail "got '$1', want '$2'"; }
-# fails wants a command to end with an error, by its code.
+# fails expects a command to fail with an error code.
 fails() {
 	local code=$1 said
 	shift
@@ -28,11 +28,11 @@ orders=$(sqs create-queue --queue-name "${PREFIX}orders" --tags team=shop,cost=7
 	--attributes "{\"VisibilityTimeout\":\"45\",\"RedrivePolicy\":\"$policy\"}")
 same "$orders" "$SQS_ENDPOINT/000000000000/${PREFIX}orders"
 same "$(sqs list-queue-tags --queue-url "$orders" --query '[Tags.team,Tags.cost]')" $'shop\t7'
-fails AWS.SimpleQueueService.NonExistentQueue get-queue-url --queue-name "${PREFIX}nobody"
+fails AWS.SimpleQueueService.NonExistentQueue get-queue-url --queue-name "${PREFIX}missing"
 fails InvalidAttributeName set-queue-attributes --queue-url "$orders" --attributes Nonsense=1
 
-# A message with attributes of all types, there and back. Version 1 takes bytes as they
-# are, and version 2 in base64; both print base64.
+# A message with attributes of all types, sent and received. Version 1 takes raw bytes,
+# version 2 base64; both print base64.
 sent=$(sqs send-message --queue-url "$orders" --message-body 'grüße <&> "q"' --query MessageId \
 	--message-attributes '{"text":{"DataType":"String","StringValue":"ü"},"n":{"DataType":"Number.int","StringValue":"1"},"raw":{"DataType":"Binary","BinaryValue":"AAH/"}}')
 IFS=$'\t' read -r id body receipt text number raw < <(
@@ -44,13 +44,13 @@ same "$text" ü
 same "$number" Number.int
 [[ $raw == AAH/ || $raw == QUFILw== ]] || fail "got $raw"
 
-# Given back after its only delivery, it is a dead letter.
+# Given back after its only delivery, the message is dead-lettered.
 sqs change-message-visibility --queue-url "$orders" --receipt-handle "$receipt" --visibility-timeout 0
 same "$(sqs receive-message --queue-url "$orders" --wait-time-seconds 1 --query Messages)" None
 same "$(sqs receive-message --queue-url "$dead" --wait-time-seconds 5 --query 'Messages[0].MessageId')" "$sent"
 same "$(sqs list-dead-letter-source-queues --queue-url "$dead" --query queueUrls)" "$orders"
 
-# A batch with a message that cannot be.
+# A batch with an invalid message.
 same "$(sqs send-message-batch --queue-url "$dead" --query '[length(Successful),Failed[0].Code]' \
 	--entries '[{"Id":"a","MessageBody":"1"},{"Id":"b","MessageBody":"2"},{"Id":"c","MessageBody":"\u0001"}]')" $'2\tInvalidMessageContents'
 fails ReceiptHandleIsInvalid delete-message --queue-url "$dead" --receipt-handle garbage
@@ -65,6 +65,6 @@ same "$id" "$first"
 sqs delete-message --queue-url "$fifo" --receipt-handle "$receipt"
 
 for queue in "$orders" "$dead" "$fifo"; do sqs delete-queue --queue-url "$queue"; done
-if said=$(AWS_SECRET_ACCESS_KEY=wrong sqs list-queues 2>&1); then fail "a wrong secret is believed"; fi
+if said=$(AWS_SECRET_ACCESS_KEY=wrong sqs list-queues 2>&1); then fail "a wrong secret is accepted"; fi
 [[ $said == *SignatureDoesNotMatch* ]] || fail "$said"
 echo "$("$AWS" --version | cut -d' ' -f1): all as it should be"

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// noAccount is the account of callers without a tenant, as emulators have it.
+// noAccount is the account of callers without a tenant, as in emulators.
 const noAccount = "000000000000"
 
 // defaultRegion is that of requests without a signature.
 const defaultRegion = "us-east-1"
 
-// accountOf returns the twelve digits that stand for a tenant. They are made of its
+// accountOf returns the twelve digits of a tenant's account. They are derived from its
 // name, so that all daemons agree, and are never those of no tenant.
 func accountOf(tenant string) string {
 	if tenant == "" {
@@ -25,7 +25,7 @@ func accountOf(tenant string) string {
 	return fmt.Sprintf("%012d", 1+binary.BigEndian.Uint64(sum[:])%(accounts-1))
 }
 
-// arnOf names a queue for policies.
+// arnOf returns the ARN of a queue.
 func arnOf(region, account, queue string) string {
 	return "arn:aws:sqs:" + region + ":" + account + ":" + queue
 }
@@ -39,8 +39,8 @@ func parseARN(arn string) (account, queue string, ok bool) {
 	return parts[4], parts[5], true
 }
 
-// isSecure reports whether the client reached the daemon over TLS. A proxy that ends
-// TLS says so in a header; believing it can only mislead who sent it.
+// isSecure reports whether the client reached the daemon over TLS. A proxy that
+// terminates TLS sends a header; a false one only misleads the client that sent it.
 func isSecure(r *http.Request) bool {
 	return r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https")
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-// A refusal is a request that AWS refuses, and how.
+// A refusal is a request that AWS refuses, with its error.
 type refusal struct {
 	action    sqswire.Action
 	condition string
@@ -29,7 +29,7 @@ const (
 	arnFormat = ": arn:<partition>:<service>:<region>:<account-id>:<resource-id>"
 )
 
-// attribute is a message attribute alone.
+// attribute returns a single message attribute.
 func attribute(name string, value fields) map[string]fields { return map[string]fields{name: value} }
 
 var messageRefusals = []refusal{
@@ -56,7 +56,7 @@ var messageRefusals = []refusal{
 		sqswire.InvalidParameterValue, "The message (user) attribute 'a' must contain a non-empty message attribute type."},
 	{sqswire.SendMessage, "attribute in the wrong field", fields{"QueueUrl": orders, "MessageBody": "x", "MessageAttributes": attribute("a", fields{"DataType": "String", "BinaryValue": "eA=="})},
 		sqswire.InvalidParameterValue, "Message (user) attribute 'a' with type 'String' must use field 'String'."},
-	{sqswire.SendMessage, "attribute that is no number", fields{"QueueUrl": orders, "MessageBody": "x", "MessageAttributes": attribute("a", fields{"DataType": "Number", "StringValue": "x"})},
+	{sqswire.SendMessage, "attribute that is not a number", fields{"QueueUrl": orders, "MessageBody": "x", "MessageAttributes": attribute("a", fields{"DataType": "Number", "StringValue": "x"})},
 		sqswire.InvalidParameterValue, "Can't cast the value of message (user) attribute 'a' to a number."},
 	{sqswire.SendMessage, "reserved attribute name", fields{"QueueUrl": orders, "MessageBody": "x", "MessageAttributes": attribute("aWs.x", fields{"DataType": "String", "StringValue": "x"})},
 		sqswire.InvalidParameterValue, "You can't use message attribute names beginning with 'AWS.' or 'Amazon'. These strings are reserved for internal use."},
@@ -131,11 +131,11 @@ var queueRefusals = []refusal{
 	{sqswire.SetQueueAttributes, "both kinds of encryption", fields{"QueueUrl": orders, "Attributes": map[string]string{"KmsMasterKeyId": "key", "SqsManagedSseEnabled": "true"}},
 		sqswire.InvalidAttributeName, "You can use one type of server-side encryption (SSE) at one time. You can either enable KMS SSE or SQS SSE."},
 	{sqswire.SetQueueAttributes, "number out of range", fields{"QueueUrl": orders, "Attributes": map[string]string{"DelaySeconds": "901"}}, sqswire.InvalidAttributeValue, "Invalid value for the parameter DelaySeconds."},
-	{sqswire.SetQueueAttributes, "redrive policy that is no map", fields{"QueueUrl": orders, "Attributes": map[string]string{"RedrivePolicy": "4"}},
+	{sqswire.SetQueueAttributes, "redrive policy that is not a map", fields{"QueueUrl": orders, "Attributes": map[string]string{"RedrivePolicy": "4"}},
 		sqswire.InvalidAttributeValue, "Invalid value for the parameter RedrivePolicy. Reason: Redrive policy is not a valid JSON map."},
 	{sqswire.SetQueueAttributes, "redrive policy of nothing", fields{"QueueUrl": orders, "Attributes": map[string]string{"RedrivePolicy": "{}"}},
 		sqswire.InvalidParameterValue, "Value {} for parameter RedrivePolicy is invalid. Reason: Redrive policy does not contain mandatory attribute: maxReceiveCount."},
-	{sqswire.SetQueueAttributes, "redrive policy to a topic", fields{"QueueUrl": orders, "Attributes": map[string]string{"RedrivePolicy": `{"deadLetterTargetArn":"arn:aws:sns:us-east-1:000000000000:t","maxReceiveCount":5}`}},
+	{sqswire.SetQueueAttributes, "redrive policy to SNS", fields{"QueueUrl": orders, "Attributes": map[string]string{"RedrivePolicy": `{"deadLetterTargetArn":"arn:aws:sns:us-east-1:000000000000:t","maxReceiveCount":5}`}},
 		sqswire.InvalidParameterValue, `Value {"deadLetterTargetArn":"arn:aws:sns:us-east-1:000000000000:t","maxReceiveCount":5} for parameter RedrivePolicy is invalid. Reason: Only SQS queues are valid resources for deadLetterTargetArn.`},
 	{sqswire.SetQueueAttributes, "redrive policy with more", fields{"QueueUrl": orders, "Attributes": map[string]string{"RedrivePolicy": `{"deadLetterTargetArn":"` + deadQueue + `","maxReceiveCount":5,"x":1}`}},
 		sqswire.InvalidParameterValue, `Value {"deadLetterTargetArn":"` + deadQueue + `","maxReceiveCount":5,"x":1} for parameter RedrivePolicy is invalid. Reason: Only following attributes are supported: [maxReceiveCount, deadLetterTargetArn].`},
@@ -165,7 +165,7 @@ var queueRefusals = []refusal{
 	{sqswire.StartMessageMoveTask, "no source", fields{}, sqswire.MissingParameter, mustHave + "SourceArn."},
 	{sqswire.StartMessageMoveTask, "empty source", fields{"SourceArn": ""}, sqswire.InvalidParameterValue, "You must use this format to specify the SourceArn" + arnFormat},
 	{sqswire.StartMessageMoveTask, "source that is not there", fields{"SourceArn": "arn:aws:sqs:us-east-1:000000000000:none"}, sqswire.ResourceNotFound, "The resource that you specified for the SourceArn parameter doesn't exist."},
-	{sqswire.StartMessageMoveTask, "source that is no dead-letter queue", fields{"SourceArn": ordersARN}, sqswire.InvalidParameterValue, "Source queue must be configured as a Dead Letter Queue."},
+	{sqswire.StartMessageMoveTask, "source that is not a dead-letter queue", fields{"SourceArn": ordersARN}, sqswire.InvalidParameterValue, "Source queue must be configured as a Dead Letter Queue."},
 	{sqswire.StartMessageMoveTask, "empty destination", fields{"SourceArn": deadQueue, "DestinationArn": ""}, sqswire.InvalidParameterValue, "You must use this format to specify the DestinationArn" + arnFormat},
 	{sqswire.StartMessageMoveTask, "destination that is not there", fields{"SourceArn": deadQueue, "DestinationArn": "arn:aws:sqs:us-east-1:000000000000:none"}, sqswire.ResourceNotFound, "The resource that you specified for the DestinationArn parameter doesn't exist."},
 	{sqswire.StartMessageMoveTask, "destination that is the source", fields{"SourceArn": deadQueue, "DestinationArn": deadQueue}, sqswire.InvalidParameterValue, "Source queue arn and destination queue arn cannot be the same."},

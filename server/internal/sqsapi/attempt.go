@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// attemptLife is how long the id of a receive is known.
+	// attemptLife is how long the id of a receive is remembered.
 	attemptLife = 5 * time.Minute
-	// maxAttempts and maxAttemptBytes bound what is remembered; the oldest goes
-	// first.
+	// maxAttempts and maxAttemptBytes bound what is remembered; the oldest attempts
+	// are dropped first.
 	maxAttempts     = 10_000
 	maxAttemptBytes = 64 << 20
 )
@@ -24,8 +24,8 @@ type attemptKey struct {
 	id string
 }
 
-// An attempt is a receive that a client gave an id, so that it gets the same
-// messages if it asks again because the answer was lost.
+// An attempt is a receive with an id of the client, which gets the same messages if it
+// repeats the receive because the answer was lost.
 type attempt struct {
 	key      attemptKey
 	made     time.Time
@@ -35,7 +35,7 @@ type attempt struct {
 	finished bool
 }
 
-// An attemptTable remembers attempts, in this daemon.
+// An attemptTable remembers the attempts of this daemon.
 type attemptTable struct {
 	mu    sync.Mutex // guards the fields below and those of attempts
 	byKey map[attemptKey]*list.Element
@@ -48,9 +48,9 @@ func (t *attemptTable) init() {
 	t.order = list.New()
 }
 
-// begin returns what an earlier receive with the same id brought, if it is
-// remembered, and waits for one that is under way. The caller calls done with what
-// it hands out. It blocks until ctx ends at most.
+// begin returns the messages of an earlier receive with the same id, if it is
+// remembered, and waits for one that is under way. The caller must call done with the
+// messages that it returns. It blocks until ctx ends at most.
 func (t *attemptTable) begin(ctx context.Context, key attemptKey) (held []broker.Delivery, done func([]broker.Delivery), err error) {
 	for {
 		t.mu.Lock()
@@ -68,7 +68,7 @@ func (t *attemptTable) begin(ctx context.Context, key attemptKey) (held []broker
 			held := known.held
 			t.removeLocked(found)
 			made := t.addLocked(key)
-			made.made = known.made // five minutes from the first
+			made.made = known.made // attemptLife counts from the first
 			t.mu.Unlock()
 			return held, func(held []broker.Delivery) { t.finish(made, held) }, nil
 		}
@@ -97,7 +97,7 @@ func (t *attemptTable) removeLocked(e *list.Element) {
 	}
 }
 
-// trimLocked forgets what is too old or too much.
+// trimLocked drops attempts that are too old or too many.
 func (t *attemptTable) trimLocked() {
 	for e := t.order.Front(); e != nil; e = t.order.Front() {
 		old := time.Since(e.Value.(*attempt).made) >= attemptLife
@@ -108,7 +108,7 @@ func (t *attemptTable) trimLocked() {
 	}
 }
 
-// finish remembers what an attempt brought; one that brought nothing is forgotten.
+// finish remembers the messages of an attempt; one without messages is dropped.
 func (t *attemptTable) finish(a *attempt, held []broker.Delivery) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -116,7 +116,7 @@ func (t *attemptTable) finish(a *attempt, held []broker.Delivery) {
 	a.finished = true
 	e := t.byKey[a.key]
 	if e == nil || e.Value.(*attempt) != a {
-		return // it was forgotten meanwhile
+		return // it was dropped in the meantime
 	}
 	if len(held) == 0 {
 		t.removeLocked(e)
@@ -130,7 +130,7 @@ func (t *attemptTable) finish(a *attempt, held []broker.Delivery) {
 	t.trimLocked()
 }
 
-// heldBytes is about how much memory a delivery that is remembered takes.
+// heldBytes returns about how much memory a remembered delivery takes.
 func heldBytes(d *broker.Delivery) int {
 	const fixed = 512 // ids, times and the receipt
 	size := fixed + len(d.Body) + len(d.Group)

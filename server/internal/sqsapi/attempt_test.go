@@ -9,9 +9,9 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// TestAttemptsAreBoundedByAllThatTheyHold remembers messages that are long by their
-// attributes alone.
-func TestAttemptsAreBoundedByAllThatTheyHold(t *testing.T) {
+// TestAttemptsAreBoundedByBytesOfAttributes stores messages whose size is mostly in
+// their attributes.
+func TestAttemptsAreBoundedByBytesOfAttributes(t *testing.T) {
 	var table attemptTable
 	table.init()
 	attributes := map[string]string{"long": strings.Repeat("l", 60<<10)}

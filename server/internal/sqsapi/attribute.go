@@ -12,7 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-// The attributes of queues that are treated in a way of their own.
+// The attributes of queues that need special treatment.
 const (
 	attributeAll          = "All"
 	attributeFIFO         = "FifoQueue"
@@ -29,7 +29,7 @@ const (
 
 // A queueAttribute is an attribute that can be set.
 type queueAttribute struct {
-	// set reads the value into the settings; false means that it is not valid.
+	// set reads the value into the settings; false means that it is invalid.
 	set func(s *settings, value string) bool
 	// get returns the value, and false if the queue has none.
 	get func(s *settings) (string, bool)
@@ -39,7 +39,7 @@ type queueAttribute struct {
 	want string
 }
 
-// number is an attribute within bounds.
+// number returns an attribute that is a whole number within bounds.
 func number(field func(*settings) *int, low, high int) queueAttribute {
 	return queueAttribute{
 		set: func(s *settings, value string) bool {
@@ -55,7 +55,7 @@ func number(field func(*settings) *int, low, high int) queueAttribute {
 	}
 }
 
-// flag is an attribute that is true or false.
+// flag returns an attribute that is true or false.
 func flag(field func(*settings) *bool, fifo bool) queueAttribute {
 	return queueAttribute{
 		set: func(s *settings, value string) bool {
@@ -75,7 +75,7 @@ func flag(field func(*settings) *bool, fifo bool) queueAttribute {
 	}
 }
 
-// word is an attribute with few values, of which the first is the default.
+// word returns an attribute with few values, of which the first is the default.
 func word(field func(*settings) *string, values ...string) queueAttribute {
 	return queueAttribute{
 		set: func(s *settings, value string) bool {
@@ -96,7 +96,7 @@ func word(field func(*settings) *string, values ...string) queueAttribute {
 	}
 }
 
-// optional is a text that a queue may have; an empty one takes it off.
+// optional returns an attribute with a text; an empty text removes it.
 func optional(field func(*settings) *string, valid func(string) bool, want string) queueAttribute {
 	return queueAttribute{
 		set: func(s *settings, value string) bool {
@@ -111,10 +111,10 @@ func optional(field func(*settings) *string, valid func(string) bool, want strin
 	}
 }
 
-// maxKMSKeyBytes is more than an ARN of a key has.
+// maxKMSKeyBytes is longer than any ARN of a key.
 const maxKMSKeyBytes = 2048
 
-// queueAttributes are those that can be set, and read.
+// queueAttributes are the attributes that can be set and read.
 var queueAttributes = map[string]queueAttribute{
 	"VisibilityTimeout":             number(func(s *settings) *int { return &s.Visibility }, 0, maxVisibilitySeconds),
 	"DelaySeconds":                  number(func(s *settings) *int { return &s.Delay }, 0, maxDelaySeconds),
@@ -146,10 +146,10 @@ var queueAttributes = map[string]queueAttribute{
 	},
 }
 
-// A fact is an attribute that can be read only.
+// A fact is a read-only attribute.
 type fact func(r *request, q *queue, stats *driver.Stats) string
 
-// counted are the facts that need the queue to be counted.
+// counted are the facts that need the stats of the queue.
 var counted = map[string]fact{
 	"ApproximateNumberOfMessages":           func(_ *request, _ *queue, n *driver.Stats) string { return strconv.Itoa(n.Ready) },
 	"ApproximateNumberOfMessagesDelayed":    func(_ *request, _ *queue, n *driver.Stats) string { return strconv.Itoa(n.Delayed) },
@@ -170,8 +170,8 @@ func isObject(text string) bool {
 	return json.Unmarshal([]byte(text), &object) == nil && object != nil
 }
 
-// set reads attributes into the settings. Errors are in the order of the names, so
-// that the same request fails in the same way.
+// set reads attributes into the settings, in the order of their names, so that the same
+// request always fails with the same error.
 func (s *settings) set(attributes map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(attributes)) {
 		attribute, known := queueAttributes[name]
@@ -188,14 +188,14 @@ func (s *settings) set(attributes map[string]string) error {
 		return err
 	}
 	if s.Throughput == limitPerGroup && s.DedupScope != scopeGroup {
-		// AWS wants both for high throughput; so a queue behaves here as it would there.
+		// AWS requires both for high throughput.
 		return sqswire.InvalidAttributeValue.Withf("The FifoThroughputLimit can be set to perMessageGroupId only when DeduplicationScope is set to messageGroup.")
 	}
 	return nil
 }
 
-// encrypt makes the settings agree about encryption, of which a queue has one kind:
-// that of the two that was set last.
+// encrypt makes the encryption settings consistent: a queue has one kind of encryption,
+// the one that was set last.
 func (s *settings) encrypt(attributes map[string]string) error {
 	switch {
 	case attributes[attributeKMSKey] != "" && attributes[attributeSSE] != "" && s.SSE:
@@ -211,8 +211,8 @@ func (s *settings) encrypt(attributes map[string]string) error {
 	return nil
 }
 
-// withoutKind returns attributes to set without FifoQueue, which a FIFO queue accepts
-// as long as it stays one. Codes: InvalidAttributeName, InvalidAttributeValue.
+// withoutKind returns the attributes without FifoQueue, which a FIFO queue accepts if it
+// is true. Codes: InvalidAttributeName, InvalidAttributeValue.
 func (q *queue) withoutKind(attributes map[string]string) (map[string]string, error) {
 	value, ok := attributes[attributeFIFO]
 	if !ok || !q.FIFO {
@@ -233,7 +233,7 @@ func (q *queue) withoutKind(attributes map[string]string) (map[string]string, er
 // fifoFlag is the attribute FifoQueue.
 var fifoFlag = flag(func(s *settings) *bool { return &s.FIFO }, true)
 
-// invalidAttribute is the error for a value of an attribute that AWS explains only for
+// invalidAttribute returns the error for an invalid value. AWS gives a reason only for
 // policies.
 func invalidAttribute(name string) *sqswire.Error {
 	switch name {
@@ -250,12 +250,12 @@ func invalidReason(name, reason string) *sqswire.Error {
 	return sqswire.InvalidAttributeValue.Withf("Invalid value for the parameter %s. Reason: %s", name, reason)
 }
 
-// differs returns an attribute that a queue has another value of, or "".
+// differs returns the name of an attribute whose value differs from that in wanted, or "".
 func (s *settings) differs(wanted *settings, attributes map[string]string) string {
 	for _, name := range slices.Sorted(maps.Keys(attributes)) {
 		attribute, known := queueAttributes[name]
 		if !known {
-			continue // FifoQueue, which goes with the name
+			continue // FifoQueue, which follows from the name
 		}
 		have, _ := attribute.get(s)
 		want, _ := attribute.get(wanted)
@@ -266,7 +266,7 @@ func (s *settings) differs(wanted *settings, attributes map[string]string) strin
 	return ""
 }
 
-// sameJSON reports whether two texts are the same object, whatever its form.
+// sameJSON reports whether two texts are the same JSON object.
 func sameJSON(a, b string) bool {
 	if !isObject(a) || !isObject(b) {
 		return false
@@ -283,13 +283,12 @@ func sameJSON(a, b string) bool {
 	return err == nil && string(one) == string(two)
 }
 
-// get returns attributes by their names. needsCount says that stats are needed.
+// needsCount reports whether one of the attributes needs the stats of the queue.
 func needsCount(names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return name == attributeAll || counted[name] != nil })
 }
 
-// attributesOf returns the attributes of a queue that are asked for. Codes:
-// InvalidAttributeName.
+// attributesOf returns the named attributes of a queue. Codes: InvalidAttributeName.
 func (r *request) attributesOf(q *queue, names []string, stats *driver.Stats) (map[string]string, error) {
 	found := make(map[string]string)
 	add := func(name string) bool {

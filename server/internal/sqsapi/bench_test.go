@@ -21,8 +21,8 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi"
 )
 
-// BenchmarkLife sends, receives and deletes a message, without a network and
-// without the work of a client but for the signatures.
+// BenchmarkLife sends, receives and deletes a message, without a network and, except
+// for the signatures, without the work of a client.
 func BenchmarkLife(b *testing.B) {
 	for _, signed := range []bool{false, true} {
 		b.Run(fmt.Sprintf("signed=%v", signed), func(b *testing.B) {

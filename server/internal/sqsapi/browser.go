@@ -7,11 +7,10 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-// checkSite refuses a request that a browser sends for a page of another site, also
-// of one whose name resolves to the address of the daemon. Where
-// everybody is believed who reaches the daemon, any page that somebody on this machine
-// looks at could otherwise delete queues: a link or a form is enough for that. Other
-// clients than browsers do not send these headers.
+// checkSite refuses a request that a browser sends for a page of another site, including
+// one whose name resolves to the address of the daemon. Without signatures, any page that
+// is open on this machine could otherwise delete queues: a link or a form is enough.
+// Clients other than browsers do not send these headers.
 func (s *Service) checkSite(r *http.Request) error {
 	if err := s.options.Hosts.Check(r); err != nil {
 		return sqswire.AccessDenied.Withf("The host %.100q is not a name of this daemon; add it to listen.hosts.", r.Host)

@@ -5,9 +5,8 @@ import (
 	"net/http"
 )
 
-// Compatible returns a handler that answers the health checks of the emulators that
-// people come from, beside another one: GET /health as ElasticMQ does it, and
-// GET /_localstack/health.
+// Compatible wraps a handler and answers the health checks of other emulators: GET
+// /health as ElasticMQ does, and GET /_localstack/health.
 func Compatible(other http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet || r.Method == http.MethodHead {

@@ -16,7 +16,7 @@ import (
 
 const wholeSeconds = "SQS counts in whole seconds, and virtual time shows the difference"
 
-// inSeconds are cases, as "ID/title", that want more exact times than SQS has.
+// inSeconds are cases, as "ID/title", that need more exact times than SQS has.
 var inSeconds = map[string]string{
 	"SND-2/hundreds of delays in any order are all kept":                               wholeSeconds,
 	"VIS-1/a visibility ends when it was asked to, to the fraction of a second":        wholeSeconds,
@@ -24,7 +24,7 @@ var inSeconds = map[string]string{
 	"ACK-1/the delay of a nack ends when it was asked to, to the fraction of a second": wholeSeconds,
 }
 
-// A pair is both halves at once: sqsbox, on the SDK, on this surface, on a backend.
+// A pair is sqsbox with the SDK as client, and this surface on a backend as server.
 type pair struct {
 	*sqsbox.Backend
 	daemon *daemon
@@ -40,7 +40,7 @@ func openPair(t testing.TB, d *daemon) *pair {
 	return &pair{client, d}
 }
 
-// restartClient is a new client, which finds everything where it was.
+// restartClient opens a new client, which must find all messages.
 func restartClient(t testing.TB, old driver.Opener, _ drivertest.Crash) driver.Opener {
 	was := old.(*pair)
 	if err := was.Close(); err != nil {
@@ -62,7 +62,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-func TestWhatTheSuiteSkipsExists(t *testing.T) {
+func TestSkippedCasesExist(t *testing.T) {
 	cases := drivertest.Cases()
 	for _, title := range slices.AppendSeq(slices.Collect(maps.Keys(inSeconds)), maps.Keys(inRealTime)) {
 		if !slices.ContainsFunc(cases, func(c drivertest.CaseInfo) bool { return c.ID+"/"+c.Title == title }) {

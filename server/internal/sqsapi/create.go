@@ -12,7 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-// createQueue makes a queue, or finds one that is as it is asked for.
+// createQueue creates a queue, or finds one with the same attributes.
 func (r *request) createQueue(ctx context.Context, in *sqswire.CreateQueueInput) (sqswire.Output, error) {
 	name := *in.QueueName
 	if name == "" {
@@ -79,8 +79,7 @@ func lacksFairGroups(err error) bool {
 	return ok && e.Code == driver.ErrUnsupported && e.Field == "FairGroups"
 }
 
-// tooMuch turns settings that the annotation has no room for into an error that
-// says so.
+// tooMuch translates the error for settings that do not fit into the annotation.
 func tooMuch(err error) error {
 	if e, ok := errors.AsType[*driver.Error](err); ok && e.Code == driver.ErrInvalid && e.Field == "Annotation" {
 		return sqswire.OverLimit.Withf("The attributes, tags and policies of the queue are too long together.")
@@ -88,7 +87,7 @@ func tooMuch(err error) error {
 	return err
 }
 
-// deleteQueue removes a queue with everything in it.
+// deleteQueue removes a queue with all messages.
 func (r *request) deleteQueue(ctx context.Context, in *sqswire.DeleteQueueInput) (sqswire.Output, error) {
 	q, err := r.find(ctx, in.QueueURL)
 	if err != nil {
@@ -101,11 +100,11 @@ func (r *request) deleteQueue(ctx context.Context, in *sqswire.DeleteQueueInput)
 		return nil, err
 	}
 	r.service.tasks.stop(q.TenantQueue)
-	r.service.minute.deleted(q.TenantQueue)
+	r.service.cooldowns.deleted(q.TenantQueue)
 	return new(sqswire.DeleteQueueOutput), nil
 }
 
-// getQueueURL returns the URL of a queue that is there.
+// getQueueURL returns the URL of an existing queue.
 func (r *request) getQueueURL(ctx context.Context, in *sqswire.GetQueueURLInput) (sqswire.Output, error) {
 	if in.QueueName == "" {
 		return nil, missing("QueueName")
@@ -165,8 +164,8 @@ func (r *request) setQueueAttributes(ctx context.Context, in *sqswire.SetQueueAt
 	return new(sqswire.SetQueueAttributesOutput), nil
 }
 
-// edit changes the settings of a queue for the caller, who needs a token for
-// administration, and notes when.
+// edit changes the settings of a queue for a caller that may administer it, and sets the
+// time of the change.
 func (r *request) edit(ctx context.Context, place broker.TenantQueue, change func(s *settings) error) error {
 	_, err := r.service.change(ctx, r.caller, place, func(q *queue) error {
 		if err := change(&q.settings); err != nil {
@@ -194,6 +193,6 @@ func (r *request) purgeQueue(ctx context.Context, in *sqswire.PurgeQueueInput) (
 	if _, err := purge(ctx, q.Queue); err != nil {
 		return nil, err
 	}
-	r.service.minute.purged(q.TenantQueue)
+	r.service.cooldowns.purged(q.TenantQueue)
 	return new(sqswire.PurgeQueueOutput), nil
 }

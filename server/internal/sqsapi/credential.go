@@ -15,31 +15,30 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-// Credentials are pairs of an access key and a secret, each of which stands for a
-// capability. They are for clients that cannot send a session token.
+// Credentials map access keys with their secrets to tokens. They are for clients that
+// cannot send a session token.
 type Credentials struct {
 	byKey map[string]*session
 }
 
-// maxCredentialBytes bounds a line of a file of credentials.
+// maxCredentialBytes bounds a line of the credentials file.
 const maxCredentialBytes = 16 << 10
 
-// ReadCredentials reads a file of credentials: on each line an access key, its
-// secret and a token, with blanks between; empty lines and those that begin with #
-// mean nothing. Others than its owner must not be able to read it. Errors name the
-// line and never repeat it.
+// ReadCredentials reads a credentials file: on each line an access key, its secret and a
+// token, separated by blanks; empty lines and those that begin with # are ignored. Only
+// its owner may be able to read it. Errors name the line and never repeat it.
 func ReadCredentials(path string) (*Credentials, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("the file of credentials cannot be read: %w", err)
+		return nil, fmt.Errorf("sqs.credentials_file: %w", err)
 	}
 	defer func() { _ = file.Close() }()
 	info, err := file.Stat()
 	if err != nil {
-		return nil, fmt.Errorf("the file of credentials cannot be read: %w", err)
+		return nil, fmt.Errorf("sqs.credentials_file: %w", err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("others can read the file of credentials %s: chmod 600 it", path)
+		return nil, fmt.Errorf("sqs.credentials_file: other users can read %s; run chmod 600 %s", path, path)
 	}
 	c := &Credentials{byKey: make(map[string]*session)}
 	lines := bufio.NewScanner(file)
@@ -50,19 +49,19 @@ func ReadCredentials(path string) (*Credentials, error) {
 			continue
 		}
 		if len(fields) != 3 {
-			return nil, fmt.Errorf("%s: line %d is to be an access key, a secret and a token", path, number)
+			return nil, fmt.Errorf("%s: line %d: want an access key, a secret and a token", path, number)
 		}
 		token, err := capability.Parse(fields[2])
 		if err != nil {
-			return nil, fmt.Errorf("%s: line %d has no token behind its secret", path, number)
+			return nil, fmt.Errorf("%s: line %d: the third field is not a token", path, number)
 		}
 		if _, twice := c.byKey[fields[0]]; twice {
-			return nil, fmt.Errorf("%s: line %d has an access key that was there before", path, number)
+			return nil, fmt.Errorf("%s: line %d: the access key is on an earlier line too", path, number)
 		}
 		c.byKey[fields[0]] = &session{secret: sigv4.NewSecret(capability.NewSecret(fields[1])), token: token}
 	}
 	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("the file of credentials cannot be read: %w", err)
+		return nil, fmt.Errorf("sqs.credentials_file: %w", err)
 	}
 	return c, nil
 }
@@ -75,8 +74,8 @@ func (c *Credentials) find(accessKeyID string) *session {
 	return c.byKey[accessKeyID]
 }
 
-// claimOf reads the signature of a request, and refuses what cannot be good
-// whatever the body is. Nothing of it is verified.
+// claimOf reads the signature of a request, and refuses it if it cannot be valid with any
+// body. It does not verify it.
 func (s *Service) claimOf(r *http.Request, now time.Time) (*sigv4.Signed, error) {
 	signed, err := sigv4.Parse(r)
 	if err == nil {
@@ -97,7 +96,7 @@ func (s *Service) claimOf(r *http.Request, now time.Time) (*sigv4.Signed, error)
 	return signed, nil
 }
 
-// authenticate says who signed a request that was read.
+// authenticate returns the session whose secret signed a request.
 func (s *Service) authenticate(ctx context.Context, signed *sigv4.Signed, call *sqswire.Call, origin broker.Origin) (*session, error) {
 	hash := call.BodySHA256()
 	if known := s.credentials.Load().find(signed.AccessKeyID); known != nil {
@@ -120,7 +119,7 @@ func (s *Service) authenticate(ctx context.Context, signed *sigv4.Signed, call *
 	}, origin)
 	if err != nil {
 		if asked && !verified && capability.ReasonOf(err) == capability.ReasonNotGenuine {
-			// It is a token of somebody's, and the signature is not theirs.
+			// The token is genuine, but the signature was not made with its secret.
 			err = sqswire.InvalidSignature.Default()
 		}
 		return nil, err

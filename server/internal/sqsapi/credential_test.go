@@ -26,7 +26,7 @@ import (
 
 const denied = "AccessDenied"
 
-func TestACapabilityAllowsWhatItSaysAndNoMore(t *testing.T) {
+func TestTokenAllowsOnlyItsOperationsAndQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := serve(t, setup{})
 		root := d.client("")
@@ -37,7 +37,7 @@ func TestACapabilityAllowsWhatItSaysAndNoMore(t *testing.T) {
 		worker := d.client("", capability.Operations(capability.OpRecv, capability.OpAck, capability.OpExtend), orders)
 		sender.send(queue, "y")
 		if _, err := sender.GetQueueUrl(t.Context(), &sqs.GetQueueUrlInput{QueueName: aws.String("orders")}); err != nil {
-			t.Errorf("who may do anything may know the URL: %v", err)
+			t.Errorf("a caller with any permission may get the URL: %v", err)
 		}
 		for what, err := range map[string]error{
 			"a receive":           second(sender.ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{QueueUrl: queue})),
@@ -80,7 +80,7 @@ func TestACapabilityAllowsWhatItSaysAndNoMore(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-func TestNobodyComesInWithoutGoodCredentials(t *testing.T) {
+func TestBadCredentialsAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := serve(t, setup{})
 		queue := d.client("").create("orders")
@@ -128,11 +128,11 @@ func TestNobodyComesInWithoutGoodCredentials(t *testing.T) {
 	})
 }
 
-func TestANarrowedTokenSignsAsItIs(t *testing.T) {
+func TestNarrowedTokenSignsWithItsOwnCredentials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := serve(t, setup{})
 		queue := d.client("").create("orders")
-		narrow, err := d.mint("").Narrow(capability.Operations(capability.OpSend)) // by its holder, who asks nobody
+		narrow, err := d.mint("").Narrow(capability.Operations(capability.OpSend)) // without the daemon
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,7 +158,7 @@ func TestTenantsDoNotSeeEachOther(t *testing.T) {
 		if got := umbrella.receive(theirs); len(got) != 0 {
 			t.Errorf("a message of another tenant: %v", bodies(got))
 		}
-		if got := umbrella.receive(ours); len(got) != 0 { // the account in a URL opens nothing
+		if got := umbrella.receive(ours); len(got) != 0 { // the account in a URL grants nothing
 			t.Errorf("a message of another tenant: %v", bodies(got))
 		}
 		m := acme.one(ours)
@@ -182,7 +182,7 @@ func TestTenantsDoNotSeeEachOther(t *testing.T) {
 	})
 }
 
-func TestFilesOfCredentialsStandForCapabilities(t *testing.T) {
+func TestCredentialsFileMapsKeysToTokens(t *testing.T) {
 	ring := capability.NewKeyRing(capability.NewKey())
 	token, err := ring.Mint("", capability.Operations(capability.OpSend, capability.OpAdmin), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 	if err != nil {
@@ -226,7 +226,7 @@ func TestFilesOfCredentialsStandForCapabilities(t *testing.T) {
 	}
 }
 
-// post sends a form, and returns the answer.
+// post sends a form and returns the answer.
 func (d *daemon) post(t *testing.T, path, form string, header http.Header) (status int, headers http.Header, body string) {
 	t.Helper()
 	r, err := http.NewRequest(http.MethodPost, "http://sqs.example:4566"+path, strings.NewReader(form))
@@ -297,7 +297,7 @@ func TestPresignedURLsWork(t *testing.T) {
 	})
 }
 
-func TestTheUnsignedHandlerBelievesEverybody(t *testing.T) {
+func TestUnsignedHandlerAcceptsAnyRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := serve(t, setup{unsigned: true})
 		c := d.clientWith("test", "test", "")
@@ -330,12 +330,12 @@ func (d *daemon) target(t *testing.T, action, body string) (int, http.Header, st
 	return d.post(t, "/", body, http.Header{"Content-Type": {"application/x-amz-json-1.0"}, "X-Amz-Target": {"AmazonSQS." + action}})
 }
 
-func TestAVisibilityOfZeroLeavesTheMessageWhereItIs(t *testing.T) {
+func TestVisibilityOfZeroLeavesMessageReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := serve(t, setup{unsigned: true})
 		c := d.clientWith("test", "test", "")
 		c.send(c.create("orders"), "x")
-		for i := range 3 { // the SDK of Go cannot say zero
+		for i := range 3 { // the Go SDK cannot send zero
 			status, _, body := d.target(t, "ReceiveMessage", `{"QueueUrl":"orders","VisibilityTimeout":0,"MessageSystemAttributeNames":["ApproximateReceiveCount"]}`)
 			if status != http.StatusOK || !strings.Contains(body, fmt.Sprintf(`"ApproximateReceiveCount":"%d"`, i+1)) {
 				t.Errorf("%d %s", status, body)

@@ -20,12 +20,12 @@ import (
 
 const arnPrefix = "arn:aws:sqs:eu-central-1:000000000000:"
 
-// redrive is a policy that sends messages to a queue after some receives.
+// redrive returns a policy that dead-letters messages to a queue after count receives.
 func redrive(queue string, count any) string {
 	return fmt.Sprintf(`{"deadLetterTargetArn":"%s%s","maxReceiveCount":%v}`, arnPrefix, queue, count)
 }
 
-func TestMessagesReceivedTooOftenGoToTheDeadLetterQueue(t *testing.T) {
+func TestMessagesReceivedTooOftenAreDeadLettered(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		dead := c.create("dead")
 		queue := c.create("orders", "RedrivePolicy", redrive("dead", 2), "VisibilityTimeout", "1")
@@ -129,7 +129,7 @@ func TestOwnDeadLetterQueueOverQueryProtocol(t *testing.T) {
 	})
 }
 
-func TestWithoutAPolicyMessagesAreDeliveredForEver(t *testing.T) {
+func TestDeliveriesAreUnlimitedWithoutRedrivePolicy(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.create("orders", "VisibilityTimeout", "1")
 		c.send(queue, "x")
@@ -211,7 +211,7 @@ func TestRedriveAllowPoliciesAreEnforced(t *testing.T) {
 	}))
 }
 
-func TestSourcesOfADeadLetterQueueAreListedByPage(t *testing.T) {
+func TestDeadLetterSourcesAreListedByPage(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		dead := c.create("dead")
 		c.create("bystander")
@@ -229,7 +229,7 @@ func TestSourcesOfADeadLetterQueueAreListedByPage(t *testing.T) {
 	}))
 }
 
-// die lets messages die, n from each of the queues.
+// die dead-letters n messages from each of the queues.
 func (c *client) die(n int, queues ...*string) {
 	c.t.Helper()
 	for _, queue := range queues {
@@ -240,7 +240,7 @@ func (c *client) die(n int, queues ...*string) {
 		}
 	}
 	for _, queue := range queues {
-		c.receive(queue, waiting(2)) // until their time is over
+		c.receive(queue, waiting(2)) // until their visibility ends
 	}
 }
 
@@ -275,13 +275,13 @@ func (c *client) count(queue *string) string {
 	return c.attributes(queue)["ApproximateNumberOfMessages"]
 }
 
-func TestAMoveTaskSendsDeadLettersBack(t *testing.T) {
+func TestMoveTaskReturnsDeadLettersToTheirSources(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		dead := c.create("dead")
 		one := c.create("one", "RedrivePolicy", redrive("dead", 1), "VisibilityTimeout", "1")
 		two := c.create("two", "RedrivePolicy", redrive("dead", 1), "VisibilityTimeout", "1")
 		c.die(3, one, two)
-		c.send(dead, "sent here, and from nowhere")
+		c.send(dead, "sent here, without a source")
 		if n := c.count(dead); n != "7" {
 			t.Fatalf("%s are dead", n)
 		}
@@ -303,7 +303,7 @@ func TestAMoveTaskSendsDeadLettersBack(t *testing.T) {
 	}))
 }
 
-func TestAMoveTaskKeepsItsRateAndCanBeCancelled(t *testing.T) {
+func TestMoveTaskKeepsItsRateAndCanBeCancelled(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		dead, other := c.create("dead"), c.create("other")
 		queue := c.create("orders", "RedrivePolicy", redrive("dead", 1), "VisibilityTimeout", "1")
@@ -386,7 +386,7 @@ func TestMoveTasksAreChecked(t *testing.T) {
 	}))
 }
 
-func TestATaskEndsWithItsQueue(t *testing.T) {
+func TestMoveTaskEndsWithItsQueue(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		dead := c.create("dead")
 		queue := c.create("orders", "RedrivePolicy", redrive("dead", 1), "VisibilityTimeout", "1")
@@ -398,7 +398,7 @@ func TestATaskEndsWithItsQueue(t *testing.T) {
 		if _, err := c.DeleteQueue(t.Context(), &sqs.DeleteQueueInput{QueueUrl: dead}); err != nil {
 			t.Fatal(err)
 		}
-		c.create("dead") // another one, which is not to be emptied
+		c.create("dead") // a new queue, which must not be emptied
 		for range 3 {
 			c.send(dead, "new")
 		}
@@ -409,7 +409,7 @@ func TestATaskEndsWithItsQueue(t *testing.T) {
 	}))
 }
 
-func TestAnotherDaemonGoesOnWithATask(t *testing.T) {
+func TestAnotherDaemonResumesMoveTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(nil)
 		defer backend.Close()
@@ -425,7 +425,7 @@ func TestAnotherDaemonGoesOnWithATask(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		resume(t, two)
 		time.Sleep(time.Second)
-		one.service.Close() // as when it is stopped
+		one.service.Close() // as in a drain
 		left := c.count(dead)
 		time.Sleep(30 * time.Second)
 		if task := two.client("").task("dead"); *task.Status != "COMPLETED" || task.ApproximateNumberOfMessagesMoved != 10 || left == "0" {

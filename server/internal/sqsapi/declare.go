@@ -108,16 +108,16 @@ func (d *Declaration) explain(err error) error {
 	return fmt.Errorf("sqs.queues.%s: %w", key, err)
 }
 
-// Declare makes the queues that are declared, and gives those that are there the
-// attributes and tags that are declared; others that they have stay. It blocks on
-// the backend. An error names the queue; those before it were made.
+// Declare creates the declared queues, and sets the declared attributes and tags of
+// those that exist; their other attributes and tags stay. It blocks on the backend. An
+// error names the queue; those before it were created.
 func (s *Service) Declare(ctx context.Context, queues []Declaration) error {
 	caller, err := s.daemon("")
 	if err != nil {
 		return err
 	}
 	r := &request{service: s, caller: caller, account: noAccount, region: defaultRegion, action: sqswire.CreateQueue}
-	// Queues for dead letters come first: others refer to them.
+	// Dead-letter queues come first: others refer to them.
 	ordered := slices.Clone(queues)
 	slices.SortStableFunc(ordered, func(a, b Declaration) int {
 		return len(a.Attributes[attributeRedrive]) - len(b.Attributes[attributeRedrive])
@@ -158,6 +158,6 @@ func (r *request) declare(ctx context.Context, d *Declaration) error {
 	return nil
 }
 
-// QueueARN is the ARN of a queue of no tenant, for declarations that name the queue
-// of dead letters simply by its name.
+// QueueARN returns the ARN of a queue of no tenant, for declarations that give only the
+// name of the dead-letter queue.
 func QueueARN(name string) string { return arnOf(defaultRegion, noAccount, name) }

@@ -1,19 +1,20 @@
-// Package sqsapi is the surface of the daemon that clients of Amazon SQS speak to:
-// all actions, in both protocols, with the errors and limits of AWS. The wire is in
-// package sqswire and signatures are in package sigv4; here is what the actions do.
+// Package sqsapi is the surface of the daemon for clients of Amazon SQS: all actions,
+// in both protocols, with the errors and limits of AWS. Package sqswire has the wire
+// protocols, package sigv4 the signatures, and package keepalive fast connections; this
+// package implements the actions.
 //
-// A queue of SQS is a topic of the broker with the same name. What the engine can
-// do is set in its configuration: groups in order, dead letters, retention, the
-// window of duplicates, the number in flight. Everything else that SQS keeps of a
-// queue (default times, tags, policies, move tasks) is JSON in the configuration's
-// annotation, so that it is as durable as the messages. Topics that were made in
-// another way are queues too, with the defaults of SQS.
+// A queue of SQS is a queue of the broker with the same name. Its configuration has the
+// settings that the engine implements: groups in order, dead letters, retention, the
+// dedup window, the number in flight. All other settings of SQS (default times, tags,
+// policies, move tasks) are JSON in the annotation of the configuration, so that they are
+// as durable as the messages. Queues that were created by other surfaces can be used too,
+// with the defaults of SQS.
 //
-// What is asked is authorised by the broker, for the token whose credentials signed
-// the request; this package decides nothing about that. It reads settings of queues
-// on behalf of the daemon, and only for callers who may do anything with the queue.
+// The broker authorises requests, for the token whose credentials signed them; this
+// package makes no such decisions. It reads settings of queues on behalf of the daemon,
+// and only for callers that are allowed some operation on the queue.
 //
-// Settings are remembered for a second, so that changes by other daemons on the
-// same backend are seen that late. Whether a queue is there is never remembered for
-// sending, receiving or settling.
+// Settings are cached for a second, so changes by other daemons on the same backend
+// become visible with that delay. Whether a queue exists is never cached for sending,
+// receiving or settling.
 package sqsapi

@@ -15,7 +15,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi"
 )
 
-// sendBacklog sends n messages of a group, ten at a time.
+// sendBacklog sends n messages of a group, in batches of ten.
 func (c *client) sendBacklog(queue *string, group string, n int) {
 	c.t.Helper()
 	for sent := 0; sent < n; sent += 10 {
@@ -31,7 +31,7 @@ func (c *client) sendBacklog(queue *string, group string, n int) {
 	}
 }
 
-func TestAQuietGroupOfAStandardQueueIsNotDelayedByANoisyOne(t *testing.T) {
+func TestQuietGroupIsNotDelayedByNoisyGroup(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.create("orders")
 		c.sendBacklog(queue, "noisy", 1000)
@@ -52,7 +52,7 @@ func TestAQuietGroupOfAStandardQueueIsNotDelayedByANoisyOne(t *testing.T) {
 	}))
 }
 
-func TestNothingOfANoisyGroupWaitsForEver(t *testing.T) {
+func TestEveryMessageOfNoisyGroupIsDelivered(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.create("orders")
 		c.sendBacklog(queue, "noisy", 50)
@@ -82,9 +82,9 @@ func (b plainBox) ConfigureQueue(ctx context.Context, name string, config driver
 	return b.Backend.ConfigureQueue(ctx, name, config)
 }
 
-// TestQueuesAreMadeWithoutFairGroupsWhereThereAreNone: on such a backend, and on
-// queues from before there were any, groups are carried and do not change the order.
-func TestQueuesAreMadeWithoutFairGroupsWhereThereAreNone(t *testing.T) {
+// On a backend without fair groups, and in queues from before they existed, groups are
+// stored and do not change the order.
+func TestQueuesWorkOnBackendWithoutFairGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(&membox.Options{MaxBodyBytes: sqsapi.MaxPayloadBytes})
 		defer backend.Close()

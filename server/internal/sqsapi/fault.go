@@ -10,8 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-// faultOf says what went wrong in the words of AWS. r may be nil if nobody is known
-// yet.
+// faultOf translates an error to one of AWS. r may be nil if the caller is not known.
 func faultOf(err error, r *request) *sqswire.Error {
 	if own, ok := errors.AsType[*sqswire.Error](err); ok {
 		return own
@@ -42,7 +41,7 @@ func faultOf(err error, r *request) *sqswire.Error {
 	return sqswire.InternalFailure.Default()
 }
 
-// refusalOf says why a capability was refused.
+// refusalOf translates the refusal of a token.
 func refusalOf(err error, reason capability.Reason, r *request) *sqswire.Error {
 	queue, detail := "", string(reason)
 	if e, ok := errors.AsType[*driver.Error](err); ok {
@@ -67,22 +66,22 @@ func refusalOf(err error, reason capability.Reason, r *request) *sqswire.Error {
 		r.account, r.caller.TokenID(), strings.ToLower(string(r.action)), resource, detail)
 }
 
-// outOfRange is the error for a number that is outside its bounds.
+// outOfRange returns the error for a number that is out of range.
 func outOfRange(parameter string, value int, reason string) *sqswire.Error {
 	return sqswire.InvalidParameterValue.Withf("Value %d for parameter %s is invalid. Reason: %s", value, parameter, reason)
 }
 
-// unnamedValue is the error for a value that AWS does not repeat.
+// unnamedValue returns the error for a value that AWS does not repeat.
 func unnamedValue(parameter, reason string) *sqswire.Error {
 	return sqswire.InvalidParameterValue.Withf("Value for parameter %s is invalid. Reason: %s", parameter, reason)
 }
 
-// missing is the error for a parameter that must be there.
+// missing returns the error for a missing parameter.
 func missing(parameter string) *sqswire.Error {
 	return sqswire.MissingParameter.Withf("The request must contain the parameter %s.", parameter)
 }
 
-// invalidValue is the error for a text that is not allowed.
+// invalidValue returns the error for a text that is not allowed.
 func invalidValue(parameter, value, reason string) *sqswire.Error {
 	return sqswire.InvalidParameterValue.Withf("%s", fmt.Sprintf("Value %s for parameter %s is invalid. Reason: %s", value, parameter, reason))
 }

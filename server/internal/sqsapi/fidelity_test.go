@@ -14,7 +14,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-// by is a test with a protocol and a daemon of its own that asks for no signature.
+// by returns a test with a protocol and an unsigned daemon of its own.
 func by(p protocol, options sqsapi.Options, test func(t *testing.T, c *client)) func(t *testing.T) {
 	return func(t *testing.T) {
 		t.Log(p.name)
@@ -152,7 +152,7 @@ func TestMoveTaskCompletesWhenConsumersTookTheRest(t *testing.T) {
 	}
 }
 
-// redriveHere is a redrive policy for requests that were not signed.
+// redriveHere returns a redrive policy for unsigned requests.
 func redriveHere(queue string, count int) string {
 	text, _ := json.Marshal(map[string]any{"deadLetterTargetArn": "arn:aws:sqs:us-east-1:000000000000:" + queue, "maxReceiveCount": count})
 	return string(text)
@@ -257,7 +257,7 @@ func TestAttributeNamesMayHaveForeignLetters(t *testing.T) {
 			queue := c.create("orders")
 			const name = "attr.1øßä名"
 			c.d.done(p, sqswire.SendMessage, fields{"QueueUrl": *queue, "MessageBody": "x", "MessageAttributes": attribute(name, fields{"DataType": "String", "StringValue": "v"})})
-			m := c.one(queue) // the SDK has compared the checksums
+			m := c.one(queue) // the SDK has verified the checksums
 			if got := m.MessageAttributes[name]; got.StringValue == nil || *got.StringValue != "v" {
 				t.Errorf("got %v", m.MessageAttributes)
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
-func TestGroupsAreDeliveredInOrderOneBatchAtATime(t *testing.T) {
+func TestGroupsAreDeliveredInOrderBatchByBatch(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.createFIFO("orders.fifo")
 		for i, m := range []string{"a1", "b1", "a2", "b2", "a3"} {
@@ -27,7 +27,7 @@ func TestGroupsAreDeliveredInOrderOneBatchAtATime(t *testing.T) {
 		}
 		others := c.receive(queue)
 		if got := bodies(others); !slices.Equal(got, []string{"b1", "b2"}) {
-			t.Errorf("while a is out: %v", got)
+			t.Errorf("while a is in flight: %v", got)
 		}
 		if err := c.change(queue, first, 0); err != nil {
 			t.Fatal(err)
@@ -70,7 +70,7 @@ func TestSequenceNumbersGrow(t *testing.T) {
 	}))
 }
 
-func TestTheSameDedupIDWithinFiveMinutesIsTheSameMessage(t *testing.T) {
+func TestDedupIDIsRememberedForFiveMinutes(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.createFIFO("orders.fifo")
 		id := c.send(queue, "x", group("g", "1"))
@@ -98,21 +98,21 @@ func TestTheSameDedupIDWithinFiveMinutesIsTheSameMessage(t *testing.T) {
 	}))
 }
 
-func TestContentCanBeTheDedupID(t *testing.T) {
+func TestContentBasedDeduplicationUsesBody(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.createFIFO("orders.fifo", "ContentBasedDeduplication", "true")
 		first := c.send(queue, "x", group("g", ""))
 		if c.send(queue, "x", group("g", "")) != first || c.send(queue, "y", group("g", "")) == first || c.send(queue, "x", group("g", "own")) == first {
-			t.Error("a body is to be known by itself, unless there is an id")
+			t.Error("the body must be the dedup id if the message has none")
 		}
-		want := "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881" // of x
+		want := "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881" // SHA-256 of x
 		if got := c.one(queue).Attributes["MessageDeduplicationId"]; got != want {
 			t.Errorf("got %s", got)
 		}
 	}))
 }
 
-func TestTheScopeOfDedupCanBeTheGroup(t *testing.T) {
+func TestDedupScopeCanBeTheGroup(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.createFIFO("orders.fifo", "DeduplicationScope", "messageGroup", "FifoThroughputLimit", "perMessageGroupId")
 		first := c.send(queue, "x", group("a", "1"))
@@ -128,7 +128,7 @@ func TestTheScopeOfDedupCanBeTheGroup(t *testing.T) {
 	}))
 }
 
-func TestFIFOQueuesWantWhatTheyNeedAndRefuseTheRest(t *testing.T) {
+func TestFIFOQueuesCheckTheirParameters(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		standard, fifo := c.create("orders"), c.createFIFO("orders.fifo")
 		send := func(queue *string, change func(*sqs.SendMessageInput)) error {
@@ -163,7 +163,7 @@ func TestFIFOQueuesWantWhatTheyNeedAndRefuseTheRest(t *testing.T) {
 	}))
 }
 
-func TestTheDelayOfAFIFOQueueHoldsForAll(t *testing.T) {
+func TestQueueDelayAppliesToAllMessagesOfFIFOQueue(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.createFIFO("orders.fifo", "DelaySeconds", "3")
 		c.send(queue, "x", group("g", "1"))
@@ -198,12 +198,12 @@ func TestFIFOQueuesRefuseOldReceipts(t *testing.T) {
 	}))
 }
 
-// attempt gives a receive an id.
+// attempt sets the ReceiveRequestAttemptId.
 func attempt(id string) func(*sqs.ReceiveMessageInput) {
 	return func(in *sqs.ReceiveMessageInput) { in.ReceiveRequestAttemptId = &id }
 }
 
-func TestARepeatedAttemptGetsTheSameMessages(t *testing.T) {
+func TestRepeatedAttemptReturnsSameMessages(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.createFIFO("orders.fifo")
 		for i, g := range []string{"a", "a", "b"} {
@@ -219,11 +219,11 @@ func TestARepeatedAttemptGetsTheSameMessages(t *testing.T) {
 		if got := bodies(c.receive(queue, attempt("2"))); !slices.Equal(got, []string{"2"}) {
 			t.Errorf("another attempt: %v", got)
 		}
-		time.Sleep(20 * time.Second) // within the time that the repetition gave
+		time.Sleep(20 * time.Second) // within the lease that the repetition extended
 		c.delete(queue, first[0])
 		got := c.receive(queue, attempt("1"), two, visible(30))
 		if len(got) != 0 {
-			t.Errorf("after a deletion it is no repetition: %v", bodies(got))
+			t.Errorf("after a deletion it is not a repetition: %v", bodies(got))
 		}
 		time.Sleep(6 * time.Minute)
 		held := c.receive(queue, attempt("1"), visible(3600))
@@ -236,12 +236,12 @@ func TestARepeatedAttemptGetsTheSameMessages(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 		if got := c.receive(queue, attempt("1"), visible(3600)); len(got) != 0 {
-			t.Errorf("after five minutes, while they are out, there is nothing: %v", bodies(got))
+			t.Errorf("after five minutes, while they are in flight, there is nothing: %v", bodies(got))
 		}
 	}))
 }
 
-func TestAnAttemptWaitsForOneUnderWay(t *testing.T) {
+func TestAttemptWaitsForSameAttemptUnderWay(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.createFIFO("orders.fifo")
 		results := make(chan []types.Message, 2)

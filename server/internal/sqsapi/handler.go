@@ -14,28 +14,27 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-// handler serves requests: of who signed them, or of everybody.
+// handler serves requests: only signed ones, or any.
 type handler struct {
 	service *Service
 	signed  bool
 }
 
-// unsignedLimit bounds what is read of a request whose signature cannot be good.
+// unsignedLimit bounds what is read of a request whose signature cannot be valid.
 const unsignedLimit = 64 << 10
 
-// drainGrace is how long a request may still take to arrive when a drain begins.
+// drainGrace is how long a request may still take to arrive after a drain has begun.
 const drainGrace = 250 * time.Millisecond
 
-// An exchange is one request and what came of it.
+// An exchange is one request and its result.
 type exchange struct {
 	began time.Time
-	// signed is the signature, which nobody has verified, of a request that has to
-	// have one.
+	// signed is the unverified signature of a request that must have one.
 	signed *sigv4.Signed
 	call   *sqswire.Call
-	// cut says that the body was not read to its end.
+	// cut: the body was not read to its end.
 	cut bool
-	// request is nil as long as nobody knows who asks.
+	// request is nil until the caller is known.
 	request *request
 	out     sqswire.Output
 	err     error
@@ -52,7 +51,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Context().Err() != nil {
 		e.giveBack(r.Context())
 		e.answers.Done()
-		return // nobody is there any more
+		return // the client has disconnected
 	}
 	if c := h.takeOver(w, r, &e); c != nil {
 		h.answer(c, r, &e)
@@ -62,8 +61,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.answer(sqswire.OverHTTP(w, h.service.options.WriteTimeout), r, &e)
 }
 
-// readInTime reads a request that is not authenticated: its signature covers the body.
-// A drain does not wait for it. What cannot be read is left, and the connection ends.
+// readInTime reads a request before it is authenticated, because its signature covers
+// the body. A drain does not wait for it. If it does not arrive in time, the connection
+// ends.
 func (h *handler) readInTime(e *exchange, control *http.ResponseController, r *http.Request) {
 	announced := min(r.ContentLength, sqswire.RequestLimit)
 	_ = control.SetReadDeadline(e.began.Add(h.service.options.ReadTimeout + sqswire.TransferTime(announced)))
@@ -75,8 +75,8 @@ func (h *handler) readInTime(e *exchange, control *http.ResponseController, r *h
 	}
 }
 
-// takeOver takes the connection of a client who speaks as clients of SQS do, and who
-// was believed. It returns nil if that cannot be.
+// takeOver takes over the connection of an authenticated client that sends its requests
+// as SQS clients do. It returns nil if that is not possible.
 func (h *handler) takeOver(w http.ResponseWriter, r *http.Request, e *exchange) *keepalive.Conn {
 	if h.service.connections == nil || e.err != nil || !wantsNext(r) {
 		return nil
@@ -100,7 +100,7 @@ func (h *handler) serveNext(c *keepalive.Conn, r *http.Request) {
 	h.answer(c, r, &e)
 }
 
-// read reads a request, and who claims to have signed it.
+// read reads a request and its unverified signature.
 func (h *handler) read(e *exchange, r *http.Request) {
 	var refused error
 	if h.signed {
@@ -117,7 +117,7 @@ func (h *handler) read(e *exchange, r *http.Request) {
 	}
 }
 
-// work does what a request asks for, if who asks may.
+// work authenticates, decodes and runs a request.
 func (h *handler) work(e *exchange, r *http.Request) {
 	if e.err == nil {
 		if e.request, e.err = h.identify(r, e); e.err == nil {
@@ -132,15 +132,15 @@ func (h *handler) work(e *exchange, r *http.Request) {
 	}
 }
 
-// giveBack gives back what the client cannot be told of any more.
+// giveBack gives messages back that the client cannot receive any more.
 func (e *exchange) giveBack(ctx context.Context) {
 	if e.request != nil && e.request.giveBack != nil {
 		e.request.giveBack(context.WithoutCancel(ctx))
 	}
 }
 
-// answer writes the result. What nobody could read is given back. It is counted
-// first: who has an answer may look at the counts.
+// answer writes the result. Messages that could not be written are given back. The
+// request is counted first, because a client may read the metrics after the answer.
 func (h *handler) answer(w sqswire.Answerer, r *http.Request, e *exchange) {
 	defer e.answers.Done()
 	h.service.count(e.call.Action, e.err, time.Since(e.began))
@@ -158,7 +158,7 @@ func (h *handler) answer(w sqswire.Answerer, r *http.Request, e *exchange) {
 	_ = e.call.FailTo(w, failure)
 }
 
-// identify says who asks.
+// identify authenticates the caller of a request.
 func (h *handler) identify(r *http.Request, e *exchange) (*request, error) {
 	s, call := h.service, e.call
 	req := &request{service: s, action: call.Action, secure: isSecure(r), host: r.Host, region: defaultRegion, trace: traceOf(r)}
@@ -171,7 +171,7 @@ func (h *handler) identify(r *http.Request, e *exchange) (*request, error) {
 		}
 		req.caller, req.account = who.caller(s.broker, origin)
 		req.region = e.signed.Region
-		// That the signature is right says nothing about the time of the capability.
+		// A correct signature does not prove that the token has not expired.
 		if err := req.caller.Genuine(r.Context()); err != nil {
 			return nil, err
 		}
@@ -195,8 +195,8 @@ func (h *handler) identify(r *http.Request, e *exchange) (*request, error) {
 // maxTraceBytes bounds a trace header; those of X-Ray have about 100 bytes.
 const maxTraceBytes = 1024
 
-// traceOf returns the trace header of a request, "" if it has none that a message can
-// carry.
+// traceOf returns the trace header of a request, "" if it has none that is valid in a
+// message.
 func traceOf(r *http.Request) string {
 	trace := r.Header.Get("X-Amzn-Trace-Id")
 	if len(trace) > maxTraceBytes || sqswire.CheckBody(trace) != nil {
@@ -205,8 +205,8 @@ func traceOf(r *http.Request) string {
 	return trace
 }
 
-// clientAddress is where the connection comes from; none on a unix socket. What
-// proxies say in headers is not believed.
+// clientAddress returns the remote address of the connection; none on a unix socket.
+// Headers of proxies are not trusted.
 func clientAddress(r *http.Request) netip.Addr {
 	address, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -215,8 +215,7 @@ func clientAddress(r *http.Request) netip.Addr {
 	return address.Addr().Unmap().WithZone("")
 }
 
-// peerID is the SPIFFE id of the client's certificate, if there is one that was
-// verified.
+// peerID returns the SPIFFE id of the client's verified certificate, if there is one.
 func peerID(r *http.Request) string {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 		return ""
@@ -229,9 +228,9 @@ func peerID(r *http.Request) string {
 	return ""
 }
 
-// Wants reports whether a request on a listener that others share is one for SQS:
-// it names an action, is signed in the way of AWS, or asks for the URL of a queue.
-// It looks at nothing but the head of the request.
+// Wants reports whether a request on a shared listener is for SQS: it names an action,
+// has an AWS signature, or goes to the URL of a queue. It looks only at the head of the
+// request.
 func Wants(r *http.Request) bool {
 	if r.Header.Get("X-Amz-Target") != "" || sigv4.Present(r) {
 		return true
@@ -245,8 +244,8 @@ func Wants(r *http.Request) bool {
 	return underAccount(r.URL.Path)
 }
 
-// wantsNext reports whether a request on a connection that was taken over is one for
-// SQS. What could be for others on the same listener goes back to them.
+// wantsNext reports whether a request on a connection that was taken over is for SQS.
+// Requests that may be for another surface on the same listener are not.
 func wantsNext(r *http.Request) bool {
 	return (r.URL.Path == "/" || underAccount(r.URL.Path)) && Wants(r)
 }
@@ -265,7 +264,7 @@ func underAccount(path string) bool {
 	return true
 }
 
-// serve does what the input asks for.
+// serve runs the action of the input.
 func (r *request) serve(ctx context.Context, input sqswire.Input) (sqswire.Output, error) {
 	switch in := input.(type) {
 	case *sqswire.SendMessageInput:
@@ -286,7 +285,7 @@ func (r *request) serve(ctx context.Context, input sqswire.Input) (sqswire.Outpu
 	return r.manage(ctx, input)
 }
 
-// manage is serve for the actions that are about queues.
+// manage is serve for the actions on queues.
 func (r *request) manage(ctx context.Context, input sqswire.Input) (sqswire.Output, error) {
 	switch in := input.(type) {
 	case *sqswire.CreateQueueInput:
@@ -323,4 +322,32 @@ func (r *request) manage(ctx context.Context, input sqswire.Input) (sqswire.Outp
 		return r.listMessageMoveTasks(ctx, in)
 	}
 	return nil, sqswire.UnknownOperation.Default()
+}
+
+// actions are counted by their names. All others count as "other", so that clients
+// cannot create metric series.
+var actions = func() map[sqswire.Action]bool {
+	known := make(map[sqswire.Action]bool)
+	for _, action := range []sqswire.Action{
+		sqswire.AddPermission, sqswire.CancelMessageMoveTask, sqswire.ChangeMessageVisibility, sqswire.ChangeMessageVisibilityBatch,
+		sqswire.CreateQueue, sqswire.DeleteMessage, sqswire.DeleteMessageBatch, sqswire.DeleteQueue, sqswire.GetQueueAttributes,
+		sqswire.GetQueueURL, sqswire.ListDeadLetterSourceQueues, sqswire.ListMessageMoveTasks, sqswire.ListQueueTags, sqswire.ListQueues,
+		sqswire.PurgeQueue, sqswire.ReceiveMessage, sqswire.RemovePermission, sqswire.SendMessage, sqswire.SendMessageBatch,
+		sqswire.SetQueueAttributes, sqswire.StartMessageMoveTask, sqswire.TagQueue, sqswire.UntagQueue,
+	} {
+		known[action] = true
+	}
+	return known
+}()
+
+// count counts a request.
+func (s *Service) count(action sqswire.Action, err error, took time.Duration) {
+	code, name := "", "other"
+	if err != nil {
+		code = string(faultOf(err, nil).Code)
+	}
+	if actions[action] {
+		name = string(action)
+	}
+	s.broker.Metrics().SQSRequest(name, code, took)
 }

@@ -26,8 +26,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pipeListener is a network within the process: it works in virtual time, because
-// whoever waits on a pipe waits for somebody inside the test.
+// pipeListener is a network within the process. It works in virtual time, because both
+// ends of a pipe are inside the bubble.
 type pipeListener struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -66,7 +66,7 @@ func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) 
 	}
 }
 
-// daemon is the surface in front of a backend, within the process.
+// daemon is the surface on a backend, within the process.
 type daemon struct {
 	t       testing.TB
 	ring    *capability.KeyRing
@@ -78,7 +78,7 @@ type daemon struct {
 	once    sync.Once
 }
 
-// setup is what a test wants of a daemon.
+// setup configures a daemon.
 type setup struct {
 	opener   driver.Opener
 	ring     *capability.KeyRing
@@ -89,7 +89,7 @@ type setup struct {
 	plain bool
 }
 
-// serve starts a daemon that lives as long as the test, or the bubble.
+// serve starts a daemon that runs until the test, or the bubble, ends.
 func serve(t testing.TB, s setup) *daemon {
 	t.Helper()
 	d := &daemon{t: t, ring: s.ring, revoked: new(capability.MemoryRevocations)}
@@ -138,24 +138,24 @@ func serve(t testing.TB, s setup) *daemon {
 	return d
 }
 
-// close ends the daemon. It may be called again.
+// close stops the daemon. It may be called twice.
 func (d *daemon) close() { d.once.Do(d.stop) }
 
-// with is a test, to be run in virtual time, with a client that may do everything.
+// with returns a test for virtual time, with a client that may do everything.
 func with(s setup, test func(t *testing.T, c *client)) func(t *testing.T) {
 	return func(t *testing.T) { test(t, serve(t, s).client("")) }
 }
 
-// client is the SDK's client, with shorter ways to say what tests say often.
+// client is the SDK's client, with shorthands for tests.
 type client struct {
 	*sqs.Client
-	bare *sqs.Client // as the SDK makes it; within one process every answer is quick
+	bare *sqs.Client // without OwnBodies; within one process every answer is quick
 	t    testing.TB
 	d    *daemon
 }
 
-// client returns a client with the credentials of a token: for everything, or with
-// the given conditions.
+// client returns a client with the credentials of a token that allows everything, or is
+// narrowed by caveats.
 func (d *daemon) client(tenant string, caveats ...capability.Caveat) *client {
 	d.t.Helper()
 	return d.clientOf(d.mint(tenant, caveats...).Credentials())
@@ -188,7 +188,7 @@ func (d *daemon) clientWith(accessKey, secret, session string) *client {
 	return &client{t: d.t, d: d, bare: bare, Client: sqs.New(bare.Options(), sqsbox.OwnBodies)}
 }
 
-// create makes a queue and returns its URL.
+// create creates a queue and returns its URL.
 func (c *client) create(name string, attributes ...string) *string {
 	c.t.Helper()
 	out, err := c.CreateQueue(c.t.Context(), &sqs.CreateQueueInput{QueueName: &name, Attributes: pairs(attributes)})
@@ -198,7 +198,7 @@ func (c *client) create(name string, attributes ...string) *string {
 	return out.QueueUrl
 }
 
-// createFIFO makes a FIFO queue.
+// createFIFO creates a FIFO queue.
 func (c *client) createFIFO(name string, attributes ...string) *string {
 	c.t.Helper()
 	return c.create(name, append(attributes, "FifoQueue", "true")...)
@@ -239,7 +239,7 @@ func group(name, dedup string) func(*sqs.SendMessageInput) {
 	}
 }
 
-// receive takes up to ten messages, with all that can be asked for.
+// receive receives up to ten messages with all attributes.
 func (c *client) receive(queue *string, change ...func(*sqs.ReceiveMessageInput)) []types.Message {
 	c.t.Helper()
 	input := &sqs.ReceiveMessageInput{
@@ -256,7 +256,7 @@ func (c *client) receive(queue *string, change ...func(*sqs.ReceiveMessageInput)
 	return out.Messages
 }
 
-// one takes exactly one message.
+// one receives exactly one message.
 func (c *client) one(queue *string, change ...func(*sqs.ReceiveMessageInput)) types.Message {
 	c.t.Helper()
 	messages := c.receive(queue, append(change, func(in *sqs.ReceiveMessageInput) { in.MaxNumberOfMessages = 1 })...)
@@ -308,7 +308,7 @@ func bodies(messages []types.Message) []string {
 	return texts
 }
 
-// codeOf is the code of an error of AWS.
+// codeOf returns the code of an AWS error.
 func codeOf(err error) string {
 	var e smithy.APIError
 	if errors.As(err, &e) {
@@ -328,5 +328,5 @@ func refused(t *testing.T, what string, err error, code string) {
 // all asks for all attributes of a queue.
 var all = []types.QueueAttributeName{types.QueueAttributeNameAll}
 
-// garbageMessage has a receipt that is none.
+// garbageMessage has a malformed receipt.
 var garbageMessage = types.Message{ReceiptHandle: aws.String("garbage")}

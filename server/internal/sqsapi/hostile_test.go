@@ -14,7 +14,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 )
 
-// ask sends a request of the Query protocol that nobody signed, and returns the status.
+// ask sends an unsigned request of the Query protocol, and returns the status.
 func (d *daemon) ask(method string, header http.Header, parameters url.Values) int {
 	d.t.Helper()
 	request, err := http.NewRequestWithContext(d.t.Context(), method, "http://127.0.0.1:4566/?"+parameters.Encode(), http.NoBody)
@@ -49,7 +49,7 @@ func TestPagesOfOtherSitesCannotUseTheUnsignedHandler(t *testing.T) {
 		}
 		for _, header := range []http.Header{
 			nil,
-			{"Sec-Fetch-Site": {"none"}}, // somebody typed it
+			{"Sec-Fetch-Site": {"none"}}, // typed by the user
 			{"Sec-Fetch-Site": {"same-origin"}, "Origin": {"http://127.0.0.1:4566"}},
 		} {
 			if status := d.ask(http.MethodGet, header, create); status != http.StatusOK {
@@ -59,14 +59,14 @@ func TestPagesOfOtherSitesCannotUseTheUnsignedHandler(t *testing.T) {
 	})
 }
 
-func TestOnlyGetAndPostDoAnything(t *testing.T) {
+func TestOnlyGETAndPOSTRunActions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := serve(t, setup{unsigned: true})
 		queue := d.client("").create("orders")
 		send := url.Values{"Action": {"SendMessage"}, "QueueUrl": {"orders"}, "MessageBody": {"x"}}
 		for _, method := range []string{http.MethodHead, http.MethodPut, http.MethodDelete, http.MethodOptions, http.MethodPatch} {
 			if status := d.ask(method, nil, send); status == http.StatusOK {
-				t.Errorf("%s did what it asked for", method)
+				t.Errorf("%s ran the action", method)
 			}
 		}
 		if got := d.client("").receive(queue); len(got) != 0 {
@@ -75,7 +75,7 @@ func TestOnlyGetAndPostDoAnything(t *testing.T) {
 	})
 }
 
-func TestPoliciesTellNothingAboutOtherQueues(t *testing.T) {
+func TestPoliciesDiscloseNothingAboutOtherQueues(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		mine := c.create("mine")
 		c.create("there")
@@ -92,10 +92,10 @@ func TestPoliciesTellNothingAboutOtherQueues(t *testing.T) {
 	}))
 }
 
-func TestABinaryAttributeKeepsItsBytesBesideAText(t *testing.T) {
+func TestBinaryAttributeKeepsItsBytesBesideString(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.create("orders")
-		for _, length := range []int{1, 100_000} { // beside the body, and behind it
+		for _, length := range []int{1, 100_000} { // as an attribute, and appended to the body
 			out, err := c.SendMessage(t.Context(), &sqs.SendMessageInput{
 				QueueUrl: queue, MessageBody: aws.String("b"), MessageAttributes: map[string]types.MessageAttributeValue{
 					"long":  {DataType: aws.String("String"), StringValue: aws.String(strings.Repeat("l", length))},

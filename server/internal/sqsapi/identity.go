@@ -10,7 +10,7 @@ import (
 )
 
 // messageID returns the id of a message in the form of a UUID, which some clients
-// insist on. It is the same 128 bits as the ULID that other surfaces show.
+// require. It has the same 128 bits as the ULID of other surfaces.
 func messageID(id string) string {
 	parsed, err := ulid.ParseStrict(id)
 	if err != nil {
@@ -19,8 +19,8 @@ func messageID(id string) string {
 	return uuid.UUID(parsed).String()
 }
 
-// sequenceNumber returns the 128 bits of a message's id as a decimal number. Ids
-// grow within a queue, so these do.
+// sequenceNumber returns the 128 bits of a message's id as a decimal number. Both grow
+// within a queue.
 func sequenceNumber(id string) string {
 	parsed, err := ulid.ParseStrict(id)
 	if err != nil {
@@ -43,7 +43,7 @@ func sequenceNumber(id string) string {
 	return string(appendPadded(b, low))
 }
 
-// appendPadded appends a number of nineteen digits, with zeros in front.
+// appendPadded appends a number as nineteen digits, with leading zeros.
 func appendPadded(b []byte, n uint64) []byte {
 	const digits = 19
 	var text [digits]byte

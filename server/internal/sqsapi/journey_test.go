@@ -19,37 +19,37 @@ import (
 )
 
 // A journey is a random sequence of actions on a queue, and what the client knows of
-// each message: what was sent and not deleted has to be found at the end, what was
-// deleted does not come back, and groups are in order.
+// each message: a message that was sent and not deleted must be found at the end, a
+// deleted one must not come back, and groups must be in order.
 type journey struct {
 	*client
 	backend *membox.Backend
 	random  *rand.Rand
-	// fifo says of which kind the queue is, and mortal that its messages may die.
+	// fifo: the queue is a FIFO queue; mortal: its messages may be dead-lettered.
 	fifo, mortal bool
 	suffix       string
 	urls         map[string]*string // by "work" and "dead"
 	arns         map[string]string
 	sent         int
-	travellers   []*traveller
-	known        map[string]*traveller // by the id of the message
-	tickets      []ticket
+	travellers   []*sentMessage
+	known        map[string]*sentMessage // by the id of the message
+	receipts     []heldReceipt
 	task         *string
 	sleep        func(time.Duration)
 	diary        []string
 }
 
-// A traveller is a message.
-type traveller struct {
+// A sentMessage is a message of the journey.
+type sentMessage struct {
 	name, group string
 	place       int
 	gone        bool // its deletion was confirmed
-	doubtful    bool // so it was, and it may have been in another queue then
+	doubtful    bool // likewise, but it may have been in another queue then
 }
 
-// A ticket is a receipt.
-type ticket struct {
-	*traveller
+// A heldReceipt is the receipt of a delivery.
+type heldReceipt struct {
+	*sentMessage
 	queue, receipt string
 }
 
@@ -62,12 +62,12 @@ func (j *journey) fail(format string, args ...any) {
 	j.t.Fatalf("%s\nafter:\n%s", fmt.Sprintf(format, args...), strings.Join(j.diary[max(0, len(j.diary)-40):], "\n"))
 }
 
-// start makes the daemon.
+// start starts the daemon.
 func (j *journey) start(ring *capability.KeyRing) {
 	j.client = serve(j.t, setup{opener: j.backend, ring: ring}).client("")
 }
 
-// build makes the queues that are not there.
+// build creates the missing queues.
 func (j *journey) build() {
 	for _, name := range []string{"work", "dead"} {
 		var attributes []string
@@ -79,8 +79,8 @@ func (j *journey) build() {
 	}
 }
 
-// bury sets after how many receives messages die; 0 is never.
-func (j *journey) bury(count int) {
+// setMaxReceives sets the receives after which messages are dead-lettered; 0 is never.
+func (j *journey) setMaxReceives(count int) {
 	policy := ""
 	if count > 0 {
 		policy = fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":%d}`, j.arns["dead"], count)
@@ -116,17 +116,17 @@ func (j *journey) sendSome() {
 	for _, done := range out.Successful {
 		i, _ := strconv.Atoi(*done.Id)
 		if j.known[*done.MessageId] == nil {
-			m := &traveller{name: *entries[i].MessageBody, place: len(j.travellers), group: aws.ToString(entries[i].MessageGroupId)}
+			m := &sentMessage{name: *entries[i].MessageBody, place: len(j.travellers), group: aws.ToString(entries[i].MessageGroupId)}
 			j.known[*done.MessageId], j.travellers = m, append(j.travellers, m)
 			j.note("sent %s to group %q", m.name, m.group)
 		}
 	}
 }
 
-// take receives, and checks what comes.
+// take receives messages and checks them.
 func (j *journey) take(from string, change ...func(*sqs.ReceiveMessageInput)) []types.Message {
 	messages := j.receive(j.urls[from], change...)
-	together := make(map[*traveller]bool)
+	together := make(map[*sentMessage]bool)
 	for _, got := range messages {
 		m := j.known[*got.MessageId]
 		if m == nil || m.gone {
@@ -139,21 +139,21 @@ func (j *journey) take(from string, change ...func(*sqs.ReceiveMessageInput)) []
 			}
 		}
 		together[m] = true
-		j.tickets = append(j.tickets, ticket{m, from, *got.ReceiptHandle})
+		j.receipts = append(j.receipts, heldReceipt{m, from, *got.ReceiptHandle})
 	}
 	return messages
 }
 
-// anyTicket returns one of the latest receipts, good or not.
-func (j *journey) anyTicket() (ticket, bool) {
-	if len(j.tickets) == 0 {
-		return ticket{}, false
+// anyReceipt returns one of the latest receipts, valid or not.
+func (j *journey) anyReceipt() (heldReceipt, bool) {
+	if len(j.receipts) == 0 {
+		return heldReceipt{}, false
 	}
-	return j.tickets[max(0, len(j.tickets)-1-j.random.IntN(15))], true
+	return j.receipts[max(0, len(j.receipts)-1-j.random.IntN(15))], true
 }
 
 func (j *journey) deleteOne() {
-	m, ok := j.anyTicket()
+	m, ok := j.anyReceipt()
 	if !ok {
 		return
 	}
@@ -170,7 +170,7 @@ func (j *journey) deleteOne() {
 }
 
 func (j *journey) changeOne() {
-	if m, ok := j.anyTicket(); ok {
+	if m, ok := j.anyReceipt(); ok {
 		seconds := []int32{0, 0, 1, 3, 10, 43_199}[j.random.IntN(6)]
 		_, err := j.ChangeMessageVisibility(j.t.Context(), &sqs.ChangeMessageVisibilityInput{
 			QueueUrl: j.urls[m.queue], ReceiptHandle: &m.receipt, VisibilityTimeout: seconds,
@@ -179,7 +179,7 @@ func (j *journey) changeOne() {
 	}
 }
 
-// rule changes settings, moves the dead, stops moving them, or deletes their queue.
+// rule changes settings, starts or stops a move task, or deletes the dead-letter queue.
 func (j *journey) rule() {
 	switch n := j.random.IntN(8); {
 	case n < 2:
@@ -188,7 +188,7 @@ func (j *journey) rule() {
 		}
 	case !j.mortal:
 	case n < 4:
-		j.bury(j.random.IntN(4))
+		j.setMaxReceives(j.random.IntN(4))
 	case n < 6:
 		input := &sqs.StartMessageMoveTaskInput{SourceArn: aws.String(j.arns["dead"])}
 		if j.random.IntN(2) == 0 {
@@ -212,7 +212,7 @@ func (j *journey) rule() {
 	}
 }
 
-// step does one thing.
+// step runs one random action.
 func (j *journey) step() {
 	short := func(in *sqs.ReceiveMessageInput) {
 		in.MaxNumberOfMessages, in.VisibilityTimeout = int32(1+j.random.IntN(10)), int32(j.random.IntN(6))
@@ -246,7 +246,7 @@ func (j *journey) step() {
 // arrive receives and deletes everything, and checks that nothing is missing.
 func (j *journey) arrive() {
 	if j.mortal {
-		j.bury(0)
+		j.setMaxReceives(0)
 	}
 	j.sleep(13 * time.Hour)
 	for _, from := range []string{"work", "dead", "work", "dead"} {
@@ -275,7 +275,7 @@ func TestNoSequenceOfActionsLosesOrReordersMessages(t *testing.T) {
 				defer func() { _ = backend.Close() }()
 				j := &journey{
 					client: &client{t: t}, backend: backend, random: rand.New(rand.NewPCG(seed, 1)), fifo: seed%2 == 1, mortal: seed%4 >= 2,
-					urls: make(map[string]*string), arns: make(map[string]string), known: make(map[string]*traveller), sleep: time.Sleep,
+					urls: make(map[string]*string), arns: make(map[string]string), known: make(map[string]*sentMessage), sleep: time.Sleep,
 				}
 				if j.fifo {
 					j.suffix = ".fifo"
@@ -283,7 +283,7 @@ func TestNoSequenceOfActionsLosesOrReordersMessages(t *testing.T) {
 				j.start(capability.NewKeyRing(capability.NewKey()))
 				j.build()
 				if j.mortal {
-					j.bury(2)
+					j.setMaxReceives(2)
 				}
 				for range 150 {
 					j.step()

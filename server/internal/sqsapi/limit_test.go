@@ -12,7 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 )
 
-// edge is a limit: what is within works, what is beyond is refused with the code.
+// edge is a limit: values within it are accepted, values beyond it refused with the code.
 type edge struct {
 	what           string
 	within, beyond []string

@@ -11,19 +11,19 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-// maxPage is how many queues one answer has at most.
+// maxPage bounds the queues in one answer.
 const maxPage = 1000
 
-// A page is a part of a list of names in order.
+// A page is part of a sorted list of names.
 type page struct {
-	after string // the last name of the page before; empty for the first
+	after string // the last name of the previous page; empty for the first
 	most  int
 	paged bool // the client asked for pages
 	names []string
 	more  bool
 }
 
-// newPage reads what a client asks for.
+// newPage reads the paging parameters of a request.
 func newPage(most *int, token string) (*page, error) {
 	p := &page{most: maxPage}
 	if most != nil {
@@ -42,7 +42,7 @@ func newPage(most *int, token string) (*page, error) {
 	return p, nil
 }
 
-// add takes a name, and reports whether there is room for more.
+// add adds a name, and reports whether there is room for more.
 func (p *page) add(name string) bool {
 	if name <= p.after && p.after != "" {
 		return true
@@ -55,7 +55,7 @@ func (p *page) add(name string) bool {
 	return true
 }
 
-// token is what the next page is asked for with.
+// token returns the token for the next page.
 func (p *page) token() string {
 	if !p.more || !p.paged {
 		return ""
@@ -63,7 +63,7 @@ func (p *page) token() string {
 	return base64.RawURLEncoding.EncodeToString([]byte(p.names[len(p.names)-1]))
 }
 
-// urls are those of the queues of the page.
+// urls returns the URLs of the queues on the page.
 func (p *page) urls(r *request) []string {
 	urls := make([]string, len(p.names))
 	for i, name := range p.names {
@@ -72,9 +72,9 @@ func (p *page) urls(r *request) []string {
 	return urls
 }
 
-// speakable reports whether a name can stand in the URL of a queue as it is. Topics
-// with other names are not listed.
-func speakable(name string) bool {
+// listable reports whether a name can be in the URL of a queue unchanged. Queues with
+// other names are not listed.
+func listable(name string) bool {
 	return strings.IndexFunc(name, func(c rune) bool {
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 		return !letter && c != '-' && c != '_' && c != '.'
@@ -91,7 +91,7 @@ func (r *request) listQueues(ctx context.Context, in *sqswire.ListQueuesInput) (
 		if err != nil {
 			return nil, err
 		}
-		if strings.HasPrefix(name, in.QueueNamePrefix) && speakable(name) && !p.add(name) {
+		if strings.HasPrefix(name, in.QueueNamePrefix) && listable(name) && !p.add(name) {
 			break
 		}
 	}
@@ -116,7 +116,7 @@ func (r *request) listDeadLetterSourceQueues(ctx context.Context, in *sqswire.Li
 		return nil, err
 	}
 	for _, name := range sources {
-		if speakable(name) && !p.add(name) {
+		if listable(name) && !p.add(name) {
 			break
 		}
 	}
@@ -124,7 +124,7 @@ func (r *request) listDeadLetterSourceQueues(ctx context.Context, in *sqswire.Li
 }
 
 // sourcesOf returns the queues of the same tenant whose dead letters go to a queue,
-// in order. It asks for the configuration of each.
+// in order. It reads the configuration of each.
 func (s *Service) sourcesOf(ctx context.Context, target broker.TenantQueue) ([]string, error) {
 	daemon, err := s.daemon(target.Tenant)
 	if err != nil {
@@ -136,7 +136,7 @@ func (s *Service) sourcesOf(ctx context.Context, target broker.TenantQueue) ([]s
 			return nil, err
 		}
 		config, err := daemon.Config(ctx, name)
-		if err == nil && buriesIn(name, &config, target.Queue) { // one that is just deleted is none
+		if err == nil && deadLettersTo(name, &config, target.Queue) { // on an error the queue was just deleted
 			names = append(names, name)
 		}
 	}

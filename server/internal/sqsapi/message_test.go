@@ -20,7 +20,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-func TestWhatIsSentIsReceivedAndDeleted(t *testing.T) {
+func TestMessageIsSentReceivedAndDeleted(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.create("orders")
 		if *queue != "http://sqs.example:4566/000000000000/orders" {
@@ -33,7 +33,7 @@ func TestWhatIsSentIsReceivedAndDeleted(t *testing.T) {
 			t.Errorf("got %v", m)
 		}
 		if len(id) != 36 || strings.Count(id, "-") != 4 {
-			t.Errorf("the id %s is no UUID, which Spring wants", id)
+			t.Errorf("the id %s is not a UUID, which Spring requires", id)
 		}
 		if got := c.receive(queue); len(got) != 0 {
 			t.Errorf("it is delivered twice: %v", got)
@@ -64,7 +64,7 @@ func TestAttributesKeepTheirTypes(t *testing.T) {
 			"mailbox.env":  str("nor this"),
 			"mailbox.none": {DataType: aws.String("Binary"), BinaryValue: []byte{7}},
 		}
-		// The SDK compares the MD5 of attributes that it sends, and of those it gets.
+		// The SDK verifies the MD5 of attributes that it sends and receives.
 		c.send(queue, "x", func(in *sqs.SendMessageInput) {
 			in.MessageAttributes = attributes
 			in.MessageSystemAttributes = map[string]types.MessageSystemAttributeValue{
@@ -111,7 +111,7 @@ func TestReceivesChooseAttributesByNameAndPrefix(t *testing.T) {
 	}))
 }
 
-func TestSystemAttributesTellTheLifeOfAMessage(t *testing.T) {
+func TestSystemAttributesOfReceivedMessage(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.create("orders")
 		sent := time.Now().UnixMilli()
@@ -135,10 +135,10 @@ func TestSystemAttributesTellTheLifeOfAMessage(t *testing.T) {
 	}))
 }
 
-func TestLargeAttributesTravelBehindTheBody(t *testing.T) {
+func TestLargeAttributesAreAppendedToBody(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.create("orders")
-		// With name and type, the message is as large as one can be.
+		// With name and type, the message has the maximum size.
 		value := bytes.Repeat([]byte{0xff, '<', 0}, 1<<20/3)[:1<<20-len("x")-len("big")-len("Binary")]
 		attributes := map[string]types.MessageAttributeValue{"big": {DataType: aws.String("Binary"), BinaryValue: value}}
 		c.send(queue, "x", func(in *sqs.SendMessageInput) { in.MessageAttributes = attributes })
@@ -157,7 +157,7 @@ func TestLargeAttributesTravelBehindTheBody(t *testing.T) {
 	}))
 }
 
-func TestMessagesOfOtherSurfacesAreReceivedWithTheirAttributes(t *testing.T) {
+func TestMessagesOfOtherSurfacesKeepTheirAttributes(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.create("orders")
 		native, err := c.d.broker.Daemon("")
@@ -182,7 +182,7 @@ func TestMessagesOfOtherSurfacesAreReceivedWithTheirAttributes(t *testing.T) {
 		if *m.Body != "/wA=" || *m.MessageAttributes["mailbox.encoding"].StringValue != "base64" {
 			t.Errorf("got %q %v", *m.Body, m.MessageAttributes)
 		}
-		// And the other way round: texts are plain attributes.
+		// The other way round, strings are plain attributes.
 		c.send(queue, "hello", func(in *sqs.SendMessageInput) {
 			in.MessageAttributes = map[string]types.MessageAttributeValue{"colour": str("blue")}
 		})

@@ -17,31 +17,31 @@ import (
 )
 
 const (
-	// taskLease is how long a task belongs to a daemon that says nothing.
+	// taskLease is how long a task belongs to a daemon that does not extend its lease.
 	taskLease = 10 * time.Second
-	// taskStep is how many messages move at a time where no rate was asked for.
+	// taskStep is how many messages a task without a rate moves in one step.
 	taskStep = 100
-	// taskPause is between the steps of a task with a rate, between the notes of how
-	// far it came, and before it tries again what failed.
+	// taskPause is the time between the steps of a task with a rate, between records
+	// of its progress, and before a failed step is repeated.
 	taskPause = time.Second
-	// taskDoubt is how long after its last claim a daemon moves nothing before it has
-	// claimed the task again: somebody else may have it soon.
-	taskDoubt = taskLease - 2*taskPause
+	// taskRenewal is how long after its last claim a daemon must claim the task again
+	// before it moves more: another daemon may take it over soon.
+	taskRenewal = taskLease - 2*taskPause
 	// maxTaskFailures is how often in a row a step may fail.
 	maxTaskFailures = 60
 )
 
-// claim makes a task that of a daemon, for a while.
+// claim leases the task to a daemon.
 func (t *moveTask) claim(owner string) {
 	t.Owner, t.Until = owner, time.Now().Add(taskLease).UnixMilli()
 }
 
-// end is how a task is over.
+// end ends the task with a status.
 func (t *moveTask) end(status, failure string) {
 	t.Status, t.Failure, t.Owner, t.Until, t.Held = status, failure, "", 0, 0
 }
 
-// A taskTable has the tasks that run in this daemon.
+// A taskTable has the tasks that this daemon runs.
 type taskTable struct {
 	owner string
 	work  sync.WaitGroup
@@ -49,23 +49,23 @@ type taskTable struct {
 	mu      sync.Mutex // guards the fields below
 	running map[broker.TenantQueue]*mover
 	closed  bool
-	// base is the context of the daemon, for tasks that nobody asked for now; nil
-	// until there is one.
+	// base is the context of the daemon, for tasks that are resumed without a request;
+	// nil before Resume.
 	base context.Context
 }
 
-// A mover is a task that runs here.
+// A mover runs a task.
 type mover struct {
 	service   *Service
 	source    broker.TenantQueue
 	task      moveTask
 	stop      context.CancelFunc
-	cancelled chan struct{} // closed by who cancels the task
+	cancelled chan struct{} // closed when a client cancels the task
 	once      sync.Once
 	moved     atomic.Int64
-	unsure    bool      // more may have moved than is known: by a daemon that is gone, or in a step that got lost
-	claimed   time.Time // when the task was known to be ours
-	noted     time.Time // when that was last tried
+	unsure    bool      // more may have moved than is known: by an earlier daemon, or in a step without an answer
+	claimed   time.Time // last successful claim
+	noted     time.Time // last attempt to store the progress
 	failures  int
 }
 
@@ -74,7 +74,7 @@ func (t *taskTable) init() {
 	t.running = make(map[broker.TenantQueue]*mover)
 }
 
-// close ends all tasks and waits for them.
+// close stops all tasks and waits for them.
 func (t *taskTable) close() {
 	t.mu.Lock()
 	t.closed = true
@@ -85,7 +85,7 @@ func (t *taskTable) close() {
 	t.work.Wait()
 }
 
-// stop ends the task of a source that is no more.
+// stop stops the task of a deleted source.
 func (t *taskTable) stop(source broker.TenantQueue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -94,7 +94,7 @@ func (t *taskTable) stop(source broker.TenantQueue) {
 	}
 }
 
-// cancel tells the task of a source to end, and returns how far it came.
+// cancel cancels the task of a source, and returns its progress.
 func (t *taskTable) cancel(source broker.TenantQueue) (moved int64, running bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -106,7 +106,7 @@ func (t *taskTable) cancel(source broker.TenantQueue) (moved int64, running bool
 	return m.moved.Load(), true
 }
 
-// moved returns how far the task of a source came.
+// moved returns the progress of the task of a source.
 func (t *taskTable) moved(source broker.TenantQueue) (moved int64, running bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -116,7 +116,7 @@ func (t *taskTable) moved(source broker.TenantQueue) (moved int64, running bool)
 	return 0, false
 }
 
-// run starts a task here. It goes on when ctx ends.
+// run starts a task here. The task outlives ctx.
 func (s *Service) run(ctx context.Context, source broker.TenantQueue, task moveTask) {
 	t := &s.tasks
 	t.mu.Lock()
@@ -143,21 +143,21 @@ func (s *Service) run(ctx context.Context, source broker.TenantQueue, task moveT
 	})
 }
 
-// taken reports whether somebody is at a task. Where no other daemon can be on the
-// backend it was an earlier life of this one, however short ago.
+// taken reports whether a daemon has leased the task. On a backend that is not shared,
+// a foreign lease is that of an earlier process of this daemon, and does not count.
 func (s *Service) taken(task *moveTask) bool {
 	return task.Until > time.Now().UnixMilli() && (s.options.Shared || task.Owner == s.tasks.owner)
 }
 
-// adopt goes on with the task of a queue whose daemon is gone.
+// adopt resumes the task of a queue if no daemon has leased it.
 func (s *Service) adopt(q *queue) {
 	if i := q.activeTask(); i >= 0 && !s.taken(&q.Tasks[i]) {
 		s.tasks.adopt(s, q.TenantQueue, q.Tasks[i])
 	}
 }
 
-// adopt claims a task before it runs it, in the background: who finds it may hold
-// the lock of its queue.
+// adopt resumes a task in the background, because the caller may hold the lock of its
+// queue. The task is claimed before it moves messages.
 func (t *taskTable) adopt(s *Service, source broker.TenantQueue, task moveTask) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -169,9 +169,9 @@ func (t *taskTable) adopt(s *Service, source broker.TenantQueue, task moveTask) 
 	t.work.Go(func() { s.run(ctx, source, task) })
 }
 
-// Resume goes on with the tasks of daemons that are gone, now and whenever one is
-// found later, until ctx ends or Close is called. It blocks until it has looked at
-// all queues, and for as long as a task may still be somebody's.
+// Resume resumes the tasks of other daemons that have stopped, now and whenever one is
+// found later, until ctx ends or Close is called. It blocks until it has read all
+// queues, and until the leases of all tasks it found have ended.
 func (s *Service) Resume(ctx context.Context) {
 	s.tasks.mu.Lock()
 	s.tasks.base = ctx
@@ -182,7 +182,7 @@ func (s *Service) Resume(ctx context.Context) {
 			if err != nil {
 				return
 			}
-			q, err := s.load(ctx, place) // which adopts
+			q, err := s.load(ctx, place) // adopts the task
 			if err != nil {
 				continue
 			}
@@ -198,7 +198,7 @@ func (s *Service) Resume(ctx context.Context) {
 	}
 }
 
-// pause waits, and reports false if ctx ended before.
+// pause waits for d, and reports false if ctx ends first.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -210,27 +210,27 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// work moves messages until there are no more, or somebody says stop.
+// work moves messages until there are no more, or the task is stopped or cancelled.
 func (m *mover) work(ctx context.Context) {
 	for {
 		select {
 		case <-m.cancelled:
-			m.note(ctx, taskCancelled, "")
+			m.store(ctx, taskCancelled, "")
 			return
 		case <-ctx.Done():
 			m.release(ctx)
 			return
 		default:
 		}
-		if m.task.Status == taskCancelling { // by who has found it so
-			m.note(ctx, taskCancelled, "")
+		if m.task.Status == taskCancelling { // cancelled through another daemon
+			m.store(ctx, taskCancelled, "")
 			return
 		}
-		if m.doubtful() {
-			if !m.note(ctx, "", "") {
+		if m.needsClaim() {
+			if !m.store(ctx, "", "") {
 				return
 			}
-			if m.doubtful() {
+			if m.needsClaim() {
 				m.rest(ctx)
 			}
 			continue
@@ -240,20 +240,20 @@ func (m *mover) work(ctx context.Context) {
 			continue
 		}
 		due := time.Since(m.noted) >= taskPause
-		if (status != "" || due) && !m.note(ctx, status, failure) || !m.task.active() {
+		if (status != "" || due) && !m.store(ctx, status, failure) || !m.task.active() {
 			return
 		}
-		if m.task.Rate > 0 || m.failures > 0 || status != "" { // which could not be noted
+		if m.task.Rate > 0 || m.failures > 0 || status != "" { // a status that could not be stored
 			m.rest(ctx)
 		}
 	}
 }
 
-// doubtful reports whether the task may be somebody else's, or may have come further
-// than is known here.
-func (m *mover) doubtful() bool { return m.unsure || time.Since(m.claimed) >= taskDoubt }
+// needsClaim reports whether the task must be claimed before the next step: another
+// daemon may have it, or its progress is not known exactly.
+func (m *mover) needsClaim() bool { return m.unsure || time.Since(m.claimed) >= taskRenewal }
 
-// rest waits for the next step, unless somebody says stop.
+// rest waits for the next step, or until the task is stopped or cancelled.
 func (m *mover) rest(ctx context.Context) {
 	timer := time.NewTimer(taskPause)
 	defer timer.Stop()
@@ -264,7 +264,7 @@ func (m *mover) rest(ctx context.Context) {
 	}
 }
 
-// step moves some messages. It returns how the task ended, or "".
+// step moves some messages. It returns the final status of the task, or "".
 func (m *mover) step(ctx context.Context) (status, failure string) {
 	left := m.task.Total - m.moved.Load()
 	if left <= 0 {
@@ -296,8 +296,8 @@ func (m *mover) step(ctx context.Context) (status, failure string) {
 	case errors.Is(err, driver.ErrUnsupported):
 		return taskFailed, "The backend of this service cannot move messages."
 	}
-	// The destination is full, or the backend is away for a moment, and may have moved
-	// what it could not say.
+	// The destination is full, or the backend is unavailable and may have moved messages
+	// without reporting it.
 	m.unsure = errors.Is(err, driver.ErrUnavailable)
 	if m.failures++; m.failures > maxTaskFailures {
 		return taskFailed, "Messages could not be moved for a minute."
@@ -305,18 +305,18 @@ func (m *mover) step(ctx context.Context) (status, failure string) {
 	return "", ""
 }
 
-// Why a task failed, as AWS says it.
+// The failure reasons of AWS.
 const (
 	noQueueReason  = "AWS.SimpleQueueService.NonExistentQueue"
 	noSourceReason = "CouldNotDetermineMessageSource"
 )
 
-// errHeld says that messages wait behind others of their group that are in flight.
+// errHeld: the messages wait behind others of their group that are in flight.
 var errHeld = errors.New("sqs: the messages to move are held by their group")
 
-// unmoved says what becomes of a task that moved nothing although it was not done:
-// it is complete if no message waits any more, and failed if a message cannot go where
-// it came from. An error means that a later step may move it.
+// unmoved decides about a task that moved nothing before it was complete: it is complete
+// if no message waits any more, and failed if a message cannot go to its source. An
+// error means that a later step may move more.
 func (m *mover) unmoved(ctx context.Context, daemon broker.Caller) (status, failure string, err error) {
 	query := driver.Query{States: []driver.State{driver.StateReady}, Limit: 1}
 	for letter, err := range daemon.Peek(ctx, m.source.Queue, query) {
@@ -345,13 +345,13 @@ func (m *mover) unmoved(ctx context.Context, daemon broker.Caller) (status, fail
 	return taskCompleted, "", nil
 }
 
-// errNotOurs ends a task that is somebody else's, or over.
+// errNotOurs ends a task that another daemon has leased, or that is over.
 var errNotOurs = errors.New("the task is not ours")
 
-// note writes down how far the task came, and how it ended if it did. It reports
-// whether the task is still to be done here. A task that was somebody's until now
-// becomes ours, as far as it came.
-func (m *mover) note(ctx context.Context, status, failure string) bool {
+// store stores the progress of the task, and its status if it has ended, and extends the
+// lease. It claims a task that no daemon has leased, with the progress of its last one.
+// It reports false if this daemon must stop working on the task.
+func (m *mover) store(ctx context.Context, status, failure string) bool {
 	s := m.service
 	m.noted = time.Now()
 	daemon, err := s.daemon(m.source.Tenant)
@@ -372,11 +372,11 @@ func (m *mover) note(ctx context.Context, status, failure string) bool {
 				return errNotOurs
 			}
 			if m.unsure || task.Owner != s.tasks.owner {
-				task.reckon(stats)
+				task.catchUp(stats)
 				m.moved.Store(max(m.moved.Load(), task.Moved))
 			}
 			task.claim(s.tasks.owner)
-			task.note(m.moved.Load(), stats)
+			task.record(m.moved.Load(), stats)
 			if status != "" {
 				task.end(status, failure)
 			}
@@ -392,10 +392,10 @@ func (m *mover) note(ctx context.Context, status, failure string) bool {
 		return false
 	}
 	s.log.LogAttrs(ctx, slog.LevelWarn, "sqs.movetask", slog.String("queue", m.source.Queue), slog.String("error", err.Error()))
-	return true // it can be tried again
+	return true // it is tried again later
 }
 
-// release leaves the task to whoever comes next.
+// release ends the lease, so that another daemon can take the task over at once.
 func (m *mover) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), taskPause)
 	defer cancel()
@@ -403,7 +403,7 @@ func (m *mover) release(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	_, _ = m.service.change(ctx, daemon, m.source, func(q *queue) error { // else its lease ends by itself
+	_, _ = m.service.change(ctx, daemon, m.source, func(q *queue) error { // on an error the lease expires later
 		i := slices.IndexFunc(q.Tasks, func(t moveTask) bool { return t.ID == m.task.ID })
 		if i < 0 || q.Tasks[i].Owner != m.service.tasks.owner {
 			return errNotOurs
@@ -412,7 +412,7 @@ func (m *mover) release(ctx context.Context) {
 		task := &q.Tasks[i]
 		task.Until = 0
 		if !m.unsure {
-			task.Moved, task.Held = m.moved.Load(), 0 // exactly, so there is nothing to reckon
+			task.Moved, task.Held = m.moved.Load(), 0 // exact, so the next daemon need not catch up
 		}
 		return nil
 	})

@@ -26,9 +26,9 @@ const (
 )
 
 const (
-	// maxTasks is how many tasks of a source are remembered.
+	// maxTasks is how many tasks of a source are kept.
 	maxTasks = 10
-	// maxTaskRate is how many messages per second can be asked for.
+	// maxTaskRate is the highest rate, in messages per second.
 	maxTaskRate = 500
 )
 
@@ -36,8 +36,8 @@ const (
 // of that queue.
 type moveTask struct {
 	ID string `json:"id"`
-	// To is the queue that the messages go to, empty for where each came from, and
-	// Destination its ARN as it was given.
+	// To is the target queue, empty if each message goes to its source, and
+	// Destination its ARN as given by the client.
 	To          string `json:"to,omitempty"`
 	Destination string `json:"destination,omitempty"`
 	// Rate is in messages per second; 0 for as fast as possible.
@@ -46,40 +46,40 @@ type moveTask struct {
 	Moved   int64  `json:"moved"`
 	Total   int64  `json:"total"`
 	Failure string `json:"failure,omitempty"`
-	// Held is how many messages the source had, in any state, when Moved was noted;
-	// 0 if that was not counted. What is missing since then has moved.
+	// Held is how many messages the source had, in any state, when Moved was stored;
+	// 0 if that was not counted. Messages missing since then have moved.
 	Held int64 `json:"held,omitempty"`
 	// Started is in Unix milliseconds.
 	Started int64 `json:"started"`
-	// Owner is the daemon that does it, until the time Until, in Unix milliseconds,
-	// which it moves as long as it lives.
+	// Owner is the daemon that runs the task. It leases the task until Until, in Unix
+	// milliseconds, and extends the lease while it runs.
 	Owner string `json:"owner,omitempty"`
 	Until int64  `json:"until,omitempty"`
 }
 
 func (t *moveTask) active() bool { return t.Status == taskRunning || t.Status == taskCancelling }
 
-// note writes down how far the task came, with what its source has now.
-func (t *moveTask) note(moved int64, source driver.Stats) {
+// record sets the progress of the task, and how many messages its source has now.
+func (t *moveTask) record(moved int64, source driver.Stats) {
 	t.Moved, t.Held = moved, int64(source.Waiting())
 }
 
-// reckon notes what has left the source since the last note, which a daemon that was
-// killed could not do any more. What consumers removed meanwhile counts as moved, and
-// so is not made up for with messages that came after the task began. As many as came
-// since the note itself are not noticed: the task moves that many more.
-func (t *moveTask) reckon(source driver.Stats) {
+// catchUp counts messages that have left the source since the last record, which a
+// killed daemon could not count. Messages that consumers removed count as moved, so the
+// task does not move messages that arrived after it began in their place. Arrivals since
+// the last record hide as many departures: the task moves that many more.
+func (t *moveTask) catchUp(source driver.Stats) {
 	if gone := t.Held - int64(source.Waiting()); t.Held > 0 && gone > 0 {
 		t.Moved = min(t.Moved+gone, t.Total)
 	}
 }
 
-// activeTask returns the position of the task that is not over, -1 if there is none.
+// activeTask returns the position of the active task, -1 if there is none.
 func (s *settings) activeTask() int {
 	return slices.IndexFunc(s.Tasks, func(t moveTask) bool { return t.active() })
 }
 
-// taskHandle names a task for clients.
+// taskHandle identifies a task to clients.
 type taskHandle struct {
 	TaskID    string `json:"taskId"`
 	SourceARN string `json:"sourceArn"`
@@ -98,8 +98,8 @@ func parseTaskHandle(text string) (h taskHandle, ok bool) {
 	return h, err == nil && json.Unmarshal(raw, &h) == nil && h.TaskID != "" && h.SourceARN != ""
 }
 
-// ofARN returns the queue that an ARN names, if it is the caller's and there. The
-// caller has to be allowed the operation on it.
+// ofARN returns the queue of an ARN, if it exists and belongs to the caller, who must be
+// allowed the operation on it.
 func (r *request) ofARN(ctx context.Context, parameter, arn string, operation capability.Operation) (*queue, error) {
 	account, name, ok := parseARN(arn)
 	if !ok {
@@ -170,7 +170,7 @@ func (r *request) checkSource(ctx context.Context, source *queue) error {
 	return err
 }
 
-// begin stores a task and starts it here. The caller is authorised.
+// begin stores a task and starts it here, for an authorised caller.
 func (s *Service) begin(ctx context.Context, source broker.TenantQueue, task *moveTask) error {
 	daemon, err := s.daemon(source.Tenant)
 	if err != nil {
@@ -181,7 +181,7 @@ func (s *Service) begin(ctx context.Context, source broker.TenantQueue, task *mo
 		return err
 	}
 	task.Total = int64(stats.Ready)
-	task.note(0, stats)
+	task.record(0, stats)
 	task.claim(s.tasks.owner)
 	_, err = s.change(ctx, daemon, source, func(q *queue) error {
 		if q.activeTask() >= 0 {
@@ -198,7 +198,7 @@ func (s *Service) begin(ctx context.Context, source broker.TenantQueue, task *mo
 	return nil
 }
 
-// cancelMessageMoveTask stops a task. What it has moved stays moved.
+// cancelMessageMoveTask stops a task. Messages that have moved stay moved.
 func (r *request) cancelMessageMoveTask(ctx context.Context, in *sqswire.CancelMessageMoveTaskInput) (sqswire.Output, error) {
 	if in.TaskHandle == "" {
 		return nil, missing("TaskHandle")

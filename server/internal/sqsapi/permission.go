@@ -9,32 +9,32 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-// maxPermissionActions is how many actions one permission can be for.
+// maxPermissionActions bounds the actions of one permission.
 const maxPermissionActions = 7
 
 var accountPattern = regexp.MustCompile(`^[0-9]{12}$`)
 
-// permittedActions are those that AddPermission takes.
+// permittedActions are the actions that AddPermission accepts.
 var permittedActions = []string{
 	"*", "SendMessage", "ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility", "GetQueueAttributes", "GetQueueUrl",
 	"ListDeadLetterSourceQueues", "PurgeQueue",
 }
 
-// ownerActions are those that no permission can give away.
+// ownerActions are the actions that only the owner can use.
 var ownerActions = []string{
 	"AddPermission", "CancelMessageMoveTask", "CreateQueue", "DeleteQueue", "ListMessageMoveTasks", "ListQueues", "ListQueueTags",
 	"RemovePermission", "SetQueueAttributes", "StartMessageMoveTask", "TagQueue", "UntagQueue",
 }
 
-// A policy is the part of a policy that is looked at. Statements of others are kept
-// as they are.
+// A policy has the parts of a policy that this package reads. Other statements are kept
+// unchanged.
 type policy struct {
 	Version   string            `json:"Version"`
 	ID        string            `json:"Id,omitempty"`
 	Statement []json.RawMessage `json:"Statement"`
 }
 
-// A statement is one that AddPermission makes.
+// A statement is one that AddPermission adds.
 type statement struct {
 	SID       string    `json:"Sid"`
 	Effect    string    `json:"Effect"`
@@ -47,7 +47,7 @@ type principal struct {
 	AWS any `json:"AWS"`
 }
 
-// oneOrMore is how AWS writes a list: a list of one is no list.
+// oneOrMore returns a list as AWS writes it: a single element without the list.
 func oneOrMore(texts []string) any {
 	if len(texts) == 1 {
 		return texts[0]
@@ -55,7 +55,7 @@ func oneOrMore(texts []string) any {
 	return texts
 }
 
-// read makes p the policy in a text; an empty one has no statement.
+// read parses a policy; an empty text has no statements.
 func (p *policy) read(text string) error {
 	if text == "" {
 		return nil
@@ -70,12 +70,12 @@ func sidOf(raw json.RawMessage) string {
 	var s struct {
 		SID string `json:"Sid"`
 	}
-	_ = json.Unmarshal(raw, &s) // without one it is nobody's label
+	_ = json.Unmarshal(raw, &s) // a statement without a Sid matches no label
 	return s.SID
 }
 
-// addPermission writes a permission into the policy of a queue. It is kept and
-// returned; what somebody may do is decided by capabilities alone.
+// addPermission adds a permission to the policy of a queue. It is stored and returned,
+// but has no effect: only tokens decide what a client may do.
 func (r *request) addPermission(ctx context.Context, in *sqswire.AddPermissionInput) (sqswire.Output, error) {
 	q, err := r.administered(ctx, in.QueueURL)
 	if err != nil {
@@ -108,7 +108,7 @@ func (r *request) addPermission(ctx context.Context, in *sqswire.AddPermissionIn
 	return new(sqswire.AddPermissionOutput), nil
 }
 
-// statement checks the input and makes a statement of it.
+// statement checks the input and returns its statement.
 func (r *request) statement(q *queue, in *sqswire.AddPermissionInput) (*statement, error) {
 	switch {
 	case in.Label == "":
@@ -146,7 +146,7 @@ func (r *request) statement(q *queue, in *sqswire.AddPermissionInput) (*statemen
 	}, nil
 }
 
-// removePermission takes a permission out of the policy of a queue.
+// removePermission removes a permission from the policy of a queue.
 func (r *request) removePermission(ctx context.Context, in *sqswire.RemovePermissionInput) (sqswire.Output, error) {
 	q, err := r.administered(ctx, in.QueueURL)
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/mailboxmq/mailbox/membox"
 )
 
-// Most tests let the daemon take connections over. These are about what must not
-// depend on that.
+// Most tests let the daemon take connections over. These check that the result does not
+// depend on it.
 
-func TestItDoesNotMatterWhoReadsRequests(t *testing.T) {
+func TestSignaturesAreCheckedWithAndWithoutTakeover(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		t.Run(fmt.Sprintf("plain=%v", plain), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestItDoesNotMatterWhoReadsRequests(t *testing.T) {
 	}
 }
 
-func TestACapabilityEndsInTheMiddleOfAConnection(t *testing.T) {
+func TestTokenExpiresDuringConnection(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		t.Run(fmt.Sprintf("plain=%v", plain), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestACapabilityEndsInTheMiddleOfAConnection(t *testing.T) {
 	}
 }
 
-func TestWhoeverReadsRequestsNoticesThatAClientLeft(t *testing.T) {
+func TestDisconnectIsNoticedWithAndWithoutTakeover(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		t.Run(fmt.Sprintf("plain=%v", plain), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestWhoeverReadsRequestsNoticesThatAClientLeft(t *testing.T) {
 				}
 				synctest.Wait()
 				c.send(queue, "x")
-				c.one(queue) // nobody else waits for it
+				c.one(queue) // no other receiver waits for it
 			})
 		})
 	}

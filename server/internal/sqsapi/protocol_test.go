@@ -16,13 +16,13 @@ import (
 // fields are the members of a request, by their names in JSON.
 type fields map[string]any
 
-// A protocol is a way to send a request that no SDK would send.
+// A protocol sends requests that the SDK would not send.
 type protocol struct {
 	name    string
 	request func(action sqswire.Action, path string, in fields) *http.Request
 }
 
-// protocols are the ways in which clients speak.
+// protocols are the protocols of SQS.
 var protocols = []protocol{
 	{"JSON", jsonRequest},
 	{"Query POST", func(action sqswire.Action, path string, in fields) *http.Request {
@@ -60,7 +60,7 @@ var elements = map[string]string{
 	"AttributeNames": "AttributeName", "MessageAttributes": "MessageAttribute", "MessageSystemAttributes": "MessageSystemAttribute",
 }
 
-// queryOf writes members as clients of Query do.
+// queryOf encodes members as Query clients do.
 func queryOf(action sqswire.Action, in fields) url.Values {
 	values := url.Values{"Action": {string(action)}, "Version": {"2012-11-05"}}
 	addFields(values, "", in, string(action)+"RequestEntry")
@@ -108,14 +108,14 @@ func addFields(values url.Values, prefix string, in fields, entry string) {
 	}
 }
 
-// An answer is what came back.
+// An answer is a response.
 type answer struct {
 	status int
 	header http.Header
 	body   string
 }
 
-// exchange sends a request to a daemon that asks for no signature.
+// exchange sends a request to an unsigned daemon.
 func (d *daemon) exchange(r *http.Request) answer {
 	d.t.Helper()
 	response, err := d.http.Do(r)
@@ -136,7 +136,7 @@ func (d *daemon) call(p protocol, action sqswire.Action, in fields) answer {
 	return d.exchange(p.request(action, "/", in))
 }
 
-// done is call for a request that has to succeed.
+// done is call for a request that must succeed.
 func (d *daemon) done(p protocol, action sqswire.Action, in fields) answer {
 	d.t.Helper()
 	a := d.call(p, action, in)
@@ -146,8 +146,8 @@ func (d *daemon) done(p protocol, action sqswire.Action, in fields) answer {
 	return a
 }
 
-// failure returns code, in the spelling of Query, and message of an answer. It checks
-// that all places that name the code agree.
+// failure returns the code, as spelled in Query, and the message of an answer. It checks
+// that all parts of the answer have the same code.
 func (a answer) failure(t *testing.T) (code, message string) {
 	t.Helper()
 	if strings.HasPrefix(a.body, "{") {

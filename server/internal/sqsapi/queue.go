@@ -12,8 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-// A queue is what is known of a queue. It does not change; who changes the queue
-// makes a new one.
+// A queue has the cached settings of a queue. It is immutable; a change makes a new one.
 type queue struct {
 	broker.TenantQueue
 	settings
@@ -21,17 +20,17 @@ type queue struct {
 	read   time.Time
 }
 
-// settingsTTL is how long settings are trusted. Only another daemon on the same
-// backend, or another surface, can have changed them meanwhile.
+// settingsTTL is how long settings are cached. Only another daemon on the same backend,
+// or another surface, can change them in the meantime.
 const settingsTTL = time.Second
 
-// maxQueues bounds how many queues are remembered.
+// maxQueues bounds how many queues are cached.
 const maxQueues = 20_000
 
-// changeLocks is how many changes of queues can be under way at once at most.
+// changeLocks is how many changes of queues can be under way at once.
 const changeLocks = 64
 
-// A queueTable remembers queues, and lets one change each at a time.
+// A queueTable caches queues, and serializes the changes of each.
 type queueTable struct {
 	mu     sync.RWMutex // guards known
 	known  map[broker.TenantQueue]*queue
@@ -50,8 +49,8 @@ func (t *queueTable) get(place broker.TenantQueue) *queue {
 	return t.known[place]
 }
 
-// put remembers a queue, unless what is remembered is newer: a change may have
-// overtaken the read that q is from.
+// put caches a queue, unless the cached one is newer: a change may have overtaken the
+// read of q.
 func (t *queueTable) put(q *queue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,7 +58,7 @@ func (t *queueTable) put(q *queue) {
 		return
 	}
 	if len(t.known) >= maxQueues && t.known[q.TenantQueue] == nil {
-		for victim := range t.known { // any will do: it is read again when it is used
+		for victim := range t.known { // any one: it is read again when it is used
 			delete(t.known, victim)
 			break
 		}
@@ -73,16 +72,15 @@ func (t *queueTable) forget(place broker.TenantQueue) {
 	delete(t.known, place)
 }
 
-// lock keeps others in this daemon from changing a queue, until the returned
-// function is called.
+// lock prevents other changes of the queue in this daemon, until unlock is called.
 func (t *queueTable) lock(place broker.TenantQueue) (unlock func()) {
 	mu := &t.change[maphash.Comparable(t.seed, place)%changeLocks]
 	mu.Lock()
 	return mu.Unlock
 }
 
-// find returns a queue that a caller may do anything with, as it was within
-// settingsTTL. Codes: QueueDoesNotExist, and those of authorisation.
+// find returns a queue on which the caller is allowed some operation, at most
+// settingsTTL old. Codes: QueueDoesNotExist, and those of authorisation.
 func (r *request) find(ctx context.Context, url string) (*queue, error) {
 	name, err := nameOf(url)
 	if err != nil {
@@ -98,15 +96,15 @@ func (r *request) find(ctx context.Context, url string) (*queue, error) {
 	}
 	q, err := r.service.load(ctx, place)
 	if err != nil && known != nil && errors.Is(err, driver.ErrUnavailable) {
-		return known, nil // a daemon that drains reads no settings, and still settles
+		return known, nil // a draining daemon cannot read settings, but still settles
 	}
 	if err != nil {
 		return nil, err
 	}
-	return r.mend(ctx, q), nil
+	return r.repairDeadLetters(ctx, q), nil
 }
 
-// load reads a queue from the backend and remembers it.
+// load reads a queue from the backend and caches it.
 func (s *Service) load(ctx context.Context, place broker.TenantQueue) (*queue, error) {
 	daemon, err := s.daemon(place.Tenant)
 	if err != nil {
@@ -139,8 +137,8 @@ func nameOf(url string) (string, error) {
 	return name, nil
 }
 
-// change lets edit change the settings of a queue, as they are now, and stores them
-// on behalf of caller. edit may be called once, and must not call change.
+// change calls edit with the current settings of a queue, and stores the result on
+// behalf of caller. edit is called at most once, and must not call change.
 func (s *Service) change(ctx context.Context, caller broker.Caller, place broker.TenantQueue, edit func(q *queue) error) (*queue, error) {
 	defer s.queues.lock(place)()
 	q, err := s.load(ctx, place)
@@ -152,7 +150,7 @@ func (s *Service) change(ctx context.Context, caller broker.Caller, place broker
 		return nil, err
 	}
 	changed.configure(&changed.config, &q.settings)
-	if err := s.aim(ctx, &changed); err != nil {
+	if err := s.aimDeadLetters(ctx, &changed); err != nil {
 		return nil, err
 	}
 	if err := s.store(ctx, caller, &changed); err != nil {
@@ -161,7 +159,7 @@ func (s *Service) change(ctx context.Context, caller broker.Caller, place broker
 	return &changed, nil
 }
 
-// store writes a queue and remembers it.
+// store writes a queue and caches it.
 func (s *Service) store(ctx context.Context, caller broker.Caller, q *queue) error {
 	if err := q.annotate(&q.config); err != nil {
 		return err
@@ -170,8 +168,8 @@ func (s *Service) store(ctx context.Context, caller broker.Caller, q *queue) err
 		s.queues.forget(q.TenantQueue)
 		return err
 	}
-	// The broker has filled in its defaults; what is remembered is as it would be
-	// read but for those, which nothing here looks at.
+	// The stored configuration also has the defaults of the broker, which this package
+	// does not use.
 	q.read = time.Now()
 	s.queues.put(q)
 	return nil

@@ -24,7 +24,7 @@ import (
 
 const noQueue = "AWS.SimpleQueueService.NonExistentQueue"
 
-func TestANewQueueHasTheDefaultsOfAWS(t *testing.T) {
+func TestNewQueueHasDefaultsOfAWS(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		now := fmt.Sprint(time.Now().Unix())
 		want := map[string]string{
@@ -44,7 +44,7 @@ func TestANewQueueHasTheDefaultsOfAWS(t *testing.T) {
 	}))
 }
 
-func TestCreatingAQueueAgainIsNoErrorIfItIsTheSame(t *testing.T) {
+func TestCreatingSameQueueAgainSucceeds(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		first := c.create("orders", "VisibilityTimeout", "60", "Policy", `{"a":1,"b":2}`)
 		for _, attributes := range [][]string{nil, {"VisibilityTimeout", "60"}, {"DelaySeconds", "0"}, {"Policy", `{ "b": 2, "a": 1 }`}} {
@@ -60,7 +60,7 @@ func TestCreatingAQueueAgainIsNoErrorIfItIsTheSame(t *testing.T) {
 	}))
 }
 
-func TestOnlyQueuesThatAreThereCanBeUsed(t *testing.T) {
+func TestMissingQueuesAreRefused(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		gone := c.create("orders")
 		c.send(gone, "x")
@@ -84,14 +84,14 @@ func TestOnlyQueuesThatAreThereCanBeUsed(t *testing.T) {
 		}
 		_, err := c.GetQueueUrl(t.Context(), &sqs.GetQueueUrlInput{QueueName: aws.String("orders")})
 		refused(t, "its URL", err, noQueue)
-		c.create("orders", "VisibilityTimeout", "1") // a new one of the same name is empty, and not the old one
+		c.create("orders", "VisibilityTimeout", "1") // a new queue of the same name is empty
 		if got := c.receive(gone); len(got) != 0 {
 			t.Errorf("it has messages: %v", bodies(got))
 		}
 	}))
 }
 
-func TestAQueueThatOthersDeleteIsGoneAtOnce(t *testing.T) {
+func TestDeletedQueueIsGoneForOtherClients(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.create("orders")
 		native, err := c.d.broker.Daemon("")
@@ -112,7 +112,7 @@ func TestAQueueThatOthersDeleteIsGoneAtOnce(t *testing.T) {
 	}))
 }
 
-func TestAnyHostAndAccountNamesTheQueue(t *testing.T) {
+func TestHostAndAccountOfQueueURLAreIgnored(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		c.create("orders")
 		for _, queue := range []string{"orders", "https://sqs.us-east-1.amazonaws.com/123456789012/orders", "http://localhost:9324/queue/orders"} {
@@ -181,14 +181,14 @@ func TestSetAttributesAreInForceAtOnce(t *testing.T) {
 	}))
 }
 
-func TestPurgeRemovesWhatIsThere(t *testing.T) {
+func TestPurgeRemovesAllMessages(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.create("orders")
 		for range 3 {
 			c.send(queue, "x")
 		}
 		c.one(queue)
-		for range 2 { // twice in a row, as client libraries do in their tests
+		for range 2 { // twice in a row, as the tests of client libraries do
 			if _, err := c.PurgeQueue(t.Context(), &sqs.PurgeQueueInput{QueueUrl: queue}); err != nil {
 				t.Fatal(err)
 			}
@@ -200,7 +200,7 @@ func TestPurgeRemovesWhatIsThere(t *testing.T) {
 	}))
 }
 
-func TestTheMinuteOfAWSIsAnOption(t *testing.T) {
+func TestStrictMinuteRefusesReuseAndSecondPurge(t *testing.T) {
 	synctest.Test(t, with(setup{options: sqsapi.Options{StrictMinute: true}}, func(t *testing.T, c *client) {
 		queue := c.create("orders")
 		purge := func() error {
@@ -227,7 +227,7 @@ func TestTheMinuteOfAWSIsAnOption(t *testing.T) {
 	}))
 }
 
-func TestPermissionsAreKeptInThePolicy(t *testing.T) {
+func TestPermissionsAreStoredInPolicy(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.create("orders")
 		add := func(label string, accounts []string, actions ...string) error {
@@ -267,7 +267,7 @@ func TestPermissionsAreKeptInThePolicy(t *testing.T) {
 	}))
 }
 
-func TestTopicsOfOtherSurfacesAreQueuesToo(t *testing.T) {
+func TestQueuesOfOtherSurfacesCanBeUsed(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		native, err := c.d.broker.Daemon("")
 		if err != nil {
@@ -317,12 +317,12 @@ func TestSettingsThatDoNotFitAreRefused(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.create("orders")
 		refused(t, "a long policy", c.set(queue, "Policy", `{"x":"`+strings.Repeat("y", driver.MaxAnnotationBytes)+`"}`), "OverLimit")
-		c.send(queue, "x") // the queue is as it was
+		c.send(queue, "x") // the queue is unchanged
 		c.one(queue)
 	}))
 }
 
-func TestRequestsForSQSAreKnownByTheirHead(t *testing.T) {
+func TestWantsRecognizesRequestsByHead(t *testing.T) {
 	for _, test := range []struct {
 		method, target string
 		header         string
@@ -353,7 +353,7 @@ func TestRequestsForSQSAreKnownByTheirHead(t *testing.T) {
 	}
 }
 
-func TestDeclaredQueuesAreThereAndAsDeclared(t *testing.T) {
+func TestDeclaredQueuesAreCreatedAndUpdated(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		declared := []sqsapi.Declaration{
 			{Name: "orders", Attributes: map[string]string{
@@ -362,7 +362,7 @@ func TestDeclaredQueuesAreThereAndAsDeclared(t *testing.T) {
 			{Name: "orders-dead"},
 			{Name: "orders.fifo", Attributes: map[string]string{"FifoQueue": "true", "ContentBasedDeduplication": "true"}},
 		}
-		for range 2 { // a daemon starts more than once
+		for range 2 { // as when a daemon is restarted
 			if err := c.d.service.Declare(t.Context(), declared); err != nil {
 				t.Fatal(err)
 			}
@@ -387,7 +387,7 @@ func TestDeclaredQueuesAreThereAndAsDeclared(t *testing.T) {
 	}))
 }
 
-// TestSlowReadDoesNotUndoChange has a read of a queue's settings overtaken by a change.
+// TestSlowReadDoesNotUndoChange lets a change overtake a read of a queue's settings.
 func TestSlowReadDoesNotUndoChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := &slowConfig{Backend: membox.New(nil)}
@@ -396,7 +396,7 @@ func TestSlowReadDoesNotUndoChange(t *testing.T) {
 		defer d.close()
 		c := d.client("")
 		q := c.create("orders", "VisibilityTimeout", "60")
-		<-time.After(2 * time.Second) // what is remembered is read again
+		<-time.After(2 * time.Second) // the cached settings have expired
 		backend.slow.Store(true)
 		var reads sync.WaitGroup
 		reads.Go(func() { c.attributes(q, "VisibilityTimeout") })
@@ -414,7 +414,7 @@ func TestSlowReadDoesNotUndoChange(t *testing.T) {
 	})
 }
 
-// slowConfig is a backend that takes a while to tell the configuration of a queue.
+// slowConfig is a backend that returns the configuration of a queue slowly.
 type slowConfig struct {
 	*membox.Backend
 	slow atomic.Bool

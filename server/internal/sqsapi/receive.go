@@ -28,26 +28,26 @@ const (
 	integrityRetries   = 3
 )
 
-// systemAttributes are all of them.
+// systemAttributes lists all system attributes.
 var systemAttributes = []string{
 	systemSender, systemSent, systemReceiveCount, systemFirstReceive, systemSequence, systemDedup, systemGroup, systemTrace, systemDeadSource,
 }
 
-// A reception is what a receive asks for, checked.
-type reception struct {
+// A receiveOptions has the checked parameters of a receive.
+type receiveOptions struct {
 	driver.ReceiveRequest
 	system  []string // nil for none
 	filter  sqswire.Filter
 	attempt string
 }
 
-// receiveMessage leases messages.
+// receiveMessage receives messages.
 func (r *request) receiveMessage(ctx context.Context, in *sqswire.ReceiveMessageInput) (sqswire.Output, error) {
 	q, err := r.find(ctx, in.QueueURL)
 	if err != nil {
 		return nil, err
 	}
-	wanted, err := q.reception(in)
+	wanted, err := q.receiveOptions(in)
 	if err != nil {
 		return nil, err
 	}
@@ -72,8 +72,8 @@ func (r *request) receiveMessage(ctx context.Context, in *sqswire.ReceiveMessage
 	return out, nil
 }
 
-// reception checks what a receive asks for.
-func (q *queue) reception(in *sqswire.ReceiveMessageInput) (*reception, error) {
+// receiveOptions checks the parameters of a receive.
+func (q *queue) receiveOptions(in *sqswire.ReceiveMessageInput) (*receiveOptions, error) {
 	most, visibility, wait := defaultReceive, q.Visibility, q.Wait
 	if in.MaxNumberOfMessages != nil {
 		if most = *in.MaxNumberOfMessages; most < 1 || most > sqswire.MaxReceive {
@@ -90,7 +90,7 @@ func (q *queue) reception(in *sqswire.ReceiveMessageInput) (*reception, error) {
 			return nil, outOfRange("WaitTimeSeconds", wait, "Must be >= 0 and <= 20, if provided.")
 		}
 	}
-	wanted := &reception{
+	wanted := &receiveOptions{
 		ReceiveRequest: driver.ReceiveRequest{
 			Max: most, Visibility: time.Duration(visibility) * time.Second, Wait: time.Duration(wait) * time.Second,
 		},
@@ -120,13 +120,13 @@ func (q *queue) reception(in *sqswire.ReceiveMessageInput) (*reception, error) {
 	return wanted, nil
 }
 
-// receive waits for messages, or repeats a receive that is known by its attempt.
-func (r *request) receive(ctx context.Context, q *queue, wanted *reception) ([]broker.Delivery, error) {
+// receive waits for messages, or repeats an earlier receive with the same attempt id.
+func (r *request) receive(ctx context.Context, q *queue, wanted *receiveOptions) ([]broker.Delivery, error) {
 	if wanted.attempt == "" {
 		return r.take(ctx, q, wanted)
 	}
-	// Who shows the id of an attempt gets what it brought, and so has to be somebody
-	// who may receive.
+	// A repeated attempt returns messages without a receive, so the permission is checked
+	// here.
 	if err := r.caller.May(ctx, capability.OpRecv, q.Queue); err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func (r *request) receive(ctx context.Context, q *queue, wanted *reception) ([]b
 	return deliveries, err
 }
 
-// prolong gives deliveries their time anew, and reports whether all are still out.
+// prolong extends the leases of deliveries, and reports whether all are still in flight.
 func (r *request) prolong(ctx context.Context, q *queue, held []broker.Delivery, visibility time.Duration) bool {
 	extensions := make([]broker.Extension, len(held))
 	for i := range held {
@@ -158,9 +158,9 @@ func (r *request) prolong(ctx context.Context, q *queue, held []broker.Delivery,
 	return err == nil
 }
 
-// take leases messages. Where too many are out, standard queues say so to who does
-// not wait; others just get nothing.
-func (r *request) take(ctx context.Context, q *queue, wanted *reception) ([]broker.Delivery, error) {
+// take receives messages. At the in-flight limit a short poll of a standard queue fails;
+// other receives return no messages.
+func (r *request) take(ctx context.Context, q *queue, wanted *receiveOptions) ([]broker.Delivery, error) {
 	began := time.Now()
 	for range integrityRetries {
 		deliveries, err := r.caller.Receive(ctx, q.Queue, wanted.ReceiveRequest)
@@ -168,7 +168,7 @@ func (r *request) take(ctx context.Context, q *queue, wanted *reception) ([]brok
 		case err == nil:
 			return deliveries, nil
 		case errors.Is(err, driver.ErrIntegrity):
-			continue // it was set aside; there may be more behind it
+			continue // the damaged message was dead-lettered; try the next
 		case errors.Is(err, driver.ErrFull) && capability.ReasonOf(err) == "":
 			waited := time.Since(began) >= wanted.Wait
 			if waited && (q.FIFO || wanted.Wait > 0) {
@@ -181,19 +181,19 @@ func (r *request) take(ctx context.Context, q *queue, wanted *reception) ([]brok
 	return nil, nil
 }
 
-// makeVisible gives deliveries back that nobody could be told of.
+// makeVisible gives back deliveries that could not be returned to the client.
 func (r *request) makeVisible(ctx context.Context, q *queue, deliveries []broker.Delivery) {
 	back := make([]broker.Extension, len(deliveries))
 	for i := range deliveries {
 		back[i].Receipt = deliveries[i].Receipt
 	}
 	if daemon, err := r.service.daemon(q.Tenant); err == nil {
-		_, _ = daemon.Extend(ctx, q.Queue, back) // else they come back when their time is over
+		_, _ = daemon.Extend(ctx, q.Queue, back) // on an error they come back when their leases end
 	}
 }
 
-// show makes a message of a delivery.
-func (r *request) show(m *sqswire.Message, q *queue, d *broker.Delivery, wanted *reception) {
+// show converts a delivery to a message of SQS.
+func (r *request) show(m *sqswire.Message, q *queue, d *broker.Delivery, wanted *receiveOptions) {
 	p := unwrap(&d.Message)
 	m.MessageID, m.ReceiptHandle, m.Body = messageID(d.ID), d.Receipt, p.body
 	m.MD5OfBody = sqswire.MD5OfBody(p.body)
@@ -217,7 +217,7 @@ func milliseconds(t time.Time) string {
 }
 
 // systemAttribute returns the value of a system attribute, "" if there is none.
-func (r *request) systemAttribute(name string, q *queue, d *broker.Delivery, p *parcel) string {
+func (r *request) systemAttribute(name string, q *queue, d *broker.Delivery, p *decodedMessage) string {
 	switch name {
 	case systemSender:
 		return r.account

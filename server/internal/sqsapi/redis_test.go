@@ -16,12 +16,12 @@ import (
 
 // inRealTime are cases, as "ID/title", that a client cannot pass on the real clock.
 var inRealTime = map[string]string{
-	"VIS-6/of an ack and a receiver that waits for the expiry, exactly one wins": "a standard queue of SQS says yes to an ack that " +
-		"comes too late, and may not have done it; the backend answers ErrUnavailable then, which the case does not expect",
+	"VIS-6/of an ack and a receiver that waits for the expiry, exactly one wins": "a standard queue of SQS confirms an ack that " +
+		"comes too late, and may not delete the message; sqsbox then returns ErrUnavailable, which the case does not expect",
 }
 
-// TestConformanceOnRedis runs the suite through sqsbox and the SDK in front of a
-// Redis, on the real clock.
+// TestConformanceOnRedis runs the suite through sqsbox and the SDK on Redis, with the
+// real clock.
 func TestConformanceOnRedis(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes minutes of real time: run without -short")
@@ -31,7 +31,7 @@ func TestConformanceOnRedis(t *testing.T) {
 		Open: func(t testing.TB) driver.Opener {
 			sqstest.SkipListed(t, sqstest.Unsupported, inRealTime)
 			if t, ok := t.(*testing.T); ok {
-				t.Parallel() // nearly all that a case does is wait
+				t.Parallel() // cases mostly wait
 			}
 			client, err := rueidis.NewClient(server.ClientOption())
 			if err != nil {

@@ -17,14 +17,15 @@ const (
 	maxAllowedSources = 10
 )
 
-// A redrivePolicy says where messages go that were received too often.
+// A redrivePolicy names the dead-letter queue, and the receives after which a message
+// goes there.
 type redrivePolicy struct {
 	account, queue string
 	count          int
-	target         string // the ARN as it was given
+	target         string // the ARN as given by the client
 }
 
-// redrivePolicy reads the stored policy; false if there is none.
+// redrivePolicy returns the stored policy; false if there is none.
 func (s *settings) redrivePolicy() (redrivePolicy, bool) {
 	if s.Redrive == "" {
 		return redrivePolicy{}, false
@@ -33,8 +34,8 @@ func (s *settings) redrivePolicy() (redrivePolicy, bool) {
 	return policy, err == nil
 }
 
-// parseRedrivePolicy reads the text of a policy. The count may be a number or a
-// text; both are common.
+// parseRedrivePolicy reads the text of a policy. The count may be a number or a string;
+// both are common.
 func parseRedrivePolicy(text string) (redrivePolicy, error) {
 	var raw struct {
 		Target string          `json:"deadLetterTargetArn"`
@@ -63,8 +64,8 @@ func parseRedrivePolicy(text string) (redrivePolicy, error) {
 	return redrivePolicy{account, queue, count, raw.Target}, nil
 }
 
-// redriveText is the redrive policy as clients read it: whatever its form was, and
-// whether or not the count was a text, the count is a number.
+// redriveText returns the redrive policy for clients. The count is a number, even if it
+// was given as a string.
 func (s *settings) redriveText() string {
 	policy, ok := s.redrivePolicy()
 	if !ok {
@@ -80,8 +81,8 @@ func (s *settings) redriveText() string {
 	return string(text)
 }
 
-// checkRedriveFields refuses what a redrive policy cannot have. Policies that are
-// stored may have it, from before this was checked.
+// checkRedriveFields refuses unknown fields of a redrive policy. Stored policies may have
+// them, from before this check existed.
 func checkRedriveFields(text string) error {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal([]byte(text), &fields) != nil {
@@ -105,7 +106,7 @@ func wholeNumber(raw json.RawMessage) (int, bool) {
 	return n, err == nil
 }
 
-// A redriveAllowPolicy says which queues may send their dead letters to a queue.
+// A redriveAllowPolicy names the queues that may send their dead letters to a queue.
 type redriveAllowPolicy struct {
 	Permission string   `json:"redrivePermission"`
 	Sources    []string `json:"sourceQueueArns"`
@@ -151,7 +152,7 @@ func parseRedriveAllowPolicy(text string) (redriveAllowPolicy, error) {
 }
 
 // allows reports whether a queue may send its dead letters here. Regions are not
-// compared: there is one here, whatever a client calls it.
+// compared: the daemon accepts any name for its only one.
 func (p *redriveAllowPolicy) allows(account, source string) bool {
 	switch p.Permission {
 	case denyAll:
@@ -165,8 +166,8 @@ func (p *redriveAllowPolicy) allows(account, source string) bool {
 	return true
 }
 
-// checkPolicies checks the policies among the attributes that are to be set for the
-// queue source: against themselves, and against the queue that they name.
+// checkPolicies checks the policies among the attributes for the queue source: their
+// form, and the queue that they name.
 func (r *request) checkPolicies(ctx context.Context, source string, s *settings, attributes map[string]string) error {
 	if text := attributes[attributeRedriveAllow]; text != "" {
 		if _, err := parseRedriveAllowPolicy(text); err != nil {
@@ -190,7 +191,7 @@ func (r *request) checkPolicies(ctx context.Context, source string, s *settings,
 	if policy.account != r.account {
 		return invalid("Dead-letter target owner should be same as the source.")
 	}
-	// Whether it is there, and of which kind, is told to who may administer it.
+	// Only callers that may administer the target learn whether it exists, and its type.
 	if err := r.caller.May(ctx, capability.OpAdmin, policy.queue); err != nil {
 		return err
 	}

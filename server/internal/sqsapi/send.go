@@ -12,7 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-// wrongKind is what AWS says of parameters for the other kind of queue.
+// wrongKind is the message of AWS for a parameter of the other kind of queue.
 const wrongKind = "The request include parameter that is not valid for this queue type."
 
 // sendMessage sends one message.
@@ -45,8 +45,8 @@ func (r *request) sendMessage(ctx context.Context, in *sqswire.SendMessageInput)
 	return out, nil
 }
 
-// idOf returns the id of a message that was sent. A key that was used for another
-// body is a conflict to the engine, and to SQS a message that was sent before.
+// idOf returns the id of a sent message. A dedup key that was used for another body is a
+// conflict in the engine; in SQS it returns the first message.
 func idOf(sent []driver.Sent, err error, i int) (string, error) {
 	if err == nil {
 		return sent[i].ID, nil
@@ -60,7 +60,7 @@ func idOf(sent []driver.Sent, err error, i int) (string, error) {
 	return "", err
 }
 
-// prepare checks a message for a queue, and makes one of the broker of it.
+// prepare checks a message for a queue, and converts it for the broker.
 func (r *request) prepare(out *broker.Outgoing, q *queue, in *sqswire.SendMessageBatchRequestEntry) error {
 	if err := q.checkContent(in); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (r *request) prepare(out *broker.Outgoing, q *queue, in *sqswire.SendMessag
 	return fill(out, in, h)
 }
 
-// checkContent checks what a message consists of.
+// checkContent checks the body and the attributes of a message.
 func (q *queue) checkContent(in *sqswire.SendMessageBatchRequestEntry) error {
 	if in.MessageBody == "" {
 		return missing("MessageBody")
@@ -89,8 +89,7 @@ func (q *queue) checkContent(in *sqswire.SendMessageBatchRequestEntry) error {
 	return sqswire.CheckMessageSize(in.MessageBody, in.MessageAttributes, q.MaxSize)
 }
 
-// order checks what says when a message is delivered, and whether it is a repeat: its
-// delay, its group and its dedup id.
+// order checks and sets the delay, the group and the dedup id of a message.
 func (q *queue) order(out *broker.Outgoing, in *sqswire.SendMessageBatchRequestEntry, h *hidden) error {
 	if err := q.prepareDelay(out, in.DelaySeconds); err != nil {
 		return err
@@ -104,7 +103,7 @@ func (q *queue) order(out *broker.Outgoing, in *sqswire.SendMessageBatchRequestE
 	return q.prepareDedup(out, in, h)
 }
 
-// fill puts body and attributes, which were checked, into a message.
+// fill sets the checked body and attributes of a message.
 func fill(out *broker.Outgoing, in *sqswire.SendMessageBatchRequestEntry, h hidden) error {
 	if trace, ok := in.MessageSystemAttributes[sqswire.TraceHeader]; ok && trace.StringValue != nil {
 		h.Trace = *trace.StringValue
@@ -112,7 +111,7 @@ func fill(out *broker.Outgoing, in *sqswire.SendMessageBatchRequestEntry, h hidd
 	return wrap(&out.Outgoing, in.MessageBody, in.MessageAttributes, h)
 }
 
-// prepareDelay chooses the delay: that of the message, or that of the queue.
+// prepareDelay sets the delay: that of the message, or that of the queue.
 func (q *queue) prepareDelay(out *broker.Outgoing, asked *int) error {
 	seconds := q.Delay
 	if asked != nil {
@@ -129,7 +128,7 @@ func (q *queue) prepareDelay(out *broker.Outgoing, asked *int) error {
 	return nil
 }
 
-// prepareDedup chooses the key that repeats of a message are known by.
+// prepareDedup sets the dedup key of a message.
 func (q *queue) prepareDedup(out *broker.Outgoing, in *sqswire.SendMessageBatchRequestEntry, h *hidden) error {
 	id := in.MessageDeduplicationID
 	if !q.FIFO {
@@ -161,7 +160,7 @@ func (q *queue) prepareDedup(out *broker.Outgoing, in *sqswire.SendMessageBatchR
 	return nil
 }
 
-// sendMessageBatch sends up to ten messages, each of which may fail by itself.
+// sendMessageBatch sends up to ten messages, each of which may fail alone.
 func (r *request) sendMessageBatch(ctx context.Context, in *sqswire.SendMessageBatchInput) (sqswire.Output, error) {
 	q, err := r.find(ctx, in.QueueURL)
 	if err != nil {
@@ -223,8 +222,9 @@ func (r *request) sendMessageBatch(ctx context.Context, in *sqswire.SendMessageB
 	return out, nil
 }
 
-// wholeBatch is the error of a batch for a FIFO queue in which the order of one entry is
-// not valid: AWS sends nothing of it. The code is never that of a missing parameter.
+// wholeBatch returns the error of a batch for a FIFO queue in which one entry has an
+// invalid group, dedup id or delay: AWS then sends no entry. The code is never that of a
+// missing parameter.
 func wholeBatch(err error) error {
 	if e, ok := errors.AsType[*sqswire.Error](err); ok && e.Code == sqswire.MissingParameter {
 		return sqswire.InvalidParameterValue.Withf("%s", e.Message)
@@ -232,7 +232,7 @@ func wholeBatch(err error) error {
 	return err
 }
 
-// wholeError returns an error that concerns a whole call and not its positions.
+// wholeError returns err if it concerns the whole call, and not single entries.
 func wholeError(err error) error {
 	if err == nil {
 		return nil

@@ -22,9 +22,9 @@ const (
 	maxWaitSeconds       = 20
 )
 
-// PayloadRoom is how much longer than the largest message of SQS a payload can be
-// that the broker gets: attributes that do not fit beside it are packed behind it.
-// A backend for this surface has to take MaxPayloadBytes.
+// PayloadRoom is how much longer than the largest message of SQS a body in the broker
+// can be: attributes that do not fit are appended to it. A backend for this surface must
+// accept MaxPayloadBytes.
 const (
 	PayloadRoom     = 16 << 10
 	MaxPayloadBytes = maxMessageBytes + PayloadRoom
@@ -33,32 +33,33 @@ const (
 // Options configure a Service.
 type Options struct {
 	Broker *broker.Broker
-	// Logger gets a line for each request that failed for a reason of ours. Nil
-	// logs nothing.
+	// Logger gets a line for each request that failed because of the service, not the
+	// client. Nil logs nothing.
 	Logger *slog.Logger
-	// Credentials are those that were not made of capabilities; nil means none.
+	// Credentials are configured access keys, besides those of capabilities; nil means
+	// none.
 	Credentials *Credentials
 	// ReadTimeout bounds how long a request may take to arrive, and WriteTimeout how
 	// long the client may take to read the answer; 0 means 5 s.
 	ReadTimeout, WriteTimeout time.Duration
-	// TakeOver lets handlers take connections of clients over from package http, which
-	// spends more on a request than everything else together. Shutdown ends these.
+	// TakeOver lets handlers take connections over from package http, which spends more
+	// on a request than all other steps together. Shutdown ends these connections.
 	TakeOver bool
-	// StrictMinute makes queues behave as on AWS for a minute: a name cannot be used
-	// again that soon after its queue was deleted, and a queue is not purged twice.
+	// StrictMinute enforces the 60-second rules of AWS: the name of a deleted queue
+	// cannot be used again for a minute, and a queue is purged at most once a minute.
 	StrictMinute bool
-	// ManagedSSE makes new queues say that SQS encrypts them, as on AWS, which clients
-	// of emulators may insist on. Nothing is encrypted.
+	// ManagedSSE makes new queues claim SQS encryption, as on AWS, because clients of
+	// emulators may require it. Nothing is encrypted.
 	ManagedSSE bool
-	// Shared says that other daemons may be on the same backend. Without it a move
-	// task that was left by another life of the daemon goes on at once.
+	// Shared: other daemons may use the same backend. Without it, a move task that an
+	// earlier process of the daemon left behind resumes at once.
 	Shared bool
-	// Hosts are the names that requests without a signature may be for.
+	// Hosts are the host names that are allowed in unsigned requests.
 	Hosts guard.Hosts
 }
 
-// A Service does what the actions say. It is safe for concurrent use. Its only
-// goroutines are those of move tasks.
+// A Service implements the actions. It is safe for concurrent use. Its only goroutines
+// are those of move tasks.
 type Service struct {
 	options     Options
 	broker      *broker.Broker
@@ -67,7 +68,7 @@ type Service struct {
 	daemons     daemonTable
 	sessions    sessionTable
 	attempts    attemptTable
-	minute      minuteTable
+	cooldowns   cooldownTable
 	tasks       taskTable
 	connections *keepalive.Server // nil if no connections are taken over
 	drain       *guard.Drain
@@ -92,7 +93,7 @@ func New(options Options) *Service {
 	s.credentials.Store(options.Credentials)
 	s.queues.init()
 	s.attempts.init()
-	s.minute.init()
+	s.cooldowns.init()
 	s.tasks.init()
 	if options.TakeOver {
 		s.connections = keepalive.New(keepalive.Options{ReadTimeout: options.ReadTimeout, WriteTimeout: options.WriteTimeout, Wants: wantsNext})
@@ -100,17 +101,17 @@ func New(options Options) *Service {
 	return s
 }
 
-// Close ends the move tasks that run here and waits for them; another daemon, or
-// this one when it is started again, goes on with them. It also begins the drain:
-// requests that are still arriving are not waited for.
+// Close stops the move tasks that run here and waits for them; another daemon, or this
+// one after a restart, resumes them. It also begins the drain, which does not wait for
+// requests that are still arriving.
 func (s *Service) Close() {
 	s.drain.Begin()
 	s.tasks.close()
 }
 
-// Shutdown ends the connections that were taken over, each when it has answered what
-// it was asked. It blocks until all are closed; when ctx ends it cuts them off, and
-// returns its error. It is to be called once.
+// Shutdown ends the connections that were taken over, each after the response to its
+// current request. It blocks until all are closed; when ctx ends it closes the rest and
+// returns the error of ctx. It must be called once.
 func (s *Service) Shutdown(ctx context.Context) error {
 	if s.connections == nil {
 		return nil
@@ -118,21 +119,20 @@ func (s *Service) Shutdown(ctx context.Context) error {
 	return s.connections.Shutdown(ctx)
 }
 
-// SetCredentials takes other credentials, from now on; nil means none.
+// SetCredentials replaces the configured access keys; nil means none.
 func (s *Service) SetCredentials(credentials *Credentials) { s.credentials.Store(credentials) }
 
-// Signed returns the handler for clients who have to sign.
+// Signed returns the handler for signed requests.
 func (s *Service) Signed() http.Handler { return &handler{service: s, signed: true} }
 
-// Unsigned returns a handler that believes everybody, and lets them do everything
-// with the topics of no tenant. It is for tests on one machine.
+// Unsigned returns a handler that lets every client do everything with the queues of no
+// tenant. It is for tests on one machine.
 func (s *Service) Unsigned() http.Handler { return &handler{service: s} }
 
-// daemonFor is how long a caller for the daemon itself is used: less than its token
-// is good.
-const daemonFor = 5 * time.Minute
+// daemonTTL is how long the daemon's own caller is cached: less than its token is valid.
+const daemonTTL = 5 * time.Minute
 
-// A daemonTable remembers the daemon as a caller of tenants.
+// A daemonTable caches the daemon's own callers, one for each tenant.
 type daemonTable struct {
 	mu    sync.Mutex // guards known
 	known map[string]daemonCaller
@@ -143,23 +143,23 @@ type daemonCaller struct {
 	made time.Time
 }
 
-// maxDaemons bounds how many tenants are remembered.
+// maxDaemons bounds the cache.
 const maxDaemons = 10_000
 
-// daemon returns the daemon itself as a caller of a tenant. What it is used for has
-// to be authorised for somebody before.
+// daemon returns the daemon itself as a caller of a tenant. It may only be used for
+// operations that were authorised for a client before.
 func (s *Service) daemon(tenant string) (broker.Caller, error) {
 	t := &s.daemons
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if known, ok := t.known[tenant]; ok && time.Since(known.made) < daemonFor {
+	if known, ok := t.known[tenant]; ok && time.Since(known.made) < daemonTTL {
 		return known.Caller, nil
 	}
 	caller, err := s.broker.Daemon(tenant)
 	if err != nil {
 		return caller, err
 	}
-	caller = ruled(caller)
+	caller = withSQSRules(caller)
 	if t.known == nil || len(t.known) >= maxDaemons {
 		t.known = make(map[string]daemonCaller)
 	}
@@ -167,8 +167,8 @@ func (s *Service) daemon(tenant string) (broker.Caller, error) {
 	return caller, nil
 }
 
-// ruled returns a caller who is served by the rules of SQS.
-func ruled(caller broker.Caller) broker.Caller {
+// withSQSRules returns a caller with the limits of SQS.
+func withSQSRules(caller broker.Caller) broker.Caller {
 	return caller.Existing().Under(broker.Rules{MaxPayloadBytes: MaxPayloadBytes, AnyVisibility: true, AnyWait: true})
 }
 
@@ -177,21 +177,21 @@ type request struct {
 	service *Service
 	caller  broker.Caller
 	action  sqswire.Action
-	// account and region are those of the credentials, and host, perhaps over TLS, is
+	// account and region are those of the credentials; host, with TLS if secure, is
 	// where the client reached the daemon.
 	account, region, host string
 	secure                bool
 	// trace is the header X-Amzn-Trace-Id, for messages that have no AWSTraceHeader.
 	trace string
-	// giveBack is called if the client is gone when the answer is written.
+	// giveBack is called if the client has disconnected when the answer is written.
 	giveBack func(ctx context.Context)
 }
 
-// arn names a queue of the caller's.
+// arn returns the ARN of a queue of the caller.
 func (r *request) arn(queue string) string { return arnOf(r.region, r.account, queue) }
 
-// url is where a queue of the caller's is found: where the client reached the daemon,
-// so that it works for that client.
+// url returns the URL of a queue of the caller. It has the host by which the client
+// reached the daemon, so that it works for that client.
 func (r *request) url(queue string) string {
 	scheme := "http://"
 	if r.secure {

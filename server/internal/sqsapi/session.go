@@ -10,50 +10,49 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sigv4"
 )
 
-// maxSessions bounds how many clients are remembered.
+// maxSessions bounds how many sessions are cached.
 const maxSessions = 4096
 
-// sessionKey is what a client shows of its credentials.
+// sessionKey is the part of the credentials that a client sends.
 type sessionKey struct{ accessKeyID, token string }
 
-// A session is a client whose credentials are known: the capability that it has, and
-// the secret that its signatures are verified with. Whether the capability is still
-// good is asked with each request.
+// A session is a client with known credentials: its token, and the secret that verifies
+// its signatures. Each request checks that the token is still valid.
 type session struct {
 	token  capability.Token
 	secret *sigv4.Secret
 	last   atomic.Pointer[sessionCaller]
 }
 
-// A sessionCaller is who a client was the last time: making one takes the token to
-// pieces. It says who somebody is, and nothing of what they may do.
+// A sessionCaller caches the caller of a session, because making one parses the token.
+// It says who the client is, and nothing about what it may do.
 type sessionCaller struct {
 	broker.Caller
 	origin  broker.Origin // without the correlation
 	account string
 }
 
-// caller returns who a client is that asks from somewhere.
+// caller returns the caller of a session for a request from origin.
 func (s *session) caller(b *broker.Broker, origin broker.Origin) (caller broker.Caller, account string) {
 	from := origin
 	from.CorrelationID = ""
 	known := s.last.Load()
 	if known == nil || known.origin != from {
-		known = &sessionCaller{Caller: ruled(b.Caller(s.token, from)), origin: from}
+		known = &sessionCaller{Caller: withSQSRules(b.Caller(s.token, from)), origin: from}
 		known.account = accountOf(known.Tenant())
 		s.last.Store(known)
 	}
 	return known.CorrelatedBy(origin.CorrelationID), known.account
 }
 
-// A sessionTable remembers sessions, which saves computing the secret of a
-// capability for each request.
+// A sessionTable caches sessions, which saves deriving the secret of a token for each
+// request.
 type sessionTable struct {
 	mu    sync.RWMutex // guards known
 	known map[sessionKey]*session
 }
 
-// get returns nil for a client that is not known.
+// get returns nil for an unknown client.
 func (t *sessionTable) get(key sessionKey) *session {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -66,6 +65,6 @@ func (t *sessionTable) put(key sessionKey, s *session) {
 	if t.known == nil || len(t.known) >= maxSessions {
 		t.known = make(map[sessionKey]*session)
 	}
-	// They are parts of a request, which would be kept with them.
+	// Cloned, because the strings are parts of the request and would keep all of it.
 	t.known[sessionKey{strings.Clone(key.accessKeyID), strings.Clone(key.token)}] = s
 }

@@ -8,8 +8,9 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// settings are what SQS keeps of a queue. They are stored in the annotation of the
-// queue's configuration; names are short because every daemon reads them often.
+// settings are the attributes and tags of a queue, and its move tasks. They are stored in
+// the annotation of the queue's configuration; names are short because every daemon
+// reads them often.
 type settings struct {
 	Visibility int `json:"visibility"`
 	Delay      int `json:"delay,omitempty"`
@@ -22,19 +23,19 @@ type settings struct {
 	DedupScope   string `json:"dedup_scope,omitempty"`
 	Throughput   string `json:"throughput,omitempty"`
 
-	// The policies are texts as they were given, which were checked then.
+	// The policies have the text of the client, which was checked when it was set.
 	Policy       string `json:"policy,omitempty"`
 	Redrive      string `json:"redrive,omitempty"`
 	RedriveAllow string `json:"redrive_allow,omitempty"`
 
-	// These are kept and returned, and encrypt nothing.
+	// These are stored and returned; nothing is encrypted.
 	KMSKey   string `json:"kms_key,omitempty"`
 	KMSReuse int    `json:"kms_reuse,omitempty"`
 	SSE      bool   `json:"sse,omitempty"`
 
 	Tags map[string]string `json:"tags,omitempty"`
-	// Created and Modified are in Unix seconds; 0 for a topic that was not made by
-	// way of SQS.
+	// Created and Modified are in Unix seconds; 0 for a queue that another surface
+	// created.
 	Created  int64 `json:"created,omitempty"`
 	Modified int64 `json:"modified,omitempty"`
 
@@ -56,13 +57,13 @@ const (
 	defaultKMSReuse  = 300
 )
 
-// newSettings are those of a queue that was made without attributes.
+// newSettings returns the settings of a queue without attributes.
 func newSettings() settings {
 	return settings{Visibility: 30, MaxSize: maxMessageBytes, Retention: defaultRetention}
 }
 
-// readSettings returns the settings of a queue. One without an annotation of ours
-// was made in another way: it has the defaults, and what its configuration says.
+// readSettings returns the settings of a queue. A queue without our annotation was
+// created by another surface: it has the defaults, and the values of its configuration.
 func readSettings(name string, config *driver.Config) settings {
 	var notes map[string]json.RawMessage
 	s := newSettings()
@@ -79,7 +80,8 @@ func readSettings(name string, config *driver.Config) settings {
 	return s
 }
 
-// annotate puts the settings into a configuration, beside what others keep there.
+// annotate stores the settings in a configuration, besides other content of its
+// annotation.
 func (s *settings) annotate(config *driver.Config) error {
 	notes := make(map[string]json.RawMessage)
 	if config.Annotation != "" && json.Unmarshal([]byte(config.Annotation), &notes) != nil {
@@ -103,29 +105,29 @@ func (s *settings) annotate(config *driver.Config) error {
 }
 
 const (
-	// maxInFlight is that of AWS.
+	// maxInFlight is the limit of AWS.
 	maxInFlight = 120_000
-	// anyHold leaves the bound of twelve hours to this package, which enforces it.
+	// anyHold turns off the engine's bound; this package enforces twelve hours.
 	anyHold     = driver.Off
 	dedupWindow = 5 * time.Minute
 )
 
-// newConfig is the configuration of a queue with these settings. What it leaves
-// unset are bounds of the daemon.
+// newConfig returns the configuration of a queue with these settings. Fields that it
+// leaves unset get the bounds of the daemon.
 func (s *settings) newConfig() driver.Config {
 	config := driver.Config{StrictGroups: s.FIFO, FairGroups: !s.FIFO, MaxInFlight: maxInFlight, DedupWindow: dedupWindow, MaxHold: anyHold}
 	s.retain(&config)
-	s.bury(&config)
+	s.setDeadLetters(&config)
 	return config
 }
 
-// configure changes a configuration as far as settings changed.
+// configure applies changed settings to a configuration.
 func (s *settings) configure(config *driver.Config, before *settings) {
 	if s.Retention != before.Retention {
 		s.retain(config)
 	}
 	if s.Redrive != before.Redrive {
-		s.bury(config)
+		s.setDeadLetters(config)
 	}
 }
 
@@ -134,9 +136,9 @@ func (s *settings) retain(config *driver.Config) {
 	config.DropExpired = true
 }
 
-// bury says where messages go that were received too often. As on AWS there is no
+// setDeadLetters sets the delivery limit and the dead-letter queue. As on AWS there is no
 // limit without a redrive policy.
-func (s *settings) bury(config *driver.Config) {
+func (s *settings) setDeadLetters(config *driver.Config) {
 	config.MaxDeliveries, config.DeadLetterTo = driver.Off, ""
 	if policy, ok := s.redrivePolicy(); ok {
 		config.MaxDeliveries, config.DeadLetterTo = policy.count, policy.queue

@@ -10,7 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-// deleteMessage removes a message that was dealt with.
+// deleteMessage deletes a received message.
 func (r *request) deleteMessage(ctx context.Context, in *sqswire.DeleteMessageInput) (sqswire.Output, error) {
 	q, err := r.find(ctx, in.QueueURL)
 	if err != nil {
@@ -27,7 +27,7 @@ func (r *request) deleteMessage(ctx context.Context, in *sqswire.DeleteMessageIn
 	return new(sqswire.DeleteMessageOutput), nil
 }
 
-// deleteMessageBatch removes up to ten.
+// deleteMessageBatch deletes up to ten.
 func (r *request) deleteMessageBatch(ctx context.Context, in *sqswire.DeleteMessageBatchInput) (sqswire.Output, error) {
 	q, err := r.find(ctx, in.QueueURL)
 	if err != nil {
@@ -54,13 +54,12 @@ func (r *request) deleteMessageBatch(ctx context.Context, in *sqswire.DeleteMess
 	return out, nil
 }
 
-// remove removes messages, and says in failures which could not be. Standard queues
-// forgive a receipt whose time is over, and one of a message that is gone; FIFO
-// queues do not.
+// remove deletes messages, and sets the errors in failures. Standard queues accept a
+// receipt that has expired, and one of a deleted message; FIFO queues do not.
 func (r *request) remove(ctx context.Context, q *queue, receipts []string, failures []error) error {
 	good, at := r.receiptsOf(q, receipts, failures)
 	if len(good) == 0 {
-		// Somebody without the right learns that, and not what a receipt looks like.
+		// A caller without permission gets that error, and not one about receipts.
 		return r.caller.Ack(ctx, q.Queue, nil)
 	}
 	ack := r.caller.AckLate
@@ -90,7 +89,7 @@ func (r *request) remove(ctx context.Context, q *queue, receipts []string, failu
 	return nil
 }
 
-// receiptsOf returns the receipts that are ones, and their positions.
+// receiptsOf returns the well-formed receipts and their positions.
 func (r *request) receiptsOf(q *queue, receipts []string, failures []error) (good []string, at []int) {
 	good, at = make([]string, 0, len(receipts)), make([]int, 0, len(receipts))
 	for i, receipt := range receipts {
@@ -117,7 +116,7 @@ func expiredHandle(receipt string) *sqswire.Error {
 	return invalidValue("ReceiptHandle", receipt, "The receipt handle has expired.")
 }
 
-// changeMessageVisibility gives a message more time, or less.
+// changeMessageVisibility changes the visibility timeout of a message.
 func (r *request) changeMessageVisibility(ctx context.Context, in *sqswire.ChangeMessageVisibilityInput) (sqswire.Output, error) {
 	q, err := r.find(ctx, in.QueueURL)
 	if err != nil {
@@ -158,8 +157,8 @@ func (r *request) changeMessageVisibilityBatch(ctx context.Context, in *sqswire.
 	return out, nil
 }
 
-// extend moves deadlines, and says in failures which could not be moved. On a standard
-// queue a receipt that has just expired leases its message again.
+// extend changes deadlines, and sets the errors in failures. On a standard queue a
+// receipt that has just expired leases its message again.
 func (r *request) extend(ctx context.Context, q *queue, entries []sqswire.ChangeMessageVisibilityBatchRequestEntry, failures []error) error {
 	extensions := make([]broker.Extension, 0, len(entries))
 	at := make([]int, 0, len(entries))
@@ -213,15 +212,15 @@ func (r *request) extension(q *queue, entry *sqswire.ChangeMessageVisibilityBatc
 	}
 	taken, _ := r.caller.Taken(q.Queue, entry.ReceiptHandle)
 	visibility := time.Duration(seconds) * time.Second
-	// The receipt is as old as the answer, a moment younger than the lease.
+	// The receipt was made with the answer, a moment after the lease.
 	if held := now.Sub(taken.At).Truncate(time.Second); held > 0 && held+visibility > maxVisibilitySeconds*time.Second {
 		return broker.Extension{}, outOfRange("VisibilityTimeout", seconds, "Total VisibilityTimeout for the message is beyond the limit [43200 seconds].")
 	}
 	return broker.Extension{Receipt: entry.ReceiptHandle, Visibility: visibility}, nil
 }
 
-// expired says what a change with a receipt comes to whose time is over. On a
-// standard queue it is no error as long as the message is there.
+// expired returns the error of a change with an expired receipt. On a standard queue
+// there is none as long as the message exists.
 func (r *request) expired(ctx context.Context, q *queue, receipt string) error {
 	if q.FIFO {
 		return expiredHandle(receipt)

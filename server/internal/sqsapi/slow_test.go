@@ -15,7 +15,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// begin sends a request of the JSON protocol that nobody signed. The answer is not read.
+// begin sends an unsigned request of the JSON protocol. It does not read the answer.
 func (d *daemon) begin(action string, body io.Reader, length int64) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(d.t.Context(), http.MethodPost, "http://127.0.0.1:4566/", body)
 	if err != nil {
@@ -27,13 +27,13 @@ func (d *daemon) begin(action string, body io.Reader, length int64) (*http.Respo
 	return d.http.Do(request)
 }
 
-// tortoise reads 80 KiB a second.
-type tortoise struct {
+// slowReader reads 80 KiB a second.
+type slowReader struct {
 	io.Reader
 	sleep func(time.Duration)
 }
 
-func (r tortoise) Read(p []byte) (int, error) {
+func (r slowReader) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p)
 	r.sleep(time.Duration(n) * time.Second / (80 << 10))
 	return n, err
@@ -48,7 +48,7 @@ func TestLargeMessagesReachSlowClients(t *testing.T) {
 		queue := c.create("orders")
 		send := fmt.Sprintf(`{"QueueUrl":"orders","MessageBody":%q}`, strings.Repeat("x", longBody))
 		for range 4 {
-			response, err := d.begin("SendMessage", tortoise{strings.NewReader(send), time.Sleep}, int64(len(send)))
+			response, err := d.begin("SendMessage", slowReader{strings.NewReader(send), time.Sleep}, int64(len(send)))
 			if err != nil || response.StatusCode != http.StatusOK {
 				t.Fatalf("a message that takes 6 seconds to send: %v, %v", response, err)
 			}
@@ -60,7 +60,7 @@ func TestLargeMessagesReachSlowClients(t *testing.T) {
 				t.Fatal(err)
 			}
 			var answer bytes.Buffer
-			_, err = io.Copy(&answer, tortoise{response.Body, time.Sleep})
+			_, err = io.Copy(&answer, slowReader{response.Body, time.Sleep})
 			if err != nil || answer.Len() < 4*longBody {
 				t.Fatalf("%d bytes of messages came, and then %v", answer.Len(), err)
 			}
@@ -73,7 +73,7 @@ func TestLargeMessagesReachSlowClients(t *testing.T) {
 	})
 }
 
-func TestWhatAClientDoesNotReadIsGivenBackInTime(t *testing.T) {
+func TestUnreadMessagesAreGivenBackAfterWriteTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := serve(t, setup{unsigned: true})
 		c := d.clientWith("test", "test", "")
@@ -93,7 +93,7 @@ func TestWhatAClientDoesNotReadIsGivenBackInTime(t *testing.T) {
 	})
 }
 
-func TestALongPollIsCutWhereTheDaemonAllowsLess(t *testing.T) {
+func TestLongPollIsCutToDaemonLimit(t *testing.T) {
 	synctest.Test(t, with(setup{limits: broker.Limits{MaxWait: 5 * time.Second}}, func(t *testing.T, c *client) {
 		queue := c.create("orders")
 		began := time.Now()

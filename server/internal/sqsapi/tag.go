@@ -18,7 +18,7 @@ const (
 	maxTagValueRunes = 256
 )
 
-// checkTags checks the tags that a queue is to have.
+// checkTags checks the tags of a queue.
 func checkTags(queue string, tags map[string]string) error {
 	if len(tags) > maxTags {
 		return sqswire.InvalidParameterValue.Withf("Too many tags added for queue %s.", queue)
@@ -74,7 +74,7 @@ func (r *request) tagQueue(ctx context.Context, in *sqswire.TagQueueInput) (sqsw
 	return new(sqswire.TagQueueOutput), nil
 }
 
-// untagQueue takes tags off a queue.
+// untagQueue removes tags from a queue.
 func (r *request) untagQueue(ctx context.Context, in *sqswire.UntagQueueInput) (sqswire.Output, error) {
 	q, err := r.administered(ctx, in.QueueURL)
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi"
 )
 
-// severed is a backend that a daemon may lose sight of, while others see it.
+// severed is a backend that one daemon may lose, while others still reach it.
 type severed struct {
 	*membox.Backend
 	away atomic.Bool
-	mute atomic.Bool // it still moves messages, and cannot say so
-	lose atomic.Bool // the answer to the next move gets lost
+	mute atomic.Bool // moves messages, but returns an error
+	lose atomic.Bool // the result of the next move gets lost
 }
 
 func (s *severed) check() error {
@@ -64,7 +64,7 @@ func (q *severedQueue) Move(ctx context.Context, to string, limit int) (int, err
 	return moved, err
 }
 
-func TestATaskWhoseDaemonIsCutOffIsTakenOverAndNotDoneTwice(t *testing.T) {
+func TestTaskOfDisconnectedDaemonIsTakenOverOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(nil)
 		defer backend.Close()
@@ -84,17 +84,17 @@ func TestATaskWhoseDaemonIsCutOffIsTakenOverAndNotDoneTwice(t *testing.T) {
 		moved := other.count(queue)
 		time.Sleep(8 * time.Second)
 		if task := other.task("dead"); *task.Status != "RUNNING" || other.count(queue) != moved {
-			t.Errorf("it is somebody's until ten seconds have passed: %+v", task)
+			t.Errorf("the first daemon has the task for ten seconds: %+v", task)
 		}
-		time.Sleep(4 * time.Second) // somebody has asked for the task when its time was over
+		time.Sleep(4 * time.Second) // the lease has ended
 		other.task("dead")
 		time.Sleep(2 * time.Second)
 		link.away.Store(false)
-		time.Sleep(3 * time.Second) // the first daemon has seen that it is not its own any more
+		time.Sleep(3 * time.Second) // the first daemon has noticed that it lost the task
 		before, _ := strconv.Atoi(other.count(queue))
 		time.Sleep(5 * time.Second)
 		if after, _ := strconv.Atoi(other.count(queue)); after-before > 6 {
-			t.Errorf("%d moved in 5 s at 1 a second: both daemons are at it", after-before)
+			t.Errorf("%d moved in 5 s at 1 a second: both daemons run the task", after-before)
 		}
 		time.Sleep(time.Minute)
 		task := other.task("dead")
@@ -107,10 +107,9 @@ func TestATaskWhoseDaemonIsCutOffIsTakenOverAndNotDoneTwice(t *testing.T) {
 	})
 }
 
-// The first daemon is lost together with what it knew and had not written down. Where
-// it may be alive its task is left alone for a while; where no other daemon can be,
-// the task goes on at once.
-func TestATaskThatIsTakenOverIsAsFarAsItsDaemonCame(t *testing.T) {
+// The first daemon is killed before it stored its progress. On a shared backend its lease
+// must end first; on a backend of its own the task resumes at once.
+func TestTakenOverTaskKeepsProgressOfFirstDaemon(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		shared bool
@@ -131,7 +130,7 @@ func TestATaskThatIsTakenOverIsAsFarAsItsDaemonCame(t *testing.T) {
 					t.Fatal(err)
 				}
 				time.Sleep(2500 * time.Millisecond)
-				for range 7 { // which came too late
+				for range 7 { // sent after the task began
 					c.send(dead, "late")
 				}
 				time.Sleep(time.Second)
@@ -158,7 +157,7 @@ func TestATaskThatIsTakenOverIsAsFarAsItsDaemonCame(t *testing.T) {
 	}
 }
 
-func TestAStepWhoseAnswerIsLostIsCounted(t *testing.T) {
+func TestStepWithLostAnswerIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(nil)
 		defer backend.Close()
@@ -197,7 +196,7 @@ func number(t *testing.T, backend *membox.Backend, name string) int {
 	return stats.Waiting()
 }
 
-// resume lets a daemon look for tasks until the test ends.
+// resume runs Resume of a daemon until the test ends.
 func resume(t *testing.T, d *daemon) {
 	ctx, cancel := context.WithCancel(t.Context())
 	looked := make(chan struct{})

@@ -15,8 +15,7 @@ import (
 	"github.com/mailboxmq/mailbox/membox"
 )
 
-// simple is a backend whose queues say that they can do what every queue can, and
-// no more.
+// simple is a backend whose queues support only the mandatory operations.
 type (
 	simple      struct{ *membox.Backend }
 	simpleQueue struct{ driver.Queue }
@@ -36,7 +35,7 @@ func (q simpleQueue) Traits() driver.Traits {
 
 const unsupported = "AWS.SimpleQueueService.UnsupportedOperation"
 
-func TestWhatABackendCannotDoIsSaid(t *testing.T) {
+func TestUnsupportedOperationsAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(nil)
 		defer backend.Close()
@@ -55,11 +54,11 @@ func TestWhatABackendCannotDoIsSaid(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "expired") {
 			t.Errorf("it says %v", err)
 		}
-		c.one(queue) // it is still there
+		c.one(queue) // it still exists
 	})
 }
 
-func TestAFullQueueIsThrottled(t *testing.T) {
+func TestSendToFullQueueIsThrottled(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.create("orders")
 		native, err := c.d.broker.Daemon("")
@@ -85,8 +84,8 @@ func TestAFullQueueIsThrottled(t *testing.T) {
 func TestRefusalsHaveTheStatusOfAWS(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.create("orders")
-		nobody := c.d.clientWith("test", "test", "")
-		_, err := nobody.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: queue, MessageBody: aws.String("y")})
+		stranger := c.d.clientWith("test", "test", "")
+		_, err := stranger.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: queue, MessageBody: aws.String("y")})
 		var answer interface{ HTTPStatusCode() int }
 		if !errors.As(err, &answer) || answer.HTTPStatusCode() != 403 {
 			t.Errorf("without credentials: %v", err)

@@ -25,7 +25,7 @@ func (c *client) change(queue *string, m types.Message, seconds int32) error {
 	return err
 }
 
-func TestAMessageComesBackWhenItsTimeIsOver(t *testing.T) {
+func TestMessageReturnsAfterVisibilityTimeout(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.create("orders", "VisibilityTimeout", "7")
 		c.send(queue, "x")
@@ -51,7 +51,7 @@ func TestAMessageComesBackWhenItsTimeIsOver(t *testing.T) {
 	}))
 }
 
-func TestHoldingEndsTwelveHoursAfterTheReceive(t *testing.T) {
+func TestVisibilityEndsTwelveHoursAfterReceive(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.create("orders")
 		c.send(queue, "x")
@@ -97,7 +97,7 @@ func TestStandardQueuesForgiveOldReceipts(t *testing.T) {
 	}))
 }
 
-func TestGarbageIsNoReceipt(t *testing.T) {
+func TestMalformedReceiptsAreRefused(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue, other := c.create("orders"), c.create("invoices")
 		c.send(queue, "x")
@@ -111,7 +111,7 @@ func TestGarbageIsNoReceipt(t *testing.T) {
 	}))
 }
 
-func TestDelaysAreThoseOfTheQueueOrTheMessage(t *testing.T) {
+func TestMessageDelayOverridesQueueDelay(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.create("orders", "DelaySeconds", "5")
 		c.send(queue, "as the queue says")
@@ -134,7 +134,7 @@ func TestDelaysAreThoseOfTheQueueOrTheMessage(t *testing.T) {
 	}))
 }
 
-func TestMessagesAreDroppedWhenTheirRetentionIsOver(t *testing.T) {
+func TestMessagesAreDroppedAfterRetention(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.create("orders", "MessageRetentionPeriod", "60")
 		c.send(queue, "old")
@@ -162,7 +162,7 @@ func TestMessagesAreDroppedWhenTheirRetentionIsOver(t *testing.T) {
 	}))
 }
 
-func TestALongPollIsWokenBySendAndByVisibilityAndEndsInTime(t *testing.T) {
+func TestLongPollWakesForMessagesAndTimesOut(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.create("orders", "ReceiveMessageWaitTimeSeconds", "4")
 		began := time.Now()
@@ -191,7 +191,7 @@ func TestALongPollIsWokenBySendAndByVisibilityAndEndsInTime(t *testing.T) {
 	}))
 }
 
-func TestWhoLeavesALongPollTakesNoMessageAlong(t *testing.T) {
+func TestCancelledLongPollTakesNoMessage(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.create("orders")
 		ctx, leave := context.WithCancel(t.Context())
@@ -211,7 +211,7 @@ func TestWhoLeavesALongPollTakesNoMessageAlong(t *testing.T) {
 	}))
 }
 
-func TestADaemonThatStopsEndsLongPollsAndStillDeletes(t *testing.T) {
+func TestDrainEndsLongPollsAndStillDeletes(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.create("orders")
 		c.send(queue, "x")
@@ -221,7 +221,7 @@ func TestADaemonThatStopsEndsLongPollsAndStillDeletes(t *testing.T) {
 		if got := c.receive(queue, waiting(20)); len(got) != 0 || time.Since(began) != time.Second {
 			t.Errorf("%d messages after %v", len(got), time.Since(began))
 		}
-		time.Sleep(5 * time.Second) // what was remembered of the queue is old
+		time.Sleep(5 * time.Second) // the cached settings of the queue have expired
 		c.delete(queue, m)
 		_, err := c.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: queue, MessageBody: aws.String("y")})
 		refused(t, "a send", err, "ServiceUnavailable")
@@ -246,7 +246,7 @@ func TestTooManyInFlightIsOverLimit(t *testing.T) {
 	}))
 }
 
-func TestTheCeilingOfAQueueIsOverLimitForShortPollsOnly(t *testing.T) {
+func TestInFlightLimitFailsOnlyShortPolls(t *testing.T) {
 	synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 		queue := c.create("orders")
 		native, err := c.d.broker.Daemon("")

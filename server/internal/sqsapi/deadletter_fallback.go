@@ -12,22 +12,22 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-// The backend keeps a message that dies as a dead letter of its own queue if the queue
-// for dead letters is full, or was deleted. Clients of SQS cannot see it there: AWS goes
-// on delivering it. So a queue whose dead letters have nowhere to go lets nothing die,
-// and what has been stranded nevertheless comes back.
+// The backend keeps a dead letter in its own queue if the dead-letter queue is full or
+// was deleted. SQS clients cannot see it there, while AWS would go on delivering it. So a
+// queue without an existing dead-letter queue has no delivery limit, and messages that
+// were stranded as dead letters are redriven.
 
 const (
-	// strandedAfter is how old a dead letter is that is not just on its way.
+	// strandedAfter is the age of a dead letter that is not just being forwarded.
 	strandedAfter = driver.DeadRetry
-	// strandedStep is how many come back at a time.
+	// strandedStep is how many are redriven at once.
 	strandedStep = 100
 )
 
-// aim makes the configuration of a queue say where its dead letters go: to the queue of
-// its redrive policy as long as that is there, and otherwise nowhere. It leaves queues
-// alone that have no policy.
-func (s *Service) aim(ctx context.Context, q *queue) error {
+// aimDeadLetters sets the dead-letter queue in the configuration of a queue: the one of
+// its redrive policy while that exists, and otherwise none. It does not change queues
+// without a policy.
+func (s *Service) aimDeadLetters(ctx context.Context, q *queue) error {
 	policy, ok := q.redrivePolicy()
 	if !ok {
 		return nil
@@ -35,7 +35,7 @@ func (s *Service) aim(ctx context.Context, q *queue) error {
 	target, err := s.load(ctx, broker.TenantQueue{Tenant: q.Tenant, Queue: policy.queue})
 	switch {
 	case err == nil && (q.config.DeadLetterTo == target.Queue || target.takes(q)):
-		q.bury(&q.config)
+		q.setDeadLetters(&q.config)
 	case err == nil, errors.Is(err, sqswire.QueueDoesNotExist):
 		q.config.MaxDeliveries, q.config.DeadLetterTo = driver.Off, ""
 	default:
@@ -44,7 +44,7 @@ func (s *Service) aim(ctx context.Context, q *queue) error {
 	return nil
 }
 
-// takes reports whether a queue can be the one for the dead letters of another.
+// takes reports whether q can be the dead-letter queue of source.
 func (q *queue) takes(source *queue) bool {
 	if q.FIFO != source.FIFO {
 		return false
@@ -56,25 +56,25 @@ func (q *queue) takes(source *queue) bool {
 	return err == nil && allow.allows(accountOf(source.Tenant), source.Queue)
 }
 
-// mend looks after a queue that was just read: where its dead letters go, and, for who
-// wants its messages or their number, whether some were stranded. What fails is tried
-// again when the queue is read again.
-func (r *request) mend(ctx context.Context, q *queue) *queue {
+// repairDeadLetters updates the dead-letter queue of a queue that was just read and, for
+// actions that receive or count messages, redrives stranded ones. After a failure it
+// tries again when the queue is read next.
+func (r *request) repairDeadLetters(ctx context.Context, q *queue) *queue {
 	s := r.service
 	daemon, err := s.daemon(q.Tenant)
 	if err != nil {
 		return q
 	}
 	aimed := *q
-	if err = s.aim(ctx, &aimed); err == nil && aimed.config.DeadLetterTo != q.config.DeadLetterTo {
+	if err = s.aimDeadLetters(ctx, &aimed); err == nil && aimed.config.DeadLetterTo != q.config.DeadLetterTo {
 		var changed *queue
 		if changed, err = s.change(ctx, daemon, q.TenantQueue, func(*queue) error { return nil }); err == nil {
 			q = changed
 		}
 	}
 	wanted := r.action == sqswire.ReceiveMessage || r.action == sqswire.GetQueueAttributes
-	if err == nil && wanted && q.Created != 0 { // else it was made for others, who look after its dead letters
-		err = s.bringBack(ctx, daemon, q)
+	if err == nil && wanted && q.Created != 0 { // dead letters of other surfaces' queues stay
+		err = s.redriveStranded(ctx, daemon, q)
 	}
 	if err != nil && ctx.Err() == nil && !errors.Is(err, driver.ErrUnavailable) {
 		s.log.LogAttrs(ctx, slog.LevelWarn, "sqs.stranded", slog.String("queue", q.Queue), slog.String("error", err.Error()))
@@ -82,9 +82,9 @@ func (r *request) mend(ctx context.Context, q *queue) *queue {
 	return q
 }
 
-// bringBack makes messages ready again that were received too often and did not get to
-// the queue for dead letters.
-func (s *Service) bringBack(ctx context.Context, daemon broker.Caller, q *queue) error {
+// redriveStranded redrives messages that reached the delivery limit and did not get to the
+// dead-letter queue.
+func (s *Service) redriveStranded(ctx context.Context, daemon broker.Caller, q *queue) error {
 	stats, err := daemon.Stats(ctx, q.Queue)
 	if err != nil || stats.Dead == 0 {
 		return err
@@ -106,18 +106,18 @@ func (s *Service) bringBack(ctx context.Context, daemon broker.Caller, q *queue)
 	}
 	_, err = daemon.Redrive(ctx, q.Queue, ids, 0)
 	if errors.Is(err, driver.ErrFull) {
-		return nil // they wait until there is room
+		return nil // they stay until there is room
 	}
 	return err
 }
 
-// buriesIn reports whether the dead letters of a queue go to another one, or would if
-// that were there.
-func buriesIn(name string, config *driver.Config, target string) bool {
+// deadLettersTo reports whether the dead letters of a queue go to target, or would if it
+// existed.
+func deadLettersTo(name string, config *driver.Config, target string) bool {
 	if config.DeadLetterTo != "" {
 		return config.DeadLetterTo == target
 	}
-	if !strings.Contains(config.Annotation, target) { // which spares reading it
+	if !strings.Contains(config.Annotation, target) { // saves parsing it
 		return false
 	}
 	own := readSettings(name, config)

@@ -2,6 +2,7 @@ package sqsapi
 
 import (
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/json"
 	"maps"
 	"strings"
@@ -13,29 +14,29 @@ import (
 )
 
 const (
-	// hiddenAttribute carries what SQS knows of a message and others do not.
+	// hiddenAttribute holds what only SQS clients see of a message.
 	hiddenAttribute = "mailbox.sqs"
-	// reservedPrefix begins attributes that are no client's.
+	// reservedPrefix begins attributes of the daemon.
 	reservedPrefix = "mailbox."
-	// encodingAttribute says that a body is in base64 because it is no text.
+	// encodingAttribute tells that a body is in base64 because it is not text.
 	encodingAttribute = "mailbox.encoding"
 )
 
-// typed are the attributes of a message as clients of SQS know them.
+// typed are the attributes of a message with their SQS types.
 type typed = map[string]sqswire.MessageAttributeValue
 
-// hidden is what is stored in the hidden attribute.
+// hidden is the content of the hidden attribute.
 type hidden struct {
-	// Types are those of the attributes that are not simply texts.
+	// Types are the types of attributes that are not plain strings.
 	Types map[string]string `json:"t,omitempty"`
-	// Reserved are attributes whose names would clash with those of the daemon:
-	// type and value each.
+	// Reserved are attributes whose names would clash with those of the daemon,
+	// each with type and value.
 	Reserved map[string][2]string `json:"r,omitempty"`
-	// Trace is the AWSTraceHeader, and Dedup the MessageDeduplicationId where the
-	// key of the message is another one.
+	// Trace is the AWSTraceHeader, and Dedup the MessageDeduplicationId if it differs
+	// from the dedup key of the message.
 	Trace string `json:"x,omitempty"`
 	Dedup string `json:"d,omitempty"`
-	// Length is that of the body if attributes are packed behind it.
+	// Length is that of the body if attributes are appended to it.
 	Length *int `json:"n,omitempty"`
 }
 
@@ -51,14 +52,14 @@ func (h *hidden) encode() (string, error) {
 	return string(text), err
 }
 
-// wrap puts body and typed attributes into a message of the driver. Texts are plain
-// attributes, which consumers of other surfaces see.
+// wrap encodes body and typed attributes into a message of the driver. Strings become
+// plain attributes, which consumers of other surfaces see.
 func wrap(out *driver.Outgoing, body string, attributes typed, h hidden) error {
 	if len(attributes) == 0 && h.empty() {
 		out.Body = []byte(body)
 		return nil
 	}
-	small := h // without what the attributes add
+	small := h // without the additions of the attributes
 	plain := make(map[string]string, len(attributes)+1)
 	size := 0
 	for name, value := range attributes {
@@ -109,20 +110,20 @@ func attributeText(v *sqswire.MessageAttributeValue) string {
 	return *v.StringValue
 }
 
-// A parcel is a message as SQS sees it.
-type parcel struct {
+// A decodedMessage is a message with the body and attributes for SQS clients.
+type decodedMessage struct {
 	body   string
 	hidden hidden
 	plain  map[string]string
-	packed typed // instead of plain, if attributes were packed behind the body
+	packed typed // used instead of plain if attributes were appended to the body
 }
 
-// unwrap is the reverse of wrap. A message of another surface has its attributes as
-// texts; a body that no client of SQS could be given as it is comes in base64.
-func unwrap(m *driver.Message) parcel {
-	p := parcel{plain: m.Attributes}
+// unwrap reverses wrap. A message of another surface has its attributes as strings; a
+// body that SQS does not allow is returned in base64.
+func unwrap(m *driver.Message) decodedMessage {
+	p := decodedMessage{plain: m.Attributes}
 	if text, ok := m.Attributes[hiddenAttribute]; ok && json.Unmarshal([]byte(text), &p.hidden) != nil {
-		p.hidden = hidden{} // it was not written here
+		p.hidden = hidden{} // wrap did not write it
 	}
 	body := m.Body
 	if n := p.hidden.Length; n != nil && *n >= 0 && *n <= len(body) {
@@ -144,7 +145,7 @@ func unwrap(m *driver.Message) parcel {
 }
 
 // attributes returns the typed attributes that a filter chooses.
-func (p *parcel) attributes(filter sqswire.Filter) typed {
+func (p *decodedMessage) attributes(filter sqswire.Filter) typed {
 	if filter.Empty() || len(p.plain) == 0 && len(p.packed) == 0 && len(p.hidden.Reserved) == 0 {
 		return nil
 	}
@@ -160,7 +161,7 @@ func (p *parcel) attributes(filter sqswire.Filter) typed {
 		}
 		value := sqswire.MessageAttributeValue{DataType: dataType}
 		if value.Kind() == sqswire.TypeBinary {
-			value.BinaryValue, _ = base64.StdEncoding.DecodeString(text) // not ours, if it fails
+			value.BinaryValue, _ = base64.StdEncoding.DecodeString(text) // fails only if wrap did not write it
 		} else {
 			value.StringValue = &text
 		}
@@ -184,8 +185,8 @@ func (p *parcel) attributes(filter sqswire.Filter) typed {
 	return chosen
 }
 
-// writable reports whether an attribute is one that SQS has. Those of other surfaces
-// may be anything.
+// writable reports whether an attribute is valid in SQS. Those of other surfaces may not
+// be.
 func writable(name string, v *sqswire.MessageAttributeValue) bool {
 	if !sqswire.LegalAttributeName(name) || sqswire.CheckBody(v.DataType) != nil {
 		return false
@@ -197,4 +198,58 @@ func writable(name string, v *sqswire.MessageAttributeValue) bool {
 		return v.StringValue != nil && *v.StringValue != "" && sqswire.CheckBody(*v.StringValue) == nil
 	}
 	return false
+}
+
+// pack appends attributes to a body that are too long for the attributes of the driver:
+// name, type and value, each preceded by its length. The overhead is small, so that the
+// largest message of SQS fits into MaxPayloadBytes.
+func pack(body string, attributes typed) []byte {
+	size := len(body)
+	for name, value := range attributes {
+		size += len(name) + len(value.DataType) + len(value.BinaryValue) + 3*binary.MaxVarintLen32
+		if value.StringValue != nil {
+			size += len(*value.StringValue)
+		}
+	}
+	b := append(make([]byte, 0, size), body...)
+	for name, value := range attributes {
+		b = appendField(b, name)
+		b = appendField(b, value.DataType)
+		if value.Kind() != sqswire.TypeBinary && value.StringValue != nil {
+			b = appendField(b, *value.StringValue)
+		} else { // a binary value, even if the client sent a string too
+			b = binary.AppendUvarint(b, uint64(len(value.BinaryValue)))
+			b = append(b, value.BinaryValue...)
+		}
+	}
+	return b
+}
+
+func appendField(b []byte, text string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(text)))
+	return append(b, text...)
+}
+
+// unpack reads the attributes that pack appended.
+func unpack(b []byte) (typed, bool) {
+	attributes := make(typed)
+	for len(b) > 0 {
+		var fields [3][]byte
+		for i := range fields {
+			length, n := binary.Uvarint(b)
+			if n <= 0 || length > uint64(len(b)-n) {
+				return nil, false
+			}
+			fields[i], b = b[n:n+int(length)], b[n+int(length):]
+		}
+		value := sqswire.MessageAttributeValue{DataType: string(fields[1])}
+		if value.Kind() == sqswire.TypeBinary {
+			value.BinaryValue = fields[2]
+		} else {
+			text := string(fields[2])
+			value.StringValue = &text
+		}
+		attributes[string(fields[0])] = value
+	}
+	return attributes, true
 }

@@ -8,61 +8,62 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-// minute is how long AWS wants clients to wait.
-const minute = time.Minute
+// cooldown is how long AWS makes clients wait after a deletion or a purge.
+const cooldown = time.Minute
 
-// maxMinutes bounds how many deletions and purges are remembered.
-const maxMinutes = 10_000
+// maxCooldowns bounds how many deletions and purges are remembered.
+const maxCooldowns = 10_000
 
-// A minuteTable remembers what happened within the last minute, in this daemon.
-type minuteTable struct {
+// A cooldownTable remembers the deletions and purges of the last minute, in this daemon.
+type cooldownTable struct {
 	mu        sync.Mutex // guards the fields below
 	deletions map[broker.TenantQueue]time.Time
 	purges    map[broker.TenantQueue]time.Time
 }
 
-func (t *minuteTable) init() {
+func (t *cooldownTable) init() {
 	t.deletions = make(map[broker.TenantQueue]time.Time)
 	t.purges = make(map[broker.TenantQueue]time.Time)
 }
 
-func (t *minuteTable) deleted(place broker.TenantQueue) {
+func (t *cooldownTable) deleted(place broker.TenantQueue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	note(t.deletions, place)
 	delete(t.purges, place)
 }
 
-func (t *minuteTable) purged(place broker.TenantQueue) {
+func (t *cooldownTable) purged(place broker.TenantQueue) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	note(t.purges, place)
 }
 
-// note writes down what happened now, and forgets what is over if there is much.
+// note records the current time for a queue, and drops expired entries if the table is
+// full.
 func note(table map[broker.TenantQueue]time.Time, place broker.TenantQueue) {
-	if len(table) >= maxMinutes {
+	if len(table) >= maxCooldowns {
 		for other, at := range table {
-			if time.Since(at) >= minute {
+			if time.Since(at) >= cooldown {
 				delete(table, other)
 			}
 		}
 	}
-	if len(table) < maxMinutes {
+	if len(table) < maxCooldowns {
 		table[place] = time.Now()
 	}
 }
 
-func (t *minuteTable) within(table map[broker.TenantQueue]time.Time, place broker.TenantQueue) bool {
+func (t *cooldownTable) within(table map[broker.TenantQueue]time.Time, place broker.TenantQueue) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	at, ok := table[place]
-	return ok && time.Since(at) < minute
+	return ok && time.Since(at) < cooldown
 }
 
 // mayCreate returns QueueDeletedRecently where AWS would.
 func (s *Service) mayCreate(place broker.TenantQueue) error {
-	if s.options.StrictMinute && s.minute.within(s.minute.deletions, place) {
+	if s.options.StrictMinute && s.cooldowns.within(s.cooldowns.deletions, place) {
 		return sqswire.QueueDeletedRecently.Default()
 	}
 	return nil
@@ -70,7 +71,7 @@ func (s *Service) mayCreate(place broker.TenantQueue) error {
 
 // mayPurge returns PurgeQueueInProgress where AWS would.
 func (s *Service) mayPurge(place broker.TenantQueue) error {
-	if s.options.StrictMinute && s.minute.within(s.minute.purges, place) {
+	if s.options.StrictMinute && s.cooldowns.within(s.cooldowns.purges, place) {
 		return sqswire.PurgeQueueInProgress.Withf("Only one PurgeQueue operation on %s is allowed every 60 seconds.", place.Queue)
 	}
 	return nil

@@ -14,24 +14,24 @@ import (
 	"github.com/mailboxmq/mailbox/membox"
 )
 
-// parting is a backend that tells when a message was leased, before anybody learns
-// of it.
-type parting struct {
+// leaseHook is a backend that calls a function when a message was leased, before the
+// receive returns.
+type leaseHook struct {
 	*membox.Backend
 	leased func()
 }
 
-func (p *parting) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+func (p *leaseHook) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	q, err := p.Backend.OpenQueue(ctx, name)
-	return &partingQueue{q, p}, err
+	return &leaseHookQueue{q, p}, err
 }
 
-type partingQueue struct {
+type leaseHookQueue struct {
 	driver.Queue
-	backend *parting
+	backend *leaseHook
 }
 
-func (q *partingQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+func (q *leaseHookQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	held, err := q.Queue.Receive(ctx, req)
 	if leased := q.backend.leased; leased != nil && len(held) > 0 {
 		leased()
@@ -40,9 +40,9 @@ func (q *partingQueue) Receive(ctx context.Context, req driver.ReceiveRequest) (
 	return held, err
 }
 
-func TestWhatIsLeasedForWhoHasLeftIsGivenBack(t *testing.T) {
+func TestMessagesLeasedForDisconnectedClientAreGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		backend := &parting{Backend: membox.New(nil)}
+		backend := &leaseHook{Backend: membox.New(nil)}
 		defer backend.Close()
 		c := serve(t, setup{opener: backend}).client("")
 		queue := c.create("orders")
@@ -54,18 +54,18 @@ func TestWhatIsLeasedForWhoHasLeftIsGivenBack(t *testing.T) {
 		}
 		synctest.Wait()
 		backend.leased = nil
-		c.one(queue) // long before its visibility is over
+		c.one(queue) // long before its visibility ends
 	})
 }
 
-// deaf is a client that reads no answer.
-type deaf struct{ header http.Header }
+// brokenWriter is a client that reads no answer.
+type brokenWriter struct{ header http.Header }
 
-func (d *deaf) Header() http.Header       { return d.header }
-func (d *deaf) WriteHeader(int)           {}
-func (d *deaf) Write([]byte) (int, error) { return 0, errors.New("nobody reads") }
+func (d *brokenWriter) Header() http.Header       { return d.header }
+func (d *brokenWriter) WriteHeader(int)           {}
+func (d *brokenWriter) Write([]byte) (int, error) { return 0, errors.New("connection closed") }
 
-func TestWhatCannotBeWrittenIsGivenBack(t *testing.T) {
+func TestMessagesThatCannotBeWrittenAreGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := serve(t, setup{unsigned: true})
 		c := d.clientWith("test", "test", "")
@@ -77,7 +77,7 @@ func TestWhatCannotBeWrittenIsGivenBack(t *testing.T) {
 		}
 		r.Header.Set("Content-Type", "application/x-amz-json-1.0")
 		r.Header.Set("X-Amz-Target", "AmazonSQS.ReceiveMessage")
-		d.service.Unsigned().ServeHTTP(&deaf{make(http.Header)}, r)
+		d.service.Unsigned().ServeHTTP(&brokenWriter{make(http.Header)}, r)
 		c.one(queue)
 	})
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
 
-func TestWhatIsWrappedIsUnwrapped(t *testing.T) {
+func TestUnwrapReversesWrap(t *testing.T) {
 	text, long := "a text", string(bytes.Repeat([]byte("l"), driver.MaxAttributeBytes))
 	all := sqswire.NewFilter([]string{"All"})
 	for name, attributes := range map[string]typed{
@@ -36,7 +36,7 @@ func TestWhatIsWrappedIsUnwrapped(t *testing.T) {
 	}
 }
 
-// FuzzUnwrap gives unwrap what anybody may have put into a queue.
+// FuzzUnwrap calls unwrap with messages that any producer may have sent.
 func FuzzUnwrap(f *testing.F) {
 	f.Add([]byte("body"), `{"n":4}`, "a", "b")
 	f.Add(append([]byte("body"), 1, 'a', 6, 'S', 't', 'r', 'i', 'n', 'g', 1, 'v'), `{"n":4}`, "a", "b")

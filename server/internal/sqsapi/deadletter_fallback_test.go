@@ -13,8 +13,8 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi"
 )
 
-// mortal makes a queue whose messages are received once, and the queue for its dead
-// letters. The second function sends to it.
+// mortal creates a queue whose messages can be received once, and its dead-letter
+// queue. send sends to the first.
 func mortal(c *client, suffix string) (queue, dead *string, send func(body string)) {
 	newQueue := c.create
 	if suffix != "" {
@@ -42,7 +42,7 @@ func (c *client) deleteQueue(queue *string) {
 // kinds are the suffixes of names: of standard and of FIFO queues.
 var kinds = []string{"", ".fifo"}
 
-func TestWithoutItsDeadLetterQueueAMessageIsDeliveredOn(t *testing.T) {
+func TestMessageIsStillDeliveredWithoutDeadLetterQueue(t *testing.T) {
 	for _, suffix := range kinds {
 		synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 			queue, dead, send := mortal(c, suffix)
@@ -55,9 +55,9 @@ func TestWithoutItsDeadLetterQueueAMessageIsDeliveredOn(t *testing.T) {
 				}
 				time.Sleep(6 * time.Second)
 			}
-			_, dead, _ = mortal(c, suffix) // the queue for dead letters is there again
+			_, dead, _ = mortal(c, suffix) // the dead-letter queue exists again
 			time.Sleep(time.Minute)
-			c.receive(queue, visible(5)) // by which the queue is noticed to be
+			c.receive(queue, visible(5)) // notices that the dead-letter queue exists
 			time.Sleep(6 * time.Second)
 			c.receive(queue, visible(5))
 			time.Sleep(6 * time.Second)
@@ -68,7 +68,7 @@ func TestWithoutItsDeadLetterQueueAMessageIsDeliveredOn(t *testing.T) {
 	}
 }
 
-func TestWhatDiesAsItsDeadLetterQueueIsDeletedComesBack(t *testing.T) {
+func TestDeadLettersOfDeletedQueueAreRedriven(t *testing.T) {
 	for _, suffix := range kinds {
 		synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 			queue, dead, send := mortal(c, suffix)
@@ -86,7 +86,7 @@ func TestWhatDiesAsItsDeadLetterQueueIsDeletedComesBack(t *testing.T) {
 	}
 }
 
-func TestWhatFindsTheDeadLetterQueueFullComesBack(t *testing.T) {
+func TestDeadLettersThatFoundQueueFullAreRedriven(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(&membox.Options{MaxBodyBytes: sqsapi.MaxPayloadBytes})
 		defer func() { _ = backend.Close() }()
@@ -115,7 +115,7 @@ func TestWhatFindsTheDeadLetterQueueFullComesBack(t *testing.T) {
 	})
 }
 
-func TestADeletedDeadLetterQueueStaysDeleted(t *testing.T) {
+func TestDeletedDeadLetterQueueStaysDeleted(t *testing.T) {
 	for _, suffix := range kinds {
 		synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 			queue, dead, _ := mortal(c, suffix)
@@ -135,14 +135,14 @@ func TestADeletedDeadLetterQueueStaysDeleted(t *testing.T) {
 	}
 }
 
-func TestANewDeadLetterQueueTakesOnlyWhatItAllows(t *testing.T) {
+func TestNewDeadLetterQueueObeysItsAllowPolicy(t *testing.T) {
 	for _, suffix := range kinds {
 		synctest.Test(t, with(setup{}, func(t *testing.T, c *client) {
 			queue, dead, send := mortal(c, suffix)
 			send("a")
 			c.deleteQueue(dead)
 			time.Sleep(time.Minute)
-			c.receive(queue, visible(5)) // by which the queue is noticed not to be
+			c.receive(queue, visible(5)) // notices that the dead-letter queue is gone
 			time.Sleep(6 * time.Second)
 			attributes := map[string]string{"RedriveAllowPolicy": `{"redrivePermission":"denyAll"}`}
 			if suffix != "" {
