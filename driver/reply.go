@@ -51,7 +51,7 @@ type ReplyStore interface {
 	// Consume returns a slot that is not pending and removes it, in one step:
 	// of many callers one gets it and the others get ErrNotFound. A pending
 	// slot is returned and kept. An answer is lost if the caller does not
-	// survive the call; who cannot bear that uses Get and Delete. Codes: as
+	// survive the call; use Get and Delete if that is not acceptable. Codes: as
 	// Get.
 	Consume(ctx context.Context, id string) (Slot, error)
 

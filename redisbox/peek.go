@@ -85,6 +85,7 @@ func (s *peekedMessage) before(other *peekedMessage) bool {
 	return s.rank < other.rank || (s.rank == other.rank && s.ID < other.ID)
 }
 
+// matches reports whether a message matches all conditions of a query but the id.
 func (s *peekedMessage) matches(query driver.Query) bool {
 	if query.OlderThan > 0 && s.shard.clock.wallNow()-s.EnqueuedAt.UnixNano() < int64(query.OlderThan) {
 		return false

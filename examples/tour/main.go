@@ -91,7 +91,7 @@ func sendAndReceive(ctx context.Context, n *narrator, orders *mailbox.Mailbox[Or
 	if err := order.Ack(ctx); err != nil {
 		return err
 	}
-	n.say("ada", "acks: the message is gone for ever")
+	n.say("ada", "acks: the message is removed")
 	return nil
 }
 

@@ -16,7 +16,7 @@ A send wakes a receiver that waits
  0.000s  ada     waits for work, for up to 5 s
  0.500s  waiter  sends an espresso for table 4
  0.500s  ada     has it, delivery 1, and makes the espresso
- 0.500s  ada     acks: the message is gone for ever
+ 0.500s  ada     acks: the message is removed
 
 A worker crashes, and its message comes back
  0.500s  ada     takes the flat white for 1s, and faints

@@ -19,7 +19,8 @@ func (s *shell) dlqCommand() *cobra.Command {
 	return c
 }
 
-// dead yields the dead letters that the filter selects.
+// dead yields the dead letters that the filter selects. The daemon filters them: see
+// matches in internal/host/peek.go and redisbox/peek.go.
 func (a *api) dead(ctx context.Context, f *filterFlags, queue string, limit int) iter.Seq2[lookedBody, error] {
 	body, err := f.body(queue)
 	if err != nil {

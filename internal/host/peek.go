@@ -111,6 +111,9 @@ func (q *queue) lookAt(state driver.State, query driver.Query, limit int) iter.S
 	})
 }
 
+// matches reports whether a message matches all conditions of a query. Filters of
+// mailbox peek and mailbox dlq end here; the filter of package deadletter is
+// deadletter.Filter.
 func matches(e *engine.Entry, query driver.Query, now engine.Moment) bool {
 	if query.ID != "" && e.ID != query.ID {
 		return false
