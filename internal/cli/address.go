@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// Where a daemon listens that was told nothing else.
+// The default addresses of a daemon.
 const (
 	defaultPort    = "9410"
 	defaultAddr    = "127.0.0.1:" + defaultPort
@@ -21,27 +21,27 @@ const (
 	off            = "off"
 )
 
-// An endpoint is where and how the daemon is reached.
+// An endpoint is the address of the daemon, with how to connect to it.
 type endpoint struct {
 	base   string // of URLs
 	socket string // path of a unix socket; empty means TCP
-	shown  string // for people
+	shown  string // for messages
 	host   string // host:port; empty with a socket
-	oap    string // address for frames; empty if there is none
+	oap    string // address for OAP/1; empty if there is none
 	tls    *tls.Config
 }
 
-// addresses are those of one daemon, and where they are from.
+// addresses are the addresses of one daemon, and their source.
 type addresses struct {
 	http, source string
 	oap          string // empty if there is none
-	cert         string // file of the certificate that the daemon shows, where that is known
+	cert         string // file of the daemon's certificate, if that is known
 }
 
-// addresses finds the addresses of the daemon: those of the flags, else those of
+// addresses returns the addresses of the daemon: those of the flags, else those of
 // MAILBOX_ variables, else those of the daemon's own variables, as in its container, else
-// the defaults. An address for frames from a weaker source than that for HTTP is not
-// used: it may be that of another daemon.
+// the defaults. An OAP/1 address from a weaker source than the HTTP address is not
+// used: it may belong to another daemon.
 func (s *shell) addresses() addresses {
 	var a addresses
 	a.oap = s.global.oapAddr
@@ -77,7 +77,7 @@ func (s *shell) addresses() addresses {
 	return a
 }
 
-// endpoint finds the daemon.
+// endpoint returns the endpoint of the daemon.
 func (s *shell) endpoint() (*endpoint, error) {
 	a := s.addresses()
 	if a.oap == off {
@@ -89,7 +89,7 @@ func (s *shell) endpoint() (*endpoint, error) {
 	e := &endpoint{shown: a.http, oap: a.oap}
 	secure := strings.HasPrefix(a.http, "https://")
 	if e.oap != "" && !secure && !s.global.plaintext && !strings.HasPrefix(e.oap, "unix:") && !loopback(e.oap) {
-		return nil, wrongUse("%s is on another machine, and without TLS everybody on the way can read the token: give --addr as https://, or say --allow-plaintext", e.oap)
+		return nil, usageError("%s is on another machine, and without TLS the network can read the token; give --addr as https://, or set --allow-plaintext", e.oap)
 	}
 	if path, ok := strings.CutPrefix(a.http, "unix:"); ok {
 		e.base, e.socket = "http://mailboxd", path
@@ -107,22 +107,22 @@ func (s *shell) endpoint() (*endpoint, error) {
 		return e, err
 	}
 	if !s.global.plaintext && !loopback(e.host) {
-		return nil, wrongUse("%s is on another machine, and over http:// everybody on the way can read the token: write https://%s, or say --allow-plaintext", e.host, e.host)
+		return nil, usageError("%s is on another machine, and over http:// the network can read the token; write https://%s, or set --allow-plaintext", e.host, e.host)
 	}
 	return e, nil
 }
 
-// wrongAddress is an error about an address. One that may hold a password is not repeated.
+// wrongAddress returns the error about an invalid address. It does not quote an address that may contain a password.
 func wrongAddress(source, text, want string) error {
 	if strings.Contains(text, "@") {
-		return wrongUse("%s: invalid value; want %s", source, want)
+		return usageError("%s: invalid value; want %s", source, want)
 	}
-	return wrongUse("%s: invalid value %.80q; want %s", source, text, want)
+	return usageError("%s: invalid value %.80q; want %s", source, text, want)
 }
 
-// parseAddress reads an address, and fills in its port: that of the daemon, or that of
+// parseAddress parses an address, and adds the default port: that of the daemon, or that of
 // HTTP or HTTPS if the address is a URL. An unspecified host, which daemons listen on,
-// is this machine.
+// becomes this machine.
 func parseAddress(address string) (*url.URL, error) {
 	text, port := address, ""
 	if !strings.Contains(address, "://") {
@@ -147,7 +147,7 @@ func parseAddress(address string) (*url.URL, error) {
 	return parsed, nil
 }
 
-// reachable returns the host to connect to for one that a daemon listens on.
+// reachable returns the host to connect to for a host that a daemon listens on.
 func reachable(host string) string {
 	if host == "" {
 		return "127.0.0.1"
@@ -171,50 +171,50 @@ func loopback(hostPort string) bool {
 	return host == "localhost" || err == nil && address.IsLoopback()
 }
 
-// tlsConfig is how to speak TLS with the daemon. If shown is not empty, it is the file
-// of the certificate that the daemon shows, and the daemon is known by that and not by
-// its name: it is on this machine, for which it has no certificate.
+// tlsConfig returns the TLS configuration for the daemon. If shown is not empty, it is the file
+// of the daemon's certificate, and the daemon is identified by that and not by
+// its name: it is on this machine, whose name is not in the certificate.
 func (s *shell) tlsConfig(shown string) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS13}
 	if ca, _ := s.firstOf(s.global.ca, "ca", "MAILBOX_CA"); ca != "" {
 		text, err := os.ReadFile(ca)
 		if err != nil {
-			return nil, wrongUse("the authorities cannot be read: %v", err)
+			return nil, usageError("--ca: %v", err)
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(text) {
-			return nil, wrongUse("%s has no certificate of an authority in it", ca)
+			return nil, usageError("--ca: %s contains no certificate", ca)
 		}
 	}
 	if shown != "" && config.RootCAs == nil {
 		pair, err := os.ReadFile(shown)
 		if err != nil {
-			return nil, wrongUse("MAILBOXD_TLS_CERT: %v", err)
+			return nil, usageError("MAILBOXD_TLS_CERT: %v", err)
 		}
 		pin(config, pair)
 	}
 	cert, _ := s.firstOf(s.global.cert, "cert", "MAILBOX_CERT")
 	key, _ := s.firstOf(s.global.key, "key-file", "MAILBOX_KEY_FILE")
 	if (cert == "") != (key == "") {
-		return nil, wrongUse("--cert and --key-file go together: give both or none")
+		return nil, usageError("--cert and --key-file go together; give both or none")
 	}
 	if cert != "" {
 		pair, err := tls.LoadX509KeyPair(cert, key)
 		if err != nil {
-			return nil, wrongUse("the certificate cannot be read: %v", err)
+			return nil, usageError("--cert: %v", err)
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
 	return config, nil
 }
 
-// pin accepts a peer that shows the first certificate of a PEM file, and no other.
+// pin makes config accept only a peer with the first certificate of a PEM file.
 func pin(config *tls.Config, file []byte) {
 	block, _ := pem.Decode(file)
 	config.InsecureSkipVerify = true // VerifyConnection compares the whole certificate
 	config.VerifyConnection = func(state tls.ConnectionState) error {
 		if block == nil || len(state.PeerCertificates) == 0 || !bytes.Equal(state.PeerCertificates[0].Raw, block.Bytes) {
-			return errors.New("the daemon does not show the certificate of MAILBOXD_TLS_CERT; send it a SIGHUP if the file is newer")
+			return errors.New("the daemon presents another certificate than MAILBOXD_TLS_CERT; send it a SIGHUP if the file is newer")
 		}
 		return nil
 	}

@@ -38,7 +38,7 @@ func TestAddrWinsOverFramesInEnvironment(t *testing.T) {
 	if got := other.must(t, "queues", "ls"); got != "" {
 		t.Errorf("the other daemon has %q", got)
 	}
-	// The daemon that was asked is down: the other is not tried.
+	// The named daemon is down: the other is not tried.
 	asked.stop()
 	r := mailbox(t, []string{"MAILBOX_TOKEN_FILE=" + other.tokenFile(), "MAILBOX_OAP_ADDR=" + other.Address(server.OAP)}, "send", "q", "x", "--addr", asked.Address(server.HTTP))
 	r.wantCode(t, 3, "no daemon answers at "+asked.Address(server.HTTP))
@@ -55,7 +55,7 @@ func TestUnspecifiedAddressIsLoopback(t *testing.T) {
 	mailbox(t, []string{"MAILBOX_TOKEN=x"}, "health", "--addr", "[::]:1").wantCode(t, 3, "no daemon answers at [::1]:1")
 }
 
-func TestAddressWithoutPortNamesThePort(t *testing.T) {
+func TestAddressWithoutPortNamesDefaultPort(t *testing.T) {
 	environ := []string{"MAILBOX_TOKEN=x"}
 	for address, words := range map[string]string{
 		"127.0.0.2":        "no daemon answers at 127.0.0.2:9410",
@@ -64,7 +64,7 @@ func TestAddressWithoutPortNamesThePort(t *testing.T) {
 	} {
 		r := mailbox(t, environ, "health", "--addr", address)
 		if r.code == 0 && address == "::1" {
-			continue // a daemon of this machine
+			continue // this machine runs a daemon there
 		}
 		r.wantCode(t, 3, words)
 	}
@@ -86,7 +86,7 @@ func TestCLIFindsDaemonByItsOwnVariables(t *testing.T) {
 	// A daemon with another certificate is another daemon.
 	stranger, _ := certificate(t)
 	secure[1] = "MAILBOXD_TLS_CERT=" + stranger
-	mailbox(t, secure, "health").wantCode(t, 3, "does not show the certificate of MAILBOXD_TLS_CERT")
+	mailbox(t, secure, "health").wantCode(t, 3, "another certificate than MAILBOXD_TLS_CERT")
 	if err := os.Remove(stranger); err != nil {
 		t.Fatal(err)
 	}

@@ -20,18 +20,18 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// An api is a client of the daemon's HTTP surface.
+// An api is a client of the daemon's HTTP API.
 type api struct {
 	endpoint *endpoint
 	token    capability.Token
 	client   *http.Client
-	tenant   string // whose queues are looked into; empty: those of the token
+	tenant   string // whose queues are read; empty means the token's
 }
 
 const (
 	dialTimeout = 5 * time.Second
-	// answerTimeout is how long the daemon may take to answer what it does not
-	// wait with.
+	// answerTimeout is how long the daemon may take to answer, besides the time that
+	// it waits for messages.
 	answerTimeout = 30 * time.Second
 )
 
@@ -52,18 +52,18 @@ func newAPI(e *endpoint, token capability.Token) *api {
 
 func (a *api) close() { a.client.CloseIdleConnections() }
 
-// A question is a request to the daemon.
-type question struct {
+// An apiRequest is a request to the daemon.
+type apiRequest struct {
 	path string
 	body any
-	// creates says that the queue it names may be made by asking.
+	// creates says that the request may create the queue that it names.
 	creates bool
 	// waits is how long the daemon may wait before it answers.
 	waits time.Duration
 }
 
-// ask asks, and decodes the answer unless it is nil.
-func (a *api) ask(ctx context.Context, q question, answer any) error {
+// call sends a request, and decodes the answer unless it is nil.
+func (a *api) call(ctx context.Context, q apiRequest, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout+q.waits)
 	defer cancel()
 	response, err := a.post(ctx, &q)
@@ -82,8 +82,8 @@ func (a *api) ask(ctx context.Context, q question, answer any) error {
 	return nil
 }
 
-// post sends a question and returns the answer if it is a good one.
-func (a *api) post(ctx context.Context, q *question) (*http.Response, error) {
+// post sends a request and returns the answer if its status is 200.
+func (a *api) post(ctx context.Context, q *apiRequest) (*http.Response, error) {
 	body := []byte("{}")
 	if q.body != nil {
 		var err error
@@ -111,7 +111,7 @@ func (a *api) post(ctx context.Context, q *question) (*http.Response, error) {
 		return response, nil
 	}
 	defer func() { _ = response.Body.Close() }()
-	text, _ := io.ReadAll(io.LimitReader(response.Body, 1<<20)) // what is cut off is no JSON
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 1<<20)) // truncated JSON fails to parse
 	var refusal refusalBody
 	if err := json.Unmarshal(text, &refusal); err != nil || refusal.Code == "" {
 		return nil, notMailboxd(a.endpoint, response.StatusCode, text)
@@ -119,11 +119,11 @@ func (a *api) post(ctx context.Context, q *question) (*http.Response, error) {
 	return nil, refusal.error()
 }
 
-// notMailboxd explains an answer that is not one of the daemon's HTTP surface.
+// notMailboxd explains an answer that is not from the daemon's HTTP API.
 func notMailboxd(e *endpoint, status int, text []byte) error {
 	f := &failure{
 		exit: exitUnreachable, code: "not_mailboxd",
-		sentence: fmt.Sprintf("what answers at %s is not mailboxd (HTTP status %d)", e.shown, status),
+		sentence: fmt.Sprintf("the server at %s is not mailboxd (HTTP status %d)", e.shown, status),
 		advice:   "say where the daemon is with --addr",
 	}
 	if bytes.Contains(text, []byte("This port is for OAP/1 frames")) {
@@ -131,13 +131,13 @@ func notMailboxd(e *endpoint, status int, text []byte) error {
 		f.advice = "give it as --oap-addr, and as --addr that of listen.http (port 9410 by default)"
 	}
 	if status == http.StatusBadRequest && bytes.Contains(text, []byte("HTTP request to an HTTPS server")) {
-		f.sentence = fmt.Sprintf("%s speaks TLS, and was asked without it", e.shown)
+		f.sentence = fmt.Sprintf("%s requires TLS", e.shown)
 		f.advice = "write --addr https://" + e.host
 	}
 	return f
 }
 
-// A page is what get fetched.
+// A page is the result of get.
 type page struct {
 	status int
 	header http.Header
@@ -145,8 +145,8 @@ type page struct {
 	body   []byte
 }
 
-// get fetches what needs no token. One that is not zero is shown all the same: who has
-// one is told more.
+// get fetches a page that needs no token. It sends a token that is not zero, for which
+// the daemon answers in more detail.
 func (a *api) get(ctx context.Context, path string, token capability.Token) (*page, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -173,7 +173,7 @@ type refusalBody struct {
 	Kind         string  `json:"kind"`
 	Reason       string  `json:"reason"`
 	Op           string  `json:"op"`
-	Topic        string  `json:"topic"`
+	Queue        string  `json:"topic"`
 	MessageID    string  `json:"msg_id"`
 	Field        string  `json:"field"`
 	Detail       string  `json:"detail"`
@@ -181,10 +181,10 @@ type refusalBody struct {
 	Done         int     `json:"done"`
 }
 
-// error makes the error of package driver again that the daemon had.
+// error returns the driver.Error that the daemon reported.
 func (b *refusalBody) error() error {
 	e := &driver.Error{
-		Code: driver.ErrUnavailable, Op: b.Op, Queue: b.Topic, MessageID: b.MessageID, Field: b.Field, Detail: b.Detail,
+		Code: driver.ErrUnavailable, Op: b.Op, Queue: b.Queue, MessageID: b.MessageID, Field: b.Field, Detail: b.Detail,
 		RetryAfter: time.Duration(b.RetryAfterMS * float64(time.Millisecond)),
 	}
 	if code, ok := kinds[b.Kind]; ok {
@@ -208,7 +208,7 @@ type partial struct {
 func (p *partial) Error() string { return fmt.Sprintf("after %d: %v", p.done, p.err) }
 func (p *partial) Unwrap() error { return p.err }
 
-// unreachable says why nobody answered.
+// unreachable explains why no answer came.
 func (a *api) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
@@ -226,8 +226,8 @@ func notAnswering(e *endpoint, err error) *failure {
 	return f
 }
 
-// explainTLS changes a failure to reach address to say what is wrong with TLS, if
-// that is it.
+// explainTLS changes a failure to reach address to name the problem with TLS, if
+// that is the cause.
 func (f *failure) explainTLS(address string, err error) {
 	host, _, splitErr := net.SplitHostPort(strings.TrimPrefix(address, "https://"))
 	if splitErr != nil {
@@ -240,7 +240,7 @@ func (f *failure) explainTLS(address string, err error) {
 	alert, isAlert := errors.AsType[tls.AlertError](err)
 	switch {
 	case isRecord || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
-		f.sentence, f.advice = fmt.Sprintf("%s does not speak TLS", address), "write its address without https://, if the way to it is trusted, or give the daemon a certificate"
+		f.sentence, f.advice = fmt.Sprintf("%s does not speak TLS", address), "write its address without https://, if the network is trusted, or give the daemon a certificate"
 	case isUnknown:
 		by := ""
 		if unknown.Cert != nil {
@@ -252,7 +252,7 @@ func (f *failure) explainTLS(address string, err error) {
 	case isInvalid && invalid.Reason == x509.Expired:
 		f.sentence, f.advice = fmt.Sprintf("the certificate of %s has expired or is not valid yet (%s)", address, rootCause(err)), "renew the daemon's certificate, and compare the clocks of both machines"
 	case isAlert && strings.Contains(alert.Error(), "certificate"):
-		f.sentence, f.advice = fmt.Sprintf("%s does not accept the certificate of this client (%s)", address, alert.Error()), "show one that the daemon trusts, with --cert and --key-file"
+		f.sentence, f.advice = fmt.Sprintf("%s does not accept the certificate of this client (%s)", address, alert.Error()), "give one that the daemon trusts, with --cert and --key-file"
 	}
 }
 
@@ -260,14 +260,14 @@ func (a *api) broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
 	}
-	return &driver.Error{Code: driver.ErrUnavailable, Detail: "the answer could not be read to its end", Err: err}
+	return &driver.Error{Code: driver.ErrUnavailable, Detail: "the answer was cut off", Err: err}
 }
 
-// maxLine bounds a line of a list: a message of the longest kind, in base64.
+// maxLine bounds a line of a list: the longest message, in base64.
 const maxLine = 4 << 20
 
-// list asks for a list and yields its elements as they come. An error ends it.
-func list[T any](ctx context.Context, a *api, q question) iter.Seq2[T, error] {
+// list requests a list and yields its elements as they arrive. An error ends it.
+func list[T any](ctx context.Context, a *api, q apiRequest) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
 		ctx, cancel := context.WithCancel(ctx)

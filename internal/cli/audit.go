@@ -31,9 +31,9 @@ func (s *shell) auditCommand() *cobra.Command {
 			return s.printAudit(ctx, a, body)
 		}),
 	}
-	c.Flags().StringVar(&since, "since", "", "only what was changed since then: a duration like 1h, or a time like 2026-12-31T00:00:00Z")
-	c.Flags().StringVar(&queue, "queue", "", "only what concerns this queue")
-	c.Flags().IntVarP(&limit, "limit", "n", 0, "only the latest records, at most so many; 0 means all")
+	c.Flags().StringVar(&since, "since", "", "only changes since then: a duration like 1h, or a time like 2026-12-31T00:00:00Z")
+	c.Flags().StringVar(&queue, "queue", "", "only changes of this queue")
+	c.Flags().IntVarP(&limit, "limit", "n", 0, "only this many of the latest records; 0 means all")
 	return c
 }
 
@@ -44,7 +44,7 @@ func parsePast(text string, now time.Time) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return at, wrongUse("--since: invalid value %.60q; want a duration like 1h, or a time like 2026-12-31T00:00:00Z", text)
+		return at, usageError("--since: invalid value %.60q; want a duration like 1h, or a time like 2026-12-31T00:00:00Z", text)
 	}
 	return at, nil
 }
@@ -55,12 +55,12 @@ func (s *shell) printAudit(ctx context.Context, a *api, body any) error {
 		Damaged int `json:"damaged"`
 	}
 	t := table{header: []string{"AT", "OPERATION", "QUEUE", "COUNT", "SUBJECT", "TENANT", "TOKEN", "RESULT"}}
-	for v, err := range list[line](ctx, a, question{path: "/v1/audit", body: body}) {
+	for v, err := range list[line](ctx, a, apiRequest{path: "/v1/audit", body: body}) {
 		switch {
 		case err != nil:
 			return err
 		case v.Damaged > 0:
-			s.tell("mailbox: %d records of the audit log are damaged and left out\n", v.Damaged)
+			s.tell("mailbox: %d records of the audit log are damaged and not shown\n", v.Damaged)
 		case s.global.json:
 			if err := s.object(v.Record); err != nil {
 				return err

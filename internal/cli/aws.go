@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// awsView is a token in the form in which clients of AWS ask a program for
+// awsView is a token in the form that clients of AWS expect from a program for
 // credentials (credential_process).
 type awsView struct {
 	Version         int        `json:"Version"`
@@ -27,11 +27,11 @@ func (s *shell) capAWS() *cobra.Command {
 	var region string
 	c := &cobra.Command{
 		Use: "aws [FILE]", Short: "Print a token as credentials for clients of Amazon SQS",
-		Long: "Print a token as the variables that every SDK of AWS reads its credentials, region and endpoint from. No daemon is\n" +
-			"asked. The token is read from FILE, from standard input if that is -, or is the one that commands use. The endpoint is\n" +
+		Long: "Print a token as the variables from which every AWS SDK reads its credentials, region and endpoint. No daemon is\n" +
+			"called. The token is read from FILE, from standard input if that is -, or is the one that commands use. The endpoint is\n" +
 			"the daemon's HTTP (--addr), and is left out for a socket. The region is " + localRegion + ", which Amazon does not have: for a\n" +
 			"region that it knows, version 1 of the AWS CLI ignores the endpoint and sends the token to Amazon. --region names\n" +
-			"another; the daemon accepts any. With --json the output is what credential_process in a file of settings of AWS wants.",
+			"another; the daemon accepts any. With --json the output has the form that credential_process expects in an AWS configuration.",
 		Example: "eval \"$(mailbox cap aws)\"\nmailbox cap mint --op send --queue orders --expires 24h | mailbox cap aws -",
 		Args:    wants(0, 1),
 		RunE: s.run(func(_ context.Context, args []string) error {
@@ -63,7 +63,7 @@ func (s *shell) capAWS() *cobra.Command {
 // awsPlace returns the lines that set region and endpoint.
 func (s *shell) awsPlace(region string) ([]string, error) {
 	if region == "" {
-		return nil, wrongUse("--region: is empty; leave it out, or name one")
+		return nil, usageError("--region is empty; leave it out, or name one")
 	}
 	lines := []string{"export AWS_REGION=" + shellQuoted(region), "export AWS_DEFAULT_REGION=" + shellQuoted(region)}
 	a := s.addresses()

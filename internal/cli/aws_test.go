@@ -9,7 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-func TestATokenIsPrintedAsCredentialsOfAWS(t *testing.T) {
+func TestTokenIsPrintedAsAWSCredentials(t *testing.T) {
 	d := start(t, inMemory())
 	token, err := capability.ReadTokenFile(d.tokenFile())
 	if err != nil {
@@ -38,14 +38,14 @@ func TestATokenIsPrintedAsCredentialsOfAWS(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v.Version != 1 || v.AccessKeyID != want.AccessKeyID || v.SecretAccessKey != want.SecretAccessKey.Reveal() || v.SessionToken != want.SessionToken || v.Expiration == "" {
-		t.Error("what a credential_process has to print is not complete")
+		t.Error("the output for credential_process is not complete")
 	}
 	r := d.mailbox(t, "cap", "aws", "nowhere.token")
-	r.wantCode(t, 2, "cannot be read")
-	d.mailbox(t, "cap", "aws", "--region", "").wantCode(t, 2, "--region: is empty")
+	r.wantCode(t, 2, "read token: open nowhere.token")
+	d.mailbox(t, "cap", "aws", "--region", "").wantCode(t, 2, "--region is empty")
 }
 
-// TestRegionOfEnvironmentIsNotPrinted: for a region of Amazon's, version 1 of the AWS CLI
+// TestRegionOfEnvironmentIsNotPrinted: for a region of Amazon, version 1 of the AWS CLI
 // ignores the endpoint, and the token would go to Amazon.
 func TestRegionOfEnvironmentIsNotPrinted(t *testing.T) {
 	d := start(t, inMemory())

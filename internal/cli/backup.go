@@ -26,12 +26,12 @@ func (s *shell) backupCommand() *cobra.Command {
 		Use: "backup FILE|DIRECTORY", Short: "Back up a daemon on disk while it runs",
 		Long: "Write everything that a running daemon keeps on disk, as it was at one moment, to one file, and check that file:\n" +
 			"open it, verify it and count what is in it. In a directory the file is named after the time. A file that is not\n" +
-			"complete ends in .partial, and nothing takes it for a backup. Keys are left out unless --keys asks for them.",
+			"complete ends in .partial, and is never accepted as a backup. Keys are left out unless --keys is given.",
 		Example: "mailbox backup /var/backups/mailbox\nmailbox backup before-upgrade.tar --keys",
 		Args:    wants(1, 1),
 		RunE:    s.run(func(ctx context.Context, args []string) error { return s.backup(ctx, args[0], keys) }),
 	}
-	c.Flags().BoolVar(&keys, "keys", false, "include the keys that tokens are made with, and the operator's token: keep such a file as you keep the keys")
+	c.Flags().BoolVar(&keys, "keys", false, "include the keys that sign tokens, and the operator's token: protect such a file like the keys")
 	return c
 }
 
@@ -71,36 +71,36 @@ func (s *shell) backup(ctx context.Context, target string, keys bool) error {
 	return s.sayBackup(target, info, keys, report)
 }
 
-// backupFile is the file that a backup goes to.
+// backupFile returns the file to write a backup to.
 func backupFile(target string, now time.Time) (string, error) {
 	switch target {
 	case "":
-		return "", wrongUse("FILE: invalid value \"\"; want a file or a directory")
+		return "", usageError("FILE: invalid value \"\"; want a file or a directory")
 	case "-":
-		return "", wrongUse("FILE: invalid value \"-\"; want a file or a directory, because a backup is read again and checked before it gets its name")
+		return "", usageError("FILE: invalid value \"-\"; want a file or a directory, because a backup is read again and checked before it gets its name")
 	}
 	if info, err := os.Stat(target); err == nil && info.IsDir() {
 		target = filepath.Join(target, now.UTC().Format("mailbox-20060102T150405Z.tar"))
 	}
 	if dir := filepath.Dir(target + "x"); !isDirectory(dir) { // that of DIR/ is DIR itself
-		return "", wrongUse("the directory %s does not exist; make it first", dir)
+		return "", usageError("the directory %s does not exist; create it first", dir)
 	}
 	return target, vacantFile(target)
 }
 
-// vacantFile returns nil if there is nothing at path.
+// vacantFile returns nil if no file exists at path.
 func vacantFile(path string) error {
 	if _, err := os.Lstat(path); err == nil {
-		return &failure{exit: exitConflict, code: "conflict", sentence: fmt.Sprintf("%s exists already", path), advice: "name another file, or wait a second where the name is the time"}
+		return &failure{exit: exitConflict, code: "conflict", sentence: fmt.Sprintf("%s exists already", path), advice: "name another file, or wait a second if the name is the time"}
 	}
 	return nil
 }
 
-// fetchBackup writes what the daemon sends, durably, to a file beside target that no other
-// run uses, and returns its name. It does not look at it further than to know how much is
-// to come.
+// fetchBackup writes the backup that the daemon sends, durably, to a file beside target that no other
+// run uses, and returns its name. It parses only the first entry, for the progress
+// bar.
 func (s *shell) fetchBackup(ctx context.Context, a *api, target string, keys bool) (partial string, info diskbox.BackupInfo, err error) {
-	response, err := a.post(ctx, &question{path: "/v1/backup", body: map[string]bool{"keys": keys}})
+	response, err := a.post(ctx, &apiRequest{path: "/v1/backup", body: map[string]bool{"keys": keys}})
 	if err != nil {
 		return "", info, err
 	}
@@ -125,7 +125,7 @@ func (s *shell) copyBackup(ctx context.Context, a *api, file *os.File, from io.R
 	if err == nil {
 		r := tar.NewReader(bytes.NewReader(head))
 		if _, err := r.Next(); err == nil {
-			_ = json.NewDecoder(r).Decode(&info) // what is damaged is noticed when it is checked
+			_ = json.NewDecoder(r).Decode(&info) // the later check detects damage
 		}
 	}
 	bar := s.progress("backup", info.Bytes)
@@ -147,7 +147,7 @@ func (s *shell) copyBackup(ctx context.Context, a *api, file *os.File, from io.R
 	return info, notWritten(file.Name(), file.Sync())
 }
 
-// proveBackup opens a backup, verifies it and counts what is in it.
+// proveBackup opens a backup, verifies it and counts its messages.
 func (s *shell) proveBackup(ctx context.Context, path string) (*diskbox.Report, error) {
 	report, err := diskbox.Check(ctx, path, nil)
 	if err != nil {
@@ -162,8 +162,8 @@ func (s *shell) proveBackup(ctx context.Context, path string) (*diskbox.Report, 
 	return report, nil
 }
 
-// publishFile gives a complete file its name, durably. A file that has the name by now is
-// left alone.
+// publishFile renames a complete file to its final name, durably. An existing file of that name is
+// not replaced.
 func publishFile(partial, target string) error {
 	if err := vacantFile(target); err != nil {
 		return err
@@ -177,7 +177,7 @@ func publishFile(partial, target string) error {
 // syncDirectory makes the names in a directory durable.
 func syncDirectory(dir string) error {
 	if runtime.GOOS == "windows" {
-		return nil // there a directory cannot be synced, and need not be
+		return nil // Windows cannot sync a directory, and does not need it
 	}
 	f, err := os.Open(dir)
 	if err != nil {
@@ -202,7 +202,7 @@ func (s *shell) sayBackup(target string, info diskbox.BackupInfo, keys bool, r *
 		"%s: %s as of %s, checked: %s.", target, bytesText(uint64(size)), stamp(timeOf(info.MadeAt)), counts(r))
 }
 
-// counts says what is in a directory or backup.
+// counts returns the numbers of queues, messages and dead letters as text.
 func counts(r *diskbox.Report) string {
 	return fmt.Sprintf("%s, %s, %s", plural(r.Queues, "queue"), plural(r.Messages, "message"), plural(r.Dead, "dead letter"))
 }
@@ -220,11 +220,11 @@ func backupFailure(err error, target string, keys bool) error {
 	case e == nil:
 		return err
 	case e.Code == driver.ErrIntegrity:
-		return &failure{exit: exitFailed, code: "integrity", cause: err, sentence: fmt.Sprintf("there is no backup: %s", because(e)), advice: "look at the log of the daemon, and try again"}
+		return &failure{exit: exitFailed, code: "integrity", cause: err, sentence: fmt.Sprintf("there is no backup: %s", because(e)), advice: "check the log of the daemon, and try again"}
 	case e.Code == driver.ErrForbidden && capability.ReasonOf(err) == capability.ReasonTenant:
 		return &failure{
-			exit: exitToken, code: "forbidden", cause: err, sentence: "a backup holds the messages of all tenants, and the token is of one",
-			advice: "use the operator's token, or another of no tenant that names the operation backup",
+			exit: exitToken, code: "forbidden", cause: err, sentence: "a backup contains the messages of all tenants, and the token is for one tenant",
+			advice: "use the operator's token, or one without a tenant that names the operation backup",
 		}
 	case e.Code == driver.ErrForbidden:
 		return &failure{
@@ -232,7 +232,7 @@ func backupFailure(err error, target string, keys bool) error {
 			advice: "use the operator's token, which a daemon on disk renews with it when it starts, or one that names the operation: mailbox cap mint --op backup",
 		}
 	case e.Code == driver.ErrNotFound:
-		return &failure{exit: exitFailed, code: "unsupported", cause: err, sentence: "the daemon is of a version that takes no backups", advice: "upgrade it"}
+		return &failure{exit: exitFailed, code: "unsupported", cause: err, sentence: "the daemon's version does not support backups", advice: "upgrade it"}
 	case e.Code == driver.ErrConflict:
 		return &failure{exit: exitConflict, code: "conflict", cause: err, sentence: because(e)}
 	case e.Code == driver.ErrUnavailable:

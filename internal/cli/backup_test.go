@@ -36,7 +36,7 @@ func (d *daemon) minted(t *testing.T, args ...string) string {
 	return d.must(t, append([]string{"cap", "mint", "--queue", "*", "--expires", "1h"}, args...)...)
 }
 
-// with is the environment of a client with another token.
+// with returns the environment of a client with another token.
 func (d *daemon) with(token string) []string { return d.environ("MAILBOX_TOKEN=" + token) }
 
 func TestBackupRestoresToItsContent(t *testing.T) {
@@ -79,8 +79,8 @@ func TestBackupRestoresToItsContent(t *testing.T) {
 	}
 }
 
-// A second backup to the same file runs to its end while the first is being read.
-func TestBackupsToOneFileDoNotDisturbEachOther(t *testing.T) {
+// A second backup to the same file completes while the first is being read.
+func TestConcurrentBackupsToOneFileBothFinish(t *testing.T) {
 	d := start(t, onDisk())
 	d.must(t, "send", "jobs", "first")
 	path := filepath.Join(t.TempDir(), "backup.tar")
@@ -108,7 +108,7 @@ func TestBackupsToOneFileDoNotDisturbEachOther(t *testing.T) {
 	}
 }
 
-// A pause is an empty reader that does something first.
+// A pause is an empty reader that calls a function first.
 type pause struct{ do func() }
 
 func (p *pause) Read([]byte) (int, error) {
@@ -127,10 +127,10 @@ func TestBackupRefusesNamesThatAreNotFiles(t *testing.T) {
 	}
 }
 
-func TestBackupIsRefusedWhereEngineHasItsOwn(t *testing.T) {
+func TestBackupOfMemoryBackendIsRefused(t *testing.T) {
 	d := start(t, inMemory())
 	path := filepath.Join(t.TempDir(), "backup.tar")
-	d.mailbox(t, "backup", path).wantCode(t, 2, "memory: keeps nothing")
+	d.mailbox(t, "backup", path).wantCode(t, 2, "memory: stores nothing")
 	if left, _ := filepath.Glob(path + "*"); len(left) > 0 {
 		t.Errorf("%v was left behind", left)
 	}
@@ -199,7 +199,7 @@ func TestRestoreRevivesNoRevokedToken(t *testing.T) {
 	d.stop()
 	elsewhere := []string{"HOME=" + t.TempDir()}
 	parent := t.TempDir()
-	mailbox(t, elsewhere, "restore", backup, filepath.Join(parent, "refused")).wantCode(t, 7, "what was revoked after", "--revocations-from", "--retire-keys")
+	mailbox(t, elsewhere, "restore", backup, filepath.Join(parent, "refused")).wantCode(t, 7, "revocations after", "--revocations-from", "--retire-keys")
 	if entries, err := os.ReadDir(parent); err != nil || len(entries) > 0 {
 		t.Errorf("a refused restore left %v, %v", entries, err)
 	}
@@ -224,7 +224,7 @@ func TestRestoreRevivesNoRevokedToken(t *testing.T) {
 	}
 }
 
-func TestRestoreKeepsKeysRetiredThatWereRetiredSince(t *testing.T) {
+func TestRestoreKeepsLaterRetirementsOfKeys(t *testing.T) {
 	d := start(t, onDisk())
 	d.must(t, "send", "jobs", "hello")
 	token := d.minted(t, "--op", "stats")
@@ -239,7 +239,7 @@ func TestRestoreKeepsKeysRetiredThatWereRetiredSince(t *testing.T) {
 	again.must(t, "stats", "jobs")
 }
 
-func TestRestoreTakesNoKeysFromBeforeTheBackup(t *testing.T) {
+func TestRestoreIgnoresKeysFromBeforeBackup(t *testing.T) {
 	d := start(t, onDisk())
 	stale := t.TempDir()
 	for _, name := range []string{"keys", "revocations"} {
@@ -262,7 +262,7 @@ func TestRestoreTakesNoKeysFromBeforeTheBackup(t *testing.T) {
 	mailbox(t, nil, "restore", backup, dir, "--revocations-from", d.dir).wantCode(t, 0)
 }
 
-func TestRestoreFillsWorkingDirectoryButNotAnEmptyName(t *testing.T) {
+func TestRestoreAcceptsWorkingDirectoryButNoEmptyName(t *testing.T) {
 	d := start(t, onDisk())
 	backup := d.backedUp(t)
 	dir := t.TempDir()
@@ -300,9 +300,9 @@ func TestRestoreFollowsLinkOfDirectory(t *testing.T) {
 	}
 }
 
-// A file that root makes there would keep the daemon, which is another user, from
+// A file that root creates there would keep the daemon, which runs as another user, from
 // starting.
-func TestLookingAtRestoredDirectoryAddsNoFile(t *testing.T) {
+func TestReadingRestoredDirectoryAddsNoFile(t *testing.T) {
 	d := start(t, onDisk())
 	d.must(t, "send", "jobs", "hello")
 	dir := filepath.Join(t.TempDir(), "data")
@@ -368,7 +368,7 @@ func TestDamagedDirectoryIsReportedAndNotChanged(t *testing.T) {
 	mailbox(t, nil, "check", filepath.Join(t.TempDir(), "nowhere")).wantCode(t, 5, "check the path")
 }
 
-// audited are the subjects and queues of the audit records of a daemon, in their order.
+// audited returns the subjects and queues of the audit records of a daemon, in order.
 func (d *daemon) audited(t *testing.T) (records []string) {
 	t.Helper()
 	for line := range strings.Lines(d.must(t, "audit", "--json")) {
@@ -393,7 +393,7 @@ func TestRestoreMergesAuditOfBackupAndDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(content), "\n") // as if the log had been full
+	_, rest, _ := strings.Cut(string(content), "\n") // like a log that was full
 	if err := os.WriteFile(log, []byte(rest), 0o600); err != nil {
 		t.Fatal(err)
 	}

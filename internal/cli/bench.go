@@ -16,7 +16,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// benchFlags are those of mailbox bench.
+// benchFlags are the flags of mailbox bench.
 type benchFlags struct {
 	producers, consumers, batch int
 	size                        byteSize
@@ -29,9 +29,9 @@ func (s *shell) benchCommand() *cobra.Command {
 	f := benchFlags{size: 256}
 	c := &cobra.Command{
 		Use: "bench", Short: "Measure how fast a daemon is",
-		Long: "Measure how fast a daemon is: producers send, consumers receive and ack, all at once and each confirmed, on a\n" +
-			"queue of their own that is removed in the end. Latency is from the beginning of a send until the message was\n" +
-			"received. It takes --rate to measure it: without, messages wait for consumers, and that time is printed.",
+		Long: "Measure how fast a daemon is: producers send, consumers receive and ack, all concurrently and each confirmed, on a\n" +
+			"queue of their own that is removed at the end. Latency is from the beginning of a send until the message was\n" +
+			"received. Measure it with --rate: without, messages wait for consumers, and that time is printed.",
 		Example: "mailbox bench\nmailbox bench --rate 500 --duration 30s\nmailbox bench --http --batch 10 --json",
 		Args:    wants(0, 0),
 		RunE:    s.run(func(ctx context.Context, _ []string) error { return s.bench(ctx, &f) }),
@@ -50,13 +50,13 @@ func (s *shell) benchCommand() *cobra.Command {
 func (f *benchFlags) check() error {
 	switch {
 	case f.producers < 1 || f.consumers < 1 || f.producers > 1024 || f.consumers > 1024:
-		return wrongUse("--producers %d and --consumers %d: want 1 to 1024 of each", f.producers, f.consumers)
+		return usageError("--producers %d and --consumers %d: want 1 to 1024 of each", f.producers, f.consumers)
 	case f.batch < 1 || f.batch > driver.DefaultMaxBatch:
-		return wrongUse("--batch: invalid value %d; want 1 to %d", f.batch, driver.DefaultMaxBatch)
+		return usageError("--batch: invalid value %d; want 1 to %d", f.batch, driver.DefaultMaxBatch)
 	case f.size < stampBytes || f.size > maxBodyBytes:
-		return wrongUse("--size: invalid value %d; want %d to %d bytes", f.size, stampBytes, maxBodyBytes)
+		return usageError("--size: invalid value %d; want %d to %d bytes", f.size, stampBytes, maxBodyBytes)
 	case f.duration <= 0 || f.rate < 0:
-		return wrongUse("--duration %v and --rate %d: want a duration above 0, and a rate of at least 0", f.duration, f.rate)
+		return usageError("--duration %v and --rate %d: want a duration above 0, and a rate of at least 0", f.duration, f.rate)
 	}
 	return nil
 }
@@ -69,7 +69,7 @@ type benchView struct {
 	Batch      int    `json:"batch"`
 	Size       int    `json:"size"`
 	DurationMS int64  `json:"duration_ms"`
-	// Rate is that of --rate; 0 means that the latencies are mostly waiting in the queue.
+	// Rate is that of --rate; with 0 the latencies are mostly time in the queue.
 	Rate        int     `json:"rate"`
 	Sent        int64   `json:"sent"`
 	Acked       int64   `json:"acked"`
@@ -91,12 +91,12 @@ func (s *shell) bench(ctx context.Context, f *benchFlags) error {
 	if f.overHTTP {
 		connection.oap = ""
 	}
-	m := connection.messengers()
+	m := connection.queueOpener()
 	defer m.close()
 	var random [6]byte
 	_, _ = rand.Read(random[:]) // never fails, see crypto/rand
 	b := &benchmark{flags: f, name: "mailbox-bench-" + hex.EncodeToString(random[:]), bar: s.progress("measuring", f.duration.Milliseconds())}
-	if err := connection.api.ask(ctx, question{path: "/v1/send/batch", body: emptyBatch{b.name, []struct{}{}}, creates: true}, nil); err != nil {
+	if err := connection.api.call(ctx, apiRequest{path: "/v1/send/batch", body: emptyBatch{b.name, []struct{}{}}, creates: true}, nil); err != nil {
 		return err
 	}
 	queue, err := m.open(ctx, b.name)
@@ -108,8 +108,8 @@ func (s *shell) bench(ctx context.Context, f *benchFlags) error {
 	b.bar.end()
 	cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
-	cleaned := connection.api.ask(cleaning, question{path: "/v1/queues/delete", body: topicBody{b.name}}, nil)
-	if errors.Is(cleaned, driver.ErrNotFound) { // nothing came through
+	cleaned := connection.api.call(cleaning, apiRequest{path: "/v1/queues/delete", body: queueBody{b.name}}, nil)
+	if errors.Is(cleaned, driver.ErrNotFound) { // no send arrived
 		cleaned = nil
 	}
 	if err = errors.Join(err, cleaned); err != nil {
@@ -120,7 +120,7 @@ func (s *shell) bench(ctx context.Context, f *benchFlags) error {
 	if m.backend == nil {
 		v.Surface = "http"
 	}
-	// Without a rate the queue fills as fast as it can, and this is not how long a
+	// Without a rate the queue fills as fast as possible, and this is not how long a
 	// message takes through an idle daemon.
 	delay := "time in the queue p50 %.2f ms, p99 %.2f ms, longest %.2f ms (senders are not held back, so messages wait for consumers: measure latency with --rate)"
 	if f.rate > 0 {
@@ -135,7 +135,7 @@ func (s *shell) bench(ctx context.Context, f *benchFlags) error {
 type benchmark struct {
 	flags *benchFlags
 	name  string
-	queue messenger
+	queue messageQueue
 	bar   *progress
 	began time.Time
 	sent  atomic.Int64
@@ -145,10 +145,10 @@ type benchmark struct {
 	latencies []time.Duration
 }
 
-// stampBytes is how much of a body says when it was sent.
+// stampBytes is the size of the send time in a body.
 const stampBytes = 8
 
-// run produces for as long as was asked, consumes meanwhile, and returns how long
+// run produces for the given duration, consumes meanwhile, and returns how long
 // it took.
 func (b *benchmark) run(ctx context.Context) (time.Duration, error) {
 	b.began = time.Now()
@@ -160,7 +160,7 @@ func (b *benchmark) run(ctx context.Context) (time.Duration, error) {
 	each := func(n int, ctx context.Context, do func(context.Context) error) {
 		for range n {
 			work.Go(func() {
-				// Whoever is cut off by the end of the time has not failed.
+				// A call that the end of the run cuts off has not failed.
 				if err := do(ctx); err != nil && ctx.Err() == nil {
 					cancel(err)
 				}
@@ -174,7 +174,7 @@ func (b *benchmark) run(ctx context.Context) (time.Duration, error) {
 	return time.Since(b.began), context.Cause(ctx)
 }
 
-// show moves the bar.
+// show updates the progress bar.
 func (b *benchmark) show(ctx context.Context) {
 	ticker := time.NewTicker(progressEvery)
 	defer ticker.Stop()
@@ -224,15 +224,15 @@ func (b *benchmark) produce(ctx context.Context) error {
 	}
 }
 
-// answered does something until it is answered, also if the time is over: what was
-// cut off and is still under way could make the queue again after it was deleted.
+// answered calls do and waits for its answer even if ctx ends: a call that was
+// cut off and is still running could create the queue again after it was deleted.
 func answered(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	return do(ctx)
 }
 
-// benchWait is how long a consumer waits at a time.
+// benchWait is how long a receive of a consumer waits.
 const benchWait = 100 * time.Millisecond
 
 func (b *benchmark) consume(ctx context.Context) error {
@@ -288,8 +288,8 @@ func (b *benchmark) view(elapsed time.Duration) benchView {
 	}
 }
 
-// emptyBatch is a send of nothing, which creates the queue.
+// emptyBatch is a send without messages, which creates the queue.
 type emptyBatch struct {
-	Topic    string     `json:"topic"`
+	Queue    string     `json:"topic"`
 	Messages []struct{} `json:"messages"`
 }

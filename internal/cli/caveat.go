@@ -9,7 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 )
 
-// caveatFlags are the conditions of a token as flags.
+// caveatFlags are the caveats of a token as flags.
 type caveatFlags struct {
 	operations, queues []string
 	expires            string
@@ -25,8 +25,8 @@ type caveatFlags struct {
 func (f *caveatFlags) register(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.operations, "op", nil, "operations: send, recv, ack, nack, extend, stats, peek, purge, dlq, admin, backup, audit, or * for all but the last two")
 	flags.StringSliceVar(&f.queues, "queue", nil, "queues: names, prefixes like 'user:42:*', or *")
-	flags.StringVar(&f.expires, "expires", "", "when it ends: a duration from now like 24h, or a time like 2026-12-31T00:00:00Z")
-	flags.StringVar(&f.notBefore, "not-before", "", "when it begins, in the same forms")
+	flags.StringVar(&f.expires, "expires", "", "when it expires: a duration from now like 24h, or a time like 2026-12-31T00:00:00Z")
+	flags.StringVar(&f.notBefore, "not-before", "", "when it becomes valid, in the same forms")
 	flags.Int64Var(&f.rate, "rate", 0, "messages per second")
 	flags.Int64Var(&f.byteRate, "byte-rate", 0, "bytes of bodies per second")
 	flags.Var(&f.maxBody, "max-body", "bytes of a body that is sent, like 64KiB")
@@ -37,7 +37,7 @@ func (f *caveatFlags) register(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.raw, "caveat", nil, "a caveat in its own form, like mbx:op=send; can be repeated")
 }
 
-// caveats makes conditions of the flags.
+// caveats returns the caveats that the flags name.
 func (f *caveatFlags) caveats(flags *pflag.FlagSet, now time.Time) (caveats []capability.Caveat, err error) {
 	for _, add := range []func(*pflag.FlagSet, time.Time) ([]capability.Caveat, error){f.scope, f.times, f.bounds, f.origin} {
 		more, err := add(flags, now)
@@ -49,19 +49,19 @@ func (f *caveatFlags) caveats(flags *pflag.FlagSet, now time.Time) (caveats []ca
 	for _, text := range f.raw {
 		caveat, err := capability.ParseCaveat(text)
 		if err != nil {
-			return nil, wrongUse("--caveat %s is none that is known: want a form like mbx:op=send", printable([]byte(text), 60))
+			return nil, usageError("--caveat: unknown caveat %s; want a form like mbx:op=send", printable([]byte(text), 60))
 		}
 		caveats = append(caveats, caveat)
 	}
 	for _, caveat := range caveats {
 		if err := caveat.Check(); err != nil {
-			return nil, wrongUse("the condition %s cannot be: %v", caveat, rootCause(err))
+			return nil, usageError("invalid caveat %s: %v", caveat, rootCause(err))
 		}
 	}
 	return caveats, nil
 }
 
-// scope is what may be done where.
+// scope returns the caveats of operations and queues.
 func (f *caveatFlags) scope(*pflag.FlagSet, time.Time) (caveats []capability.Caveat, err error) {
 	switch {
 	case len(f.operations) == 1 && f.operations[0] == "*":
@@ -70,7 +70,7 @@ func (f *caveatFlags) scope(*pflag.FlagSet, time.Time) (caveats []capability.Cav
 		operations := make([]capability.Operation, len(f.operations))
 		for i, word := range f.operations {
 			if operations[i], err = capability.ParseOperation(word); err != nil {
-				return nil, wrongUse("--op: invalid value %.40q; want send, recv, ack, nack, extend, stats, peek, purge, dlq, admin, backup, audit, or * alone for all but the last two", word)
+				return nil, usageError("--op: invalid value %.40q; want send, recv, ack, nack, extend, stats, peek, purge, dlq, admin, backup, audit, or * alone for all but the last two", word)
 			}
 		}
 		caveats = append(caveats, capability.Operations(operations...))
@@ -79,7 +79,7 @@ func (f *caveatFlags) scope(*pflag.FlagSet, time.Time) (caveats []capability.Cav
 		patterns := make([]capability.Pattern, len(f.queues))
 		for i, text := range f.queues {
 			if patterns[i], err = capability.ParsePattern(text); err != nil {
-				return nil, wrongUse("--queue: invalid value %.60q; want a name, or a prefix that ends in \":\", \"/\" or \".\" with * behind it, or * alone", text)
+				return nil, usageError("--queue: invalid value %.60q; want a name, or a prefix that ends in \":\", \"/\" or \".\" followed by *, or * alone", text)
 			}
 		}
 		caveats = append(caveats, capability.Queues(patterns...))
@@ -87,7 +87,7 @@ func (f *caveatFlags) scope(*pflag.FlagSet, time.Time) (caveats []capability.Cav
 	return caveats, nil
 }
 
-// times are when it is good.
+// times returns the caveats of time.
 func (f *caveatFlags) times(_ *pflag.FlagSet, now time.Time) (caveats []capability.Caveat, err error) {
 	for _, t := range []struct {
 		flag, text string
@@ -98,17 +98,17 @@ func (f *caveatFlags) times(_ *pflag.FlagSet, now time.Time) (caveats []capabili
 		}
 		at, err := parseMoment(t.text, now)
 		if err != nil {
-			return nil, wrongUse("--%s: invalid value %.60q; want a duration from now like 24h, or a time like 2026-12-31T00:00:00Z", t.flag, t.text)
+			return nil, usageError("--%s: invalid value %.60q; want a duration from now like 24h, or a time like 2026-12-31T00:00:00Z", t.flag, t.text)
 		}
 		if t.flag == "expires" && !at.After(now) {
-			return nil, wrongUse("--expires: %q is in the past (%s), and the token would be good for nothing; want a duration above 0 like 24h, or a later time", t.text, at.UTC().Format(time.RFC3339))
+			return nil, usageError("--expires: %q is in the past (%s), and the token would be useless; want a duration above 0 like 24h, or a later time", t.text, at.UTC().Format(time.RFC3339))
 		}
 		caveats = append(caveats, t.caveat(at))
 	}
 	return caveats, nil
 }
 
-// parseMoment reads a time, or a duration from now on.
+// parseMoment parses a time, or a duration from now.
 func parseMoment(text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(text); err == nil {
 		return now.Add(d), nil
@@ -116,7 +116,7 @@ func parseMoment(text string, now time.Time) (time.Time, error) {
 	return time.Parse(time.RFC3339, text)
 }
 
-// bounds are how much.
+// bounds returns the caveats of rates and sizes.
 func (f *caveatFlags) bounds(flags *pflag.FlagSet, _ time.Time) (caveats []capability.Caveat, _ error) {
 	for _, b := range []struct {
 		flag   string
@@ -128,7 +128,7 @@ func (f *caveatFlags) bounds(flags *pflag.FlagSet, _ time.Time) (caveats []capab
 		{"max-body", int64(f.maxBody), capability.MaxBodyBytes},
 	} {
 		if flags.Changed(b.flag) && b.value < 1 && b.flag != "max-body" {
-			return nil, wrongUse("--%s: invalid value %d; want at least 1", b.flag, b.value)
+			return nil, usageError("--%s: invalid value %d; want at least 1", b.flag, b.value)
 		}
 		if flags.Changed(b.flag) {
 			caveats = append(caveats, b.caveat(b.value))
@@ -137,13 +137,13 @@ func (f *caveatFlags) bounds(flags *pflag.FlagSet, _ time.Time) (caveats []capab
 	return caveats, nil
 }
 
-// origin is who and from where.
+// origin returns the caveats of clients and services.
 func (f *caveatFlags) origin(*pflag.FlagSet, time.Time) (caveats []capability.Caveat, err error) {
 	if len(f.networks) > 0 {
 		networks := make([]netip.Prefix, len(f.networks))
 		for i, text := range f.networks {
 			if networks[i], err = netip.ParsePrefix(text); err != nil {
-				return nil, wrongUse("--net: invalid value %.60q; want a network like 10.0.0.0/8, or 10.0.0.1/32 for one address", text)
+				return nil, usageError("--net: invalid value %.60q; want a network like 10.0.0.0/8, or 10.0.0.1/32 for one address", text)
 			}
 		}
 		caveats = append(caveats, capability.Networks(networks...))

@@ -37,7 +37,7 @@ func TestBenchMeasuresAndCleansUp(t *testing.T) {
 	}
 }
 
-func TestWatchGoesOnUntilInterrupted(t *testing.T) {
+func TestWatchRunsUntilInterrupted(t *testing.T) {
 	d := start(t, inMemory())
 	d.must(t, "send", "q", "x")
 	for _, c := range []struct{ flag, before, after string }{
@@ -56,7 +56,7 @@ func TestWatchGoesOnUntilInterrupted(t *testing.T) {
 	}
 }
 
-func TestReceiptsSettleWhatAnotherTokenReceived(t *testing.T) {
+func TestReceiptSettlesDeliveryOfAnotherToken(t *testing.T) {
 	d := start(t, inMemory())
 	file := filepath.Join(t.TempDir(), "worker.token")
 	d.must(t, "cap", "mint", "--op", "recv,ack,nack,extend", "--queue", "q", "--expires", "1h", "--out", file)
@@ -73,7 +73,7 @@ func TestReceiptsSettleWhatAnotherTokenReceived(t *testing.T) {
 	}
 }
 
-func TestSettlingGoesOnAfterAFailure(t *testing.T) {
+func TestSettlingContinuesAfterFailure(t *testing.T) {
 	d := start(t, inMemory())
 	d.must(t, "send", "q", "x")
 	id, _, _ := strings.Cut(d.must(t, "recv", "q"), "\t")
@@ -84,7 +84,7 @@ func TestSettlingGoesOnAfterAFailure(t *testing.T) {
 	}
 }
 
-func TestRotatedKeysEndOldTokensOnlyIfAsked(t *testing.T) {
+func TestRotationEndsOldTokensOnlyWithRetire(t *testing.T) {
 	d := start(t, inMemory())
 	file := filepath.Join(t.TempDir(), "old.token")
 	d.must(t, "cap", "mint", "--op", "*", "--queue", "*", "--expires", "1h", "--out", file)
@@ -143,7 +143,7 @@ func TestNarrowingNeedsNoDaemon(t *testing.T) {
 	}
 }
 
-func TestCompletionKnowsTheQueues(t *testing.T) {
+func TestCompletionListsQueues(t *testing.T) {
 	d := start(t, inMemory())
 	d.must(t, "send", "orders", "x")
 	if got := d.must(t, "__complete", "recv", ""); !strings.HasPrefix(got, "orders\n") {
@@ -161,10 +161,10 @@ func TestCompletionKnowsTheQueues(t *testing.T) {
 	}
 }
 
-func TestEveryCommandHelpsAndTakesJSON(t *testing.T) {
+func TestEveryCommandHasHelpAndJSON(t *testing.T) {
 	for _, command := range []string{
 		"send", "recv", "ack", "nack", "extend", "peek", "trace", "queues", "queues ls", "queues create", "queues configure", "queues show", "queues delete",
-		"queues purge", "stats", "dlq", "dlq ls", "dlq show", "dlq redrive", "dlq discard", "cap", "cap mint", "cap attenuate", "cap inspect",
+		"queues purge", "stats", "dlq", "dlq ls", "dlq show", "dlq redrive", "dlq discard", "cap", "cap mint", "cap narrow", "cap inspect",
 		"cap token", "cap revoke", "keys", "keys ls", "keys rotate", "doctor", "health", "bench", "version", "completion",
 	} {
 		r := mailbox(t, nil, append(strings.Fields(command), "--help")...)
@@ -187,12 +187,12 @@ func TestEveryCommandHelpsAndTakesJSON(t *testing.T) {
 	}
 }
 
-func TestUsedUpRateIsTheTokensOnEverySurface(t *testing.T) {
+func TestUsedUpRateNamesTokenOnEverySurface(t *testing.T) {
 	d := start(t, inMemory())
 	file := filepath.Join(t.TempDir(), "slow.token")
 	d.must(t, "cap", "mint", "--op", "send", "--queue", "jobs", "--expires", "1h", "--rate", "1", "--out", file)
-	for _, road := range roads {
-		environ := d.environ(append(road.more, "MAILBOX_TOKEN_FILE="+file)...)
+	for _, surface := range surfaces {
+		environ := d.environ(append(surface.more, "MAILBOX_TOKEN_FILE="+file)...)
 		var r result
 		for range 5 {
 			if r = mailbox(t, environ, "send", "jobs", "x"); r.code != 0 {

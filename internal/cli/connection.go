@@ -17,7 +17,7 @@ import (
 	"github.com/mailboxmq/mailbox/remotebox"
 )
 
-// globalFlags are those of every command.
+// globalFlags are the flags of every command.
 type globalFlags struct {
 	addr, oapAddr      string
 	tokenFile, dataDir string
@@ -32,14 +32,14 @@ func (g *globalFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&g.tokenFile, "token-file", "", "file of the token (MAILBOX_TOKEN_FILE, or the token itself in MAILBOX_TOKEN)")
 	flags.StringVar(&g.dataDir, "data-dir", "", "data directory of a daemon on this machine (MAILBOXD_DATA_DIR)")
 	flags.StringVar(&g.ca, "ca", "", "file of the authorities that the daemon's certificate must be from (MAILBOX_CA)")
-	flags.StringVar(&g.cert, "cert", "", "file of a certificate to show to the daemon (MAILBOX_CERT)")
+	flags.StringVar(&g.cert, "cert", "", "file of a client certificate (MAILBOX_CERT)")
 	flags.StringVar(&g.key, "key-file", "", "file of its key (MAILBOX_KEY_FILE)")
 	flags.BoolVar(&g.plaintext, "allow-plaintext", false, "send the token in plaintext to another machine")
 	flags.BoolVar(&g.json, "json", false, "write JSON: one object, or one on each line for lists")
 }
 
-// firstOf returns the flag or else the first variable that is set, and what it is
-// called.
+// firstOf returns the flag or else the first variable that is set, and its
+// name.
 func (s *shell) firstOf(flag, flagName string, variables ...string) (value, source string) {
 	if flag != "" {
 		return flag, "--" + flagName
@@ -52,8 +52,8 @@ func (s *shell) firstOf(flag, flagName string, variables ...string) (value, sour
 	return "", ""
 }
 
-// dataDirs are where a daemon on this machine may keep its files, likeliest first.
-// They follow what the daemon does by default.
+// dataDirs returns where a daemon on this machine may keep its files, likeliest first.
+// It follows the defaults of the daemon.
 func (s *shell) dataDirs() []string {
 	if dir, _ := s.firstOf(s.global.dataDir, "data-dir", "MAILBOXD_DATA_DIR", "STATE_DIRECTORY"); dir != "" {
 		return []string{dir}
@@ -73,10 +73,10 @@ const (
 	keysFile          = "keys"
 )
 
-// A credential is a token and where it is from.
+// A credential is a token and its source.
 type credential struct {
 	token  capability.Token
-	source string // for people
+	source string // for messages
 }
 
 // credential finds the token.
@@ -84,7 +84,7 @@ func (s *shell) credential() (credential, error) {
 	if s.global.tokenFile == "" && s.environ["MAILBOX_TOKEN"] != "" {
 		token, err := capability.Parse(strings.TrimSpace(s.environ["MAILBOX_TOKEN"]))
 		if err != nil {
-			return credential{}, wrongUse("MAILBOX_TOKEN holds no token: copy the whole of it, or put it into a file and name that in MAILBOX_TOKEN_FILE")
+			return credential{}, usageError("MAILBOX_TOKEN does not contain a token; copy all of it, or write it to a file and name that in MAILBOX_TOKEN_FILE")
 		}
 		return credential{token, "MAILBOX_TOKEN"}, nil
 	}
@@ -104,12 +104,12 @@ func (s *shell) credential() (credential, error) {
 	}
 	return credential{}, &failure{
 		exit: exitToken, code: "no_token",
-		sentence: fmt.Sprintf("there is no token: no daemon left one in %s", strings.Join(dirs, " or ")),
+		sentence: fmt.Sprintf("there is no token: no daemon has written one to %s", strings.Join(dirs, " or ")),
 		advice:   "start a daemon with mailboxd, or name a token with --token-file, MAILBOX_TOKEN_FILE or MAILBOX_TOKEN",
 	}
 }
 
-// tokenFileProblem says what is wrong with a file, and what to do.
+// tokenFileProblem explains what is wrong with a token file, and what to do.
 func tokenFileProblem(err error, path, source string) error {
 	if err == nil {
 		return nil
@@ -119,16 +119,16 @@ func tokenFileProblem(err error, path, source string) error {
 	case errors.Is(err, driver.ErrNotFound):
 		f.sentence = fmt.Sprintf("there is no file %s, which %s names", path, source)
 	case errors.Is(err, driver.ErrForbidden):
-		f.sentence, f.advice = fmt.Sprintf("others than its owner can read %s", path), "chmod 600 "+path+", and think of who has read the token so far"
+		f.sentence, f.advice = fmt.Sprintf("users other than its owner can read %s", path), "chmod 600 "+path+", and replace the token if others may have read it"
 	case errors.Is(err, driver.ErrIntegrity):
-		f.sentence = fmt.Sprintf("%s holds no token", path)
+		f.sentence = fmt.Sprintf("%s does not contain a token", path)
 	default:
 		f.sentence, f.advice = fmt.Sprintf("%s cannot be read", path), "run this as the user of the daemon, or name another file with --token-file"
 	}
 	return f
 }
 
-// A connection is a daemon and the token to show it.
+// A connection is a daemon and the token to use.
 type connection struct {
 	*endpoint
 	credential
@@ -147,11 +147,11 @@ func (s *shell) connect() (*connection, error) {
 	return &connection{endpoint: e, credential: c, api: newAPI(e, c.token)}, nil
 }
 
-// close leaves the daemon.
+// close closes the idle connections.
 func (c *connection) close() { c.api.close() }
 
-// A messenger moves the messages of one queue. A driver.Queue is one.
-type messenger interface {
+// A messageQueue sends, receives and settles messages of one queue. A driver.Queue is one.
+type messageQueue interface {
 	Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error)
 	Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error)
 	Ack(ctx context.Context, receipts []driver.Receipt) error
@@ -160,15 +160,15 @@ type messenger interface {
 	Close() error
 }
 
-// A messengers opens queues for messages.
-type messengers struct {
+// A queueOpener opens queues for messages.
+type queueOpener struct {
 	*connection
 	backend *remotebox.Backend // nil over HTTP
 }
 
-// messengers connects for messages: over frames where an address is known.
-func (c *connection) messengers() *messengers {
-	m := &messengers{connection: c}
+// queueOpener returns the opener of queues: over OAP/1 if an address is known, else over HTTP.
+func (c *connection) queueOpener() *queueOpener {
+	m := &queueOpener{connection: c}
 	if c.oap != "" {
 		m.backend = c.remotebox()
 	}
@@ -176,81 +176,81 @@ func (c *connection) messengers() *messengers {
 }
 
 func (c *connection) remotebox() *remotebox.Backend {
-	options := &remotebox.Options{AllowPlaintext: true, TLS: c.tls} // endpoint has checked
+	options := &remotebox.Options{AllowPlaintext: true, TLS: c.tls} // endpoint has checked --allow-plaintext
 	return remotebox.New([]string{c.oap}, c.token.Reveal(), options)
 }
 
-func (m *messengers) open(ctx context.Context, queue string) (messenger, error) {
+func (m *queueOpener) open(ctx context.Context, queue string) (messageQueue, error) {
 	if err := driver.CheckName(queue); err != nil {
 		return nil, err
 	}
 	if m.backend == nil {
 		return &httpQueue{api: m.api, name: queue}, nil
 	}
-	if err := m.knock(ctx); err != nil {
+	if err := m.checkListening(ctx); err != nil {
 		return nil, err
 	}
 	opened, err := m.backend.OpenQueue(ctx, queue)
 	if err != nil {
-		return nil, m.why(ctx, queue, err)
+		return nil, m.explainRefusal(ctx, queue, err)
 	}
 	return &explainedQueue{opened, m, queue}, nil
 }
 
-// why finds out for what reason a token was refused: frames do not say, and HTTP
+// explainRefusal finds the reason for which a token was refused: OAP/1 does not report it, and HTTP
 // does.
-func (m *messengers) why(ctx context.Context, queue string, err error) error {
+func (m *queueOpener) explainRefusal(ctx context.Context, queue string, err error) error {
 	if errors.Is(err, driver.ErrUnavailable) {
-		return m.unreached(ctx, err)
+		return m.explainUnreachable(ctx, err)
 	}
 	if !errors.Is(err, driver.ErrUnauthenticated) || capability.ReasonOf(err) != "" {
 		return err
 	}
-	// This is answered to whoever may do anything with the queue.
-	said := m.api.ask(ctx, question{path: "/v1/traits", body: topicBody{queue}}, nil)
+	// Every token with an operation on the queue allows this request.
+	said := m.api.call(ctx, apiRequest{path: "/v1/traits", body: queueBody{queue}}, nil)
 	if capability.ReasonOf(said) != "" {
 		return said
 	}
 	return err
 }
 
-// unreached says more of an error to connect for frames: that of HTTP, which knows
-// whether TLS is wanted, or that the address is not one for frames.
-func (m *messengers) unreached(ctx context.Context, err error) error {
+// explainUnreachable explains why OAP/1 could not connect: with the error of HTTP, which shows
+// whether TLS is required, or that the address is not one for OAP/1.
+func (m *queueOpener) explainUnreachable(ctx context.Context, err error) error {
 	if strings.Contains(err.Error(), "it speaks HTTP") {
 		return &failure{
 			exit: exitUnreachable, code: "unreachable", cause: err, sentence: fmt.Sprintf("%s speaks HTTP, and not OAP/1 frames", m.oap),
 			advice: "give it as --addr, and as --oap-addr that of listen.oap (port 9411 by default), or off",
 		}
 	}
-	if f, ok := errors.AsType[*failure](m.api.ask(ctx, question{path: "/v1/ping"}, nil)); ok && f.code == "not_mailboxd" {
+	if f, ok := errors.AsType[*failure](m.api.call(ctx, apiRequest{path: "/v1/ping"}, nil)); ok && f.code == "not_mailboxd" {
 		return f
 	}
 	return err
 }
 
-// An explainedQueue is a queue over frames that knows why a token is refused.
+// An explainedQueue is a queue over OAP/1 that explains why a token is refused.
 type explainedQueue struct {
-	messenger
-	messengers *messengers
-	name       string
+	messageQueue
+	queueOpener *queueOpener
+	name        string
 }
 
-// Send enqueues messages.
+// Send sends messages.
 func (q *explainedQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
-	sent, err := q.messenger.Send(ctx, msgs)
-	return sent, q.messengers.why(ctx, q.name, err)
+	sent, err := q.messageQueue.Send(ctx, msgs)
+	return sent, q.queueOpener.explainRefusal(ctx, q.name, err)
 }
 
-// Receive leases messages.
+// Receive receives messages.
 func (q *explainedQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-	got, err := q.messenger.Receive(ctx, req)
-	return got, q.messengers.why(ctx, q.name, err)
+	got, err := q.messageQueue.Receive(ctx, req)
+	return got, q.queueOpener.explainRefusal(ctx, q.name, err)
 }
 
-// knock finds out at once whether anybody listens for frames: the backend itself
-// would wait for a daemon that may be starting.
-func (m *messengers) knock(ctx context.Context) error {
+// checkListening checks at once whether a server listens for OAP/1: the backend itself
+// would retry for a daemon that may be starting.
+func (m *queueOpener) checkListening(ctx context.Context) error {
 	network, address := "tcp", m.oap
 	if path, ok := strings.CutPrefix(m.oap, "unix:"); ok {
 		network, address = "unix", path
@@ -275,9 +275,9 @@ func (m *messengers) knock(ctx context.Context) error {
 	return f
 }
 
-func (m *messengers) close() {
+func (m *queueOpener) close() {
 	if m.backend != nil {
-		_ = m.backend.Close() // it has nothing to say
+		_ = m.backend.Close() // its error does not matter
 	}
 	m.connection.close()
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-func TestNobodyThereIsSaidAtOnce(t *testing.T) {
+func TestMissingDaemonIsReportedAtOnce(t *testing.T) {
 	d := start(t, inMemory())
 	environ := d.environ()
 	d.stop()
@@ -34,7 +34,7 @@ func TestNobodyThereIsSaidAtOnce(t *testing.T) {
 	r.wantCode(t, 3, `"code":"unreachable"`, `"exit":3`)
 }
 
-func TestTheTokenOfALocalDaemonIsFound(t *testing.T) {
+func TestTokenOfLocalDaemonIsFound(t *testing.T) {
 	home := t.TempDir()
 	config := inMemory()
 	config.DataDir = filepath.Join(home, ".local", "state", "mailboxd")
@@ -62,7 +62,7 @@ func TestTheTokenOfALocalDaemonIsFound(t *testing.T) {
 	r.wantCode(t, 0)
 }
 
-func TestATokenThatIsNoneIsExplained(t *testing.T) {
+func TestInvalidTokenIsExplained(t *testing.T) {
 	d := start(t, inMemory())
 	address := "MAILBOX_ADDR=" + d.Address(server.HTTP)
 	dir := t.TempDir()
@@ -95,9 +95,9 @@ func TestATokenThatIsNoneIsExplained(t *testing.T) {
 		{"HOME=" + dir, 4, "there is no token"},
 		{"MAILBOX_TOKEN_FILE=/nowhere", 4, "there is no file /nowhere, which MAILBOX_TOKEN_FILE names"},
 		{"MAILBOX_TOKEN_FILE=" + open, 4, "chmod 600"},
-		{"MAILBOX_TOKEN_FILE=" + garbage, 4, "holds no token"},
-		{"MAILBOX_TOKEN=garbage", 2, "MAILBOX_TOKEN holds no token"},
-		{"MAILBOX_TOKEN_FILE=" + stranger, 4, "not one of this daemon's"},
+		{"MAILBOX_TOKEN_FILE=" + garbage, 4, "does not contain a token"},
+		{"MAILBOX_TOKEN=garbage", 2, "MAILBOX_TOKEN does not contain a token"},
+		{"MAILBOX_TOKEN_FILE=" + stranger, 4, "not made with the keys of this daemon"},
 	} {
 		t.Run(c.words, func(t *testing.T) {
 			r := mailbox(t, []string{c.environ, address}, "stats")
@@ -107,12 +107,12 @@ func TestATokenThatIsNoneIsExplained(t *testing.T) {
 			}
 		})
 	}
-	// Over frames too.
+	// Over OAP/1 too.
 	r := mailbox(t, []string{"MAILBOX_TOKEN_FILE=" + stranger, address, "MAILBOX_OAP_ADDR=" + d.Address(server.OAP)}, "send", "q", "x")
-	r.wantCode(t, 4, "not one of this daemon's")
+	r.wantCode(t, 4, "not made with the keys of this daemon")
 }
 
-func TestTokensStayOnThisMachineInPlaintext(t *testing.T) {
+func TestPlaintextTokenToAnotherMachineIsRefused(t *testing.T) {
 	for _, c := range []struct{ flag, address, words string }{
 		{"--addr", "192.0.2.1:9410", "https://192.0.2.1:9410"},
 		{"--addr", "http://mailbox.example.org", "https://mailbox.example.org"},
@@ -130,7 +130,7 @@ func TestTokensStayOnThisMachineInPlaintext(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoDaemonIsNotBelieved(t *testing.T) {
+func TestServerThatIsNotMailboxdIsRefused(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "" {
 			t.Error("the token was sent on to another address")
@@ -190,8 +190,8 @@ func TestTLSWithCertificatesOnBothSides(t *testing.T) {
 	d := start(t, config)
 	secure := d.environ("MAILBOX_ADDR=https://"+d.Address(server.HTTP), "MAILBOX_CA="+cert)
 	both := append(secure[:len(secure):len(secure)], "MAILBOX_CERT="+cert, "MAILBOX_KEY_FILE="+key)
-	for _, road := range roads {
-		r := mailbox(t, append(both[:len(both):len(both)], road.more...), "send", "q", "hello")
+	for _, surface := range surfaces {
+		r := mailbox(t, append(both[:len(both):len(both)], surface.more...), "send", "q", "hello")
 		r.wantCode(t, 0)
 	}
 	r := mailbox(t, both, "doctor")
@@ -205,10 +205,10 @@ func TestTLSWithCertificatesOnBothSides(t *testing.T) {
 	r = mailbox(t, secure, "stats", "--cert", cert)
 	r.wantCode(t, 2, "go together")
 	r = mailbox(t, secure, "stats", "--ca", key)
-	r.wantCode(t, 2, "no certificate of an authority")
+	r.wantCode(t, 2, "contains no certificate")
 }
 
-func TestMistakesWithTLSGetTheirOwnAdvice(t *testing.T) {
+func TestTLSMistakesHaveSpecificAdvice(t *testing.T) {
 	cert, key := certificate(t)
 	config := inMemory()
 	config.TLSCert, config.TLSKey = cert, key
@@ -218,7 +218,7 @@ func TestMistakesWithTLSGetTheirOwnAdvice(t *testing.T) {
 			environ []string
 			words   string
 		}{
-			"http to TLS":       {secure.environ(), "speaks TLS, and was asked without it; write --addr https://" + secure.Address(server.HTTP)},
+			"http to TLS":       {secure.environ(), "requires TLS; write --addr https://" + secure.Address(server.HTTP)},
 			"https to plain":    {plain.environ("MAILBOX_ADDR=https://" + plain.Address(server.HTTP)), "does not speak TLS; write its address without https://"},
 			"unknown authority": {secure.environ("MAILBOX_ADDR=https://" + secure.Address(server.HTTP)), "is from an authority that is not trusted here"},
 			"other name": {
@@ -234,7 +234,7 @@ func TestMistakesWithTLSGetTheirOwnAdvice(t *testing.T) {
 	}
 }
 
-func TestFramesAtTheAddressOfHTTPAreExplained(t *testing.T) {
+func TestOAPAtHTTPAddressIsExplained(t *testing.T) {
 	d := start(t, inMemory())
 	r := mailbox(t, d.environ("MAILBOX_OAP_ADDR="+d.Address(server.HTTP)), "send", "q", "x")
 	r.wantCode(t, 3, "speaks HTTP, and not OAP/1 frames", "--oap-addr")

@@ -4,5 +4,5 @@ package cli
 
 import "errors"
 
-// freeBytes is how much room there is on the disk of a directory.
+// freeBytes returns the free and total space of the volume of a directory.
 func freeBytes(string) (free, total uint64, err error) { return 0, 0, errors.ErrUnsupported }

@@ -4,7 +4,7 @@ package cli
 
 import "syscall"
 
-// freeBytes is how much room there is on the disk of a directory.
+// freeBytes returns the free and total space of the volume of a directory.
 func freeBytes(dir string) (free, total uint64, err error) {
 	var stat syscall.Statfs_t
 	if err := syscall.Statfs(dir, &stat); err != nil {

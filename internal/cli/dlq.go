@@ -14,21 +14,21 @@ import (
 )
 
 func (s *shell) dlqCommand() *cobra.Command {
-	c := parent("dlq", "Look after dead letters", s.dlqList(), s.dlqShow(), s.dlqRedrive(), s.dlqDiscard())
+	c := parent("dlq", "List, redrive and discard dead letters", s.dlqList(), s.dlqShow(), s.dlqRedrive(), s.dlqDiscard())
 	c.SuggestFor = []string{"dead", "deadletters"}
 	return c
 }
 
 // dead yields the dead letters that the filter selects. The daemon filters them: see
 // matches in internal/host/peek.go and redisbox/peek.go.
-func (a *api) dead(ctx context.Context, f *filterFlags, queue string, limit int) iter.Seq2[lookedBody, error] {
+func (a *api) dead(ctx context.Context, f *filterFlags, queue string, limit int) iter.Seq2[peekedBody, error] {
 	body, err := f.body(queue)
 	if err != nil {
-		return func(yield func(lookedBody, error) bool) { yield(lookedBody{}, err) }
+		return func(yield func(peekedBody, error) bool) { yield(peekedBody{}, err) }
 	}
 	if !f.given() {
-		return list[lookedBody](ctx, a, question{path: "/v1/dlq/list", body: struct {
-			Topic string `json:"topic"`
+		return list[peekedBody](ctx, a, apiRequest{path: "/v1/dlq/list", body: struct {
+			Queue string `json:"topic"`
 			Limit int    `json:"limit"`
 		}{queue, limit}})
 	}
@@ -40,14 +40,14 @@ func (s *shell) dlqList() *cobra.Command {
 	var f filterFlags
 	var limit int
 	c := &cobra.Command{
-		Use: "ls QUEUE", Aliases: []string{"list"}, Short: "List dead letters, oldest death first",
+		Use: "ls QUEUE", Aliases: []string{"list"}, Short: "List dead letters, oldest first",
 		Example: "mailbox dlq ls orders --reason max_attempts",
 		Args:    wants(1, 1), ValidArgsFunction: s.completeQueue,
 		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
 			if limit < 0 {
-				return wrongUse("--limit cannot be negative; 0 means no bound")
+				return usageError("--limit cannot be negative; 0 means no limit")
 			}
-			return s.printLooked(a.dead(ctx, &f, args[0], limit), true)
+			return s.printPeeked(a.dead(ctx, &f, args[0], limit), true)
 		}),
 	}
 	f.register(c.Flags())
@@ -57,9 +57,9 @@ func (s *shell) dlqList() *cobra.Command {
 
 func (s *shell) dlqShow() *cobra.Command {
 	return &cobra.Command{
-		Use: "show QUEUE ID", Short: "Show a dead letter with all that is known of it", Args: wants(2, 2), ValidArgsFunction: s.completeQueue,
+		Use: "show QUEUE ID", Short: "Show a dead letter with all details", Args: wants(2, 2), ValidArgsFunction: s.completeQueue,
 		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
-			body := peekBody{Topic: args[0], States: []string{string(driver.StateDead)}, MessageID: args[1], Limit: 1}
+			body := peekBody{Queue: args[0], States: []string{string(driver.StateDead)}, MessageID: args[1], Limit: 1}
 			for looked, err := range a.peek(ctx, body) {
 				if err != nil {
 					return err
@@ -105,7 +105,7 @@ func (s *shell) printDead(v messageView) error {
 	return t.write(s.Stdout)
 }
 
-// selection says which dead letters a command is about.
+// selection selects the dead letters of a command.
 type selection struct {
 	filterFlags
 	all, dryRun, yes bool
@@ -115,8 +115,8 @@ type selection struct {
 func (f *selection) registerAll(c *cobra.Command, verb string) {
 	f.register(c.Flags())
 	c.Flags().BoolVar(&f.all, "all", false, verb+" all of them")
-	c.Flags().BoolVar(&f.dryRun, "dry-run", false, "only say how many they are")
-	c.Flags().IntVarP(&f.limit, "limit", "n", 0, "how many at most, oldest death first; 0 means no bound")
+	c.Flags().BoolVar(&f.dryRun, "dry-run", false, "only count them")
+	c.Flags().IntVarP(&f.limit, "limit", "n", 0, "how many at most, oldest first; 0 means no limit")
 }
 
 func (f *selection) check(ids []string) error {
@@ -128,16 +128,16 @@ func (f *selection) check(ids []string) error {
 	}
 	switch {
 	case ways == 0:
-		return wrongUse("say which dead letters: ids, --all, or a filter like --reason")
+		return usageError("name the dead letters: by ids, --all, or a filter like --reason")
 	case ways > 1:
-		return wrongUse("ids, --all and filters exclude each other: use one of them")
+		return usageError("ids, --all and filters exclude each other; use one of them")
 	case f.limit < 0:
-		return wrongUse("--limit cannot be negative; 0 means no bound")
+		return usageError("--limit cannot be negative; 0 means no limit")
 	}
 	return nil
 }
 
-// named returns those of the ids that are ids of dead letters, each once.
+// named returns those of the ids that belong to dead letters, each once.
 func (f *selection) named(ctx context.Context, a *api, queue string, ids []string) (found []string, err error) {
 	for looked, err := range a.dead(ctx, &f.filterFlags, queue, 0) {
 		if err != nil {
@@ -153,7 +153,7 @@ func (f *selection) named(ctx context.Context, a *api, queue string, ids []strin
 	return found, nil
 }
 
-// unknownDead is the error of ids that are not of dead letters; nil if there are none.
+// unknownDead returns the error about ids that do not belong to dead letters; nil if there are none.
 func unknownDead(queue string, unknown []string) error {
 	if len(unknown) == 0 {
 		return nil
@@ -172,9 +172,9 @@ func unknownDead(queue string, unknown []string) error {
 	}
 }
 
-// changeDead has dead letters changed by change, which is told some ids and returns
-// how many of them it found, and returns how many were. Ids that a person named go
-// one at a time, so that those which are unknown can be named in the error.
+// changeDead calls change with parts of the ids, which returns how many dead letters it
+// found, and returns the sum. Ids that the user named are passed
+// one at a time, so that the error can name unknown ones.
 func (s *shell) changeDead(verb, queue string, ids []string, named bool, change func(part []string) (int, error)) (changed int, err error) {
 	bar := s.progress(verb, int64(len(ids)))
 	defer bar.end()
@@ -197,7 +197,7 @@ func (s *shell) changeDead(verb, queue string, ids []string, named bool, change 
 	return changed, unknownDead(queue, unknown)
 }
 
-// distinct returns ids without those that are there already.
+// distinct returns ids without repetitions.
 func distinct(ids []string) []string {
 	var once []string
 	for _, id := range ids {
@@ -208,7 +208,7 @@ func distinct(ids []string) []string {
 	return once
 }
 
-// ids returns the ids of what is selected.
+// ids returns the ids of the selected dead letters.
 func (f *selection) ids(ctx context.Context, a *api, queue string) ([]string, error) {
 	var ids []string
 	for looked, err := range a.dead(ctx, &f.filterFlags, queue, f.limit) {
@@ -220,8 +220,8 @@ func (f *selection) ids(ctx context.Context, a *api, queue string) ([]string, er
 	return ids, nil
 }
 
-// chosen returns the ids that a command is about: those that were named, each once,
-// or those that are selected. Named ones are not looked up but for a dry run.
+// chosen returns the ids for a command: those that the user named, each once,
+// or those that are selected. Named ids are looked up only for a dry run.
 func (f *selection) chosen(ctx context.Context, a *api, queue string, ids []string) (chosen []string, named bool, err error) {
 	if len(ids) == 0 {
 		chosen, err = f.ids(ctx, a, queue)
@@ -238,7 +238,7 @@ func (f *selection) chosen(ctx context.Context, a *api, queue string, ids []stri
 	return found, true, err
 }
 
-// dlqPart is how many dead letters are asked for at once.
+// dlqPart is how many dead letters one request names.
 const dlqPart = 1000
 
 func (s *shell) dlqRedrive() *cobra.Command {
@@ -259,7 +259,7 @@ func (s *shell) dlqRedrive() *cobra.Command {
 	return c
 }
 
-// movedView is how many were redriven, in JSON.
+// movedView is the result of a redrive in JSON.
 type movedView struct {
 	Queue  string `json:"queue"`
 	Moved  int    `json:"moved"`
@@ -267,8 +267,8 @@ type movedView struct {
 }
 
 func (s *shell) redrive(ctx context.Context, a *api, f *selection, queue string, ids []string) error {
-	// They are named one by one, so that none is redriven twice that dies again
-	// while this goes on.
+	// The ids are fixed first, so that a message that dies again is not redriven
+	// twice.
 	ids, named, err := f.chosen(ctx, a, queue, ids)
 	if err != nil {
 		return err
@@ -280,7 +280,7 @@ func (s *shell) redrive(ctx context.Context, a *api, f *selection, queue string,
 		var answer struct {
 			Moved int `json:"moved"`
 		}
-		err := a.ask(ctx, question{path: "/v1/dlq/reprocess", body: map[string]any{"topic": queue, "msg_ids": part}}, &answer)
+		err := a.call(ctx, apiRequest{path: "/v1/dlq/reprocess", body: map[string]any{"topic": queue, "msg_ids": part}}, &answer)
 		if some, ok := errors.AsType[*partial](err); ok {
 			answer.Moved = some.done
 		}
@@ -295,7 +295,7 @@ func (s *shell) redrive(ctx context.Context, a *api, f *selection, queue string,
 func (s *shell) dlqDiscard() *cobra.Command {
 	var f selection
 	c := &cobra.Command{
-		Use: "discard QUEUE [ID...]", Short: "Remove dead letters for ever",
+		Use: "discard QUEUE [ID...]", Short: "Remove dead letters permanently",
 		Example: "mailbox dlq discard orders 01K9ZQ4T1V6N8F7M2C3B5D0XAW\nmailbox dlq discard orders --older-than 168h --yes",
 		Args:    wants(1, -1), ValidArgsFunction: s.completeQueue,
 		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {

@@ -1,12 +1,12 @@
-// Package cli is the program mailbox: the command line of the daemon. Program runs
-// it with given streams, arguments and environment, so that tests run what users
-// run.
+// Package cli is the program mailbox, the command line of the daemon. Program runs
+// it with given streams, arguments and environment, so that tests run the same code as
+// users.
 //
-// Messages travel over OAP/1 frames, through package remotebox, where an address
-// for them is known, and over HTTP otherwise. Administration goes over HTTP.
-// Tokens are narrowed and read here, without a daemon.
+// Messages are sent over OAP/1, through package remotebox, if its address
+// is known, and over HTTP otherwise. Administration uses HTTP.
+// Tokens are narrowed and inspected without a daemon.
 //
-// Each command is a file. What they share is the address and the token
-// (connection.go), the HTTP client (api.go), what is printed (output.go), and
-// what errors mean for people and scripts (failure.go).
+// Each command has a file. Shared are the address and the token
+// (address.go, connection.go), the HTTP client (api.go), the output (output.go), and
+// the explanations and exit codes of errors (failure.go).
 package cli

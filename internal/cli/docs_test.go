@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// leaves yields the commands that do something.
+// leaves yields the commands without subcommands.
 func leaves(c *cobra.Command) []*cobra.Command {
 	if !c.HasSubCommands() {
 		return []*cobra.Command{c}
@@ -21,7 +21,7 @@ func leaves(c *cobra.Command) []*cobra.Command {
 	return found
 }
 
-func TestDocumentTellsOfEveryCommandAndFlagOnce(t *testing.T) {
+func TestDocumentNamesEveryCommandAndFlagOnce(t *testing.T) {
 	text, err := os.ReadFile("../../docs/cli.md")
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func TestDocumentTellsOfEveryCommandAndFlagOnce(t *testing.T) {
 		delete(sections, c.CommandPath())
 		c.LocalNonPersistentFlags().VisitAll(func(flag *pflag.Flag) {
 			if !strings.Contains(section, "--"+flag.Name) {
-				t.Errorf("the section about %s does not tell of --%s", c.CommandPath(), flag.Name)
+				t.Errorf("the section about %s does not name --%s", c.CommandPath(), flag.Name)
 			}
 		})
 	}
@@ -53,7 +53,7 @@ func TestDocumentTellsOfEveryCommandAndFlagOnce(t *testing.T) {
 	}
 	root.PersistentFlags().VisitAll(func(flag *pflag.Flag) {
 		if !strings.Contains(document, "--"+flag.Name) {
-			t.Errorf("nothing tells of --%s", flag.Name)
+			t.Errorf("the document does not name --%s", flag.Name)
 		}
 	})
 }

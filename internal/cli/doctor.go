@@ -15,7 +15,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 )
 
-// What a check can find.
+// The results of a check.
 const (
 	statusOK   = "ok"
 	statusWarn = "warning"
@@ -23,7 +23,7 @@ const (
 	statusSkip = "skipped"
 )
 
-// A finding is what one check found, in JSON too.
+// A finding is the result of one check, also in JSON.
 type finding struct {
 	Check   string `json:"check"`
 	Status  string `json:"status"`
@@ -31,7 +31,7 @@ type finding struct {
 	Advice  string `json:"advice,omitempty"`
 }
 
-// doctorView is a whole visit in JSON.
+// doctorView is the result of mailbox doctor in JSON.
 type doctorView struct {
 	OK       bool      `json:"ok"`
 	Findings []finding `json:"findings"`
@@ -45,7 +45,7 @@ func (s *shell) doctorCommand() *cobra.Command {
 		Args: wants(0, 0),
 		RunE: s.run(func(ctx context.Context, _ []string) error {
 			d := &doctor{shell: s}
-			d.visit(ctx)
+			d.run(ctx)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -62,20 +62,20 @@ type doctor struct {
 	api      *api
 	token    capability.Token
 	health   *page             // nil if the daemon does not answer
-	notes    map[string]string // those of readiness
+	notes    map[string]string // from readiness
 }
 
 func (d *doctor) add(check, status, advice, format string, args ...any) {
 	d.findings = append(d.findings, finding{check, status, fmt.Sprintf(format, args...), advice})
 }
 
-// addError adds what an error means.
+// addError adds a finding that explains an error.
 func (d *doctor) addError(check string, err error) {
 	f := d.shell.explain(err)
 	d.add(check, statusFail, f.advice, "%s", f.sentence)
 }
 
-func (d *doctor) visit(ctx context.Context) {
+func (d *doctor) run(ctx context.Context) {
 	var err error
 	if d.endpoint, err = d.shell.endpoint(); err != nil {
 		d.add("address", statusFail, "correct --addr, --oap-addr or the variables of the environment", "%s", explain(err).sentence)
@@ -100,7 +100,7 @@ func (d *doctor) visit(ctx context.Context) {
 	d.checkDisk()
 }
 
-// checkDaemon asks whether the process lives.
+// checkDaemon checks whether the daemon answers.
 func (d *doctor) checkDaemon(ctx context.Context) {
 	began := time.Now()
 	found, err := d.api.get(ctx, "/healthz", capability.Token{})
@@ -108,23 +108,23 @@ func (d *doctor) checkDaemon(ctx context.Context) {
 	case err != nil:
 		d.addError("daemon", err)
 	case found.status != http.StatusOK:
-		d.add("daemon", statusFail, "say where the daemon is with --addr", "what answers at %s is not mailboxd (HTTP status %d)", d.endpoint.shown, found.status)
+		d.add("daemon", statusFail, "say where the daemon is with --addr", "the server at %s is not mailboxd (HTTP status %d)", d.endpoint.shown, found.status)
 	default:
 		d.health = found
 		d.add("daemon", statusOK, "", "a daemon answers at %s, within %v", d.endpoint.shown, time.Since(began).Round(time.Millisecond))
 	}
 }
 
-// missing says what to do about what a daemon misses.
+// missing has the advice for each failed condition of readiness.
 var missing = map[string]string{
 	"listeners_bound":  "wait until it has started",
-	"cap_authority_ok": "its file of keys is empty: restore it, or let it make a new one",
+	"cap_authority_ok": "its key file is empty: restore it, or remove it and let the daemon make a new one",
 	"not_draining":     "it is being stopped: start it again, or use another",
-	"shards_ready":     "its backend does not take writes: look at its log, and at its disk or Redis",
-	"clock_skew_ok":    "its clock was turned back: set it right, and start the daemon anew",
+	"shards_ready":     "its backend does not accept writes: check its log, and its disk or Redis",
+	"clock_skew_ok":    "its clock was set back: correct it, and restart the daemon",
 }
 
-// checkReady asks whether the daemon does all of its work.
+// checkReady checks whether the daemon is ready.
 func (d *doctor) checkReady(ctx context.Context) {
 	if d.health == nil {
 		return
@@ -136,7 +136,7 @@ func (d *doctor) checkReady(ctx context.Context) {
 		Missing  []string          `json:"missing"`
 		Notes    map[string]string `json:"notes"`
 	}
-	found, err := d.api.get(ctx, "/readyz", d.token) // which lets it tell its version
+	found, err := d.api.get(ctx, "/readyz", d.token) // with a token the daemon reports its version
 	if err == nil {
 		err = json.Unmarshal(found.body, &state)
 	}
@@ -154,7 +154,7 @@ func (d *doctor) checkReady(ctx context.Context) {
 	if state.Version != "" {
 		d.add("version", statusOK, "", "the daemon is %s, this is %s", state.Version, d.shell.version().Version)
 	} else {
-		d.add("version", statusSkip, "", "the daemon does not tell its version, this is %s", d.shell.version().Version)
+		d.add("version", statusSkip, "", "the daemon does not report its version, this is %s", d.shell.version().Version)
 	}
 	if state.Notes["dlq_profile"] == "ephemeral" {
 		d.add("durability", statusWarn, "for messages that must not be lost use a backend on disk, or a Redis with appendonly yes and maxmemory-policy noeviction", "messages and dead letters do not survive a restart of the backend")
@@ -163,12 +163,12 @@ func (d *doctor) checkReady(ctx context.Context) {
 		d.add("dead letters", statusWarn, "redrive or discard some, or raise the limit with mailbox queues configure QUEUE --max-dead N", "%s", full)
 	}
 	if state.Notes["plaintext"] != "" {
-		d.add("plaintext", statusWarn, "set tls.cert and tls.key, unless something else protects them", "tokens and messages travel in plaintext %s", state.Notes["plaintext"])
+		d.add("plaintext", statusWarn, "set tls.cert and tls.key, unless the network protects them", "tokens and messages travel in plaintext %s", state.Notes["plaintext"])
 	}
 }
 
-// soon is when something that ends is worth a warning.
-const soon = 14 * 24 * time.Hour
+// expiryWarning is how long before an expiry the doctor warns.
+const expiryWarning = 14 * 24 * time.Hour
 
 func (d *doctor) checkTLS() {
 	switch {
@@ -177,16 +177,16 @@ func (d *doctor) checkTLS() {
 		state := d.health.tls
 		end := state.PeerCertificates[0].NotAfter
 		status, advice := statusOK, ""
-		if time.Until(end) < soon {
+		if time.Until(end) < expiryWarning {
 			status, advice = statusWarn, "renew the certificate, and send the daemon a SIGHUP"
 		}
-		d.add("TLS", status, advice, "%s with a certificate that is good until %s", tls.VersionName(state.Version), stamp(&end))
+		d.add("TLS", status, advice, "%s with a certificate that is valid until %s", tls.VersionName(state.Version), stamp(&end))
 	case d.endpoint.socket != "":
 		d.add("TLS", statusOK, "", "a unix socket needs no TLS")
 	case loopback(d.endpoint.host):
-		d.add("TLS", statusOK, "", "there is no TLS, and on this machine none is needed")
+		d.add("TLS", statusOK, "", "there is no TLS, and on this machine it is not needed")
 	default:
-		d.add("TLS", statusWarn, "use https:// in --addr", "there is no TLS, and everybody on the way can read the token")
+		d.add("TLS", statusWarn, "use https:// in --addr", "there is no TLS, and the network can read the token")
 	}
 }
 
@@ -202,22 +202,22 @@ func (d *doctor) checkClock() {
 	}
 	theirs, err := http.ParseTime(d.health.header.Get("Date"))
 	if err != nil {
-		d.add("clock", statusSkip, "", "the daemon does not say what time it has")
+		d.add("clock", statusSkip, "", "the daemon does not report its time")
 		return
 	}
 	skew := time.Since(theirs).Abs().Truncate(time.Second)
-	const advice = "set both clocks by NTP: tokens are good at certain times"
+	const advice = "synchronize both clocks with NTP: tokens are valid at certain times"
 	switch {
 	case skew > clockFailure:
-		d.add("clock", statusFail, advice, "the clocks here and there differ by %v", skew)
+		d.add("clock", statusFail, advice, "the clocks of this machine and the daemon differ by %v", skew)
 	case skew > clockWarning:
-		d.add("clock", statusWarn, advice, "the clocks here and there differ by %v", skew)
+		d.add("clock", statusWarn, advice, "the clocks of this machine and the daemon differ by %v", skew)
 	default:
-		d.add("clock", statusOK, "", "the clocks here and there agree")
+		d.add("clock", statusOK, "", "the clocks of this machine and the daemon agree")
 	}
 }
 
-// checkToken looks at the token itself.
+// checkToken checks the expiry of the token.
 func (d *doctor) checkToken(source string, now time.Time) {
 	description := d.token.Inspect()
 	left := description.ExpiresAt.Sub(now)
@@ -228,42 +228,42 @@ func (d *doctor) checkToken(source string, now time.Time) {
 	switch {
 	case left <= 0:
 		d.add("token", statusFail, advice, "the token in %s has expired", source)
-	case left < soon:
-		d.add("token", statusWarn, advice, "the token in %s ends at %s", source, stamp(&description.ExpiresAt))
+	case left < expiryWarning:
+		d.add("token", statusWarn, advice, "the token in %s expires at %s", source, stamp(&description.ExpiresAt))
 	default:
-		d.add("token", statusOK, "", "the token in %s is %s, good until %s", source, description.ID, stamp(&description.ExpiresAt))
+		d.add("token", statusOK, "", "the token in %s is %s, valid until %s", source, description.ID, stamp(&description.ExpiresAt))
 	}
 }
 
-// checkAccepted asks the daemon what it thinks of the token.
+// checkAccepted checks whether the daemon accepts the token.
 func (d *doctor) checkAccepted(ctx context.Context) {
 	if d.health == nil || d.token.IsZero() {
 		return
 	}
-	err := d.api.ask(ctx, question{path: "/v1/ping"}, nil)
-	if err == nil { // a ping takes any genuine token, a list none that is over
+	err := d.api.call(ctx, apiRequest{path: "/v1/ping"}, nil)
+	if err == nil { // a ping accepts any genuine token, a list only valid ones
 		for _, err = range d.api.queues(ctx) {
 			break
 		}
 	}
 	f := explain(orNil(err))
-	if err != nil && f.advice == adviceUnknown { // it says to run this command
-		d.add("access", statusFail, "look at readiness above, and at the log of the daemon", "it cannot be checked: %s", f.sentence)
+	if err != nil && f.advice == adviceUnknown { // this advice says to run mailbox doctor
+		d.add("access", statusFail, "check readiness above, and the log of the daemon", "cannot be checked: %s", f.sentence)
 		return
 	}
 	if err != nil && f.code != "forbidden" {
 		d.addError("access", err)
 		return
 	}
-	d.add("access", statusOK, "", "the daemon accepts the token, and takes writes")
+	d.add("access", statusOK, "", "the daemon accepts the token and writes")
 }
 
-// neverReached is the delivery limit that earlier daemons gave to queues made over
-// the SQS protocol, which have none.
-const neverReached = 1 << 30
+// legacyNoLimit is the delivery limit that earlier daemons gave to queues created over
+// the SQS protocol, which have no limit.
+const legacyNoLimit = 1 << 30
 
-// checkLimits lists the queues without a delivery limit, as far as the token lets
-// them be seen: a message that kills its worker is delivered to the next without
+// checkLimits lists the queues without a delivery limit that the token allows it
+// to see: there a message that kills its worker is delivered again without
 // end.
 func (d *doctor) checkLimits(ctx context.Context) {
 	if d.health == nil || d.token.IsZero() {
@@ -276,22 +276,22 @@ func (d *doctor) checkLimits(ctx context.Context) {
 			return
 		}
 		config, err := d.api.config(ctx, name)
-		if err != nil { // it was deleted meanwhile, or the token does not cover it
+		if err != nil { // it was deleted meanwhile, or the token does not allow it
 			continue
 		}
-		if limit := config.MaxAttempts; limit == nil || *limit == 0 || *limit >= neverReached {
+		if limit := config.MaxAttempts; limit == nil || *limit == 0 || *limit >= legacyNoLimit {
 			unlimited = append(unlimited, string(printable([]byte(name), 0)))
 		}
 	}
 	if len(unlimited) > 0 {
-		d.add("limits", statusWarn, "give them one with mailbox queues configure QUEUE --max-attempts 5, unless they are meant to have none",
+		d.add("limits", statusWarn, "set one with mailbox queues configure QUEUE --max-attempts 5, unless they must not have one",
 			"%s without a delivery limit: %s", plural(len(unlimited), "queue"), strings.Join(unlimited, ", "))
 		return
 	}
 	d.add("limits", statusOK, "", "every queue has a delivery limit")
 }
 
-// orNil keeps explain from being asked about nothing.
+// orNil returns nil for nil, which explain does not accept.
 func orNil(err error) error {
 	if err == nil {
 		return errors.New("nothing")
@@ -303,14 +303,14 @@ func orNil(err error) error {
 func (d *doctor) checkFrames(ctx context.Context) {
 	switch {
 	case d.endpoint.oap == "":
-		d.add("frames", statusSkip, "", "messages go over HTTP; name the address for OAP/1 with --oap-addr to be faster")
+		d.add("frames", statusSkip, "", "messages are sent over HTTP; OAP/1 is faster, name its address with --oap-addr")
 		return
 	case d.token.IsZero() || d.health == nil:
 		return
 	}
-	m := (&connection{endpoint: d.endpoint, credential: credential{token: d.token}, api: d.api}).messengers()
+	m := (&connection{endpoint: d.endpoint, credential: credential{token: d.token}, api: d.api}).queueOpener()
 	defer m.close()
-	err := m.knock(ctx)
+	err := m.checkListening(ctx)
 	if err == nil {
 		err = m.backend.Ping(ctx)
 	}
@@ -321,7 +321,7 @@ func (d *doctor) checkFrames(ctx context.Context) {
 	d.add("frames", statusOK, "", "OAP/1 works at %s", d.endpoint.oap)
 }
 
-// print prints what was found. Its error is that of the exit code.
+// print prints the findings. Its error sets the exit code.
 func (d *doctor) print() error {
 	v := doctorView{OK: true, Findings: d.findings}
 	for _, f := range d.findings {
@@ -343,7 +343,7 @@ func (d *doctor) print() error {
 		}
 	}
 	if !v.OK {
-		return quietly(exitFailed)
+		return silentExit(exitFailed)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-// visit is what the doctor says in JSON.
+// doctor runs mailbox doctor --json and returns its findings.
 type visit struct {
 	OK       bool `json:"ok"`
 	Findings []struct{ Check, Status, Message, Advice string }
@@ -38,7 +38,7 @@ func doctor(t *testing.T, environ []string, code int) (found map[string]string, 
 	return found, r.stdout
 }
 
-func TestDoctorFindsAHealthyDaemonHealthy(t *testing.T) {
+func TestDoctorPassesHealthyDaemon(t *testing.T) {
 	d := start(t, onDisk())
 	found, all := doctor(t, d.environ(), 0)
 	for _, check := range []string{"daemon", "readiness", "TLS", "clock", "token", "access", "limits", "frames"} {
@@ -47,14 +47,14 @@ func TestDoctorFindsAHealthyDaemonHealthy(t *testing.T) {
 		}
 	}
 	if found["disk"] == "" {
-		t.Errorf("nobody looked at the disk: %s", all)
+		t.Errorf("the disk was not checked: %s", all)
 	}
 	if text := d.must(t, "doctor"); strings.Count(text, "\n")+1 != len(found) {
 		t.Errorf("a line for each finding, not\n%s", text)
 	}
 }
 
-func TestDoctorSaysThatMemoryForgets(t *testing.T) {
+func TestDoctorWarnsThatMemoryIsNotDurable(t *testing.T) {
 	d := start(t, server.Config{Profile: server.Micronode})
 	token := d.OperatorToken()
 	found, all := doctor(t, d.environ("MAILBOX_TOKEN="+token.Reveal()), 0)
@@ -66,7 +66,7 @@ func TestDoctorSaysThatMemoryForgets(t *testing.T) {
 	}
 }
 
-func TestDoctorFindsWhatIsWrong(t *testing.T) {
+func TestDoctorFindsProblems(t *testing.T) {
 	d := start(t, inMemory())
 	narrowed, err := d.OperatorToken().Narrow(capability.ExpiresAt(time.Now().Add(-time.Minute)))
 	if err != nil {
@@ -95,7 +95,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestDoctorFindsAClockThatIsOff(t *testing.T) {
+func TestDoctorFindsWrongClock(t *testing.T) {
 	d := start(t, inMemory())
 	off := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Date", time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat))
@@ -106,7 +106,7 @@ func TestDoctorFindsAClockThatIsOff(t *testing.T) {
 	}))
 	defer off.Close()
 	found, all := doctor(t, d.environ("MAILBOX_ADDR="+off.URL, "MAILBOX_OAP_ADDR=off"), 1)
-	if found["clock"] != "failed" || found["readiness"] != "failed" || found["plaintext"] != "warning" || !strings.Contains(all, "look at its log") {
+	if found["clock"] != "failed" || found["readiness"] != "failed" || found["plaintext"] != "warning" || !strings.Contains(all, "check its log") {
 		t.Errorf("got %s", all)
 	}
 }

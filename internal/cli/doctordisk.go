@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// How little room on a disk is too little, where the daemon does not tell its reserve.
+// How little free space is too little if the daemon does not report its reserve.
 const (
 	roomWarning = 0.10
 	roomFailure = 0.02
 )
 
 // checkDisk compares the free space of the daemon's volume with the reserve. A
-// daemon that keeps no messages on disk does not tell them; then it looks at the
+// daemon without messages on disk does not report them; then it checks the
 // volume of a data directory on this machine.
 func (d *doctor) checkDisk() {
 	var told [3]uint64
@@ -30,17 +30,17 @@ func (d *doctor) checkDisk() {
 	status, advice := statusOK, ""
 	switch {
 	case free < reserve:
-		status, advice = statusFail, "make room on the volume, or set a smaller --disk-reserve: sends are refused until then"
+		status, advice = statusFail, "free space on the volume, or set a smaller --disk-reserve: sends are refused until then"
 	case free < 2*reserve:
-		status, advice = statusWarn, "make room: sends are refused when less than the reserve is free"
+		status, advice = statusWarn, "free space: sends are refused when less than the reserve is free"
 	}
 	d.add("disk", status, advice, "%s of %s are free, and %s are kept in reserve", bytesText(free), bytesText(total), bytesText(reserve))
 }
 
-// checkLocalDisk looks at the volume of the first data directory that exists.
+// checkLocalDisk checks the volume of the first data directory that exists.
 func (d *doctor) checkLocalDisk() {
 	if d.endpoint.socket == "" && !loopback(d.endpoint.host) {
-		d.add("disk", statusSkip, "", "the daemon is on another machine and does not tell the state of its disk")
+		d.add("disk", statusSkip, "", "the daemon is on another machine and does not report the state of its disk")
 		return
 	}
 	for _, dir := range d.shell.dataDirs() {
@@ -52,9 +52,9 @@ func (d *doctor) checkLocalDisk() {
 		status, advice := statusOK, ""
 		switch {
 		case part < roomFailure:
-			status, advice = statusFail, "make room: a daemon without room takes no messages"
+			status, advice = statusFail, "free space: a daemon without space accepts no messages"
 		case part < roomWarning:
-			status, advice = statusWarn, "make room before the daemon takes no messages any more"
+			status, advice = statusWarn, "free space before the daemon refuses messages"
 		}
 		d.add("disk", status, advice, "%s (%.0f%%) are free for %s", bytesText(free), part*100, filepath.Clean(dir))
 		return
@@ -62,7 +62,7 @@ func (d *doctor) checkLocalDisk() {
 	d.add("disk", statusSkip, "", "no daemon keeps its files in %s", strings.Join(d.shell.dataDirs(), " or "))
 }
 
-// bytesText writes a number of bytes with a unit: "512 B", "12.5 MiB".
+// bytesText returns a number of bytes with a unit: "512 B", "12.5 MiB".
 func bytesText(n uint64) string {
 	if n < 1<<10 {
 		return fmt.Sprintf("%d B", n)

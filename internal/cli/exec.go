@@ -15,15 +15,15 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// How an execution can end.
+// The outcomes of an execution.
 const (
 	outcomeAcked    = "acked"
 	outcomeNacked   = "nacked"
-	outcomeReleased = "released" // given back unharmed, because we were told to stop
-	outcomeLost     = "lost"     // somebody else may have the message by now
+	outcomeReleased = "released" // returned to the queue because the CLI was stopped
+	outcomeLost     = "lost"     // another receiver may have the message
 )
 
-// executionView is what became of a message, in JSON.
+// executionView is the outcome for a message in JSON.
 type executionView struct {
 	ID         string `json:"id"`
 	Queue      string `json:"queue"`
@@ -33,10 +33,10 @@ type executionView struct {
 	DurationMS int64  `json:"duration_ms"`
 }
 
-// killTime is how long a command that is told to end may take.
+// killTime is how long a command may take to end after it was told to.
 const killTime = 5 * time.Second
 
-// stderrTail is how much of what a command writes to standard error is kept as the
+// stderrTail is how many bytes of a command's standard error are kept as the
 // cause.
 const stderrTail = 1 << 10
 
@@ -50,7 +50,7 @@ func (r *receiver) execAll(ctx context.Context) error {
 	err := func() error {
 		for r.flags.max == 0 || r.count < r.flags.max {
 			select {
-			case free <- struct{}{}: // no message is taken that has to wait for its command
+			case free <- struct{}{}: // receive only when a command can run
 			case <-ctx.Done():
 				return ctx.Err()
 			}
@@ -76,17 +76,17 @@ func (r *receiver) execAll(ctx context.Context) error {
 		return nil
 	case r.count == 0:
 		r.shell.note("There is no message in %s.", r.name)
-		return quietly(exitEmpty)
+		return silentExit(exitEmpty)
 	}
 	return outcome
 }
 
-// printExecutions says what became of messages. Its error is that of the exit
+// printExecutions prints the outcomes. Its error sets the exit
 // code.
 func (r *receiver) printExecutions(results <-chan executionView) (err error) {
 	for v := range results {
 		if v.Outcome != outcomeAcked && err == nil {
-			err = quietly(exitExec)
+			err = silentExit(exitExec)
 		}
 		switch {
 		case r.shell.global.json:
@@ -158,8 +158,8 @@ func (r *receiver) extend(ctx context.Context, stop context.CancelCauseFunc, rec
 	}
 }
 
-// delay is how long a message waits after its command failed: what was asked for,
-// or a random part of a time that doubles with each delivery.
+// delay returns how long a message waits after its command failed: --retry-delay,
+// or a random part of a backoff that doubles with each delivery.
 func (r *receiver) delay(deliveries int) time.Duration {
 	if r.flags.retryDelay >= 0 {
 		return r.flags.retryDelay
@@ -168,10 +168,10 @@ func (r *receiver) delay(deliveries int) time.Duration {
 	return time.Duration(rand.Int64N(int64(longest)))
 }
 
-// command runs the command. Its error says how it failed, with the end of what it
+// command runs the command. Its error says how it failed, with the end of what the command
 // wrote to standard error.
 func (r *receiver) command(ctx context.Context, d *driver.Delivery) error {
-	attributes, _ := json.Marshal(d.Attributes) // a map of texts
+	attributes, _ := json.Marshal(d.Attributes) // cannot fail: a map of strings
 	c := shellCommand(ctx, r.flags.exec)
 	c.Env = append(append([]string(nil), r.shell.Environ...),
 		"MAILBOX_ID="+d.ID, "MAILBOX_QUEUE="+r.name, fmt.Sprintf("MAILBOX_DELIVERIES=%d", d.Deliveries),
@@ -179,7 +179,7 @@ func (r *receiver) command(ctx context.Context, d *driver.Delivery) error {
 		"MAILBOX_ATTRIBUTES="+string(attributes))
 	c.Stdin = strings.NewReader(string(d.Body))
 	c.Stdout = r.shell.Stdout
-	if r.shell.global.json { // standard output is for us then
+	if r.shell.global.json { // then standard output has only JSON
 		c.Stdout = r.shell.Stderr
 	}
 	tail := &tailWriter{to: r.shell.Stderr}
@@ -195,13 +195,13 @@ func (r *receiver) command(ctx context.Context, d *driver.Delivery) error {
 	return err
 }
 
-// A tailWriter passes on what is written, and keeps the end of it.
+// A tailWriter passes writes on, and keeps their end.
 type tailWriter struct {
 	to   io.Writer
 	kept []byte
 }
 
-// Write passes on.
+// Write passes p on.
 func (t *tailWriter) Write(p []byte) (int, error) {
 	t.kept = append(t.kept, p...)
 	if over := len(t.kept) - stderrTail; over > 0 {

@@ -5,25 +5,25 @@ import (
 	"testing"
 )
 
-func TestExecHoldsTheMessageWhileTheCommandRuns(t *testing.T) {
-	for _, road := range roads {
-		t.Run(road.name, func(t *testing.T) {
+func TestExecExtendsLeaseWhileCommandRuns(t *testing.T) {
+	for _, surface := range surfaces {
+		t.Run(surface.name, func(t *testing.T) {
 			d := start(t, inMemory())
 			id := d.must(t, "send", "slow", "work")
-			// The command takes longer than three leases.
-			r := mailbox(t, d.environ(road.more...), "recv", "slow", "--visibility", "300ms", "--json", "--exec", "sleep 1")
+			// The command runs longer than three leases.
+			r := mailbox(t, d.environ(surface.more...), "recv", "slow", "--visibility", "300ms", "--json", "--exec", "sleep 1")
 			r.wantCode(t, 0)
 			if !strings.Contains(r.stdout, `"deliveries":1,"outcome":"acked"`) {
 				t.Errorf("got %s", r.stdout)
 			}
 			if life := d.must(t, "trace", id); strings.Count(life, "delivered") != 1 || !strings.Contains(life, "extended") || !strings.Contains(life, "acked") {
-				t.Errorf("its life was\n%s", life)
+				t.Errorf("its trace is\n%s", life)
 			}
 		})
 	}
 }
 
-func TestExecStopsTheCommandWhenTheLeaseIsLost(t *testing.T) {
+func TestExecStopsCommandWhenLeaseIsLost(t *testing.T) {
 	d := start(t, inMemory())
 	d.must(t, "send", "q", "work")
 	r := begin(t, d.environ(), strings.NewReader(""), "recv", "q", "--visibility", "300ms", "--exec", "echo begun; sleep 60")
@@ -33,7 +33,7 @@ func TestExecStopsTheCommandWhenTheLeaseIsLost(t *testing.T) {
 	got.wantCode(t, 9, "lost")
 }
 
-func TestInterruptedExecGivesTheMessageBack(t *testing.T) {
+func TestInterruptedExecReleasesMessage(t *testing.T) {
 	d := start(t, inMemory())
 	d.must(t, "send", "q", "work")
 	r := begin(t, d.environ(), strings.NewReader(""), "recv", "q", "--follow", "--visibility", "10m", "--exec", "echo begun; sleep 60")
@@ -42,11 +42,11 @@ func TestInterruptedExecGivesTheMessageBack(t *testing.T) {
 	got := r.wait()
 	got.wantCode(t, 0, "released")
 	if stats := d.must(t, "stats", "q", "--json"); !strings.Contains(stats, `"ready":1`) {
-		t.Errorf("the message is not back: %s", stats)
+		t.Errorf("the message is not ready again: %s", stats)
 	}
 }
 
-func TestExecRunsCommandsSideBySide(t *testing.T) {
+func TestExecRunsCommandsInParallel(t *testing.T) {
 	d := start(t, inMemory())
 	d.must(t, "send", "q", "a")
 	d.must(t, "send", "q", "b")
@@ -60,7 +60,7 @@ func TestExecRunsCommandsSideBySide(t *testing.T) {
 	}
 }
 
-func TestFailedExecBecomesADeadLetterInTheEnd(t *testing.T) {
+func TestFailedExecIsDeadLetteredAfterMaxDeliveries(t *testing.T) {
 	d := start(t, inMemory())
 	d.must(t, "queues", "create", "q", "--max-attempts", "2")
 	id := d.must(t, "send", "q", "poison")

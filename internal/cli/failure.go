@@ -16,24 +16,24 @@ import (
 
 // The exit codes. They are documented in docs/cli.md and do not change.
 const (
-	exitFailed      = 1   // anything that has no code of its own
-	exitUsage       = 2   // the command line, or what it names, is wrong
+	exitFailed      = 1   // any other error
+	exitUsage       = 2   // the command line, or a file that it names, is wrong
 	exitUnreachable = 3   // no daemon answers, or the outcome is unknown
-	exitToken       = 4   // no token, or it is not good for this
+	exitToken       = 4   // no token, or it does not allow this
 	exitNotFound    = 5   // no such queue, message or lease
-	exitFull        = 6   // a bound was reached; try again later
-	exitConflict    = 7   // used or taken before, by something else
+	exitFull        = 6   // a limit was reached; try again later
+	exitConflict    = 7   // already exists or in use
 	exitEmpty       = 8   // recv: there was no message
-	exitExec        = 9   // recv --exec: a command failed, and its message was given back
-	exitInterrupted = 130 // as shells say it
+	exitExec        = 9   // recv --exec: a command failed, and its message was returned
+	exitInterrupted = 130 // as in shells
 )
 
-// A failure is an error for people and scripts: what is wrong, what to do, and the
+// A failure is an error for users and scripts: what is wrong, what to do, and the
 // exit code.
 type failure struct {
 	exit     int
 	code     string // for scripts
-	sentence string // without a capital and a full stop
+	sentence string // without a capital letter and a full stop
 	advice   string // the same; may be empty
 	retry    time.Duration
 	cause    error
@@ -48,24 +48,24 @@ func (f *failure) Error() string {
 
 func (f *failure) Unwrap() error { return f.cause }
 
-// wrongUse is an error of who typed the command.
-func wrongUse(format string, args ...any) error {
+// usageError returns a failure about wrong use of the command line.
+func usageError(format string, args ...any) error {
 	return &failure{exit: exitUsage, code: "usage", sentence: fmt.Sprintf(format, args...)}
 }
 
-// quietly is an exit code that needs no words.
-type quietly int
+// A silentExit is an exit code without a message.
+type silentExit int
 
-func (q quietly) Error() string { return fmt.Sprintf("exit code %d", int(q)) }
+func (q silentExit) Error() string { return fmt.Sprintf("exit code %d", int(q)) }
 
 // report writes an error to standard error, and returns the exit code.
 func (s *shell) report(err error) int {
-	if code, ok := errors.AsType[quietly](err); ok {
+	if code, ok := errors.AsType[silentExit](err); ok {
 		return int(code)
 	}
 	f := s.explain(err)
 	if s.global.json {
-		line, _ := json.Marshal(struct { // it cannot fail
+		line, _ := json.Marshal(struct { // cannot fail
 			Error failureView `json:"error"`
 		}{failureView{f.code, f.sentence, f.advice, f.exit, f.retry.Milliseconds()}})
 		s.tell("%s\n", line)
@@ -88,7 +88,7 @@ type failureView struct {
 	RetryAfterMS int64  `json:"retry_after_ms,omitempty"`
 }
 
-// explain is explain with advice that depends on where the token is from.
+// explain is the function explain with advice that depends on the source of the token.
 func (s *shell) explain(err error) *failure {
 	f := explain(err)
 	if e, ok := errors.AsType[*driver.Error](err); ok && e.Code == driver.ErrUnauthenticated {
@@ -104,22 +104,22 @@ func (s *shell) isOperatorFile(path string) bool {
 	return filepath.Base(path) == operatorTokenFile || path != "" && path == s.environ["MAILBOXD_TOKEN_FILE"]
 }
 
-// adviceOperator says how to get another operator's token for one that is refused.
+// adviceOperator returns how to replace an operator's token that is refused.
 func adviceOperator(path string, reason capability.Reason) string {
 	advice := "this is the operator's token: send the daemon a SIGHUP or restart it, and it writes another to " + path
 	if reason == capability.ReasonNotGenuine {
-		advice += "; or it is that of another daemon: name the right one with --token-file, or the right daemon with --addr"
+		advice += "; or it belongs to another daemon: name the right token with --token-file, or the right daemon with --addr"
 	}
 	return advice
 }
 
-// explain makes a failure of any error.
+// explain returns the failure for any error.
 func explain(err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
 	}
 	if errors.Is(err, context.Canceled) {
-		return &failure{exit: exitInterrupted, code: "interrupted", sentence: "it was interrupted", cause: err}
+		return &failure{exit: exitInterrupted, code: "interrupted", sentence: "interrupted", cause: err}
 	}
 	if batch, ok := errors.AsType[*driver.BatchError](err); ok {
 		for _, one := range batch.Errs {
@@ -142,7 +142,7 @@ func explain(err error) *failure {
 	return f
 }
 
-// explainDriver says what an error of the daemon means.
+// explainDriver returns the failure for an error of the daemon.
 func explainDriver(e *driver.Error) *failure {
 	queue := "the queue"
 	if e.Queue != "" {
@@ -152,7 +152,7 @@ func explainDriver(e *driver.Error) *failure {
 	case driver.ErrInvalid, driver.ErrUnsupported, driver.ErrEncoding:
 		return &failure{exit: exitUsage, code: codeName(e.Code), sentence: "the daemon cannot do that: " + because(e)}
 	case driver.ErrTooLarge:
-		return &failure{exit: exitUsage, code: "too_large", sentence: "the message is too large: " + because(e), advice: "store large things elsewhere and send where they are"}
+		return &failure{exit: exitUsage, code: "too_large", sentence: "the message is too large: " + because(e), advice: "store large data elsewhere and send a reference to it"}
 	case driver.ErrUnauthenticated:
 		return refusedToken(e)
 	case driver.ErrForbidden:
@@ -160,24 +160,24 @@ func explainDriver(e *driver.Error) *failure {
 	case driver.ErrNotFound:
 		return notFound(e, queue)
 	case driver.ErrReceiptExpired, driver.ErrSettled:
-		return &failure{exit: exitNotFound, code: "receipt_expired", sentence: "this delivery is over: it was settled before, or its visibility has ended", advice: "receive the message again, with a longer --visibility if the work takes long"}
+		return &failure{exit: exitNotFound, code: "receipt_expired", sentence: "the delivery has ended: it was settled before, or its visibility has expired", advice: "receive the message again, with a longer --visibility if the work takes long"}
 	case driver.ErrConflict:
-		return &failure{exit: exitConflict, code: "conflict", sentence: "that is taken: " + because(e), advice: "a key stands for one body; use another key for another message"}
+		return &failure{exit: exitConflict, code: "conflict", sentence: "conflict: " + because(e), advice: "a key identifies one body; use another key for another message"}
 	case driver.ErrFull:
 		return full(e, queue)
 	case driver.ErrIntegrity:
-		return &failure{exit: exitFailed, code: "integrity", sentence: "what is stored is not what was sent: " + because(e), advice: "look at the disk of the daemon, and for the message in mailbox dlq ls"}
+		return &failure{exit: exitFailed, code: "integrity", sentence: "the stored message is damaged: " + because(e), advice: "check the disk of the daemon, and look for the message in mailbox dlq ls"}
 	case driver.ErrUnavailable, driver.ErrClosed, driver.ErrTimeout:
-		return &failure{exit: exitUnreachable, code: "unavailable", sentence: "the daemon did not do it, or it is not known whether it did: " + because(e), advice: adviceUnknown}
+		return &failure{exit: exitUnreachable, code: "unavailable", sentence: "the request failed, or its outcome is unknown: " + because(e), advice: adviceUnknown}
 	}
 	return &failure{exit: exitFailed, code: codeName(e.Code), sentence: because(e)}
 }
 
-// adviceUnknown is for an outcome that is not known.
+// adviceUnknown is the advice for an unknown outcome.
 const adviceUnknown = "see what is wrong with mailbox doctor; a send with --key can be repeated safely, and a command that only reads has changed nothing"
 
-// forbidden says what the token does not allow, as the daemon said it; an earlier
-// daemon says only the reason.
+// forbidden says what the token does not allow, in the words of the daemon; an earlier
+// daemon sends only the reason.
 func forbidden(e *driver.Error) *failure {
 	f := &failure{
 		exit: exitToken, code: "forbidden", sentence: "the token does not allow this" + inParentheses(string(capability.ReasonOf(e)), e.Queue),
@@ -198,11 +198,11 @@ func refusedToken(e *driver.Error) *failure {
 	case capability.ReasonExpired:
 		f.advice = "ask the operator for another, who makes it with mailbox cap mint"
 	case capability.ReasonNotGenuine:
-		f.sentence, f.advice = "the token is not one of this daemon's", "it may be that of another daemon: name the right one with --token-file, or the right daemon with --addr; or of a key that this daemon has not read yet: send it a SIGHUP"
+		f.sentence, f.advice = "the token was not made with the keys of this daemon", "if it belongs to another daemon, name the right token with --token-file or the right daemon with --addr; if its key is new, send the daemon a SIGHUP"
 	case capability.ReasonRevoked:
 		f.sentence, f.advice = "the token was revoked", "ask the operator for another"
 	case capability.ReasonKeyRetired:
-		f.sentence, f.advice = "the key that made the token was retired", "ask the operator for another"
+		f.sentence, f.advice = "the key that signed the token was retired", "ask the operator for another"
 	case capability.ReasonNotYetValid:
 		f.advice = "see from when with mailbox cap inspect, and compare clocks with mailbox doctor"
 	}
@@ -210,12 +210,12 @@ func refusedToken(e *driver.Error) *failure {
 }
 
 func notFound(e *driver.Error, queue string) *failure {
-	f := &failure{exit: exitNotFound, code: "not_found", sentence: "there is no such thing: " + because(e)}
+	f := &failure{exit: exitNotFound, code: "not_found", sentence: "not found: " + because(e)}
 	switch {
 	case e.MessageID != "" && !looksLikeID(e.MessageID):
 		f.sentence, f.advice = fmt.Sprintf("%.60q is not the id of a message", e.MessageID), adviceID
 	case e.MessageID != "":
-		f.sentence = fmt.Sprintf("nothing is known of the message %s", e.MessageID)
+		f.sentence = fmt.Sprintf("the message %s is not known", e.MessageID)
 		f.advice = "messages that were acked long ago are forgotten; otherwise compare the id, and name its queue with --queue"
 	case e.Queue != "":
 		f.sentence, f.advice = "there is no "+strings.TrimPrefix(queue, "the "), "see which there are with mailbox queues ls"
@@ -223,12 +223,11 @@ func notFound(e *driver.Error, queue string) *failure {
 	return f
 }
 
-// detailDisk begins the detail of an error that a daemon without free space on its disk
-// answers.
+// detailDisk begins the detail of the error of a daemon whose disk is full.
 const detailDisk = "the disk is full: "
 
 func full(e *driver.Error, queue string) *failure {
-	f := &failure{exit: exitFull, code: "full", sentence: queue + " takes no more for now: " + because(e), advice: "try again later"}
+	f := &failure{exit: exitFull, code: "full", sentence: queue + " accepts no more for now: " + because(e), advice: "try again later"}
 	configure := func(flag string) string {
 		return fmt.Sprintf("or raise the limit with mailbox queues configure %s %s N", cmp.Or(e.Queue, "QUEUE"), flag)
 	}
@@ -236,15 +235,15 @@ func full(e *driver.Error, queue string) *failure {
 	limit := strings.Replace(e.Detail, "("+e.Field+" ", "("+flag+" ", 1)
 	switch {
 	case flag == "--max-in-flight":
-		f.sentence, f.advice = queue+": "+limit, "ack what is in flight, "+configure(flag)
+		f.sentence, f.advice = queue+": "+limit, "ack messages in flight, "+configure(flag)
 	case flag == "--max-messages", flag == "--max-bytes":
-		f.sentence, f.advice = queue+" takes no more: "+limit, "receive and ack what waits, "+configure(flag)
+		f.sentence, f.advice = queue+" accepts no more: "+limit, "receive and ack waiting messages, "+configure(flag)
 	case strings.Contains(e.Detail, "dead letters are full"):
 		f.sentence, f.advice = queue+": the dead letters are full", "redrive or discard some, "+configure("--max-dead")
 	case strings.HasPrefix(e.Detail, detailDisk):
 		f.sentence, f.advice, _ = strings.Cut("the daemon's"+strings.TrimPrefix(e.Detail, "the"), "; ")
 	}
-	// Frames do not tell the reason; no other bound is one of authorization.
+	// OAP/1 does not send the reason; no other limit is one of authorization.
 	if errors.Is(e, capability.ReasonQuota) || e.Op == "authorize" {
 		f.sentence, f.advice = "the rate that the token allows is used up", "go slower, or ask for a token with a higher rate"
 		if strings.HasPrefix(e.Detail, "the token's quota") {
@@ -257,7 +256,7 @@ func full(e *driver.Error, queue string) *failure {
 	return f
 }
 
-// because says in few words what an error knows.
+// because returns the cause of an error in a few words.
 func because(e *driver.Error) string {
 	parts := make([]string, 0, 4)
 	if name, known := fields[e.Field]; known {
@@ -278,7 +277,7 @@ func because(e *driver.Error) string {
 	return text
 }
 
-// fields are what the fields of package driver are called on the command line.
+// fields maps the fields of package driver and of the HTTP API to flags.
 var fields = map[string]string{
 	"Body": "the body has", "DedupKey": "the key", "Delay": "--delay", "Group": "--group", "ReplyTo": "--reply-to",
 	"CorrelationID": "--correlation-id", "Attributes": "the attributes:", "Visibility": "--visibility", "Wait": "--wait", "Max": "--max",
@@ -291,7 +290,7 @@ var fields = map[string]string{
 	"retain_dead_ms": "--retain-dead", "retain_dead_count": "--retain-dead-count",
 }
 
-// rootCause is the innermost error, which says most in the fewest words.
+// rootCause returns the innermost error, which says the most in the fewest words.
 func rootCause(err error) string {
 	for {
 		if e, ok := err.(*driver.Error); ok && e.Err == nil { //nolint:errorlint // the chain is walked here
@@ -318,7 +317,7 @@ func inParentheses(parts ...string) string {
 	return " (" + strings.Join(given, ", ") + ")"
 }
 
-// kinds are the codes of package driver as the daemon spells them on the wire.
+// kinds maps the codes on the wire to those of package driver.
 var kinds = map[string]driver.Code{
 	"invalid": driver.ErrInvalid, "encoding": driver.ErrEncoding, "unsupported": driver.ErrUnsupported,
 	"unauthenticated": driver.ErrUnauthenticated, "forbidden": driver.ErrForbidden, "not_found": driver.ErrNotFound,
@@ -327,7 +326,7 @@ var kinds = map[string]driver.Code{
 	"unavailable": driver.ErrUnavailable, "closed": driver.ErrClosed, "timeout": driver.ErrTimeout,
 }
 
-// codeName is the name of a code for scripts.
+// codeName returns the name of a code for scripts.
 func codeName(code driver.Code) string {
 	for name, known := range kinds {
 		if known == code {

@@ -8,7 +8,7 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-// TestFullQueueNamesItsLimit: the advice differs with the limit, so the error names it, as
+// TestFullQueueNamesItsLimit: the advice depends on the limit, so the error names it, as
 // the user spells it.
 func TestFullQueueNamesItsLimit(t *testing.T) {
 	for _, frames := range []bool{true, false} {
@@ -21,7 +21,7 @@ func TestFullQueueNamesItsLimit(t *testing.T) {
 		}
 		d.must(t, "queues", "create", "many", "--max-messages", "1")
 		d.must(t, "send", "many", "x")
-		run("send", "many", "x").wantCode(t, 6, "the queue many takes no more: queue is full (--max-messages 1)", "mailbox queues configure many --max-messages N")
+		run("send", "many", "x").wantCode(t, 6, "the queue many accepts no more: queue is full (--max-messages 1)", "mailbox queues configure many --max-messages N")
 		d.must(t, "queues", "create", "large", "--max-bytes", "200000")
 		d.must(t, "send", "large", string(make([]byte, 100000)))
 		d.must(t, "send", "large", string(make([]byte, 50000)))
@@ -30,7 +30,7 @@ func TestFullQueueNamesItsLimit(t *testing.T) {
 		d.must(t, "send", "taken", "x")
 		d.must(t, "send", "taken", "y")
 		d.must(t, "recv", "taken")
-		run("recv", "taken").wantCode(t, 6, "the queue taken: in-flight limit reached (--max-in-flight 1)", "ack what is in flight", "--max-in-flight N")
+		run("recv", "taken").wantCode(t, 6, "the queue taken: in-flight limit reached (--max-in-flight 1)", "ack messages in flight", "--max-in-flight N")
 		d.must(t, "queues", "create", "dead", "--max-dead", "1")
 		for range 2 {
 			id := d.must(t, "send", "dead", "x")
@@ -42,12 +42,12 @@ func TestFullQueueNamesItsLimit(t *testing.T) {
 	}
 }
 
-func TestFullDiskIsSaidInUnits(t *testing.T) {
+func TestFullDiskErrorHasUnits(t *testing.T) {
 	d := start(t, server.Config{DiskReserve: 1 << 50})
 	d.mailbox(t, "send", "a", "x").wantCode(t, 6, "the daemon's disk is full: ", " MiB free", "free some space on the volume")
 }
 
-func TestMistakesNameTheMistake(t *testing.T) {
+func TestUsageErrorsNameFlagAndValue(t *testing.T) {
 	d := start(t, onDisk())
 	dir := t.TempDir()
 	d.must(t, "send", "orders", "x")
@@ -60,11 +60,11 @@ func TestMistakesNameTheMistake(t *testing.T) {
 		code  int
 		words []string
 	}{
-		{[]string{"send", "orders", "x", "--key", ""}, 2, []string{"--key: is empty"}},
+		{[]string{"send", "orders", "x", "--key", ""}, 2, []string{"--key is empty"}},
 		{[]string{"dump", tar, "--queue", "nosuch"}, 5, []string{"has no message of a queue nosuch", "it has messages of orders"}},
 		{[]string{"restore", filepath.Join(dir, "none.tar"), filepath.Join(dir, "new")}, 2, []string{"none.tar cannot be read (no such file or directory)"}},
-		{[]string{"backup", filepath.Join(dir, "missing") + "/"}, 2, []string{"the directory " + filepath.Join(dir, "missing") + " does not exist; make it first"}},
-		{[]string{"backup", filepath.Join(dir, "missing", "b.tar")}, 2, []string{"does not exist; make it first"}},
+		{[]string{"backup", filepath.Join(dir, "missing") + "/"}, 2, []string{"the directory " + filepath.Join(dir, "missing") + " does not exist; create it first"}},
+		{[]string{"backup", filepath.Join(dir, "missing", "b.tar")}, 2, []string{"does not exist; create it first"}},
 		{[]string{"cap", "attenuate", token, "--op", "recv"}, 2, []string{"allow nothing", "no operation in common"}},
 		{[]string{"cap", "attenuate", token, "--queue", "others"}, 2, []string{"allow nothing", "no queue in common"}},
 		{[]string{"stats", "--addr", "ftp://x"}, 2, []string{`--addr: invalid value "ftp://x"; want host:port`}},

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type daemon struct {
 	*server.Server
 	dir  string
-	stop context.CancelFunc // and wait
+	stop context.CancelFunc // stops the daemon and waits for it
 }
 
 // start starts a daemon with a configuration whose addresses and directory are
@@ -64,7 +64,7 @@ func start(t *testing.T, config server.Config) *daemon {
 func inMemory() server.Config { return server.Config{Backend: "memory:"} }
 func onDisk() server.Config   { return server.Config{} }
 
-// environ is the environment of somebody who uses the daemon.
+// environ returns the environment of a client of the daemon.
 func (d *daemon) environ(more ...string) []string {
 	return append([]string{
 		"HOME=" + d.dir, "PATH=/usr/bin:/bin", "MAILBOX_ADDR=" + d.Address(server.HTTP), "MAILBOX_OAP_ADDR=" + d.Address(server.OAP),
@@ -72,18 +72,18 @@ func (d *daemon) environ(more ...string) []string {
 	}, more...)
 }
 
-// A result is what a command did.
+// A result is the output and exit code of a command.
 type result struct {
 	stdout, stderr string
 	code           int
 }
 
-// A transcript is a writer that can be read meanwhile.
+// A transcript is a writer that can be read while it is written.
 type transcript struct {
 	mu      sync.Mutex
 	text    bytes.Buffer
 	changed chan struct{}
-	ended   chan struct{} // closed when nothing follows
+	ended   chan struct{} // closed when the output has ended
 }
 
 func newTranscript() *transcript {
@@ -104,7 +104,7 @@ func (w *transcript) String() string {
 	return w.text.String()
 }
 
-// await waits until the transcript has a text.
+// await waits until the transcript contains a text.
 func (w *transcript) await(t *testing.T, text string) {
 	t.Helper()
 	for {
@@ -118,7 +118,7 @@ func (w *transcript) await(t *testing.T, text string) {
 		case <-changed:
 		case <-w.ended:
 			if !strings.Contains(w.String(), text) {
-				t.Fatalf("there never was %q in %q", text, w)
+				t.Fatalf("%q never appeared in %q", text, w)
 			}
 		}
 	}
@@ -131,7 +131,7 @@ type running struct {
 	code           chan int
 }
 
-// begin begins a command.
+// begin starts a command.
 func begin(t *testing.T, environ []string, stdin io.Reader, args ...string) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -163,7 +163,7 @@ func (d *daemon) mailbox(t *testing.T, args ...string) result {
 	return mailbox(t, d.environ(), args...)
 }
 
-// must runs a command on the daemon that has to succeed, and returns its output.
+// must runs a command on the daemon that must succeed, and returns its output.
 func (d *daemon) must(t *testing.T, args ...string) string {
 	t.Helper()
 	r := d.mailbox(t, args...)
@@ -173,7 +173,7 @@ func (d *daemon) must(t *testing.T, args ...string) string {
 	return strings.TrimSuffix(r.stdout, "\n")
 }
 
-// wantCode checks an exit code and what was said about it.
+// wantCode checks the exit code and the error message.
 func (r result) wantCode(t *testing.T, code int, words ...string) {
 	t.Helper()
 	if r.code != code {
@@ -189,7 +189,7 @@ func (r result) wantCode(t *testing.T, code int, words ...string) {
 	}
 }
 
-// tokenFile is that of the operator.
+// tokenFile returns the file of the operator's token.
 func (d *daemon) tokenFile() string { return filepath.Join(d.dir, "operator.token") }
 
 // runTo runs a command that writes to a file.

@@ -22,7 +22,7 @@ type healthView struct {
 func (s *shell) healthCommand() *cobra.Command {
 	ready := false
 	c := &cobra.Command{
-		Use: "health", Short: "Say whether the daemon answers, for health checks",
+		Use: "health", Short: "Check whether the daemon answers, for health checks",
 		Long: "Ask the daemon whether it is alive, or with --ready whether it is ready for work. No token is needed. The exit code is 0 if it\n" +
 			"is, 1 if it is not ready, and 3 if no daemon answers.",
 		Args: wants(0, 0),
@@ -40,7 +40,7 @@ func (s *shell) healthCommand() *cobra.Command {
 	return c
 }
 
-// health asks a daemon. It is an error if the daemon is not alive, or not ready.
+// health checks the daemon. It is an error if the daemon is not alive, or not ready.
 func (s *shell) health(ctx context.Context, api *api, ready bool) error {
 	path, status := "/healthz", "alive"
 	if ready {

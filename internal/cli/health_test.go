@@ -43,7 +43,7 @@ func TestHealthFailsWhenDaemonIsNotReady(t *testing.T) {
 	mailbox(t, []string{"MAILBOX_ADDR=" + other.URL}, "health").wantCode(t, 3, "is not mailboxd")
 }
 
-func TestCapTokenPrintsTheTokenInUse(t *testing.T) {
+func TestCapTokenPrintsTokenInUse(t *testing.T) {
 	d := start(t, inMemory())
 	if got := d.must(t, "cap", "token"); got != d.OperatorToken().Reveal() {
 		t.Errorf("printed %q", got)
@@ -51,7 +51,7 @@ func TestCapTokenPrintsTheTokenInUse(t *testing.T) {
 	mailbox(t, []string{"HOME=" + t.TempDir()}, "cap", "token").wantCode(t, 4, "there is no token")
 }
 
-func TestDoctorTellsBothVersions(t *testing.T) {
+func TestDoctorShowsBothVersions(t *testing.T) {
 	d := start(t, inMemory())
 	r := d.mailbox(t, "doctor")
 	if !strings.Contains(r.stdout, "ok       version    the daemon is ") || !strings.Contains(r.stdout, ", this is v0.0.0-test.") {

@@ -11,7 +11,7 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-// A values finds what differs each time a document is run: ids and receipts, in the
+// A values finds the values that differ in each run of a document: ids and receipts, in the
 // order of their appearance.
 type values struct{ ids, receipts []string }
 
@@ -44,7 +44,7 @@ func (v *values) rewrite(text string, other *values) string {
 	return strings.NewReplacer(pairs...).Replace(text)
 }
 
-// steady takes out of an output what has no value of its own.
+// steady removes from an output what differs in each run and is not compared.
 func steady(output string) string {
 	output = hashes.ReplaceAllString(output, "HASH")
 	output = correlations.ReplaceAllString(output, `"corr_id":"ID"`)
@@ -54,11 +54,11 @@ func steady(output string) string {
 }
 
 // TestHTTPDocumentIsTrue runs the commands of docs/http.md in their order and
-// compares what they print. With -update it writes what they print.
+// compares their output. With -update it writes their output into the document.
 func TestHTTPDocumentIsTrue(t *testing.T) {
 	const path = "../../docs/http.md"
 	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("curl is not installed, which the examples are commands of")
+		t.Skip("curl is not installed; the examples use it")
 	}
 	d := start(t, inMemory())
 	token, err := os.ReadFile(d.tokenFile())

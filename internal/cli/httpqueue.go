@@ -7,14 +7,14 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// An httpQueue moves messages over HTTP, where frames cannot be used: through a
+// An httpQueue sends and receives over HTTP, where OAP/1 cannot be used: through a
 // socket or a proxy.
 type httpQueue struct {
 	api  *api
 	name string
 }
 
-var _ messenger = (*httpQueue)(nil)
+var _ messageQueue = (*httpQueue)(nil)
 
 type (
 	outgoingBody struct {
@@ -27,7 +27,7 @@ type (
 		CorrelationID string            `json:"correlation_id,omitempty"`
 	}
 	sendBody struct {
-		Topic    string         `json:"topic"`
+		Queue    string         `json:"topic"`
 		Messages []outgoingBody `json:"messages"`
 	}
 	batchAnswer struct {
@@ -42,7 +42,7 @@ type (
 		} `json:"results"`
 	}
 	receiveBody struct {
-		Topic        string `json:"topic"`
+		Queue        string `json:"topic"`
 		VisibilityMS int64  `json:"visibility_ms"`
 		MaxMessages  int    `json:"max_messages"`
 		WaitMS       int64  `json:"wait_ms,omitempty"`
@@ -76,9 +76,9 @@ func milliseconds(d time.Duration) *int64 {
 	return &ms
 }
 
-// Send enqueues messages.
+// Send sends messages.
 func (q *httpQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
-	body := sendBody{Topic: q.name, Messages: make([]outgoingBody, len(msgs))}
+	body := sendBody{Queue: q.name, Messages: make([]outgoingBody, len(msgs))}
 	for i, m := range msgs {
 		body.Messages[i] = outgoingBody{m.DedupKey, m.Body, m.Attributes, m.Delay.Milliseconds(), m.Group, m.ReplyTo, m.CorrelationID}
 		if m.Body == nil {
@@ -86,7 +86,7 @@ func (q *httpQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.
 		}
 	}
 	var answer batchAnswer
-	if err := q.api.ask(ctx, question{path: "/v1/send/batch", body: body, creates: true}, &answer); err != nil {
+	if err := q.api.call(ctx, apiRequest{path: "/v1/send/batch", body: body, creates: true}, &answer); err != nil {
 		return nil, err
 	}
 	sent := make([]driver.Sent, len(msgs))
@@ -96,13 +96,13 @@ func (q *httpQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.
 	return sent, answer.failures(len(msgs))
 }
 
-// failures are the errors of a batch of n.
+// failures returns the errors of a batch of n.
 func (a *batchAnswer) failures(n int) error {
 	errs := make([]error, n)
 	for i := range errs {
 		switch {
 		case i >= len(a.Results):
-			errs[i] = &driver.Error{Code: driver.ErrUnavailable, Detail: "the daemon did not say what became of it"}
+			errs[i] = &driver.Error{Code: driver.ErrUnavailable, Detail: "the answer of the daemon lacks its result"}
 		case a.Results[i].Error != nil:
 			errs[i] = a.Results[i].Error.error()
 		}
@@ -110,13 +110,13 @@ func (a *batchAnswer) failures(n int) error {
 	return driver.NewBatchError(errs)
 }
 
-// Receive leases messages.
+// Receive receives messages.
 func (q *httpQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	body := receiveBody{q.name, req.Visibility.Milliseconds(), req.Max, req.Wait.Milliseconds(), true}
 	var answer struct {
 		Messages []deliveryBody `json:"messages"`
 	}
-	if err := q.api.ask(ctx, question{path: "/v1/recv", body: body, creates: true, waits: req.Wait}, &answer); err != nil {
+	if err := q.api.call(ctx, apiRequest{path: "/v1/recv", body: body, creates: true, waits: req.Wait}, &answer); err != nil {
 		return nil, err
 	}
 	deliveries := make([]driver.Delivery, len(answer.Messages))
@@ -134,7 +134,7 @@ func (q *httpQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]d
 	return deliveries, nil
 }
 
-// Ack removes messages for ever.
+// Ack removes messages permanently.
 func (q *httpQueue) Ack(ctx context.Context, receipts []driver.Receipt) error {
 	texts := make([]string, len(receipts))
 	for i := range receipts {
@@ -143,7 +143,7 @@ func (q *httpQueue) Ack(ctx context.Context, receipts []driver.Receipt) error {
 	return q.settle(ctx, "/v1/ack", "receipts", texts, len(texts), new(batchAnswer))
 }
 
-// Nack gives messages back.
+// Nack returns messages to the queue.
 func (q *httpQueue) Nack(ctx context.Context, nacks []driver.Nack) error {
 	elements := make([]settleElement, len(nacks))
 	for i, n := range nacks {
@@ -152,8 +152,8 @@ func (q *httpQueue) Nack(ctx context.Context, nacks []driver.Nack) error {
 	return q.settle(ctx, "/v1/nack", "nacks", elements, len(elements), new(batchAnswer))
 }
 
-// Extend moves deadlines. A daemon of an earlier version does not say what it
-// granted, and is taken to have granted what was asked for.
+// Extend extends leases. A daemon of an earlier version does not report what it
+// granted; then the result is what was requested.
 func (q *httpQueue) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	elements := make([]settleElement, len(extensions))
 	for i, e := range extensions {
@@ -171,11 +171,11 @@ func (q *httpQueue) Extend(ctx context.Context, extensions []driver.Extension) (
 }
 
 func (q *httpQueue) settle(ctx context.Context, path, field string, elements any, n int, answer *batchAnswer) error {
-	if err := q.api.ask(ctx, question{path: path, body: map[string]any{"topic": q.name, field: elements}}, answer); err != nil {
+	if err := q.api.call(ctx, apiRequest{path: path, body: map[string]any{"topic": q.name, field: elements}}, answer); err != nil {
 		return err
 	}
 	return answer.failures(n)
 }
 
-// Close does nothing: requests stand alone.
+// Close does nothing: requests are independent.
 func (q *httpQueue) Close() error { return nil }

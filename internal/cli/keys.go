@@ -15,10 +15,10 @@ import (
 )
 
 func (s *shell) keysCommand() *cobra.Command {
-	return parent("keys", "Look after the keys that tokens are made with", s.keysList(), s.keysRotate())
+	return parent("keys", "List and rotate the keys that sign tokens", s.keysList(), s.keysRotate())
 }
 
-// keyFile finds and reads the file of keys of a daemon on this machine.
+// keyFile finds and reads the key file of a daemon on this machine.
 func (s *shell) keyFile(named string) (path string, ring *capability.KeyRing, err error) {
 	paths := []string{named}
 	if named == "" {
@@ -48,7 +48,7 @@ func (s *shell) keyFile(named string) (path string, ring *capability.KeyRing, er
 	}
 }
 
-// keyView is a key in JSON. It says nothing secret.
+// keyView is a key in JSON. It has nothing secret.
 type keyView struct {
 	KeyID     string     `json:"key_id"`
 	Current   bool       `json:"current"`
@@ -94,7 +94,7 @@ func (s *shell) keysList() *cobra.Command {
 			return t.write(s.Stdout)
 		}),
 	}
-	c.Flags().StringVar(&file, "keys", "", "file of the keys")
+	c.Flags().StringVar(&file, "keys", "", "key file")
 	return c
 }
 
@@ -117,18 +117,18 @@ type rotatedView struct {
 func (s *shell) keysRotate() *cobra.Command {
 	var r rotation
 	c := &cobra.Command{
-		Use: "rotate", Short: "Make a new key for tokens",
-		Long: "Make a new key, which a daemon on this machine mints with once it has read its keys anew: tell it with --pid,\n" +
-			"or send it a SIGHUP. Tokens of earlier keys stay good, unless --retire ends them; then the operator's token is\n" +
-			"made anew too.",
+		Use: "rotate", Short: "Make a new key that signs tokens",
+		Long: "Make a new key, which a daemon on this machine mints with once it has read its keys again: tell it with --pid,\n" +
+			"or send it a SIGHUP. Tokens of earlier keys stay valid, unless --retire ends them; then a new operator's token is\n" +
+			"written too.",
 		Example: "mailbox keys rotate --pid $(pidof mailboxd)\nmailbox keys rotate --retire --pid $(pidof mailboxd)",
 		Args:    wants(0, 0),
 		RunE:    s.run(func(ctx context.Context, _ []string) error { return s.rotate(ctx, &r) }),
 	}
-	c.Flags().StringVar(&r.file, "keys", "", "file of the keys")
-	c.Flags().BoolVar(&r.retire, "retire", false, "end all tokens of earlier keys, now; acks of what was received before stay good")
+	c.Flags().StringVar(&r.file, "keys", "", "key file")
+	c.Flags().BoolVar(&r.retire, "retire", false, "end all tokens of earlier keys, now; acks of earlier deliveries still work")
 	c.Flags().BoolVarP(&r.yes, "yes", "y", false, "do not ask")
-	c.Flags().IntVar(&r.pid, "pid", 0, "process of the daemon, to tell it")
+	c.Flags().IntVar(&r.pid, "pid", 0, "process id of the daemon, to send it a SIGHUP")
 	return c
 }
 
@@ -136,7 +136,7 @@ func (s *shell) keysRotate() *cobra.Command {
 func (r *rotation) change(ring *capability.KeyRing, now time.Time) error {
 	earlier := ring.Keys()
 	if err := ring.Rotate(capability.NewKey()); err != nil {
-		return &failure{exit: exitFull, code: "full", cause: err, sentence: fmt.Sprintf("there are %d keys, and a file holds no more", len(earlier)), advice: "remove one that no token is of any more"}
+		return &failure{exit: exitFull, code: "full", cause: err, sentence: fmt.Sprintf("the key file has %d keys, which is the limit", len(earlier)), advice: "remove a key whose tokens have all expired"}
 	}
 	for _, key := range earlier {
 		if r.retire && key.RetiredAt().IsZero() {
@@ -154,11 +154,11 @@ func (s *shell) rotate(ctx context.Context, r *rotation) error {
 		return err
 	}
 	if r.pid < 0 {
-		return wrongUse("--pid: %d is not the number of a process; want that of mailboxd", r.pid)
+		return usageError("--pid: %d is not a process id; want that of mailboxd", r.pid)
 	}
 	if r.pid > 0 {
 		if err := checkProcess(r.pid); err != nil {
-			return wrongUse("--pid: the process %d cannot be told of a new key (%v), so none was made; want the process of mailboxd", r.pid, err)
+			return usageError("--pid: cannot signal process %d (%v), so no key was made; want the process id of mailboxd", r.pid, err)
 		}
 	}
 	if r.retire {
@@ -185,7 +185,7 @@ func (s *shell) rotate(ctx context.Context, r *rotation) error {
 	}
 	if r.pid > 0 {
 		if err := hangUp(r.pid); err != nil {
-			return &failure{exit: exitFailed, code: "signal", cause: err, sentence: fmt.Sprintf("the new key is in %s, but the process %d cannot be told (%v)", path, r.pid, err), advice: "send the daemon a SIGHUP, or restart it"}
+			return &failure{exit: exitFailed, code: "signal", cause: err, sentence: fmt.Sprintf("the new key is in %s, but process %d cannot be signalled (%v)", path, r.pid, err), advice: "send the daemon a SIGHUP, or restart it"}
 		}
 		v.Reloaded = true
 	}
@@ -204,16 +204,16 @@ func (s *shell) rotate(ctx context.Context, r *rotation) error {
 	return s.line("The new key %s is in %s. %s%s", v.Keys[0].KeyID, path, retired, next)
 }
 
-// operatorLife is how long an operator's token is good, as with the daemon.
+// operatorLife is how long an operator's token is valid, as in the daemon.
 const operatorLife = 365 * 24 * time.Hour
 
-// renewOperator makes the operator's token anew, of the new key.
+// renewOperator writes a new operator's token, signed with the new key.
 func (s *shell) renewOperator(ring *capability.KeyRing, dir string, now time.Time) (path string, err error) {
 	if path = s.environ["MAILBOXD_TOKEN_FILE"]; path == "" {
 		path = filepath.Join(dir, operatorTokenFile)
 	}
 	operations := capability.AllOperations()
-	if isDirectory(filepath.Join(dir, queuesDir)) { // only there can a daemon be backed up
+	if isDirectory(filepath.Join(dir, queuesDir)) { // only a daemon on disk can be backed up
 		operations = capability.EveryOperation()
 	}
 	token, err := ring.Mint("", operations, capability.Queues(capability.AnyQueue()), capability.ExpiresAt(now.Add(operatorLife)))

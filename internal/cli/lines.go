@@ -13,7 +13,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A batch of lines stays well within a frame, also in base64.
+// A batch of lines stays well within the limit of a frame, also in base64.
 const (
 	sendBatch      = 256
 	sendBatchBytes = 512 << 10
@@ -25,11 +25,11 @@ type lineSender struct {
 	shell    *shell
 	flags    *sendFlags
 	name     string
-	queue    messenger
+	queue    messageQueue
 	template driver.Outgoing
 	bar      *progress
 
-	done  int // lines that were sent or skipped
+	done  int // lines sent or skipped
 	batch []driver.Outgoing
 	bytes int // of the batch
 }
@@ -59,9 +59,9 @@ func (l *lineSender) send(ctx context.Context, input io.Reader) error {
 	}
 	switch err := lines.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
-		return wrongUse("line %d has more than %d bytes, which no daemon takes; the lines before it were sent", l.done+1, maxBodyBytes)
+		return usageError("line %d has more than %d bytes, which no daemon accepts; the lines before it were sent", l.done+1, maxBodyBytes)
 	case err != nil:
-		return wrongUse("the lines after line %d cannot be read: %v", l.done, err)
+		return usageError("the lines after line %d cannot be read: %v", l.done, err)
 	}
 	return nil
 }
@@ -93,20 +93,20 @@ func (l *lineSender) flush(ctx context.Context) error {
 	return err
 }
 
-// stopped says how to go on after an error: behind the last line that was sent, or
+// stopped explains how to continue after an error: after the last line that was sent, or
 // with the lines that were not.
 func (l *lineSender) stopped(err error, failed []int, batch int) error {
 	f := *explain(err)
 	last := l.done + batch
-	again := fmt.Sprintf("go on with --skip %d", failed[0]-1)
+	again := fmt.Sprintf("continue with --skip %d", failed[0]-1)
 	f.sentence = fmt.Sprintf("sending stopped after line %d: %s", failed[0]-1, f.sentence)
-	if len(failed) != last-failed[0]+1 { // others behind the first were sent
+	if len(failed) != last-failed[0]+1 { // some lines after the first failure were sent
 		numbers := make([]string, len(failed))
 		for i, number := range failed {
 			numbers[i] = strconv.Itoa(number)
 		}
 		f.sentence = fmt.Sprintf("sending stopped at line %d, and of the lines up to there these were not sent: %s: %s", last, strings.Join(numbers, ", "), explain(err).sentence)
-		again = fmt.Sprintf("send those lines by themselves, and go on with --skip %d", last)
+		again = fmt.Sprintf("send those lines separately, and continue with --skip %d", last)
 	}
 	if f.advice != "" {
 		again = f.advice + ", and " + again

@@ -23,7 +23,7 @@ import (
 // queuesDir is the directory of messages in a data directory.
 const queuesDir = "queues"
 
-// storeIn finds the messages in what was named: a backup, a data directory, or the
+// storeIn returns the path of the messages: path is a backup, a data directory, or the
 // directory of messages in one.
 func storeIn(path string) string {
 	if inside := filepath.Join(path, queuesDir); isDirectory(filepath.Join(inside, "db")) {
@@ -37,7 +37,7 @@ func isDirectory(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// offline explains an error about a directory or backup, which no daemon has to do with.
+// offline explains an error about a directory or backup; no daemon is involved.
 func offline(err error) error {
 	if _, explained := errors.AsType[*failure](err); explained {
 		return err
@@ -68,7 +68,7 @@ func offline(err error) error {
 	return f
 }
 
-// checkView is what was found in JSON.
+// checkView is the result of mailbox check in JSON.
 type checkView struct {
 	Path     string   `json:"path"`
 	OK       bool     `json:"ok"`
@@ -88,7 +88,7 @@ func viewOfReport(path string, r *diskbox.Report) checkView {
 func (s *shell) checkCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "check BACKUP|DIRECTORY", Short: "Check a backup, or the directory of a stopped daemon",
-		Long: "Read everything in a backup, or in the data directory of a daemon that does not run, and verify it: sums of files\n" +
+		Long: "Read everything in a backup, or in the data directory of a stopped daemon, and verify it: checksums of files\n" +
 			"and records, indexes and counts. It changes nothing. The exit code is 1 if something is wrong.",
 		Args: wants(1, 1),
 		RunE: s.run(func(ctx context.Context, args []string) error {
@@ -103,14 +103,14 @@ func (s *shell) checkCommand() *cobra.Command {
 				err = s.sayReport(args[0], report)
 			}
 			if err == nil && len(report.Problems) > 0 {
-				return quietly(exitFailed)
+				return silentExit(exitFailed)
 			}
 			return err
 		}),
 	}
 }
 
-// addFiles adds what is wrong with the revocations and the audit log in a data directory.
+// addFiles adds the problems of the revocations and the audit log in a data directory.
 // Those of a backup are verified with it.
 func addFiles(dir string, report *diskbox.Report) {
 	if !isDirectory(dir) {
@@ -129,7 +129,7 @@ func addFiles(dir string, report *diskbox.Report) {
 	}
 }
 
-// sayReport writes what was found, and each problem on a line of its own.
+// sayReport writes the counts, and each problem on its own line.
 func (s *shell) sayReport(path string, r *diskbox.Report) error {
 	verdict := "no problems"
 	if n := len(r.Problems); n > 0 {
@@ -149,25 +149,25 @@ func (s *shell) sayReport(path string, r *diskbox.Report) error {
 func (s *shell) repairCommand() *cobra.Command {
 	var dryRun bool
 	c := &cobra.Command{
-		Use: "repair --dry-run DIRECTORY", Short: "Say what is damaged in the directory of a stopped daemon",
-		Long: "Say what is damaged in the data directory of a daemon that does not run, and what would be lost by removing it.\n" +
+		Use: "repair --dry-run DIRECTORY", Short: "Show what is damaged in the directory of a stopped daemon",
+		Long: "Show what is damaged in the data directory of a stopped daemon, and what would be lost by removing it.\n" +
 			"It changes nothing, and needs --dry-run. To get damaged messages back, restore a backup.",
 		Args: wants(1, 1),
 		RunE: s.run(func(ctx context.Context, args []string) error {
 			if !dryRun {
-				return wrongUse("repair changes nothing in this version: add --dry-run to see what is damaged, and restore a backup to get it back")
+				return usageError("repair changes nothing in this version; add --dry-run to see what is damaged, and restore a backup to get it back")
 			}
 			return s.repairDryRun(ctx, args[0])
 		}),
 	}
-	c.Flags().BoolVar(&dryRun, "dry-run", false, "only say what is damaged")
+	c.Flags().BoolVar(&dryRun, "dry-run", false, "only show what is damaged")
 	return c
 }
 
 func (s *shell) repairDryRun(ctx context.Context, path string) error {
 	report, err := diskbox.Check(ctx, storeIn(path), nil)
 	if errors.Is(err, driver.ErrIntegrity) {
-		f := offline(err).(*failure) //nolint:errorlint,forcetypeassert // that of a driver.Error is
+		f := offline(err).(*failure) //nolint:errorlint,forcetypeassert // offline returns a *failure for a driver.Error
 		f.sentence += ": how much would be lost cannot be known"
 		f.advice = "restore a backup with mailbox restore, and keep this directory until that has worked"
 		return f
@@ -184,12 +184,12 @@ func (s *shell) repairDryRun(ctx context.Context, path string) error {
 		}
 	}
 	if err == nil && len(report.Problems) > 0 {
-		return quietly(exitFailed)
+		return silentExit(exitFailed)
 	}
 	return err
 }
 
-// dumpedView is a message of a directory or backup in JSON.
+// dumpedView is a message in a directory or backup in JSON.
 type dumpedView struct {
 	Tenant string `json:"tenant,omitempty"`
 	Shard  int    `json:"shard,omitempty"`
@@ -197,7 +197,7 @@ type dumpedView struct {
 	messageView
 }
 
-// sealAttribute is what the daemon adds to the attributes of a message.
+// sealAttribute is the attribute that the daemon adds to a message.
 const sealAttribute = "mailbox.env"
 
 func (s *shell) dumpCommand() *cobra.Command {
@@ -205,9 +205,9 @@ func (s *shell) dumpCommand() *cobra.Command {
 	var queue string
 	c := &cobra.Command{
 		Use: "dump BACKUP|DIRECTORY", Short: "Write the messages of a backup, or of a stopped daemon, as JSON",
-		Long: "Write every message of a backup, or of the data directory of a daemon that does not run, as a line of JSON: by\n" +
-			"queue, in the order in which they would be received, then dead letters. Bodies are left out unless --bodies asks\n" +
-			"for them. It changes nothing.",
+		Long: "Write every message of a backup, or of the data directory of a stopped daemon, as a line of JSON: by\n" +
+			"queue, in the order in which they would be received, then dead letters. Bodies are left out unless --bodies is\n" +
+			"given. It changes nothing.",
 		Example: "mailbox dump backup.tar | jq -r .id\nmailbox dump /var/lib/mailboxd --queue orders --bodies",
 		Args:    wants(1, 1),
 		RunE: s.run(func(ctx context.Context, args []string) error {
@@ -234,7 +234,7 @@ func (s *shell) dumpCommand() *cobra.Command {
 	return c
 }
 
-// queuesIn says which queues a dump has messages of.
+// queuesIn names the queues that a dump has messages of.
 func queuesIn(found map[string]bool) string {
 	if len(found) == 0 {
 		return "it has no messages at all"
@@ -252,7 +252,7 @@ func viewOfListed(l *diskbox.Listed, now time.Time) dumpedView {
 		ID: l.ID, Queue: l.Queue, State: l.State, Group: l.Group, ReplyTo: l.ReplyTo, CorrelationID: l.CorrelationID,
 		Deliveries: l.Deliveries, EnqueuedAt: timeOf(l.EnqueuedAt), LastError: l.LastError, Reason: string(l.Reason),
 	}
-	// A daemon keeps the queues of a tenant as ~tenant~queue.
+	// A daemon stores the queues of a tenant as ~tenant~queue.
 	if tenant, queue, ok := strings.Cut(strings.TrimPrefix(l.Queue, "~"), "~"); ok && strings.HasPrefix(l.Queue, "~") {
 		v.Tenant, v.Queue = tenant, queue
 	}
@@ -271,7 +271,7 @@ func viewOfListed(l *diskbox.Listed, now time.Time) dumpedView {
 	return v
 }
 
-// unfit is an error about a directory that cannot be used for what was asked.
+// unfit returns the error about a directory that cannot be used.
 func unfit(dir, format string, args ...any) error {
 	return &failure{exit: exitConflict, code: "conflict", sentence: dir + " " + fmt.Sprintf(format, args...)}
 }

@@ -28,7 +28,7 @@ func TestRevokedOperatorTokenComesBackAfterReload(t *testing.T) {
 	r.wantCode(t, 4, "revoked", "ask the operator for another")
 }
 
-func TestMintBeyondItsMakerIsNoted(t *testing.T) {
+func TestMintBeyondExpiryOfMinterIsNoted(t *testing.T) {
 	d := start(t, inMemory())
 	mint := func(expires string) string {
 		r := d.mailbox(t, "cap", "mint", "--op", "send", "--queue", "jobs", "--expires", expires)
@@ -38,9 +38,9 @@ func TestMintBeyondItsMakerIsNoted(t *testing.T) {
 		return r.stderr
 	}
 	if got := mint("8000h"); got != "" {
-		t.Errorf("a token that ends before its maker: %s", got)
+		t.Errorf("a token that expires before its minter: %s", got)
 	}
-	if got := mint("90000h"); !strings.HasPrefix(got, "mailbox: note: the token ends 20") || !strings.HasSuffix(got, "Z, with the token that it is minted with.\n") {
-		t.Errorf("a token that would outlive its maker: %q", got)
+	if got := mint("90000h"); !strings.HasPrefix(got, "mailbox: note: the token expires at 20") || !strings.HasSuffix(got, "Z, with the token that it is minted with.\n") {
+		t.Errorf("a token that would outlive its minter: %q", got)
 	}
 }

@@ -20,24 +20,24 @@ import (
 func (s *shell) object(value any) error {
 	encoder := json.NewEncoder(s.Stdout)
 	encoder.SetEscapeHTML(false)
-	return written(encoder.Encode(value))
+	return outputError(encoder.Encode(value))
 }
 
 // line writes a line of text.
 func (s *shell) line(format string, args ...any) error {
 	_, err := fmt.Fprintf(s.Stdout, format+"\n", args...)
-	return written(err)
+	return outputError(err)
 }
 
-// written explains why nothing could be written.
-func written(err error) error {
+// outputError explains an error of writing the output.
+func outputError(err error) error {
 	if err == nil {
 		return nil
 	}
 	return &failure{exit: exitFailed, code: "output", cause: err, sentence: fmt.Sprintf("the output cannot be written (%s)", rootCause(err))}
 }
 
-// say writes a line for people, or a value for programs.
+// say writes a line of text, or with --json a value.
 func (s *shell) say(value any, format string, args ...any) error {
 	if s.global.json {
 		return s.object(value)
@@ -45,10 +45,10 @@ func (s *shell) say(value any, format string, args ...any) error {
 	return s.line(format, args...)
 }
 
-// numeric are the headers of columns of numbers, which go to the right.
+// numeric are the headers of columns of numbers, which are aligned to the right.
 var numeric = map[string]bool{"READY": true, "DELAYED": true, "IN FLIGHT": true, "DEAD": true, "DELIVERIES": true, "CHANGE/S": true}
 
-// A table is text in columns. Cells may hold any text of others: write makes it printable.
+// A table is text in columns. Cells may contain untrusted text: write makes it printable.
 type table struct {
 	header []string
 	rows   [][]string
@@ -56,7 +56,7 @@ type table struct {
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
-// write writes the table with as much space as its longest cells need.
+// write writes the table; the longest cell sets the width of a column.
 func (t *table) write(w io.Writer) error {
 	lines := make([][]string, 0, 1+len(t.rows))
 	widths := make([]int, len(t.header))
@@ -85,7 +85,7 @@ func (t *table) write(w io.Writer) error {
 		b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
-	return written(err)
+	return outputError(err)
 }
 
 // A messageView is a message in JSON. Its fields are stable.
@@ -123,7 +123,7 @@ func (v *messageView) setBody(body []byte) {
 	v.BodyB64 = body
 }
 
-// body is the message's body, whichever form it has.
+// body returns the body of the message, in either form.
 func (v *messageView) body() []byte {
 	if v.Body != nil {
 		return []byte(*v.Body)
@@ -149,10 +149,10 @@ func timeOf(t time.Time) *time.Time {
 	return &t
 }
 
-// lookedBody is a message that was looked at, as the daemon writes it.
-type lookedBody struct {
+// peekedBody is a peeked message in the HTTP API.
+type peekedBody struct {
 	MessageID       string            `json:"msg_id"`
-	Topic           string            `json:"topic"`
+	Queue           string            `json:"topic"`
 	State           string            `json:"state"`
 	IdemKey         string            `json:"idem_key"`
 	Attributes      map[string]string `json:"attrs"`
@@ -172,9 +172,9 @@ type lookedBody struct {
 	Redrives        int               `json:"redrives"`
 }
 
-func (b *lookedBody) view() messageView {
+func (b *peekedBody) view() messageView {
 	v := messageView{
-		ID: b.MessageID, Queue: b.Topic, State: b.State, Attributes: b.Attributes, Key: b.IdemKey, Group: b.Group,
+		ID: b.MessageID, Queue: b.Queue, State: b.State, Attributes: b.Attributes, Key: b.IdemKey, Group: b.Group,
 		ReplyTo: b.ReplyTo, CorrelationID: b.CorrelationID, Deliveries: b.Attempt, EnqueuedAt: b.EnqueuedAt,
 		FirstReceivedAt: b.FirstReceivedAt, DueAt: b.DueAt, LastError: b.LastError, Reason: b.Reason,
 		ErrorType: b.ErrorType, DeadAt: b.DeadAt, Redrives: b.Redrives, Damaged: b.Damaged,
@@ -183,8 +183,8 @@ func (b *lookedBody) view() messageView {
 	return v
 }
 
-// printable is a body, or any text of others, on one line that cannot command a
-// terminal; at most limit characters of it, 0 means all.
+// printable returns a body, or any untrusted text, on one line without control characters of a
+// terminal; at most limit characters, 0 means all.
 func printable(body []byte, limit int) string {
 	text := string(body)
 	plain := func(r rune) bool { return r == '\t' || unicode.IsPrint(r) && r != utf8.RuneError }
@@ -197,7 +197,7 @@ func printable(body []byte, limit int) string {
 	return text
 }
 
-// stamp is a time for people.
+// stamp returns a time as text.
 func stamp(t *time.Time) string {
 	if t == nil {
 		return ""
@@ -205,7 +205,7 @@ func stamp(t *time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05 UTC")
 }
 
-// plural is "1 message" or "3 messages".
+// plural returns "1 message" or "3 messages".
 func plural(n int, one string) string {
 	if n == 1 {
 		return "1 " + one
@@ -213,16 +213,16 @@ func plural(n int, one string) string {
 	return fmt.Sprintf("%d %ss", n, one)
 }
 
-// confirm asks a person whether something that cannot be undone is to be done.
-// Programs have to say --yes.
+// confirm asks the user at the terminal before something that cannot be undone.
+// Scripts must pass --yes.
 func (s *shell) confirm(yes bool, what string) error {
 	if yes {
 		return nil
 	}
 	if !isTerminal(s.Stdin) || s.global.json {
-		return wrongUse("%s cannot be undone: say --yes if that is what you want", what)
+		return usageError("%s cannot be undone; give --yes to confirm", what)
 	}
-	s.tell("%s cannot be undone. Type yes to do it: ", strings.ToUpper(what[:1])+what[1:])
+	s.tell("%s cannot be undone. Type yes to confirm: ", strings.ToUpper(what[:1])+what[1:])
 	var answer string
 	if _, err := fmt.Fscanln(s.Stdin, &answer); err != nil && !errors.Is(err, io.EOF) && answer == "" {
 		answer = ""
@@ -233,7 +233,7 @@ func (s *shell) confirm(yes bool, what string) error {
 	return nil
 }
 
-// parsePairs reads key=value arguments.
+// parsePairs parses key=value arguments.
 func parsePairs(flag string, pairs []string) (map[string]string, error) {
 	if len(pairs) == 0 {
 		return nil, nil
@@ -242,7 +242,7 @@ func parsePairs(flag string, pairs []string) (map[string]string, error) {
 	for _, pair := range pairs {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok || key == "" {
-			return nil, wrongUse("--%s: invalid value %.40q; want NAME=VALUE", flag, pair)
+			return nil, usageError("--%s: invalid value %.40q; want NAME=VALUE", flag, pair)
 		}
 		values[key] = value
 	}
@@ -252,7 +252,7 @@ func parsePairs(flag string, pairs []string) (map[string]string, error) {
 // A byteSize is a number of bytes as a flag: 65536, 64KiB or 1MiB.
 type byteSize int64
 
-// Set reads the flag.
+// Set parses the flag.
 func (b *byteSize) Set(text string) error {
 	factor := int64(1)
 	for suffix, value := range map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30} {
@@ -269,10 +269,10 @@ func (b *byteSize) Set(text string) error {
 	return nil
 }
 
-// String writes the flag.
+// String returns the flag's value.
 func (b *byteSize) String() string { return strconv.FormatInt(int64(*b), 10) }
 
-// Type is what help calls the flag's value.
+// Type returns the name of the value in the help.
 func (b *byteSize) Type() string { return "bytes" }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -6,7 +6,7 @@ import (
 	"unicode"
 )
 
-func TestTextOfOthersNeverCommandsTheTerminal(t *testing.T) {
+func TestUntrustedTextHasNoControlCharacters(t *testing.T) {
 	d := start(t, inMemory())
 	const hostile = "\x1b[31mred\x1b]0;title\a\r\nforged\u202egnp.exe"
 	const name = "jobs\u202egnp.exe" // control characters are refused in names

@@ -21,18 +21,18 @@ type filterFlags struct {
 
 func (f *filterFlags) register(flags *pflag.FlagSet) {
 	flags.StringArrayVarP(&f.attributes, "attr", "a", nil, "only messages with this attribute NAME=VALUE; can be repeated")
-	flags.DurationVar(&f.olderThan, "older-than", 0, "only messages that were sent so long ago")
-	flags.StringVar(&f.reason, "reason", "", "only dead letters of this reason: max_attempts, fatal, parse, integrity, expired or operator")
+	flags.DurationVar(&f.olderThan, "older-than", 0, "only messages that were sent at least this long ago")
+	flags.StringVar(&f.reason, "reason", "", "only dead letters with this reason: max_attempts, fatal, parse, integrity, expired or operator")
 }
 
-// given reports whether anything is selected.
+// given reports whether any filter is set.
 func (f *filterFlags) given() bool {
 	return len(f.attributes) > 0 || f.olderThan != 0 || f.reason != ""
 }
 
-// peekBody is a question about messages.
+// peekBody is a peek request.
 type peekBody struct {
-	Topic       string            `json:"topic"`
+	Queue       string            `json:"topic"`
 	States      []string          `json:"states,omitempty"`
 	MessageID   string            `json:"msg_id,omitempty"`
 	Attributes  map[string]string `json:"attrs,omitempty"`
@@ -41,17 +41,17 @@ type peekBody struct {
 	Limit       int               `json:"limit,omitempty"`
 }
 
-// body makes a question of the flags.
+// body returns the peek request of the flags.
 func (f *filterFlags) body(queue string) (peekBody, error) {
 	attributes, err := parsePairs("attr", f.attributes)
 	if err == nil && f.reason != "" && !driver.Reason(f.reason).Valid() {
-		err = wrongUse("--reason: invalid value %.60q; want max_attempts, fatal, parse, integrity, expired or operator", f.reason)
+		err = usageError("--reason: invalid value %.60q; want max_attempts, fatal, parse, integrity, expired or operator", f.reason)
 	}
-	return peekBody{Topic: queue, Attributes: attributes, OlderThanMS: f.olderThan.Milliseconds(), Reason: f.reason}, err
+	return peekBody{Queue: queue, Attributes: attributes, OlderThanMS: f.olderThan.Milliseconds(), Reason: f.reason}, err
 }
 
-func (a *api) peek(ctx context.Context, body peekBody) iter.Seq2[lookedBody, error] {
-	return list[lookedBody](ctx, a, question{path: "/v1/peek", body: body})
+func (a *api) peek(ctx context.Context, body peekBody) iter.Seq2[peekedBody, error] {
+	return list[peekedBody](ctx, a, apiRequest{path: "/v1/peek", body: body})
 }
 
 func (s *shell) peekCommand() *cobra.Command {
@@ -60,9 +60,9 @@ func (s *shell) peekCommand() *cobra.Command {
 	var id, tenant string
 	var limit int
 	c := &cobra.Command{
-		Use: "peek QUEUE", Short: "Look at messages without touching them",
-		Long: "Look at messages without receiving them: ready ones in the order in which they would be delivered, then\n" +
-			"delayed ones, those in flight, and dead ones. Nothing changes by that.",
+		Use: "peek QUEUE", Short: "Show messages without receiving them",
+		Long: "Show messages without receiving them: ready ones in the order in which they would be delivered, then\n" +
+			"delayed ones, those in flight, and dead ones. It changes nothing.",
 		Example: "mailbox peek orders\nmailbox peek orders --state delayed --attr source=shop --limit 0 --json",
 		Args:    wants(1, 1), ValidArgsFunction: s.completeQueue,
 		RunE: s.run(func(ctx context.Context, args []string) error {
@@ -76,11 +76,11 @@ func (s *shell) peekCommand() *cobra.Command {
 				case driver.StateReady, driver.StateDelayed, driver.StateInFlight, driver.StateDead:
 					body.States = append(body.States, string(word))
 				default:
-					return wrongUse("--state: invalid value %.60q; want ready, delayed, in-flight or dead", state)
+					return usageError("--state: invalid value %.60q; want ready, delayed, in-flight or dead", state)
 				}
 			}
 			if limit < 0 {
-				return wrongUse("--limit cannot be negative; 0 means no bound")
+				return usageError("--limit cannot be negative; 0 means no limit")
 			}
 			body.MessageID, body.Limit = id, limit
 			connection, err := s.connect()
@@ -89,22 +89,22 @@ func (s *shell) peekCommand() *cobra.Command {
 			}
 			defer connection.close()
 			connection.api.tenant = tenant
-			return s.printLooked(connection.api.peek(ctx, body), false)
+			return s.printPeeked(connection.api.peek(ctx, body), false)
 		}),
 	}
 	f.register(c.Flags())
 	c.Flags().StringSliceVar(&states, "state", nil, "only messages in these states: ready, delayed, in-flight, dead")
-	c.Flags().StringVar(&tenant, "tenant", "", "look into a queue of this tenant, with the operator's token")
+	c.Flags().StringVar(&tenant, "tenant", "", "show a queue of this tenant, with the operator's token")
 	c.Flags().StringVar(&id, "id", "", "only the message with this id")
 	c.Flags().IntVarP(&limit, "limit", "n", 20, "how many at most; 0 means all")
 	return c
 }
 
-// bodyWidth is how much of a body a table shows.
+// bodyWidth is how many characters of a body a table shows.
 const bodyWidth = 60
 
-// printLooked prints messages that were looked at: a table, or a line of JSON each.
-func (s *shell) printLooked(messages iter.Seq2[lookedBody, error], dead bool) error {
+// printPeeked prints peeked messages: a table, or a line of JSON each.
+func (s *shell) printPeeked(messages iter.Seq2[peekedBody, error], dead bool) error {
 	t := table{header: []string{"ID", "STATE", "DELIVERIES", "SENT", "BODY"}}
 	if dead {
 		t.header = []string{"ID", "REASON", "DELIVERIES", "DIED", "ERROR", "BODY"}

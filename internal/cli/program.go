@@ -24,12 +24,12 @@ type Program struct {
 	Stdin   io.Reader
 	Stdout  io.Writer
 	Stderr  io.Writer
-	// Version is what the version command says; empty means what the build knows.
+	// Version is the output of the version command; empty means that of the build.
 	Version string
 }
 
-// Run does what the arguments say, and returns the exit code. It blocks until that
-// is done; cancelling ctx interrupts it in order.
+// Run runs the command that the arguments name, and returns the exit code. It blocks until that
+// is done; cancelling ctx interrupts it in an orderly way.
 func (p Program) Run(ctx context.Context) int {
 	s := &shell{Program: p, environ: make(map[string]string)}
 	for _, entry := range p.Environ {
@@ -46,7 +46,7 @@ func (p Program) Run(ctx context.Context) int {
 		c.Args, c.RunE = cobra.ArbitraryArgs, runParent
 	}
 	err := fang.Execute(ctx, root, fang.WithVersion(s.version().Version),
-		// Commands report their own errors; what comes here is about how they
+		// Commands report their own errors; an error here is about how they
 		// were called.
 		fang.WithErrorHandler(func(_ io.Writer, _ fang.Styles, err error) { s.report(misuse(err)) }))
 	if err != nil {
@@ -55,7 +55,7 @@ func (p Program) Run(ctx context.Context) int {
 	return s.code
 }
 
-// misuse makes a failure of an error about how a command was called.
+// misuse returns the failure for an error about how a command was called.
 func misuse(err error) error {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
@@ -63,7 +63,7 @@ func misuse(err error) error {
 	return &failure{exit: exitUsage, code: "usage", sentence: err.Error(), advice: "see mailbox --help"}
 }
 
-// A shell is a running Program: what its commands share.
+// A shell is a running Program, with the state that its commands share.
 type shell struct {
 	Program
 	environ map[string]string
@@ -82,9 +82,9 @@ const (
 func (s *shell) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "mailbox",
-		Short: "Send, receive and look after messages in mailboxd",
-		Long: "Send, receive and look after messages in mailboxd.\n\n" +
-			"The daemon on this machine, and its operator's token, are found by themselves.",
+		Short: "Send, receive and manage messages in mailboxd",
+		Long: "Send, receive and manage messages in mailboxd.\n\n" +
+			"The daemon on this machine, and its operator's token, are found automatically.",
 		Example: "mailbox send hello 'Good morning'\nmailbox recv hello --ack\nmailbox stats --watch",
 		Args:    cobra.ArbitraryArgs, RunE: runParent,
 	}
@@ -115,7 +115,7 @@ func (s *shell) root() *cobra.Command {
 	return root
 }
 
-// run makes the RunE of a command. Errors are reported here and become the exit
+// run returns the RunE of a command. It reports errors, which become the exit
 // code, so that cobra has none to print.
 func (s *shell) run(do func(ctx context.Context, args []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
@@ -126,8 +126,8 @@ func (s *shell) run(do func(ctx context.Context, args []string) error) func(*cob
 	}
 }
 
-// wants checks the number of arguments and the name of a queue among them, and says
-// how the command is called; most below 0 means any number.
+// wants checks the number of arguments and the name of a queue among them; its error shows
+// the usage. A most below 0 means any number.
 func wants(least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) >= least && (most < 0 || len(args) <= most) {
@@ -147,13 +147,13 @@ func checkQueueArgs(c *cobra.Command, args []string) error {
 			continue
 		}
 		if err := driver.CheckName(args[i]); err != nil {
-			return wrongUse("QUEUE: invalid name %.60q: it %s", args[i], explainedDetail(err))
+			return usageError("QUEUE: invalid name %.60q: it %s", args[i], explainedDetail(err))
 		}
 	}
 	return nil
 }
 
-// explainedDetail is what an error of package driver says of a value.
+// explainedDetail returns the detail of an error of package driver.
 func explainedDetail(err error) string {
 	if e, ok := errors.AsType[*driver.Error](err); ok {
 		return e.Detail
@@ -161,14 +161,14 @@ func explainedDetail(err error) string {
 	return err.Error()
 }
 
-// parent makes a command that only has others below it.
+// parent returns a command that only has subcommands.
 func parent(use, short string, children ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, RunE: runParent}
 	c.AddCommand(children...)
 	return c
 }
 
-// runParent is the RunE of a command that only has others below it.
+// runParent is the RunE of a command that only has subcommands.
 func runParent(c *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return unknownCommand(c, args[0])
@@ -176,19 +176,19 @@ func runParent(c *cobra.Command, args []string) error {
 	return c.Help()
 }
 
-// isTerminal reports whether a stream is somebody at a terminal.
+// isTerminal reports whether a stream is a terminal.
 func isTerminal(stream any) bool {
 	file, ok := stream.(*os.File)
 	return ok && term.IsTerminal(file.Fd())
 }
 
-// note tells a person something that is not the result: only at a terminal, and
-// never to programs.
+// note writes a remark that is not the result: only at a terminal, and
+// never with --json.
 func (s *shell) note(format string, args ...any) {
 	if isTerminal(s.Stderr) && !s.global.json {
 		s.tell(format+"\n", args...)
 	}
 }
 
-// tell writes to standard error. If that does not work there is nobody to tell.
+// tell writes to standard error, and ignores errors of that.
 func (s *shell) tell(format string, args ...any) { _, _ = fmt.Fprintf(s.Stderr, format, args...) }

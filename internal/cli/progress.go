@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// A progress shows a person how far long work has come, on standard error. It
-// shows nothing to programs, and nothing for work that is over soon.
+// A progress shows the progress of long work on standard error. It
+// shows nothing if standard error is not a terminal, and nothing for short work.
 type progress struct {
 	shell *shell
 	what  string
-	total int64 // 0 if nobody knows
+	total int64 // 0 if unknown
 
 	mu    sync.Mutex // guards the fields below
 	began time.Time
@@ -30,7 +30,7 @@ func (s *shell) progress(what string, total int64) *progress {
 	return &progress{shell: s, what: what, total: total, began: time.Now()}
 }
 
-// add counts, and shows it now and then.
+// add counts n, and redraws the line from time to time.
 func (p *progress) add(n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -43,7 +43,7 @@ func (p *progress) add(n int64) {
 	p.shell.tell("\r\x1b[K%s", p.text(now))
 }
 
-// text is the line that is shown.
+// text returns the line to draw.
 func (p *progress) text(now time.Time) string {
 	rate := float64(p.done) / max(now.Sub(p.began).Seconds(), 1e-9)
 	if p.total <= 0 {

@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// configBody is the configuration of a queue in JSON, here and on the wire. What
-// is absent is unset: a new queue gets the daemon's default, an existing one keeps
-// what it has. 0 is off. The daemon answers with all of them.
+// configBody is the configuration of a queue in JSON, here and on the wire. An
+// absent setting is unset: a new queue gets the daemon's default, an existing one keeps
+// its value. 0 is off. The daemon answers with all settings.
 type configBody struct {
 	Shards           int      `json:"shards,omitempty"`
 	StrictGroups     bool     `json:"strict_groups"`
@@ -28,17 +28,17 @@ type configBody struct {
 	RetainDeadCount  *int     `json:"retain_dead_count,omitempty"`
 	MaxHoldMS        *float64 `json:"max_hold_ms,omitempty"`
 	DeadLetterTo     string   `json:"dead_letter_to"`
-	// What no flag sets, and must not be lost when another setting is changed.
+	// No flag sets these; they must be kept when another setting is changed.
 	DropExpired bool   `json:"drop_expired,omitempty"`
 	Annotation  string `json:"annotation,omitempty"`
 }
 
-// config returns the configuration in force.
+// config returns the current configuration of a queue.
 func (a *api) config(ctx context.Context, queue string) (configBody, error) {
 	var answer struct {
 		Config configBody `json:"config"`
 	}
-	err := a.ask(ctx, question{path: "/v1/queues/get", body: topicBody{queue}}, &answer)
+	err := a.call(ctx, apiRequest{path: "/v1/queues/get", body: queueBody{queue}}, &answer)
 	return answer.Config, err
 }
 
@@ -61,22 +61,22 @@ func (f *configFlags) register(flags *pflag.FlagSet) {
 	flags.IntVar(&f.shards, "shards", 0, "parts that the queue is split into; order holds within a part")
 	flags.BoolVar(&f.strictGroups, "strict-groups", false, "deliver each group in order, and never two batches of it at a time")
 	flags.BoolVar(&f.fairGroups, "fair-groups", false, "let messages of quiet groups go first, so that a noisy one does not delay the others")
-	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "deliveries before a message is a dead letter; 0 turns it off")
+	flags.IntVar(&f.maxAttempts, "max-attempts", 0, "deliveries before a message is dead-lettered; 0 turns it off")
 	flags.IntVar(&f.maxMessages, "max-messages", 0, "messages that can wait; 0 turns it off")
 	flags.Var(&f.maxBytes, "max-bytes", "bytes of bodies that can wait, like 64MiB; 0 turns it off")
-	flags.IntVar(&f.maxInFlight, "max-in-flight", 0, "messages that can be out at once; 0 turns it off")
+	flags.IntVar(&f.maxInFlight, "max-in-flight", 0, "messages that can be in flight at once; 0 turns it off")
 	flags.IntVar(&f.maxDead, "max-dead", 0, "dead letters that are kept; 0 turns it off")
 	flags.DurationVar(&f.dedupWindow, "dedup-window", 0, "how long a key is remembered; 0 turns it off, and keys are refused")
 	flags.IntVar(&f.dedupMax, "dedup-max", 0, "how many keys are remembered; 0 turns it off")
-	flags.DurationVar(&f.retainReady, "retain-ready", 0, "how long messages are kept before they are dead letters; 0 turns it off")
-	flags.IntVar(&f.readyCount, "retain-ready-count", 0, "how many messages are kept before the oldest are dead letters; 0 turns it off")
+	flags.DurationVar(&f.retainReady, "retain-ready", 0, "how long messages are kept before they are dead-lettered; 0 turns it off")
+	flags.IntVar(&f.readyCount, "retain-ready-count", 0, "how many messages are kept before the oldest are dead-lettered; 0 turns it off")
 	flags.DurationVar(&f.retainDead, "retain-dead", 0, "how long dead letters are kept; 0 turns it off")
 	flags.IntVar(&f.deadCount, "retain-dead-count", 0, "how many dead letters are kept before the oldest are removed; 0 turns it off")
 	flags.DurationVar(&f.maxHold, "max-hold", 0, "how long a delivery can be held by extending it, at least 10 times its visibility; 0 turns it off")
 	flags.StringVar(&f.deadLetterTo, "dead-letter-to", "", "queue that dead letters are sent to")
 }
 
-// setters take over one flag each, by its name.
+// setters apply one flag each, by its name.
 var setters = map[string]func(f *configFlags, to *configBody){
 	"shards":             func(f *configFlags, to *configBody) { to.Shards = f.shards },
 	"strict-groups":      func(f *configFlags, to *configBody) { to.StrictGroups = f.strictGroups },
@@ -101,7 +101,7 @@ func inMilliseconds(d time.Duration) *float64 {
 	return &ms
 }
 
-// given reports whether any setting is named.
+// given reports whether any of these flags is set.
 func (f *configFlags) given(flags *pflag.FlagSet) bool {
 	for name := range setters {
 		if flags.Changed(name) {
@@ -111,7 +111,7 @@ func (f *configFlags) given(flags *pflag.FlagSet) bool {
 	return false
 }
 
-// apply changes what is named.
+// apply returns the configuration with the given flags applied.
 func (f *configFlags) apply(flags *pflag.FlagSet, to configBody) configBody {
 	for name, set := range setters {
 		if flags.Changed(name) {
@@ -121,7 +121,7 @@ func (f *configFlags) apply(flags *pflag.FlagSet, to configBody) configBody {
 	return to
 }
 
-// words are the settings for people, by the names of their flags.
+// words returns the settings as text, by the names of their flags.
 func (c *configBody) words() [][2]string {
 	number := func(n *int) string {
 		if n == nil || *n == 0 {

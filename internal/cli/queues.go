@@ -16,27 +16,27 @@ import (
 
 func plainNumber(n int) string { return strconv.Itoa(n) }
 
-// queues lists the names of the queues that the token covers.
+// queues lists the names of the queues that the token allows.
 func (a *api) queues(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		type element struct {
-			Topic string `json:"topic"`
+			Queue string `json:"topic"`
 		}
-		for e, err := range list[element](ctx, a, question{path: "/v1/queues/list"}) {
-			if !yield(e.Topic, err) {
+		for e, err := range list[element](ctx, a, apiRequest{path: "/v1/queues/list"}) {
+			if !yield(e.Queue, err) {
 				return
 			}
 		}
 	}
 }
 
-// A topicBody names a queue.
-type topicBody struct {
-	Topic string `json:"topic"`
+// A queueBody is a request that names a queue.
+type queueBody struct {
+	Queue string `json:"topic"`
 }
 
 func (s *shell) queuesCommand() *cobra.Command {
-	return parent("queues", "Make, change and remove queues",
+	return parent("queues", "Create, change and delete queues",
 		s.queuesList(), s.queuesCreate(), s.queuesConfigure(), s.queuesShow(), s.queuesDelete(), s.queuesPurge())
 }
 
@@ -62,7 +62,7 @@ func (s *shell) queuesList() *cobra.Command {
 		Args:    wants(0, 0),
 		RunE: s.withAPI(func(ctx context.Context, a *api, _ []string) error {
 			if all && tenant != "" {
-				return wrongUse("--tenant and --all-tenants exclude each other: leave one out")
+				return usageError("--tenant and --all-tenants exclude each other; leave one out")
 			}
 			if all {
 				return s.listTenants(ctx, a)
@@ -88,16 +88,16 @@ func (s *shell) queuesList() *cobra.Command {
 func (s *shell) listTenants(ctx context.Context, a *api) error {
 	type element struct {
 		Tenant string `json:"tenant"`
-		Topic  string `json:"topic"`
+		Queue  string `json:"topic"`
 	}
 	a.tenant = "*"
 	t := table{header: []string{"TENANT", "QUEUE"}}
-	for e, err := range list[element](ctx, a, question{path: "/v1/queues/list"}) {
+	for e, err := range list[element](ctx, a, apiRequest{path: "/v1/queues/list"}) {
 		if err != nil {
 			return err
 		}
 		if s.global.json {
-			if err := s.object(tenantQueueView{e.Tenant, e.Topic}); err != nil {
+			if err := s.object(tenantQueueView{e.Tenant, e.Queue}); err != nil {
 				return err
 			}
 			continue
@@ -106,7 +106,7 @@ func (s *shell) listTenants(ctx context.Context, a *api) error {
 		if tenant == "" {
 			tenant = "-"
 		}
-		t.add(tenant, e.Topic)
+		t.add(tenant, e.Queue)
 	}
 	if len(t.rows) == 0 {
 		return nil
@@ -128,8 +128,8 @@ type queueView struct {
 func (s *shell) queuesCreate() *cobra.Command {
 	var f configFlags
 	c := &cobra.Command{
-		Use: "create QUEUE", Short: "Make a queue",
-		Long:    "Make a queue. Queues are also made when they are first used; here they can be given other settings. What is not named gets the daemon's default; 0 turns a setting off.",
+		Use: "create QUEUE", Short: "Create a queue",
+		Long:    "Create a queue. Queues are also created when they are first used; here they can be given other settings. A setting that is not named gets the daemon's default; 0 turns it off.",
 		Example: "mailbox queues create orders --max-attempts 10 --retain-ready 720h",
 		Args:    wants(1, 1),
 	}
@@ -151,14 +151,14 @@ func (s *shell) queuesConfigure() *cobra.Command {
 	var f configFlags
 	c := &cobra.Command{
 		Use: "configure QUEUE", Short: "Change the settings of a queue",
-		Long:    "Change the settings of a queue. What is not named stays as it is; 0 turns a setting off.",
+		Long:    "Change the settings of a queue. A setting that is not named stays as it is; 0 turns it off.",
 		Example: "mailbox queues configure orders --max-attempts 3 --dead-letter-to orders-failed",
 		Args:    wants(1, 1), ValidArgsFunction: s.completeQueue,
 	}
 	f.register(c.Flags())
 	c.RunE = s.withAPI(func(ctx context.Context, a *api, args []string) error {
 		if !f.given(c.Flags()) {
-			return wrongUse("there is nothing to change: name a setting; mailbox queues configure --help lists them")
+			return usageError("no setting given; mailbox queues configure --help lists them")
 		}
 		config, err := a.config(ctx, args[0])
 		if err != nil {
@@ -171,10 +171,10 @@ func (s *shell) queuesConfigure() *cobra.Command {
 
 func (s *shell) configure(ctx context.Context, a *api, queue string, config configBody, done string) error {
 	body := struct {
-		Topic  string     `json:"topic"`
+		Queue  string     `json:"topic"`
 		Config configBody `json:"config"`
 	}{queue, config}
-	if err := a.ask(ctx, question{path: "/v1/queues/configure", body: body, creates: true}, nil); err != nil {
+	if err := a.call(ctx, apiRequest{path: "/v1/queues/configure", body: body, creates: true}, nil); err != nil {
 		return err
 	}
 	if !s.global.json {
@@ -209,7 +209,7 @@ func (s *shell) showQueue(ctx context.Context, a *api, queue string) error {
 		return err
 	}
 	var traits struct{ Durability, Ordering string }
-	if err := a.ask(ctx, question{path: "/v1/traits", body: topicBody{queue}}, &traits); err != nil {
+	if err := a.call(ctx, apiRequest{path: "/v1/traits", body: queueBody{queue}}, &traits); err != nil {
 		return err
 	}
 	v.Durability, v.Ordering = traits.Durability, traits.Ordering
@@ -229,10 +229,10 @@ func (s *shell) showQueue(ctx context.Context, a *api, queue string) error {
 	return t.write(s.Stdout)
 }
 
-// touched says in words how much a queue holds, for questions; dead says whether
-// dead letters are meant too. A queue that does not exist is an error. A token that
-// may not count gets the question without figures.
-func (a *api) touched(ctx context.Context, queue string, dead bool) (string, error) {
+// contents describes how many messages a queue has, for a confirmation; dead says whether
+// dead letters count too. A queue that does not exist is an error. If the token
+// does not allow stats, the text has no numbers.
+func (a *api) contents(ctx context.Context, queue string, dead bool) (string, error) {
 	stats, err := a.stats(ctx, queue)
 	switch {
 	case errors.Is(err, driver.ErrForbidden):
@@ -256,12 +256,12 @@ func (a *api) touched(ctx context.Context, queue string, dead bool) (string, err
 func (s *shell) queuesDelete() *cobra.Command {
 	var yes bool
 	c := &cobra.Command{
-		Use: "delete QUEUE", Short: "Remove a queue with everything in it", Args: wants(1, 1), ValidArgsFunction: s.completeQueue,
+		Use: "delete QUEUE", Short: "Delete a queue with everything in it", Args: wants(1, 1), ValidArgsFunction: s.completeQueue,
 		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
 			if err := s.confirmQueue(ctx, a, yes, args[0], "deleting the queue "+args[0]+" with its %s", true); err != nil {
 				return err
 			}
-			if err := a.ask(ctx, question{path: "/v1/queues/delete", body: topicBody{args[0]}}, nil); err != nil {
+			if err := a.call(ctx, apiRequest{path: "/v1/queues/delete", body: queueBody{args[0]}}, nil); err != nil {
 				return err
 			}
 			return s.say(queueView{args[0]}, "%s was deleted", args[0])
@@ -271,19 +271,19 @@ func (s *shell) queuesDelete() *cobra.Command {
 	return c
 }
 
-// confirmQueue is confirm for all that a queue holds, which question counts.
+// confirmQueue is confirm for the contents of a queue, which the question counts.
 func (s *shell) confirmQueue(ctx context.Context, a *api, yes bool, queue, question string, dead bool) error {
 	if yes {
 		return nil
 	}
-	holds, err := a.touched(ctx, queue, dead)
+	holds, err := a.contents(ctx, queue, dead)
 	if err != nil {
 		return err
 	}
 	return s.confirm(false, fmt.Sprintf(question, holds))
 }
 
-// removedView is how much was removed, in JSON.
+// removedView is the number of removed messages in JSON.
 type removedView struct {
 	Queue   string `json:"queue"`
 	Removed int    `json:"removed"`
@@ -292,12 +292,12 @@ type removedView struct {
 func (s *shell) queuesPurge() *cobra.Command {
 	var yes bool
 	c := &cobra.Command{
-		Use: "purge QUEUE", Short: "Remove all messages but the dead letters", Args: wants(1, 1), ValidArgsFunction: s.completeQueue,
+		Use: "purge QUEUE", Short: "Remove all messages except dead letters", Args: wants(1, 1), ValidArgsFunction: s.completeQueue,
 		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
 			if err := s.confirmQueue(ctx, a, yes, args[0], "removing %s from "+args[0], false); err != nil {
 				return err
 			}
-			removed, err := a.removed(ctx, "/v1/purge", topicBody{args[0]})
+			removed, err := a.removed(ctx, "/v1/purge", queueBody{args[0]})
 			if err != nil {
 				return err
 			}
@@ -308,16 +308,16 @@ func (s *shell) queuesPurge() *cobra.Command {
 	return c
 }
 
-// removed asks for something to be removed, and returns how much was.
+// removed sends a request that removes messages, and returns how many were.
 func (a *api) removed(ctx context.Context, path string, body any) (int, error) {
 	var answer struct {
 		Removed int `json:"removed"`
 	}
-	err := a.ask(ctx, question{path: path, body: body}, &answer)
+	err := a.call(ctx, apiRequest{path: path, body: body}, &answer)
 	return answer.Removed, err
 }
 
-// completeQueue completes the name of a queue, if a daemon can be asked quickly.
+// completeQueue completes the name of a queue, if a daemon answers quickly.
 func (s *shell) completeQueue(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveDefault
@@ -325,7 +325,7 @@ func (s *shell) completeQueue(c *cobra.Command, args []string, _ string) ([]stri
 	return s.queueNames(c.Context()), cobra.ShellCompDirectiveNoFileComp
 }
 
-// queueNames lists queues, as far as the token may and a daemon says so quickly.
+// queueNames lists the queues that the token allows, if a daemon answers quickly.
 func (s *shell) queueNames(ctx context.Context) (names []string) {
 	connection, err := s.connect()
 	if err != nil {
@@ -343,8 +343,8 @@ func (s *shell) queueNames(ctx context.Context) (names []string) {
 	return names
 }
 
-// nameQueue adds the name of a queue that exists to the error that one does not, if
-// that is likely what was meant.
+// nameQueue adds the name of an existing queue to the error that one does not exist, if
+// the names are similar.
 func (s *shell) nameQueue(ctx context.Context, err error) error {
 	e, ok := errors.AsType[*driver.Error](err)
 	if !ok || e.Code != driver.ErrNotFound || e.Queue == "" || e.MessageID != "" {

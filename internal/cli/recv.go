@@ -11,7 +11,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
-// recvFlags are those of mailbox recv.
+// recvFlags are the flags of mailbox recv.
 type recvFlags struct {
 	max, parallel    int
 	wait, visibility time.Duration
@@ -22,10 +22,10 @@ type recvFlags struct {
 }
 
 const (
-	// followWait is how long one receive of a follower waits.
+	// followWait is how long one receive with --follow waits.
 	followWait = 20 * time.Second
 	recvBatch  = 32
-	// settleTime is how long an ack or nack may take that has to be done although
+	// settleTime is how long an ack or nack may take that is sent after
 	// the command was interrupted.
 	settleTime = 5 * time.Second
 )
@@ -34,21 +34,21 @@ func (s *shell) recvCommand() *cobra.Command {
 	var f recvFlags
 	c := &cobra.Command{
 		Use: "recv QUEUE", Short: "Receive messages", SuggestFor: []string{"receive", "get", "pop", "poll", "consume"},
-		Long: "Receive messages: id, tab and body, a line each. They stay in the queue, unseen by others for --visibility,\n" +
-			"until they are acked: with --ack, by mailbox ack, or by a command of --exec that succeeds.\n\n" +
+		Long: "Receive messages: id, tab and body, a line each. They stay in the queue, invisible to other receivers for\n" +
+			"--visibility, until they are acked: with --ack, by mailbox ack, or by a command of --exec that succeeds.\n\n" +
 			"The command of --exec is run by the shell for each message, with the body as its standard input and\n" +
 			"MAILBOX_ID, MAILBOX_QUEUE, MAILBOX_DELIVERIES, MAILBOX_GROUP, MAILBOX_REPLY_TO and MAILBOX_ATTRIBUTES (JSON)\n" +
-			"in its environment. If it succeeds the message is acked; if not, it is given back with the end of what the\n" +
+			"in its environment. If it succeeds the message is acked; if not, it is nacked with the end of what the\n" +
 			"command wrote to standard error. The lease is extended for as long as the command runs.\n\n" +
 			"The exit code is 8 if there was no message, and 9 if a command of --exec failed.",
 		Example: "mailbox recv orders --ack\nmailbox recv orders --follow --exec 'import-order' --parallel 4\nmailbox recv orders --max 10 --wait 5s --json",
 		Args:    wants(1, 1), ValidArgsFunction: s.completeQueue,
 	}
 	flags := c.Flags()
-	flags.IntVarP(&f.max, "max", "n", 1, "how many messages at most; with --follow the default is no bound")
+	flags.IntVarP(&f.max, "max", "n", 1, "how many messages at most; with --follow there is no limit by default")
 	flags.DurationVarP(&f.wait, "wait", "w", 0, "how long to wait for a message")
-	flags.DurationVar(&f.visibility, "visibility", 30*time.Second, "how long nobody else gets the messages")
-	flags.BoolVarP(&f.follow, "follow", "F", false, "go on for ever")
+	flags.DurationVar(&f.visibility, "visibility", 30*time.Second, "how long other receivers do not get the messages")
+	flags.BoolVarP(&f.follow, "follow", "F", false, "receive until interrupted")
 	flags.BoolVar(&f.ack, "ack", false, "ack each message once it is printed")
 	flags.BoolVar(&f.body, "body", false, "print the bodies only, as they are")
 	flags.StringVarP(&f.exec, "exec", "x", "", "run this command for each message")
@@ -69,15 +69,15 @@ func (s *shell) recvCommand() *cobra.Command {
 func (f *recvFlags) check() error {
 	switch {
 	case f.max < 1 && !f.follow || f.max < 0:
-		return wrongUse("--max: invalid value %d; want at least 1", f.max)
+		return usageError("--max: invalid value %d; want at least 1", f.max)
 	case f.exec != "" && (f.ack || f.body):
-		return wrongUse("--exec decides by the command what is acked: leave out --ack and --body")
+		return usageError("--exec acks by the result of the command; leave out --ack and --body")
 	case f.parallel < 1 || f.parallel > 1 && f.exec == "":
-		return wrongUse("--parallel is a number of commands, and goes with --exec")
+		return usageError("--parallel is a number of commands, and goes with --exec")
 	case f.retryDelay >= 0 && f.exec == "":
-		return wrongUse("--retry-delay goes with --exec")
+		return usageError("--retry-delay goes with --exec")
 	case f.wait < 0 || f.visibility < 0:
-		return wrongUse("--wait and --visibility cannot be negative")
+		return usageError("--wait and --visibility cannot be negative")
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func (s *shell) recv(ctx context.Context, f *recvFlags, name string) error {
 	if err != nil {
 		return err
 	}
-	m := connection.messengers()
+	m := connection.queueOpener()
 	defer m.close()
 	queue, err := m.open(ctx, name)
 	if err != nil {
@@ -103,14 +103,14 @@ func (s *shell) recv(ctx context.Context, f *recvFlags, name string) error {
 	err = r.printAll(ctx)
 	switch {
 	case err != nil && f.follow && errors.Is(err, context.Canceled):
-		return nil // that is how following ends
+		return nil // interrupted, which ends --follow
 	case err != nil:
 		return err
 	case r.count == 0 && !f.follow:
 		s.note("There is no message in %s.", name)
-		return quietly(exitEmpty)
+		return silentExit(exitEmpty)
 	case !f.ack && !f.follow:
-		s.note("Nobody else gets %s for %v. If it is done: mailbox ack %s", plural(r.count, "message"), f.visibility, r.last)
+		s.note("Other receivers do not get %s for %v. When the work is done: mailbox ack %s", plural(r.count, "message"), f.visibility, r.last)
 	}
 	return nil
 }
@@ -120,18 +120,18 @@ type receiver struct {
 	shell *shell
 	flags *recvFlags
 	name  string
-	queue messenger
+	queue messageQueue
 	count int
 	last  string // id
-	// absent: the user was told that the queue does not exist.
+	// absent says that the user was told that the queue does not exist.
 	absent bool
 }
 
-// absentPause is how long a follower leaves a queue alone that does not exist.
+// absentPause is how long --follow waits before it tries a missing queue again.
 const absentPause = time.Second
 
-// next receives up to max messages; none means that there are none. A follower
-// waits for some, through whatever happens to the daemon.
+// next receives up to most messages. With --follow it
+// waits for some, and retries while the daemon is not available.
 func (r *receiver) next(ctx context.Context, most int) ([]driver.Delivery, error) {
 	request := driver.ReceiveRequest{Max: most, Visibility: r.flags.visibility, Wait: r.flags.wait}
 	if r.flags.follow {
@@ -154,7 +154,7 @@ func (r *receiver) next(ctx context.Context, most int) ([]driver.Delivery, error
 			}
 			r.absent = true
 			backoff.Pause(ctx, absentPause)
-		case !r.flags.follow || !passing(err):
+		case !r.flags.follow || !retryable(err):
 			return nil, err
 		default:
 			r.shell.tell("mailbox: %s; trying again.\n", explain(err).sentence)
@@ -164,13 +164,13 @@ func (r *receiver) next(ctx context.Context, most int) ([]driver.Delivery, error
 	}
 }
 
-// passing reports whether an error may be gone when one tries again.
-func passing(err error) bool {
+// retryable reports whether a retry may succeed.
+func retryable(err error) bool {
 	f := explain(err)
 	return f.exit == exitUnreachable || f.exit == exitFull
 }
 
-// printAll receives and prints.
+// printAll receives and prints messages.
 func (r *receiver) printAll(ctx context.Context) error {
 	for r.flags.max == 0 || r.count < r.flags.max {
 		most := recvBatch
@@ -188,13 +188,13 @@ func (r *receiver) printAll(ctx context.Context) error {
 	return nil
 }
 
-// printBatch prints deliveries, and then acks them: what could not be printed is
-// given back.
+// printBatch prints deliveries, and then acks them. Deliveries that could not be printed are
+// released.
 func (r *receiver) printBatch(ctx context.Context, got []driver.Delivery) error {
 	var receipts []driver.Receipt
 	for i := range got {
 		if err := r.print(&got[i]); err != nil {
-			r.giveBack(ctx, got[i:])
+			r.release(ctx, got[i:])
 			return errors.Join(r.ack(ctx, receipts), err)
 		}
 		receipts = append(receipts, got[i].Receipt)
@@ -208,16 +208,16 @@ func (r *receiver) print(d *driver.Delivery) error {
 	switch {
 	case r.flags.body:
 		_, err := r.shell.Stdout.Write(append(d.Body[:len(d.Body):len(d.Body)], '\n'))
-		return written(err)
+		return outputError(err)
 	case r.shell.global.json:
 		return r.shell.object(viewOf(r.name, d))
 	}
 	return r.shell.line("%s\t%s", d.ID, printable(d.Body, 0))
 }
 
-// ack acks what was printed, if that is wanted, also when the command was
-// interrupted in between. A follower goes on when that fails: what is not acked
-// comes again.
+// ack acks printed deliveries if --ack is given, also when the command was
+// interrupted in between. --follow continues when that fails: messages that are not acked
+// are delivered again.
 func (r *receiver) ack(ctx context.Context, receipts []driver.Receipt) error {
 	if !r.flags.ack || len(receipts) == 0 {
 		return nil
@@ -225,25 +225,25 @@ func (r *receiver) ack(ctx context.Context, receipts []driver.Receipt) error {
 	settling, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	err := r.queue.Ack(settling, receipts)
-	for failures := 1; err != nil && passing(err) && settling.Err() == nil; failures++ {
+	for failures := 1; err != nil && retryable(err) && settling.Err() == nil; failures++ {
 		backoff.Pause(settling, backoff.AfterError(failures, err))
 		err = r.queue.Ack(settling, receipts)
 	}
 	if err != nil && r.flags.follow && ctx.Err() == nil {
 		f := explain(err)
-		r.shell.tell("mailbox: not all of %s could be acked, and will come again: %s.\n", plural(len(receipts), "message"), f.sentence)
+		r.shell.tell("mailbox: not all of %s could be acked; they will be delivered again: %s.\n", plural(len(receipts), "message"), f.sentence)
 		return nil
 	}
 	return err
 }
 
-// giveBack makes deliveries ready again at their places.
-func (r *receiver) giveBack(ctx context.Context, deliveries []driver.Delivery) {
+// release makes deliveries ready again at their places.
+func (r *receiver) release(ctx context.Context, deliveries []driver.Delivery) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	extensions := make([]driver.Extension, len(deliveries))
 	for i := range deliveries {
 		extensions[i].Receipt = deliveries[i].Receipt
 	}
-	_, _ = r.queue.Extend(ctx, extensions) // else they come back when their leases end
+	_, _ = r.queue.Extend(ctx, extensions) // otherwise their leases expire
 }

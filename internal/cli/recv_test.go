@@ -11,17 +11,17 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-// roads are the ways that messages can take.
-var roads = []struct {
+// surfaces are the protocols that carry messages.
+var surfaces = []struct {
 	name string
 	more []string
 }{{"oap", nil}, {"http", []string{"MAILBOX_OAP_ADDR=off"}}}
 
-func TestFollowPrintsMessagesAsTheyComeUntilInterrupted(t *testing.T) {
-	for _, road := range roads {
-		t.Run(road.name, func(t *testing.T) {
+func TestFollowPrintsMessagesUntilInterrupted(t *testing.T) {
+	for _, surface := range surfaces {
+		t.Run(surface.name, func(t *testing.T) {
 			d := start(t, inMemory())
-			follower := begin(t, d.environ(road.more...), strings.NewReader(""), "recv", "news", "--follow", "--ack", "--body")
+			follower := begin(t, d.environ(surface.more...), strings.NewReader(""), "recv", "news", "--follow", "--ack", "--body")
 			d.must(t, "send", "news", "first")
 			follower.stdout.await(t, "first\n")
 			d.must(t, "send", "news", "second")
@@ -30,17 +30,17 @@ func TestFollowPrintsMessagesAsTheyComeUntilInterrupted(t *testing.T) {
 			r := follower.wait()
 			r.wantCode(t, 0)
 			if stats := d.must(t, "stats", "news", "--json"); !strings.Contains(stats, `"ready":0,"delayed":0,"in_flight":0`) {
-				t.Errorf("what was printed is not acked: %s", stats)
+				t.Errorf("a printed message is not acked: %s", stats)
 			}
 		})
 	}
 }
 
-func TestFollowOutlivesARestartOfTheDaemon(t *testing.T) {
-	for _, road := range roads {
-		t.Run(road.name, func(t *testing.T) {
+func TestFollowSurvivesDaemonRestart(t *testing.T) {
+	for _, surface := range surfaces {
+		t.Run(surface.name, func(t *testing.T) {
 			d := start(t, onDisk())
-			follower := begin(t, d.environ(road.more...), strings.NewReader(""), "recv", "news", "--follow", "--ack", "--body")
+			follower := begin(t, d.environ(surface.more...), strings.NewReader(""), "recv", "news", "--follow", "--ack", "--body")
 			d.must(t, "send", "news", "before")
 			follower.stdout.await(t, "before\n")
 			for !strings.Contains(d.must(t, "stats", "news", "--json"), `"in_flight":0`) {
@@ -69,7 +69,7 @@ func TestFollowEndsAfterMax(t *testing.T) {
 	}
 }
 
-func TestReceiveWaitsForAMessage(t *testing.T) {
+func TestReceiveWaitsForMessage(t *testing.T) {
 	d := start(t, inMemory())
 	d.must(t, "queues", "create", "later")
 	receiver := begin(t, d.environ(), strings.NewReader(""), "recv", "later", "--wait", "1m", "--ack", "--body")
@@ -79,7 +79,7 @@ func TestReceiveWaitsForAMessage(t *testing.T) {
 	}
 }
 
-func TestBodiesThatAreNoTextCannotCommandTheTerminal(t *testing.T) {
+func TestBinaryBodiesAreEscapedOnTerminal(t *testing.T) {
 	d := start(t, inMemory())
 	body := "\x1b[2Jboo\n\xff"
 	sent := begin(t, d.environ(), strings.NewReader(body), "send", "raw").wait()
@@ -101,7 +101,7 @@ func TestBodiesThatAreNoTextCannotCommandTheTerminal(t *testing.T) {
 	}
 }
 
-func TestInterruptedReceiveSaysSo(t *testing.T) {
+func TestInterruptedReceiveReportsInterruption(t *testing.T) {
 	d := start(t, inMemory())
 	receiver := begin(t, d.environ(), strings.NewReader(""), "recv", "never", "--wait", "10m")
 	receiver.interrupt()
@@ -109,7 +109,7 @@ func TestInterruptedReceiveSaysSo(t *testing.T) {
 	r.wantCode(t, 130, "interrupted")
 }
 
-func TestWhatCannotBePrintedIsGivenBack(t *testing.T) {
+func TestUnprintedMessageIsReleased(t *testing.T) {
 	d := start(t, inMemory())
 	d.must(t, "send", "q", "body")
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -120,13 +120,13 @@ func TestWhatCannotBePrintedIsGivenBack(t *testing.T) {
 	r := runTo(t, d.environ(), full, "recv", "q", "--ack")
 	r.wantCode(t, 1, "cannot be written")
 	if stats := d.must(t, "stats", "q", "--json"); !strings.Contains(stats, `"ready":1`) {
-		t.Errorf("the message is not back: %s", stats)
+		t.Errorf("the message is not ready again: %s", stats)
 	}
 }
 
 func TestLongLinesAndManyLinesAreSentInOrder(t *testing.T) {
-	for _, road := range roads {
-		t.Run(road.name, func(t *testing.T) {
+	for _, surface := range surfaces {
+		t.Run(surface.name, func(t *testing.T) {
 			d := start(t, inMemory())
 			var lines strings.Builder
 			for i := range 1000 {
@@ -136,7 +136,7 @@ func TestLongLinesAndManyLinesAreSentInOrder(t *testing.T) {
 			if err := os.WriteFile(path, []byte(lines.String()), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			environ := d.environ(road.more...)
+			environ := d.environ(surface.more...)
 			if r := mailbox(t, environ, "send", "q", "--lines", "--file", path); r.code != 0 || strings.Count(r.stdout, "\n") != 1000 {
 				t.Fatalf("%d ids, exit code %d: %s", strings.Count(r.stdout, "\n"), r.code, r.stderr)
 			}
@@ -147,7 +147,7 @@ func TestLongLinesAndManyLinesAreSentInOrder(t *testing.T) {
 	}
 }
 
-func TestSendingLinesStopsAtABoundAndSaysHowToGoOn(t *testing.T) {
+func TestSendLinesNamesSkipAfterLimit(t *testing.T) {
 	d := start(t, inMemory())
 	d.must(t, "queues", "create", "small", "--max-messages", "2")
 	r := begin(t, d.environ(), strings.NewReader("a\nb\nc\nd\n"), "send", "small", "--lines").wait()
@@ -163,14 +163,14 @@ func TestSendingLinesStopsAtABoundAndSaysHowToGoOn(t *testing.T) {
 	}
 }
 
-func TestLinesThatFailAloneAreNamed(t *testing.T) {
+func TestFailedLinesAreNamed(t *testing.T) {
 	d := start(t, inMemory())
 	d.must(t, "queues", "create", "narrow", "--max-bytes", "4")
 	r := begin(t, d.environ(), strings.NewReader("aa\nbbbbbbbb\ncc\n"), "send", "narrow", "--lines").wait()
 	r.wantCode(t, 6, "these were not sent: 2", "--skip 3")
 }
 
-func TestALineThatNoDaemonTakesIsNamed(t *testing.T) {
+func TestTooLongLineIsNamed(t *testing.T) {
 	d := start(t, inMemory())
 	r := begin(t, d.environ(), strings.NewReader("a\n"+strings.Repeat("x", 2<<20)+"\n"), "send", "q", "--lines").wait()
 	r.wantCode(t, 2, "line 2")
@@ -179,17 +179,17 @@ func TestALineThatNoDaemonTakesIsNamed(t *testing.T) {
 	}
 }
 
-func TestBodiesThatAreTooLargeAreRefused(t *testing.T) {
+func TestTooLargeBodiesAreRefused(t *testing.T) {
 	d := start(t, inMemory())
 	for _, size := range []int{900 << 10, 2 << 20} {
-		for _, road := range roads {
-			r := begin(t, d.environ(road.more...), strings.NewReader(strings.Repeat("x", size)), "send", "q").wait()
+		for _, surface := range surfaces {
+			r := begin(t, d.environ(surface.more...), strings.NewReader(strings.Repeat("x", size)), "send", "q").wait()
 			r.wantCode(t, 2, "too large")
 		}
 	}
 }
 
-func TestBadNamesAndFlagsAreRefusedBeforeAnythingIsDone(t *testing.T) {
+func TestBadNamesAndFlagsAreRefusedFirst(t *testing.T) {
 	d := start(t, inMemory())
 	for _, args := range [][]string{
 		{"send", "a{b}", "x"},
@@ -227,7 +227,7 @@ func TestBadNamesAndFlagsAreRefusedBeforeAnythingIsDone(t *testing.T) {
 	}
 }
 
-func TestASocketIsEnough(t *testing.T) {
+func TestSocketServesEveryCommand(t *testing.T) {
 	config := inMemory()
 	config.Socket = filepath.Join(t.TempDir(), "s")
 	d := start(t, config)

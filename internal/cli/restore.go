@@ -19,7 +19,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store"
 )
 
-// revocationsFile is that of a data directory.
+// revocationsFile is the name of the revocation file in a data directory.
 const revocationsFile = "revocations"
 
 // restoration is one run of mailbox restore.
@@ -50,8 +50,8 @@ type restoredView struct {
 func (s *shell) restoreCommand() *cobra.Command {
 	r := restoration{shell: s}
 	c := &cobra.Command{
-		Use: "restore BACKUP DIRECTORY", Short: "Make a data directory of a backup",
-		Long: "Check a backup, and make a data directory of it for a daemon to start with. The directory must not exist, or be\n" +
+		Use: "restore BACKUP DIRECTORY", Short: "Restore a backup into a data directory",
+		Long: "Check a backup, and make a data directory from it for a daemon to start with. The directory must not exist, or be\n" +
 			"empty; it appears when all of it is on disk. Revocations and audit records that were made after the backup are taken\n" +
 			"over from the data directory that the daemon used until now: that of --revocations-from, or else the one on this\n" +
 			"machine.",
@@ -59,12 +59,12 @@ func (s *shell) restoreCommand() *cobra.Command {
 		Args:    wants(2, 2),
 		RunE: s.run(func(ctx context.Context, args []string) error {
 			if args[1] == "" {
-				return wrongUse("DIRECTORY: invalid value \"\"; want a directory that does not exist, or is empty")
+				return usageError("DIRECTORY: invalid value \"\"; want a directory that does not exist, or is empty")
 			}
 			if isDirectory(args[0]) {
-				return wrongUse("BACKUP: %s is a directory; want a file that mailbox backup has written", args[0])
+				return usageError("BACKUP: %s is a directory; want a file that mailbox backup has written", args[0])
 			}
-			dir, err := filepath.Abs(args[1]) // its parent is needed, also of "."
+			dir, err := filepath.Abs(args[1]) // because the parent of "." is needed too
 			if err != nil {
 				return unfit(args[1], "cannot be found (%s)", rootCause(err))
 			}
@@ -72,7 +72,7 @@ func (s *shell) restoreCommand() *cobra.Command {
 			return offline(r.run(ctx, args[0]))
 		}),
 	}
-	c.Flags().StringArrayVar(&r.from, "revocations-from", nil, "data directory, or file of revocations, that the daemon used after the backup; the audit log beside it is taken over too")
+	c.Flags().StringArrayVar(&r.from, "revocations-from", nil, "data directory, or revocation file, that the daemon used after the backup; the audit log beside it is merged too")
 	c.Flags().BoolVar(&r.retireKeys, "retire-keys", false, "refuse all tokens of the keys in the backup, because revocations made since are lost")
 	return c
 }
@@ -109,8 +109,8 @@ func (r *restoration) run(ctx context.Context, backup string) (err error) {
 	return r.say()
 }
 
-// followed returns what dir is a symbolic link to, if it is one, also where nothing is
-// there: the link stays, and the data is on the volume that it leads to.
+// followed returns the target of dir if it is a symbolic link, even if the target does not
+// exist: the link stays, and the data is on the volume of the target.
 func followed(dir string) string {
 	const maxLinks = 40
 	for range maxLinks {
@@ -126,7 +126,7 @@ func followed(dir string) string {
 	return dir
 }
 
-// vacant returns nil if there is nothing at dir, or an empty directory.
+// vacant returns nil if dir does not exist or is empty.
 func vacant(dir string) error {
 	entries, err := os.ReadDir(dir)
 	switch {
@@ -137,17 +137,17 @@ func vacant(dir string) error {
 	case isMountPoint(dir):
 		return mounted(dir)
 	case len(entries) > 0:
-		return unfit(dir, "is not empty (it holds %q): stop the daemon if it runs there, move the directory away, and name an empty one", entries[0].Name())
+		return unfit(dir, "is not empty (it contains %q): stop the daemon if it runs there, move the directory away, and name an empty one", entries[0].Name())
 	}
 	return nil
 }
 
-// mounted is the refusal of a directory that a rename cannot replace.
+// mounted returns the error about a mount point, which a rename cannot replace.
 func mounted(dir string) error {
-	return unfit(dir, "is where a volume is mounted, which cannot be replaced: name a new directory in it, and start the daemon with --data-dir")
+	return unfit(dir, "is a mount point, which cannot be replaced: name a new directory in it, and start the daemon with --data-dir")
 }
 
-// findRevocations finds the data directory that the daemon used until now, if none
+// findRevocations finds the current data directory of the daemon, if none
 // was named.
 func (r *restoration) findRevocations() error {
 	if len(r.from) == 0 {
@@ -163,13 +163,13 @@ func (r *restoration) findRevocations() error {
 			r.from[i] = filepath.Join(path, revocationsFile)
 		}
 		if _, err := os.Stat(r.from[i]); err != nil {
-			return &failure{exit: exitNotFound, code: "not_found", cause: err, sentence: fmt.Sprintf("--revocations-from: %s cannot be read (%s)", r.from[i], rootCause(err)), advice: "name the data directory that the daemon used until now"}
+			return &failure{exit: exitNotFound, code: "not_found", cause: err, sentence: fmt.Sprintf("--revocations-from: %s cannot be read (%s)", r.from[i], rootCause(err)), advice: "name the daemon's last data directory"}
 		}
 	}
 	return nil
 }
 
-// fill makes a data directory.
+// fill writes the files of a data directory.
 func (r *restoration) fill(ctx context.Context, dir string) error {
 	bar := r.shell.progress("restore", r.archive.Bytes)
 	defer bar.end()
@@ -185,8 +185,8 @@ func (r *restoration) fill(ctx context.Context, dir string) error {
 	return r.settleKeys(ctx, dir)
 }
 
-// mergeAudit adds what was recorded after the backup. All of that is kept; where the log
-// would exceed its limit, older records of the backup are left out.
+// mergeAudit adds the records made after the backup. It keeps all of those; if the log
+// would exceed its limit, it leaves out older records of the backup.
 func (r *restoration) mergeAudit(dir string) error {
 	for _, from := range r.from {
 		if err := audit.Merge(dir, filepath.Dir(from), audit.DefaultLimit); err != nil {
@@ -198,7 +198,7 @@ func (r *restoration) mergeAudit(dir string) error {
 	return err
 }
 
-// mergeRevocations adds what was revoked after the backup.
+// mergeRevocations adds the revocations made after the backup.
 func (r *restoration) mergeRevocations(ctx context.Context, dir string) error {
 	path := filepath.Join(dir, revocationsFile)
 	merged, err := capability.OpenFileRevocations(ctx, path)
@@ -227,9 +227,9 @@ func revokeAll(ctx context.Context, to *capability.FileRevocations, revocations 
 	return nil
 }
 
-// settleKeys decides which keys a backup with keys comes back with. Its own are good
-// only together with everything that was revoked since: revocations, and keys that were
-// retired. They are those of the directory that was used until now, where that is known.
+// settleKeys decides which keys a backup with keys is restored with. Its own are safe
+// only together with everything that was revoked since: tokens, and keys that were
+// retired. It uses the keys of the current data directory, if that is known.
 // --retire-keys retires them in either case.
 func (r *restoration) settleKeys(ctx context.Context, dir string) error {
 	path := filepath.Join(dir, keysFile)
@@ -245,8 +245,8 @@ func (r *restoration) settleKeys(ctx context.Context, dir string) error {
 	case later == nil && !r.retireKeys:
 		return &failure{
 			exit: exitConflict, code: "conflict",
-			sentence: fmt.Sprintf("the backup holds keys, and what was revoked after %s is not in it", stamp(timeOf(r.archive.MadeAt))),
-			advice:   "name the data directory that the daemon used until now with --revocations-from or, if it is lost, end all tokens with --retire-keys",
+			sentence: fmt.Sprintf("the backup contains keys, and revocations after %s are not in it", stamp(timeOf(r.archive.MadeAt))),
+			advice:   "name the daemon's last data directory with --revocations-from or, if it is lost, end all tokens with --retire-keys",
 		}
 	case later != nil:
 		if err := later.WriteFile(path); err != nil || !r.retireKeys {
@@ -258,7 +258,7 @@ func (r *restoration) settleKeys(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	// The daemon makes another when it starts.
+	// The daemon writes a new one when it starts.
 	if err := os.Remove(filepath.Join(dir, operatorTokenFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -268,8 +268,8 @@ func (r *restoration) settleKeys(ctx context.Context, dir string) error {
 	return nil
 }
 
-// laterKeys returns the keys of the directory that was used after the backup, whose own
-// they are; nil if there are none.
+// laterKeys returns the keys of the directory that was used after the backup, if they are
+// later versions of own; nil otherwise.
 func (r *restoration) laterKeys(own *capability.KeyRing) *capability.KeyRing {
 	for _, from := range r.from {
 		ring, err := capability.ReadKeyFile(filepath.Join(filepath.Dir(from), keysFile))
@@ -280,8 +280,8 @@ func (r *restoration) laterKeys(own *capability.KeyRing) *capability.KeyRing {
 	return nil
 }
 
-// succeeds reports whether a ring can have become of an earlier one: they have a key in
-// common, and none that was retired is accepted.
+// succeeds reports whether a ring can be a later version of another: they have a key in
+// common, and no retired key is accepted again.
 func succeeds(ring, earlier *capability.KeyRing) bool {
 	common := false
 	for _, was := range earlier.Keys() {
@@ -297,7 +297,7 @@ func succeeds(ring, earlier *capability.KeyRing) bool {
 	return common
 }
 
-// publish makes a complete directory appear.
+// publish renames a complete directory into place.
 func (r *restoration) publish(temporary string) error {
 	if err := syncDirectory(temporary); err != nil {
 		return notWritten(temporary, err)
@@ -316,12 +316,12 @@ func (r *restoration) publish(temporary string) error {
 
 func (r *restoration) say() error {
 	v := restoredView{r.dir, timeOf(r.archive.MadeAt), r.report.Queues, r.report.Messages, r.report.Dead, r.revoked, append([]string{}, r.from...), r.audited}
-	text := fmt.Sprintf("%s holds the backup of %s: %s, %s, %s.", r.dir, stamp(v.MadeAt), counts(r.report),
+	text := fmt.Sprintf("%s contains the backup of %s: %s, %s, %s.", r.dir, stamp(v.MadeAt), counts(r.report),
 		plural(r.revoked, "revocation"), plural(r.audited, "audit record"))
 	if len(r.from) > 0 {
 		text += " Later revocations and audit records are from " + strings.Join(r.from, " and ") + "."
 	} else {
-		text += " Revocations and audit records made since are not in it: before you put keys there, take them over with --revocations-from."
+		text += " Later revocations and audit records are not in it: before you put keys there, merge them with --revocations-from."
 	}
 	return r.shell.say(v, "%s", text)
 }

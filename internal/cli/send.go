@@ -11,10 +11,10 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// maxBodyBytes bounds a body; no daemon takes a longer one.
+// maxBodyBytes bounds a body; no daemon accepts a longer one.
 const maxBodyBytes = 1 << 20
 
-// sendFlags are those of mailbox send.
+// sendFlags are the flags of mailbox send.
 type sendFlags struct {
 	file, key, group       string
 	replyTo, correlationID string
@@ -38,19 +38,19 @@ func (s *shell) sendCommand() *cobra.Command {
 	flags := c.Flags()
 	c.RunE = s.run(func(ctx context.Context, args []string) error {
 		if flags.Changed("key") && f.key == "" { // a script whose variable is not set
-			return wrongUse("--key: is empty; leave it out to send without a dedup key, or name one")
+			return usageError("--key is empty; leave it out to send without a dedup key, or name one")
 		}
 		return s.send(ctx, &f, args)
 	})
 	flags.StringVarP(&f.file, "file", "f", "", "file with the body, or with the lines; - means standard input")
 	flags.BoolVar(&f.lines, "lines", false, "send each line as a message")
-	flags.IntVar(&f.skip, "skip", 0, "leave out so many lines, to go on where an earlier send stopped")
-	flags.StringVarP(&f.key, "key", "k", "", "idempotency key: sending the same again is the same message; with --lines, a colon and the line's number are added")
+	flags.IntVar(&f.skip, "skip", 0, "skip this many lines, to continue where an earlier send stopped")
+	flags.StringVarP(&f.key, "key", "k", "", "dedup key: sending again with the same key is the same message; with --lines, a colon and the line's number are added")
 	flags.StringArrayVarP(&f.attributes, "attr", "a", nil, "attribute NAME=VALUE; can be repeated")
-	flags.DurationVarP(&f.delay, "delay", "d", 0, "deliver it so much later, at most 15m")
+	flags.DurationVarP(&f.delay, "delay", "d", 0, "deliver it this much later, at most 15m")
 	flags.StringVarP(&f.group, "group", "g", "", "group: its messages keep their order")
-	flags.StringVar(&f.replyTo, "reply-to", "", "where answers go")
-	flags.StringVar(&f.correlationID, "correlation-id", "", "what an answer is an answer to")
+	flags.StringVar(&f.replyTo, "reply-to", "", "address for replies")
+	flags.StringVar(&f.correlationID, "correlation-id", "", "id that relates a reply to its request")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print no ids")
 	return c
 }
@@ -62,17 +62,17 @@ func (s *shell) send(ctx context.Context, f *sendFlags, args []string) error {
 	}
 	switch {
 	case len(args) == 2 && f.file != "":
-		return wrongUse("the body is given twice, as an argument and with --file: leave one out")
+		return usageError("the body is given twice, as an argument and with --file; leave one out")
 	case len(args) == 2 && f.lines:
-		return wrongUse("--lines reads a file or standard input: leave out the body")
+		return usageError("--lines reads a file or standard input; leave out the body")
 	case f.skip != 0 && !f.lines || f.skip < 0:
-		return wrongUse("--skip is a number of lines, and goes with --lines")
+		return usageError("--skip is a number of lines, and goes with --lines")
 	}
 	connection, err := s.connect()
 	if err != nil {
 		return err
 	}
-	m := connection.messengers()
+	m := connection.queueOpener()
 	defer m.close()
 	if len(args) == 2 {
 		template.Body = []byte(args[1])
@@ -93,12 +93,12 @@ func (s *shell) send(ctx context.Context, f *sendFlags, args []string) error {
 		return lines.send(ctx, input)
 	}
 	if template.Body, err = io.ReadAll(io.LimitReader(input, maxBodyBytes+1)); err != nil {
-		return wrongUse("the body cannot be read: %v", err)
+		return usageError("read body: %v", err)
 	}
 	return s.sendOne(ctx, m, f, args[0], template)
 }
 
-// template is a message with all that the flags say.
+// template returns a message with everything that the flags set.
 func (f *sendFlags) template() (driver.Outgoing, error) {
 	attributes, err := parsePairs("attr", f.attributes)
 	return driver.Outgoing{
@@ -117,7 +117,7 @@ func (s *shell) input(path string) (input io.ReadCloser, size int64, err error) 
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, 0, wrongUse("the file cannot be read: %v", err)
+		return nil, 0, usageError("--file: %v", err)
 	}
 	if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
 		size = info.Size()
@@ -132,7 +132,7 @@ type sentView struct {
 	Duplicate bool   `json:"duplicate"`
 }
 
-func (s *shell) sendOne(ctx context.Context, m *messengers, f *sendFlags, name string, message driver.Outgoing) error {
+func (s *shell) sendOne(ctx context.Context, m *queueOpener, f *sendFlags, name string, message driver.Outgoing) error {
 	queue, err := m.open(ctx, name)
 	if err != nil {
 		return err

@@ -12,10 +12,10 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-var update = flag.Bool("update", false, "write what the sessions of testdata print")
+var update = flag.Bool("update", false, "write the output into the sessions of testdata")
 
-// TestSessions runs the commands in testdata/*.session and compares what they
-// print. A line "$ mailbox …" is a command, "< …" a line of its standard input,
+// TestSessions runs the commands in testdata/*.session and compares their
+// output. A line "$ mailbox …" is a command, "< …" a line of its standard input,
 // "! …" one of standard error, "[n]" an exit code, and the rest is standard output.
 // Ids are $1, $2 and so on in the order of their appearance, in commands too.
 func TestSessions(t *testing.T) {
@@ -24,15 +24,15 @@ func TestSessions(t *testing.T) {
 		t.Fatalf("there are no sessions: %v", err)
 	}
 	for _, path := range sessions {
-		for _, road := range []struct {
+		for _, surface := range []struct {
 			name   string
 			config func() server.Config
 			http   bool
 		}{{"memory", inMemory, false}, {"disk", onDisk, false}, {"http", inMemory, true}} {
-			t.Run(strings.TrimSuffix(filepath.Base(path), ".session")+"/"+road.name, func(t *testing.T) {
-				d := start(t, road.config())
+			t.Run(strings.TrimSuffix(filepath.Base(path), ".session")+"/"+surface.name, func(t *testing.T) {
+				d := start(t, surface.config())
 				environ := d.environ()
-				if road.http {
+				if surface.http {
 					environ = append(environ, "MAILBOX_OAP_ADDR=off")
 				}
 				text, err := os.ReadFile(path)
@@ -115,7 +115,7 @@ func (s *session) run(t *testing.T, text string) string {
 	return out.String()
 }
 
-// words splits a command as a shell does, as far as sessions need it.
+// words splits a command into words like a shell, as far as sessions need it.
 func (s *session) words(command string) []string {
 	command = regexp.MustCompile(`\$\d+`).ReplaceAllStringFunc(command, func(name string) string {
 		var n int
@@ -142,7 +142,7 @@ var (
 	durations = regexp.MustCompile(`"duration_ms":\d+`)
 )
 
-// plain takes out of an output what differs each time.
+// plain replaces the parts of an output that differ in each run.
 func (s *session) plain(text string) string {
 	text = receipts.ReplaceAllString(text, `"receipt":"RECEIPT"`)
 	text = tokens.ReplaceAllString(text, "TOKEN")
@@ -159,7 +159,7 @@ func (s *session) plain(text string) string {
 	text = moments.ReplaceAllString(text, "TIME")
 	text = keyIDs.ReplaceAllString(text, "${1}KEY")
 	text = kept.ReplaceAllString(text, `"durability":"DURABILITY"`)
-	// The operator's token names backup and audit too where there is a disk.
+	// The operator's token names backup and audit too if the backend is disk:.
 	text = strings.NewReplacer("admin, backup, audit on all queues", "admin on all queues", "send,recv,ack,nack,extend,stats,peek,purge,dlq,admin,backup,audit", "*", `"admin","backup","audit"]`, `"admin"]`).Replace(text)
 	text = durations.ReplaceAllString(text, `"duration_ms":0`)
 	return strings.ReplaceAll(text, s.daemon.dir, "DIR")

@@ -15,11 +15,11 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// deliveryFlags name a delivery more closely than the id of its message.
+// deliveryFlags name a delivery more precisely than the id of its message.
 type deliveryFlags struct{ queue, receipt string }
 
 func (f *deliveryFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&f.queue, "queue", "", "queue of the message; needed with --receipt, and if the daemon was started anew since")
+	flags.StringVar(&f.queue, "queue", "", "queue of the message; needed with --receipt, and if the daemon was restarted since")
 	flags.StringVar(&f.receipt, "receipt", "", "receipt of the delivery; needed if it was received with another token")
 }
 
@@ -29,7 +29,7 @@ const settleHelp = "The message is found by its id if this token received it and
 func (s *shell) ackCommand() *cobra.Command {
 	var d deliveryFlags
 	c := &cobra.Command{
-		Use: "ack ID...", Short: "Remove received messages for ever", Long: "Remove received messages for ever.\n\n" + settleHelp,
+		Use: "ack ID...", Short: "Remove received messages permanently", Long: "Remove received messages permanently.\n\n" + settleHelp,
 		Example: "mailbox ack 01K9ZQ4T1V6N8F7M2C3B5D0XAW",
 		Args:    wants(1, -1),
 		RunE: s.run(func(ctx context.Context, args []string) error {
@@ -46,23 +46,23 @@ func (s *shell) nackCommand() *cobra.Command {
 	var delay time.Duration
 	var dead bool
 	c := &cobra.Command{
-		Use: "nack ID...", Short: "Give received messages back", Long: "Give received messages back, to be delivered again at the tail of the queue, or with --dead to the dead letters.\n\n" + settleHelp,
+		Use: "nack ID...", Short: "Return received messages to the queue", Long: "Return received messages to the tail of the queue, to be delivered again, or dead-letter them with --dead.\n\n" + settleHelp,
 		Example: "mailbox nack 01K9ZQ4T1V6N8F7M2C3B5D0XAW --cause 'no such customer' --delay 1m",
 		Args:    wants(1, -1),
 	}
 	d.register(c.Flags())
-	c.Flags().StringVarP(&cause, "cause", "c", "", "what went wrong; it is kept with the message")
+	c.Flags().StringVarP(&cause, "cause", "c", "", "what went wrong; stored with the message")
 	c.Flags().DurationVarP(&delay, "delay", "d", 0, "how long to wait before the next delivery; the default grows with each delivery")
-	c.Flags().BoolVar(&dead, "dead", false, "make them dead letters at once")
-	c.Flags().StringVar(&reason, "reason", string(driver.ReasonOperator), "why they are dead: fatal, parse or operator")
+	c.Flags().BoolVar(&dead, "dead", false, "dead-letter them at once")
+	c.Flags().StringVar(&reason, "reason", string(driver.ReasonOperator), "reason of the dead letters: fatal, parse or operator")
 	c.RunE = s.run(func(ctx context.Context, args []string) error {
 		switch {
 		case dead && c.Flags().Changed("delay"):
-			return wrongUse("--delay makes no sense with --dead: leave one out")
+			return usageError("--delay and --dead exclude each other; leave one out")
 		case !dead && c.Flags().Changed("reason"):
-			return wrongUse("--reason goes with --dead")
+			return usageError("--reason goes with --dead")
 		case !driver.Reason(reason).Valid():
-			return wrongUse("--reason: invalid value %.60q; want fatal, parse or operator", reason)
+			return usageError("--reason: invalid value %.60q; want fatal, parse or operator", reason)
 		case dead:
 			return s.settle(ctx, "bury", &d, args, map[string]any{"reason": reason, "error": cause})
 		}
@@ -79,7 +79,7 @@ func (s *shell) extendCommand() *cobra.Command {
 	var d deliveryFlags
 	var visibility time.Duration
 	c := &cobra.Command{
-		Use: "extend ID...", Short: "Hold received messages for longer", Long: "Hold received messages for longer, or with --visibility 0s no longer.\n\n" + settleHelp,
+		Use: "extend ID...", Short: "Extend the leases of received messages", Long: "Extend the leases of received messages, or end them with --visibility 0s.\n\n" + settleHelp,
 		Example: "mailbox extend 01K9ZQ4T1V6N8F7M2C3B5D0XAW --visibility 5m",
 		Args:    wants(1, -1),
 		RunE: s.run(func(ctx context.Context, args []string) error {
@@ -87,11 +87,11 @@ func (s *shell) extendCommand() *cobra.Command {
 		}),
 	}
 	d.register(c.Flags())
-	c.Flags().DurationVar(&visibility, "visibility", 30*time.Second, "how long from now on nobody else gets them")
+	c.Flags().DurationVar(&visibility, "visibility", 30*time.Second, "how long from now on other receivers do not get them")
 	return c
 }
 
-// settledView is what became of a delivery, in JSON.
+// settledView is the outcome of a delivery in JSON.
 type settledView struct {
 	ID      string `json:"id"`
 	Outcome string `json:"outcome"`
@@ -99,7 +99,7 @@ type settledView struct {
 	VisibilityMS *float64 `json:"visibility_ms,omitempty"`
 }
 
-// words is the outcome for people. An extension that was cut says to how long.
+// words returns the outcome as text. A shortened extension names its duration.
 func (v *settledView) words(asked any) string {
 	ms, ok := asked.(int64)
 	if v.VisibilityMS == nil || !ok || *v.VisibilityMS >= float64(ms) {
@@ -111,11 +111,11 @@ func (v *settledView) words(asked any) string {
 
 var outcomes = map[string]string{"ack": "acked", "nack": "nacked", "extend": "extended", "bury": "dead"}
 
-// settle settles each message. It goes on after one that fails, and fails in the
+// settle settles each message. It continues after a failure, and fails at the
 // end.
 func (s *shell) settle(ctx context.Context, verb string, d *deliveryFlags, ids []string, body map[string]any) error {
 	if d.receipt != "" && (d.queue == "" || len(ids) > 1) {
-		return wrongUse("--receipt names the delivery of one message, and wants --queue too")
+		return usageError("--receipt names the delivery of one message, and needs --queue too")
 	}
 	connection, err := s.connect()
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *shell) settle(ctx context.Context, verb string, d *deliveryFlags, ids [
 		answer := struct {
 			VisibilityMS **float64 `json:"visibility_ms"`
 		}{&view.VisibilityMS}
-		err := connection.api.ask(ctx, question{path: "/v1/" + verb + "/" + url.PathEscape(id), body: body}, &answer)
+		err := connection.api.call(ctx, apiRequest{path: "/v1/" + verb + "/" + url.PathEscape(id), body: body}, &answer)
 		if err == nil {
 			if err := s.say(view, "%s\t%s", id, view.words(body["visibility_ms"])); err != nil {
 				return err
@@ -154,17 +154,17 @@ func (s *shell) settle(ctx context.Context, verb string, d *deliveryFlags, ids [
 	return first
 }
 
-// adviceID says where ids are from.
+// adviceID says where to find ids.
 const adviceID = "mailbox send and mailbox recv print ids, like 01K9ZQ4T1V6N8F7M2C3B5D0XAW"
 
 // looksLikeID reports whether a text can be the id of a message: a ULID, or a UUID
-// where the daemon stands in front of SQS.
+// if the backend of the daemon is SQS.
 func looksLikeID(text string) bool {
 	_, err := capability.ParseTokenID(text)
 	return err == nil || len(text) == 36 && strings.Count(text, "-") == 4
 }
 
-// explainLease says what it means that a lease is not found.
+// explainLease explains why a delivery was not found.
 func explainLease(err error, id string) error {
 	f := explain(err)
 	if f.exit == exitNotFound {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// VIS-5: an extension that is cut answers with the real deadline.
+// VIS-5: a shortened extension reports the granted time.
 func TestCutExtensionPrintsGrantedTime(t *testing.T) {
 	granted := func(d time.Duration) *float64 { ms := float64(d) / float64(time.Millisecond); return &ms }
 	for _, test := range []struct {

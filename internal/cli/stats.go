@@ -19,13 +19,13 @@ type statsBody struct {
 type statsView struct {
 	Queue string `json:"queue"`
 	statsBody
-	// At is set while watching.
+	// At is set with --watch.
 	At *time.Time `json:"at,omitempty"`
 }
 
 func (a *api) stats(ctx context.Context, queue string) (statsBody, error) {
 	var stats statsBody
-	err := a.ask(ctx, question{path: "/v1/stats", body: topicBody{queue}}, &stats)
+	err := a.call(ctx, apiRequest{path: "/v1/stats", body: queueBody{queue}}, &stats)
 	return stats, err
 }
 
@@ -35,16 +35,16 @@ func (s *shell) statsCommand() *cobra.Command {
 	var interval time.Duration
 	c := &cobra.Command{
 		Use: "stats [QUEUE...]", Short: "Count the messages of queues",
-		Long:    "Count the messages of queues, of all if none is named. With --watch the counts are shown anew again and again.",
+		Long:    "Count the messages of queues, of all if none is named. With --watch the counts are shown repeatedly.",
 		Example: "mailbox stats\nmailbox stats orders --watch",
 		Args:    wants(0, -1), ValidArgsFunction: s.completeQueue,
 		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
 			if interval < 100*time.Millisecond {
-				return wrongUse("--interval: invalid value %v; want at least 100ms", interval)
+				return usageError("--interval: invalid value %v; want at least 100ms", interval)
 			}
 			a.tenant = tenant
 			if watch {
-				return s.watch(ctx, &watching{api: a, queues: args, interval: interval})
+				return s.watch(ctx, &watcher{api: a, queues: args, interval: interval})
 			}
 			counts, err := a.allStats(ctx, args)
 			if err != nil {
@@ -53,13 +53,13 @@ func (s *shell) statsCommand() *cobra.Command {
 			return s.printStats(counts, nil)
 		}),
 	}
-	c.Flags().StringVar(&tenant, "tenant", "", "look into the queues of this tenant, with the operator's token")
-	c.Flags().BoolVarP(&watch, "watch", "w", false, "show them again and again")
+	c.Flags().StringVar(&tenant, "tenant", "", "count the queues of this tenant, with the operator's token")
+	c.Flags().BoolVarP(&watch, "watch", "w", false, "show the counts repeatedly")
 	c.Flags().DurationVar(&interval, "interval", time.Second, "how often, with --watch")
 	return c
 }
 
-// allStats counts the messages of the queues, or of all queues if there are none.
+// allStats counts the messages of the queues, or of all queues if none is given.
 func (a *api) allStats(ctx context.Context, queues []string) ([]statsView, error) {
 	if len(queues) == 0 {
 		for name, err := range a.queues(ctx) {
@@ -93,7 +93,7 @@ func (s *shell) printStats(counts []statsView, at *time.Time) error {
 		return nil
 	}
 	if len(counts) == 0 {
-		s.note("There is no queue.")
+		s.note("There are no queues.")
 		return nil
 	}
 	t := statsTable(counts)

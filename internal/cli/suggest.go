@@ -12,7 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/spelling"
 )
 
-// unknownCommand is the error of a word where c has no such command.
+// unknownCommand returns the error about a word that is not a subcommand of c.
 func unknownCommand(c *cobra.Command, word string) error {
 	var words []string
 	names := make(map[string]string)
@@ -67,7 +67,7 @@ func (s *shell) flagError(c *cobra.Command, err error) error {
 	return f
 }
 
-// plainCause is the cause of a bad value in the words of a person.
+// plainCause returns the cause of a bad value in plain words.
 func plainCause(err error) string {
 	text := rootCause(err)
 	switch {
@@ -90,7 +90,7 @@ func (s *shell) shorthandGroup(value string) string {
 	return ""
 }
 
-// flagNames are the flags of a command.
+// flagNames returns the flags of a command.
 func flagNames(c *cobra.Command) []string {
 	var names []string
 	add := func(flag *pflag.Flag) {

@@ -8,15 +8,15 @@ import (
 	"os/exec"
 )
 
-// shellCommand is a command of the shell.
+// shellCommand returns a command that the shell runs.
 func shellCommand(ctx context.Context, text string) *exec.Cmd {
 	return exec.CommandContext(ctx, "cmd", "/C", text)
 }
 
-// isMountPoint is not known here.
+// isMountPoint cannot tell on this system.
 func isMountPoint(string) bool { return false }
 
-// checkProcess returns an error if a process cannot be told something.
+// checkProcess returns an error if a process cannot be signalled.
 func checkProcess(int) error { return errors.ErrUnsupported }
 
 // hangUp tells a daemon to read its settings and keys again.

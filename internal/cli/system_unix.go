@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// shellCommand is a command of the shell, which ends with everything that it has
+// shellCommand returns a command that the shell runs; it ends with all processes that it has
 // started.
 func shellCommand(ctx context.Context, text string) *exec.Cmd {
 	c := exec.CommandContext(ctx, "/bin/sh", "-c", text)
@@ -31,7 +31,7 @@ func isMountPoint(dir string) bool {
 	return ok && okAbove && volume.Dev != volumeAbove.Dev
 }
 
-// checkProcess returns an error if a process cannot be told something.
+// checkProcess returns an error if a process cannot be signalled.
 func checkProcess(pid int) error { return syscall.Kill(pid, 0) }
 
 // hangUp tells a daemon to read its settings and keys again.

@@ -12,9 +12,9 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// lifeBody is the life of a message as the daemon tells it.
-type lifeBody struct {
-	Message *lookedBody `json:"message"`
+// traceBody is the trace of a message in the HTTP API.
+type traceBody struct {
+	Message *peekedBody `json:"message"`
 	Events  []struct {
 		At      time.Time `json:"at"`
 		Kind    string    `json:"kind"`
@@ -24,8 +24,8 @@ type lifeBody struct {
 	} `json:"events"`
 }
 
-// lifeView is the life of a message in JSON.
-type lifeView struct {
+// traceView is the trace of a message in JSON.
+type traceView struct {
 	ID      string       `json:"id"`
 	Queue   string       `json:"queue"`
 	Message *messageView `json:"message,omitempty"`
@@ -43,9 +43,9 @@ type eventView struct {
 func (s *shell) traceCommand() *cobra.Command {
 	var queue string
 	c := &cobra.Command{
-		Use: "trace ID", Short: "Tell the life of a message",
-		Long: "Tell the life of a message: when it was sent, delivered, extended, given back, dead and acked, and by which\n" +
-			"token. Daemons remember the latest events only.",
+		Use: "trace ID", Short: "Show the trace of a message",
+		Long: "Show the trace of a message: when it was sent, delivered, extended, nacked, dead-lettered and acked, and by which\n" +
+			"token. Daemons keep only the latest events.",
 		Example: "mailbox trace 01K9ZQ4T1V6N8F7M2C3B5D0XAW",
 		Args:    wants(1, 1),
 		RunE: s.run(func(ctx context.Context, args []string) error {
@@ -54,21 +54,21 @@ func (s *shell) traceCommand() *cobra.Command {
 				return err
 			}
 			defer connection.close()
-			life, found, err := connection.api.life(ctx, queue, args[0])
+			life, found, err := connection.api.trace(ctx, queue, args[0])
 			if err != nil {
 				return err
 			}
-			return s.printLife(args[0], found, life)
+			return s.printTrace(args[0], found, life)
 		}),
 	}
-	c.Flags().StringVar(&queue, "queue", "", "queue of the message; otherwise all queues are asked")
+	c.Flags().StringVar(&queue, "queue", "", "queue of the message; otherwise all queues are searched")
 	return c
 }
 
-// life finds the life of a message, in one queue or in any.
-func (a *api) life(ctx context.Context, queue, id string) (life lifeBody, found string, err error) {
+// trace returns the trace of a message, in one queue or in any.
+func (a *api) trace(ctx context.Context, queue, id string) (life traceBody, found string, err error) {
 	ask := func(queue string) error {
-		return a.ask(ctx, question{path: "/v1/life", body: map[string]string{"topic": queue, "msg_id": id}}, &life)
+		return a.call(ctx, apiRequest{path: "/v1/life", body: map[string]string{"topic": queue, "msg_id": id}}, &life)
 	}
 	if queue != "" {
 		return life, queue, ask(queue)
@@ -84,8 +84,8 @@ func (a *api) life(ctx context.Context, queue, id string) (life lifeBody, found 
 	return life, "", &driver.Error{Code: driver.ErrNotFound, MessageID: printable([]byte(id), 40)}
 }
 
-func (s *shell) printLife(id, queue string, life lifeBody) error {
-	v := lifeView{ID: id, Queue: queue, Events: []eventView{}}
+func (s *shell) printTrace(id, queue string, life traceBody) error {
+	v := traceView{ID: id, Queue: queue, Events: []eventView{}}
 	if life.Message != nil {
 		message := life.Message.view()
 		v.Message = &message
@@ -115,13 +115,13 @@ func (s *shell) printLife(id, queue string, life lifeBody) error {
 	return s.line("%s", b.String())
 }
 
-// whereabouts says where a message is now.
+// whereabouts describes the current state of a message.
 func whereabouts(m *messageView) string {
 	switch {
 	case m == nil:
 		return "  It is not in the queue any more."
 	case m.State == string(driver.StateDead):
-		return fmt.Sprintf("  It is dead since %s (%s).", stamp(m.DeadAt), printable([]byte(m.Reason), 0))
+		return fmt.Sprintf("  It has been dead since %s (%s).", stamp(m.DeadAt), printable([]byte(m.Reason), 0))
 	case m.DueAt != nil:
 		return fmt.Sprintf("  It is %s until %s, after %s.", m.State, stamp(m.DueAt), deliveries(m.Deliveries))
 	}

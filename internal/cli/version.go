@@ -8,7 +8,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/version"
 )
 
-// version is what the build knows of itself.
+// version returns the version of the build.
 func (s *shell) version() version.Info {
 	v := version.Read()
 	if s.Version != "" {
@@ -19,7 +19,7 @@ func (s *shell) version() version.Info {
 
 func (s *shell) versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Say which version this is", Args: wants(0, 0),
+		Use: "version", Short: "Print the version", Args: wants(0, 0),
 		RunE: s.run(func(context.Context, []string) error {
 			v := s.version()
 			return s.say(v, "mailbox %s", v)

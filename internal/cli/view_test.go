@@ -12,19 +12,19 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-func TestDataDirectoryIsThatOfTheDaemon(t *testing.T) {
+func TestDataDirectoryMatchesDaemon(t *testing.T) {
 	for _, environ := range []map[string]string{
-		{"HOME": "/somebody"},
-		{"HOME": "/somebody", "XDG_STATE_HOME": "/state"},
+		{"HOME": "/homedir"},
+		{"HOME": "/homedir", "XDG_STATE_HOME": "/state"},
 		{"HOME": "/", "XDG_STATE_HOME": ""},
-		{"HOME": "/somebody", "STATE_DIRECTORY": "/var/lib/private/mailboxd"},
+		{"HOME": "/homedir", "STATE_DIRECTORY": "/var/lib/private/mailboxd"},
 	} {
 		for _, name := range []string{"HOME", "XDG_STATE_HOME", "STATE_DIRECTORY"} {
 			t.Setenv(name, environ[name])
 		}
 		s := &shell{environ: environ}
 		if theirs, ours := server.Defaults(server.Macronode), s.dataDirs()[0]; theirs.DataDir != ours {
-			t.Errorf("with %v the daemon uses %s, and we look in %s", environ, theirs.DataDir, ours)
+			t.Errorf("with %v the daemon uses %s, and the CLI %s", environ, theirs.DataDir, ours)
 		}
 	}
 	defaults := server.Defaults(server.Macronode)
@@ -34,7 +34,7 @@ func TestDataDirectoryIsThatOfTheDaemon(t *testing.T) {
 }
 
 func TestLiveViewShowsHowCountsChange(t *testing.T) {
-	view := &liveView{watching: &watching{api: &api{endpoint: &endpoint{shown: "here"}}, interval: time.Second}}
+	view := &liveView{watcher: &watcher{api: &api{endpoint: &endpoint{shown: "here"}}, interval: time.Second}}
 	began := time.Now()
 	at := func(seconds, ready int) sample {
 		return sample{at: began.Add(time.Duration(seconds) * time.Second), counts: []statsView{{Queue: "orders", statsBody: statsBody{Ready: ready}}, {Queue: "other"}}}
@@ -46,22 +46,22 @@ func TestLiveViewShowsHowCountsChange(t *testing.T) {
 	}
 	view.Update(tea.WindowSizeMsg{Width: 80, Height: 7})
 	if text := view.text(); !strings.Contains(text, "and 1 more") || strings.Contains(text, "other") {
-		t.Errorf("in a small window it shows\n%s", text)
+		t.Errorf("a small window shows\n%s", text)
 	}
 	view.Update(sample{err: &driver.Error{Code: driver.ErrUnavailable, Detail: "gone"}})
 	if text := view.text(); !strings.Contains(text, "gone") || !strings.Contains(text, "30") || view.fatal != nil {
-		t.Errorf("when the daemon is away it shows\n%s", text)
+		t.Errorf("without a daemon it shows\n%s", text)
 	}
 	if _, end := view.Update(tea.KeyPressMsg{Code: 'q', Text: "q"}); end == nil {
 		t.Error("q does not end it")
 	}
 	view.Update(sample{err: &driver.Error{Code: driver.ErrForbidden}})
 	if !errors.Is(view.fatal, driver.ErrForbidden) {
-		t.Errorf("a token that is refused does not end it: %v", view.fatal)
+		t.Errorf("a refused token does not end it: %v", view.fatal)
 	}
 }
 
-func TestProgressTellsWhatIsLeft(t *testing.T) {
+func TestProgressShowsRemainingTime(t *testing.T) {
 	began := time.Now()
 	p := &progress{what: "sending", total: 100, began: began, done: 50}
 	if got := p.text(began.Add(10 * time.Second)); got != "sending [===============               ]  50%, 10s left" {
@@ -88,7 +88,7 @@ func TestErrorsOfEveryCodeAreExplained(t *testing.T) {
 	}
 }
 
-func TestSizesAreRead(t *testing.T) {
+func TestByteSizesAreParsed(t *testing.T) {
 	for text, want := range map[string]byteSize{"0": 0, "12": 12, "64KiB": 64 << 10, "3MiB": 3 << 20, "1GiB": 1 << 30} {
 		var got byteSize
 		if err := got.Set(text); err != nil || got != want {

@@ -10,8 +10,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// A watching shows the counts of queues again and again.
-type watching struct {
+// A watcher shows the counts of queues repeatedly.
+type watcher struct {
 	api      *api
 	queues   []string
 	interval time.Duration
@@ -19,9 +19,9 @@ type watching struct {
 
 // watch shows counts until ctx ends: a live view at a terminal, tables or lines of
 // JSON otherwise.
-func (s *shell) watch(ctx context.Context, w *watching) error {
+func (s *shell) watch(ctx context.Context, w *watcher) error {
 	if isTerminal(s.Stdout) && isTerminal(s.Stdin) && !s.global.json {
-		program := tea.NewProgram(&liveView{ctx: ctx, watching: w},
+		program := tea.NewProgram(&liveView{ctx: ctx, watcher: w},
 			tea.WithContext(ctx), tea.WithInput(s.Stdin), tea.WithOutput(s.Stdout), tea.WithEnvironment(s.Environ))
 		final, err := program.Run()
 		if view, ok := final.(*liveView); ok && view.fatal != nil {
@@ -37,7 +37,7 @@ func (s *shell) watch(ctx context.Context, w *watching) error {
 	for first := true; ; first = false {
 		counts, err := w.api.allStats(ctx, w.queues)
 		if ctx.Err() != nil {
-			return nil // that is how watching ends
+			return nil // interrupted, which ends the watch
 		}
 		if err != nil {
 			return err
@@ -60,16 +60,16 @@ func (s *shell) watch(ctx context.Context, w *watching) error {
 
 // A liveView is the view at a terminal. It shows how the counts change.
 type liveView struct {
-	ctx      context.Context //nolint:containedctx // the view lives as long as the command
-	watching *watching
-	now      sample
-	before   sample
-	failed   error // of the latest look
-	fatal    error // that ends the view
-	height   int
+	ctx     context.Context //nolint:containedctx // the view lives as long as the command
+	watcher *watcher
+	now     sample
+	before  sample
+	failed  error // of the latest sample
+	fatal   error // ends the view
+	height  int
 }
 
-// A sample is what one look found.
+// A sample is the counts at one moment.
 type sample struct {
 	at     time.Time
 	counts []statsView
@@ -78,17 +78,17 @@ type sample struct {
 
 var _ tea.Model = (*liveView)(nil)
 
-// Init looks for the first time.
+// Init takes the first sample.
 func (v *liveView) Init() tea.Cmd { return v.look }
 
 func (v *liveView) look() tea.Msg {
-	counts, err := v.watching.api.allStats(v.ctx, v.watching.queues)
+	counts, err := v.watcher.api.allStats(v.ctx, v.watcher.queues)
 	return sample{time.Now(), counts, err}
 }
 
 type tick struct{}
 
-// Update takes in what happened.
+// Update handles an event.
 func (v *liveView) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 	switch m := message.(type) {
 	case tea.WindowSizeMsg:
@@ -106,25 +106,25 @@ func (v *liveView) Update(message tea.Msg) (tea.Model, tea.Cmd) {
 			v.fatal = m.err
 			return v, tea.Quit
 		}
-		return v, tea.Tick(v.watching.interval, func(time.Time) tea.Msg { return tick{} })
+		return v, tea.Tick(v.watcher.interval, func(time.Time) tea.Msg { return tick{} })
 	case tick:
 		return v, v.look
 	}
 	return v, nil
 }
 
-// View draws.
+// View draws the view.
 func (v *liveView) View() tea.View {
 	view := tea.NewView(v.text())
 	view.AltScreen = true
 	return view
 }
 
-// text is what is drawn: counts, and how many messages waiting there are more or
-// fewer each second.
+// text returns the text to draw: counts, and by how many messages each queue grows or
+// shrinks each second.
 func (v *liveView) text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "mailbox at %s, every %v; q ends\n\n", v.watching.api.endpoint.shown, v.watching.interval)
+	fmt.Fprintf(&b, "mailbox at %s, every %v; q ends\n\n", v.watcher.api.endpoint.shown, v.watcher.interval)
 	if v.failed != nil {
 		fmt.Fprintf(&b, "%s\n\n", explain(v.failed).sentence)
 	}
@@ -147,12 +147,12 @@ func (v *liveView) text() string {
 		hidden = len(t.rows) - room
 		t.rows = t.rows[:room]
 	}
-	_ = t.write(&b) // a Builder takes everything
+	_ = t.write(&b) // writing to a Builder cannot fail
 	if hidden > 0 {
 		fmt.Fprintf(&b, "and %d more\n", hidden)
 	}
 	return b.String()
 }
 
-// waiting counts what is not dead.
+// waiting returns the number of messages that are not dead.
 func (b *statsBody) waiting() int { return b.Ready + b.Delayed + b.InFlight }
