@@ -160,7 +160,7 @@ gates: ## The gates of the daemon at length, with N kills (50)
 
 .PHONY: hostile
 hostile: ## A tenant that attacks over every protocol for N seconds (300), beside one that works
-	MAILBOX_HOSTILE_SECONDS=$(or $(N),300) $(GO) test -v -count=1 -timeout 60m -run '^TestHostileTenantLeavesOthersAlone$$' ./internal/gates
+	MAILBOX_HOSTILE_SECONDS=$(or $(N),300) $(GO) test -v -count=1 -timeout 60m -run '^TestHostileTenantDoesNotHarmOthers$$' ./internal/gates
 
 .PHONY: sqs-fifo
 sqs-fifo: ## A FIFO queue with N messages (200000), 20 to a group, and 32 consumers, over the SQS protocol

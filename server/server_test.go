@@ -186,7 +186,7 @@ func TestStartAfterKeyRetirementRenewsOperatorToken(t *testing.T) {
 }
 
 // TestDeadLettersSurviveMacronodeRestart is the second half of gate G-6. That they
-// survive a kill is tested by TestG6DeadLettersSurviveAKill.
+// survive a kill is tested by TestG6DeadLettersSurviveKill.
 func TestDeadLettersSurviveMacronodeRestart(t *testing.T) {
 	dir := t.TempDir()
 	first := start(t, server.Config{DataDir: dir})

@@ -22,8 +22,8 @@ import (
 	"github.com/mailboxmq/mailbox/remotebox"
 )
 
-// A rig is a daemon on disk and the programs to use it with.
-type rig struct {
+// An env is a daemon on disk and the programs to use it with.
+type env struct {
 	mailbox, mailboxd string
 	data              string
 	daemon            *proctest.Process
@@ -31,16 +31,16 @@ type rig struct {
 	oap               string
 }
 
-func newRig(t *testing.T) *rig {
+func newEnv(t *testing.T) *env {
 	t.Helper()
-	r := &rig{data: filepath.Join(t.TempDir(), "data")}
+	r := &env{data: filepath.Join(t.TempDir(), "data")}
 	r.mailbox, r.mailboxd = programs(t)
 	r.start(t, r.data)
 	return r
 }
 
 // start starts a daemon on a data directory.
-func (r *rig) start(t *testing.T, data string) {
+func (r *env) start(t *testing.T, data string) {
 	t.Helper()
 	r.daemon = proctest.Start(t, exec.Command(r.mailboxd, "--listen", "127.0.0.1:0", "--listen-oap", "127.0.0.1:0", "--data-dir", data))
 	line := r.daemon.AwaitLog(t, "started")
@@ -52,16 +52,16 @@ func (r *rig) start(t *testing.T, data string) {
 }
 
 // run runs a command to its end.
-func (r *rig) run(args ...string) (stdout, stderr string, code int) {
+func (r *env) run(args ...string) (stdout, stderr string, code int) {
 	command := exec.Command(r.mailbox, args...)
 	command.Env = r.environ
 	var out, errs bytes.Buffer
 	command.Stdout, command.Stderr = &out, &errs
-	_ = command.Run() // the code says how it went
+	_ = command.Run() // the exit code has the result
 	return out.String(), errs.String(), command.ProcessState.ExitCode()
 }
 
-func (r *rig) must(t *testing.T, args ...string) string {
+func (r *env) must(t *testing.T, args ...string) string {
 	t.Helper()
 	stdout, stderr, code := r.run(args...)
 	if code != 0 {
@@ -71,7 +71,7 @@ func (r *rig) must(t *testing.T, args ...string) string {
 }
 
 // client connects to the daemon with the operator's token.
-func (r *rig) client(t *testing.T) *remotebox.Backend {
+func (r *env) client(t *testing.T) *remotebox.Backend {
 	t.Helper()
 	token, err := capability.ReadTokenFile(filepath.Join(r.data, "operator.token"))
 	if err != nil {
@@ -85,7 +85,7 @@ func (r *rig) client(t *testing.T) *remotebox.Backend {
 	return b
 }
 
-func (r *rig) queue(t *testing.T, b *remotebox.Backend, name string) driver.Queue {
+func (r *env) queue(t *testing.T, b *remotebox.Backend, name string) driver.Queue {
 	t.Helper()
 	q, err := b.OpenQueue(t.Context(), name)
 	if err != nil {
@@ -95,7 +95,7 @@ func (r *rig) queue(t *testing.T, b *remotebox.Backend, name string) driver.Queu
 }
 
 // fill sends messages of 8 KiB that cannot be compressed.
-func (r *rig) fill(t *testing.T, n int) {
+func (r *env) fill(t *testing.T, n int) {
 	t.Helper()
 	q := r.queue(t, r.client(t), "bulk")
 	noise := rand.NewChaCha8([32]byte{})
@@ -113,7 +113,7 @@ func (r *rig) fill(t *testing.T, n int) {
 	}
 }
 
-// bodies are those of the messages in a directory or backup, each once.
+// bodies returns the bodies of the messages in a directory or backup.
 func bodies(t *testing.T, path string) map[string]bool {
 	t.Helper()
 	found := make(map[string]bool)
@@ -136,21 +136,21 @@ const (
 	loadAckers  = 2
 )
 
-// loadFigures are what senders and ackers did, in their own words.
+// loadFigures records what senders and ackers did.
 type loadFigures struct {
-	begun     [loadSenders]int     // the last number of which a send was begun
-	confirmed [loadSenders]int     // the last number of which a send was confirmed
+	begun     [loadSenders]int     // the last number whose send was begun
+	confirmed [loadSenders]int     // the last number whose send was confirmed
 	acks      [loadAckers][]string // bodies, in the order in which their acks were begun
 	acked     [loadAckers]int      // how many of them were confirmed
 }
 
-// A loadLedger keeps them.
+// A loadLedger guards the figures.
 type loadLedger struct {
 	mu sync.Mutex // guards the figures
 	loadFigures
 }
 
-// snapshot is what the ledger says at one moment.
+// snapshot returns a copy of the figures.
 func (l *loadLedger) snapshot() (s loadFigures) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,7 +169,7 @@ func (l *loadLedger) note(change func()) {
 
 func loadBody(sender, n int) string { return fmt.Sprintf("sender %d message %d", sender, n) }
 
-// send sends numbered messages, one after the other and to one queue after the other,
+// send sends numbered messages, one after another and to one queue after another,
 // until stop is closed.
 func (l *loadLedger) send(t *testing.T, sender int, queues []driver.Queue, stop <-chan struct{}) {
 	for n := 1; ; n++ {
@@ -187,7 +187,7 @@ func (l *loadLedger) send(t *testing.T, sender int, queues []driver.Queue, stop 
 	}
 }
 
-// ack acks messages one after the other until stop is closed.
+// ack acks messages one after another until stop is closed.
 func (l *loadLedger) ack(t *testing.T, acker int, queues []driver.Queue, stop <-chan struct{}) {
 	for round := 0; ; round++ {
 		select {
@@ -212,7 +212,7 @@ func (l *loadLedger) ack(t *testing.T, acker int, queues []driver.Queue, stop <-
 	}
 }
 
-// verifyMoment checks that a backup that was taken between two snapshots is what was there at
+// verifyMoment checks that a backup taken between two snapshots is the state of
 // one moment between them.
 func verifyMoment(t *testing.T, before, after *loadFigures, inBackup map[string]bool) {
 	t.Helper()
@@ -225,7 +225,7 @@ func verifyMoment(t *testing.T, before, after *loadFigures, inBackup map[string]
 			}
 		}
 	}
-	var last [loadSenders]int // the last message of each sender that was there at the moment
+	var last [loadSenders]int // the last message of each sender in the backup
 	for body := range inBackup {
 		var sender, n int
 		if _, err := fmt.Sscanf(body, "sender %d message %d", &sender, &n); err != nil {
@@ -247,7 +247,7 @@ func verifyMoment(t *testing.T, before, after *loadFigures, inBackup map[string]
 		present := ""
 		for _, body := range after.acks[i] {
 			var sender, n int
-			_, _ = fmt.Sscanf(body, "sender %d message %d", &sender, &n) // it was read before
+			_, _ = fmt.Sscanf(body, "sender %d message %d", &sender, &n) // parsed before
 			switch {
 			case inBackup[body] && present == "":
 				present = body
@@ -259,7 +259,7 @@ func verifyMoment(t *testing.T, before, after *loadFigures, inBackup map[string]
 }
 
 func TestBackupUnderLoadIsOneMoment(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	for q := range loadQueues {
 		r.must(t, "queues", "create", fmt.Sprintf("load%d", q))
 	}
@@ -299,7 +299,7 @@ func TestBackupUnderLoadIsOneMoment(t *testing.T) {
 		inBackup := bodies(t, path)
 		verifyMoment(t, &before, &after, inBackup)
 		if v.Messages != len(inBackup) {
-			t.Errorf("the command counted %d messages, and there are %d", v.Messages, len(inBackup))
+			t.Errorf("the command counted %d messages, and the backup has %d", v.Messages, len(inBackup))
 		}
 		restored := filepath.Join(dir, fmt.Sprintf("restored%d", round))
 		r.must(t, "restore", path, restored)
@@ -311,7 +311,7 @@ func TestBackupUnderLoadIsOneMoment(t *testing.T) {
 }
 
 func TestKilledBackupIsRefusedAndLosesNothing(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	const messages = 1500
 	r.fill(t, messages)
 	dir := t.TempDir()
@@ -340,12 +340,12 @@ func TestKilledBackupIsRefusedAndLosesNothing(t *testing.T) {
 			t.Errorf("the command ended with %v, and of the file %v", client.Err(), err)
 		}
 		if client.Err() != nil && !strings.Contains(client.Stderr.String(), "mailbox: ") {
-			t.Errorf("a killed daemon is not told: %s", client.Stderr.String())
+			t.Errorf("the error does not name the interruption: %s", client.Stderr.String())
 		}
 		r.wantWholeOrRefused(t, path, messages)
 		r.start(t, r.data)
 		if _, err := os.Stat(filepath.Join(r.data, "queues", "db.archive")); err == nil {
-			t.Error("the daemon kept the copy of a backup that was killed")
+			t.Error("the daemon kept the copy of a killed backup")
 		}
 	}
 	whole := filepath.Join(dir, "whole.tar")
@@ -356,12 +356,12 @@ func TestKilledBackupIsRefusedAndLosesNothing(t *testing.T) {
 	}
 }
 
-// wantWholeOrRefused checks that a backup is not there or whole, and that a part of it is
+// wantWholeOrRefused checks that a backup is missing or complete, and that an incomplete one is
 // refused.
-func (r *rig) wantWholeOrRefused(t *testing.T, path string, messages int) {
+func (r *env) wantWholeOrRefused(t *testing.T, path string, messages int) {
 	t.Helper()
 	want := fmt.Sprintf("%d messages", messages)
-	names, err := filepath.Glob(path + "*") // the part has a name of its own
+	names, err := filepath.Glob(path + "*") // an incomplete file has another ending
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -383,7 +383,7 @@ func (r *rig) wantWholeOrRefused(t *testing.T, path string, messages int) {
 }
 
 func TestKilledRestoreLeavesNothingOrAll(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	const messages = 1500
 	r.fill(t, messages)
 	path := filepath.Join(t.TempDir(), "backup.tar")
@@ -407,7 +407,7 @@ func TestKilledRestoreLeavesNothingOrAll(t *testing.T) {
 		restoring.Kill()
 		if entries, err := os.ReadDir(into); err != nil || len(entries) == 0 {
 			nothing++
-			r.must(t, "restore", path, into) // what is left beside it does not matter
+			r.must(t, "restore", path, into) // leftovers beside it do not matter
 		} else {
 			whole++
 		}
@@ -419,7 +419,7 @@ func TestKilledRestoreLeavesNothingOrAll(t *testing.T) {
 		}
 	}
 	if got, _, err := audit.Read(r.data); err != nil || !slices.Equal(got, recorded) {
-		t.Errorf("the audit log of the directory that was used until now has %v, %v, want %v", got, err, recorded)
+		t.Errorf("the audit log of the earlier directory has %v, %v, want %v", got, err, recorded)
 	}
-	t.Logf("killed before it was there %d times, after that %d times", nothing, whole)
+	t.Logf("killed before the directory appeared %d times, after that %d times", nothing, whole)
 }

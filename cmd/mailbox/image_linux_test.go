@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// confine runs a command with the file system and the user of the image. Without the
-// rights for that, it runs with the paths of the image below this machine's root.
+// confine makes a command run with the file system and the user of the image. Without the
+// privileges for that, it runs with the paths of the image on this machine.
 func (i *image) confine(c *exec.Cmd) {
 	if os.Getuid() == 0 {
 		c.Dir = "/"
@@ -24,7 +24,7 @@ func (i *image) confine(c *exec.Cmd) {
 	c.Env = append(c.Env, "MAILBOXD_DATA_DIR="+filepath.Join(i.root, i.env["MAILBOXD_DATA_DIR"]))
 }
 
-// freePort returns an address with the host of another, and a port that is free.
+// freePort returns an address with the same host and a free port.
 func freePort(t *testing.T, address string) string {
 	t.Helper()
 	host, _, err := net.SplitHostPort(address)
@@ -40,12 +40,12 @@ func freePort(t *testing.T, address string) string {
 	return net.JoinHostPort(host, port)
 }
 
-func TestImageWorksWithItsOwnCommandLine(t *testing.T) {
+func TestImageWorksWithItsCommandLine(t *testing.T) {
 	if testing.Short() {
 		t.Skip("building two programs takes long")
 	}
 	i := assemble(t)
-	i.env["MAILBOXD_INSECURE_LISTEN"] = "true" // as its user has to say
+	i.env["MAILBOXD_INSECURE_LISTEN"] = "true" // the user of the image must set it
 	for _, name := range []string{"MAILBOXD_LISTEN", "MAILBOXD_LISTEN_OAP"} {
 		i.env[name] = freePort(t, i.env[name]) // other tests run on this machine
 	}

@@ -16,7 +16,7 @@ import (
 	"testing"
 )
 
-// repository is the root of the repository, from here.
+// repository is the root of the repository.
 const repository = "../.."
 
 // An image is the container image, assembled by hand from the steps of the Dockerfile.
@@ -27,17 +27,17 @@ type image struct {
 	uid, gid                int
 	entrypoint, healthcheck []string
 
-	context string // what is sent to the build: the repository without .dockerignore
+	context string // the build context: the repository without .dockerignore
 	build   string // file system of the stage that builds
 	stage   string
 }
 
 // assemble follows the Dockerfile. Steps that need the network or another image are
-// left out: the module cache and the certificates of this machine stand in.
+// left out: the module cache and the certificates of this machine replace them.
 func assemble(t *testing.T) *image {
 	t.Helper()
 	i := &image{t: t, root: t.TempDir(), build: t.TempDir(), context: t.TempDir(), env: make(map[string]string)}
-	if err := os.Chmod(i.root, 0o755); err != nil { // it is / to the user
+	if err := os.Chmod(i.root, 0o755); err != nil { // it is / of the image
 		t.Fatal(err)
 	}
 	i.sendContext()
@@ -90,7 +90,7 @@ func steps(t *testing.T) []string {
 	return found
 }
 
-// sendContext copies what .dockerignore leaves of the repository.
+// sendContext copies the repository without the files in .dockerignore.
 func (i *image) sendContext() {
 	i.t.Helper()
 	text, err := os.ReadFile(filepath.Join(repository, ".dockerignore"))
@@ -151,7 +151,7 @@ func duplicate(from, to string) error {
 // run runs a step of the stage that builds.
 func (i *image) run(line string) {
 	i.t.Helper()
-	if !strings.Contains(line, "/out/") { // it downloads modules, or looks at the name of an image
+	if !strings.Contains(line, "/out/") { // downloads modules, or checks the name of an image
 		return
 	}
 	if os.Getuid() != 0 {
@@ -211,7 +211,7 @@ func (i *image) copy(words []string) {
 	}
 }
 
-// owner reads UID:GID.
+// owner parses UID:GID.
 func owner(t *testing.T, text string) (uid, gid int) {
 	t.Helper()
 	first, second, _ := strings.Cut(text, ":")
@@ -225,7 +225,7 @@ func owner(t *testing.T, text string) (uid, gid int) {
 	return uid, gid
 }
 
-// command reads the form of a command that needs no shell.
+// command parses the exec form of a command.
 func command(t *testing.T, text string) (words []string) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(text), &words); err != nil {

@@ -1,5 +1,5 @@
-// Command mailbox is the command line of mailboxd: it sends, receives and looks
-// after messages, dead letters, queues and tokens. See docs/cli.md, and mailbox
+// Command mailbox is the command line of mailboxd: it sends, receives and manages
+// messages, dead letters, queues and tokens. See docs/cli.md, and mailbox
 // --help.
 package main
 
@@ -17,7 +17,7 @@ func main() { os.Exit(run()) }
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	// Whoever asks twice does not want to wait.
+	// A second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
 	return cli.Program{
 		Args: os.Args[1:], Environ: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,

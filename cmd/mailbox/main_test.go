@@ -33,10 +33,10 @@ func programs(t *testing.T) (mailbox, mailboxd string) {
 type process struct {
 	*exec.Cmd
 	log     *bufio.Scanner
-	environ []string // for who uses it
+	environ []string // for its clients
 }
 
-// started is the line of the log that says so.
+// started is the log line about the start.
 type started struct {
 	Msg  string `json:"msg"`
 	HTTP string `json:"http"`
@@ -80,7 +80,7 @@ func (d *process) awaitLog(t *testing.T, message string) (line started) {
 	return line
 }
 
-func TestTheProgramsWorkTogether(t *testing.T) {
+func TestProgramsWorkTogether(t *testing.T) {
 	mailbox, mailboxd := programs(t)
 	d := startDaemon(t, mailboxd)
 	run := func(code int, args ...string) string {
@@ -89,7 +89,7 @@ func TestTheProgramsWorkTogether(t *testing.T) {
 		command.Env = d.environ
 		var stdout, stderr bytes.Buffer
 		command.Stdout, command.Stderr = &stdout, &stderr
-		_ = command.Run() // the code says how it went
+		_ = command.Run() // the exit code has the result
 		if got := command.ProcessState.ExitCode(); got != code {
 			t.Fatalf("mailbox %s: exit code %d, want %d: %s", strings.Join(args, " "), got, code, &stderr)
 		}

@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// TestRestoreToMountPointIsRefusedAtOnce restores to a directory where a volume is
-// mounted, which is refused before the backup is looked at, and then to one in that volume.
+// TestRestoreToMountPointIsRefusedAtOnce restores to a mount point,
+// which is refused before the backup is read, and then to a directory in that volume.
 func TestRestoreToMountPointIsRefusedAtOnce(t *testing.T) {
-	r := newRig(t)
+	r := newEnv(t)
 	r.fill(t, 10)
 	path := filepath.Join(t.TempDir(), "backup.tar")
 	r.must(t, "backup", path)
@@ -29,10 +29,10 @@ func TestRestoreToMountPointIsRefusedAtOnce(t *testing.T) {
 	}
 	out, err := command.CombinedOutput()
 	if errors.Is(err, syscall.EPERM) || command.ProcessState != nil && command.ProcessState.ExitCode() == 99 {
-		t.Skipf("mounting needs privileges that this machine does not give: %v %s", err, out)
+		t.Skipf("mounting needs privileges: %v %s", err, out)
 	}
 	text := string(out)
-	if err != nil || !strings.Contains(text, "is where a volume is mounted") || !strings.Contains(text, "refused with 7\n"+volume+"/data: ") || !strings.Contains(text, "10 messages") {
+	if err != nil || !strings.Contains(text, "is a mount point") || !strings.Contains(text, "refused with 7\n"+volume+"/data: ") || !strings.Contains(text, "10 messages") {
 		t.Errorf("%v: %s", err, text)
 	}
 }

@@ -1,11 +1,12 @@
 // Command mailboxd is the mailbox daemon: durable point-to-point queues behind
-// capability tokens, over HTTP and OAP/1 frames. See package server for what it
-// does, and mailboxd --help for what can be set.
+// capability tokens, over HTTP, gRPC, Connect, OAP/1 and the SQS protocol. See package
+// server, and mailboxd --help for its settings.
 //
-// It stops in order on SIGINT and SIGTERM, and reads its settings, certificate and
-// keys again on SIGHUP. A second SIGINT or SIGTERM cuts the delay before a drain short.
-// Under systemd it says when it has started, reloads and stops, and answers the watchdog. Exit codes are 0 after an orderly stop, 1 if it could not
-// start or go on, and 2 if the settings are wrong.
+// It drains and stops on SIGINT and SIGTERM, and reads its settings, certificate and
+// keys again on SIGHUP. A second SIGINT or SIGTERM ends the delay before a drain.
+// Under systemd it reports when it has started, reloads and stops, and answers the
+// watchdog. Exit codes are 0 after an orderly stop, 1 if it could not start or a listener
+// failed, and 2 if the settings are wrong.
 package main
 
 import (
@@ -25,7 +26,7 @@ import (
 func main() { os.Exit(run(os.Args[1:], os.Environ(), os.Stdout, os.Stderr)) }
 
 func run(args, environ []string, stdout, stderr io.Writer) int {
-	// To the end, since a SIGHUP that is not caught would end the process: one that
+	// Until the end, because a SIGHUP that is not caught would end the process: one that
 	// comes during the start is answered after it, one during a drain is ignored.
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -45,7 +46,7 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 	manager, err := newNotifier(environ)
-	if err != nil { // it starts all the same, as programs do that know no service manager
+	if err != nil { // the daemon starts without a service manager
 		daemon.Logger().Warn("service manager not told", slog.Any("err", err))
 	}
 	defer manager.Close()
@@ -62,7 +63,7 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	}()
 	go reload(ctx, daemon, manager, hangups, args, environ)
 	go keepSmall(ctx)
-	living, die := context.WithCancel(context.WithoutCancel(ctx)) // through the drain
+	living, die := context.WithCancel(context.WithoutCancel(ctx)) // lasts until after the drain
 	defer die()
 	go watchdog(living, watchdogEvery(environ), daemon.Alive, func() { manager.tell("WATCHDOG=1") })
 	context.AfterFunc(ctx, func() { manager.stopping(daemon.Config()) })
@@ -75,8 +76,8 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// stopOnSignals calls stop at the first SIGINT or SIGTERM, and begins the drain at once
-// at the second; the third ends the process. The function that it returns ends that.
+// stopOnSignals calls stop at the first SIGINT or SIGTERM, which drains the daemon, and ends the
+// delay before the drain at the second; the third ends the process. The returned function stops it.
 func stopOnSignals(daemon *server.Server, stop func()) func() {
 	signals, ended := make(chan os.Signal, 2), make(chan struct{})
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -98,7 +99,7 @@ func stopOnSignals(daemon *server.Server, stop func()) func() {
 }
 
 // reload reads the settings again on each SIGHUP, once the daemon has started, until
-// ctx ends. Bad ones are logged, and change nothing.
+// ctx ends. It logs invalid settings, which change nothing.
 func reload(ctx context.Context, daemon *server.Server, manager *notifier, hangups <-chan os.Signal, args, environ []string) {
 	for {
 		select {
@@ -123,9 +124,9 @@ func reload(ctx context.Context, daemon *server.Server, manager *notifier, hangu
 	}
 }
 
-// greet tells the service manager and the person who started the daemon that it has
-// started, and the person how to use it. The error is that of writing the operator's
-// token to where --token-out says.
+// greet reports to the service manager and on standard output that the daemon has
+// started, with examples of its use. The error is that of writing the operator's
+// token to --token-out.
 func greet(ctx context.Context, daemon *server.Server, manager *notifier, stdout io.Writer) error {
 	select {
 	case <-ctx.Done():
@@ -157,5 +158,5 @@ func greet(ctx context.Context, daemon *server.Server, manager *notifier, stdout
 	return nil
 }
 
-// tell writes to a terminal, which may be gone.
+// tell writes to w, and ignores errors.
 func tell(w io.Writer, format string, args ...any) { _, _ = fmt.Fprintf(w, format, args...) }

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child is a daemon in a process of its own.
+// child is a daemon in a separate process.
 type child struct {
 	t       *testing.T
 	process *exec.Cmd
@@ -89,10 +89,10 @@ func (c *child) post(path, body string) (map[string]any, error) {
 	return fields, nil
 }
 
-// TestAKilledDaemonLosesNothingThatItConfirmed is gate G-1 for the daemon: kill -9
-// in the middle of sends and acks, and everything that was confirmed is as it was
-// confirmed: sent messages are there, acked ones are not.
-func TestAKilledDaemonLosesNothingThatItConfirmed(t *testing.T) {
+// TestKilledDaemonLosesNothingConfirmed is gate G-1 for the daemon: after kill -9
+// in the middle of sends and acks, everything that was confirmed holds:
+// sent messages are there, acked ones are not.
+func TestKilledDaemonLosesNothingConfirmed(t *testing.T) {
 	dir := t.TempDir()
 	var mu sync.Mutex
 	sent, acked, unknown := make(map[string]bool), make(map[string]bool), make(map[string]bool)
@@ -124,7 +124,7 @@ func TestAKilledDaemonLosesNothingThatItConfirmed(t *testing.T) {
 						_, err := c.post("/v1/ack/"+id, "")
 						mu.Lock()
 						if acked[id] = err == nil; err != nil {
-							unknown[id] = true // the daemon died with it
+							unknown[id] = true // the daemon was killed before it answered
 						}
 						mu.Unlock()
 					}
@@ -186,7 +186,7 @@ func (c *child) all(t *testing.T) map[string]bool {
 	return there
 }
 
-func TestBadSettingsAreSaidInASentence(t *testing.T) {
+func TestBadSettingsAreReportedInOneLine(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	if code := run([]string{"--profile=meganode"}, nil, &stdout, &stderr); code != 2 {
 		t.Errorf("exit code %d", code)

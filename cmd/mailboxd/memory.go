@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// smallMemory is what the daemon's memory is kept below while what it needs
-	// leaves room for that: garbage is collected earlier instead.
+	// smallMemory is the memory limit of the daemon while its live memory
+	// is well below it: garbage is collected earlier instead.
 	smallMemory = 352 << 20
-	// memoryHeadroom is how much memory there may be, in percent of what is in use,
-	// beyond that: as much as the collector needs to be cheap.
+	// memoryHeadroom is the memory limit in percent of the live memory
+	// above that: enough to keep the collector cheap.
 	memoryHeadroom = 140
 	memoryEvery    = time.Second
 )
 
-// keepSmall moves the collector's memory limit with what is in use until ctx ends.
-// Without it the heap grows to twice of what is in use at the worst moment, and a
-// client that asks for much at once makes the daemon large. GOMEMLIMIT in the
+// keepSmall adjusts the collector's memory limit to the live memory until ctx ends.
+// Without it the heap grows to twice the largest live memory, and a
+// client with large requests makes the daemon large. GOMEMLIMIT in the
 // environment wins.
 func keepSmall(ctx context.Context) {
 	if os.Getenv("GOMEMLIMIT") != "" {
@@ -38,12 +38,12 @@ func keepSmall(ctx context.Context) {
 	}
 }
 
-// memoryLimit is the limit for this much memory in use.
+// memoryLimit returns the limit for this much live memory.
 func memoryLimit(live uint64) int64 {
 	return max(smallMemory, int64(live)/100*memoryHeadroom)
 }
 
-// liveBytes is what was in use after the last collection: heap and stacks.
+// liveBytes returns the live memory after the last collection: heap and stacks.
 func liveBytes() uint64 {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	metrics.Read(samples)

@@ -12,14 +12,14 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-// A notifier tells the service manager how the daemon is, in the protocol of
+// A notifier reports the state of the daemon to the service manager, in the protocol of
 // sd_notify(3): a datagram of lines to the socket that NOTIFY_SOCKET names. A nil
-// notifier tells nothing: no service manager asked.
+// notifier reports nothing.
 type notifier struct{ socket *net.UnixConn }
 
-// newNotifier returns the notifier that the environment asks for; nil if none.
+// newNotifier returns the notifier for NOTIFY_SOCKET; nil if that is not set.
 func newNotifier(environ []string) (*notifier, error) {
-	path := lookup(environ, "NOTIFY_SOCKET") // with @ in front it is abstract
+	path := lookup(environ, "NOTIFY_SOCKET") // a leading @ means an abstract socket
 	if path == "" {
 		return nil, nil
 	}
@@ -30,7 +30,7 @@ func newNotifier(environ []string) (*notifier, error) {
 	return &notifier{socket}, nil
 }
 
-// tell sends lines. A service manager that is not there any more misses nothing.
+// tell sends lines, and ignores errors.
 func (n *notifier) tell(lines ...string) {
 	if n != nil {
 		_, _ = n.socket.Write([]byte(strings.Join(lines, "\n")))
@@ -44,18 +44,18 @@ func (n *notifier) Close() {
 	}
 }
 
-// stopMargin is what a stop may take beyond the delay and the drain.
+// stopMargin is how long a stop may take beyond the delay and the drain.
 const stopMargin = 5 * time.Second
 
-// stopping says that the daemon stops, and how long that may take: a delay that is
+// stopping reports that the daemon stops, and how long that may take, so that a delay
 // longer than TimeoutStopSec is not cut off.
 func (n *notifier) stopping(config server.Config) {
 	needs := max(config.DrainDelay, 0) + config.DrainTimeout + stopMargin
 	n.tell("STOPPING=1", fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", needs.Microseconds()))
 }
 
-// watchdogEvery returns how often the service manager wants to hear from the daemon,
-// twice as often as it says; 0 if it does not.
+// watchdogEvery returns how often to report to the watchdog of the service manager:
+// twice as often as it demands; 0 if it has none.
 func watchdogEvery(environ []string) time.Duration {
 	if pid := lookup(environ, "WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
 		return 0
@@ -67,8 +67,8 @@ func watchdogEvery(environ []string) time.Duration {
 	return time.Duration(usec) * time.Microsecond / 2
 }
 
-// watchdog calls tell, until ctx ends, each time that alive has shown that the daemon
-// answers. While alive does not return, or returns an error, nothing is told, and the
+// watchdog calls tell, until ctx ends, each time alive has returned nil.
+// While alive does not return, or returns an error, it does not call tell, and the
 // service manager restarts the daemon. It returns at once if every is 0.
 func watchdog(ctx context.Context, every time.Duration, alive func(context.Context) error, tell func()) {
 	if every <= 0 {
@@ -88,7 +88,7 @@ func watchdog(ctx context.Context, every time.Duration, alive func(context.Conte
 	}
 }
 
-// lookup returns a variable of an environment.
+// lookup returns an environment variable.
 func lookup(environ []string, name string) string {
 	for _, entry := range environ {
 		if value, ok := strings.CutPrefix(entry, name+"="); ok {

@@ -17,7 +17,7 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-// A manager is a service manager: what its socket is told.
+// A manager is the socket of a service manager.
 type manager struct {
 	t      *testing.T
 	socket *net.UnixConn
@@ -61,7 +61,7 @@ func (m *manager) await(line string) string {
 	}
 }
 
-func TestServiceManagerIsToldOfEachStep(t *testing.T) {
+func TestServiceManagerIsNotifiedOfEachStep(t *testing.T) {
 	m := newManager(t)
 	c := startChildWith(t, t.TempDir(), []string{"NOTIFY_SOCKET=" + m.path, "WATCHDOG_USEC=100000"}, "--drain-delay=3m")
 	m.await("READY=1")
@@ -80,7 +80,7 @@ func TestServiceManagerIsToldOfEachStep(t *testing.T) {
 	if got := m.await("STOPPING=1"); got != "STOPPING=1\nEXTEND_TIMEOUT_USEC=190000000" { // delay, drain and margin
 		t.Errorf("told %q", got)
 	}
-	m.await("WATCHDOG=1") // through the delay, in which requests work
+	m.await("WATCHDOG=1") // during the delay, in which requests work
 	if response, err := http.Get(c.base + "/healthz"); err != nil || response.StatusCode != http.StatusOK {
 		t.Errorf("health during the delay: %v", err)
 	} else {
@@ -111,7 +111,7 @@ func TestHangupDuringDrainIsIgnored(t *testing.T) {
 	}
 }
 
-func TestHangupDuringStartDoesNotSayReady(t *testing.T) {
+func TestHangupDuringStartDoesNotReportReady(t *testing.T) {
 	m := newManager(t)
 	told, err := newNotifier([]string{"NOTIFY_SOCKET=" + m.path})
 	if err != nil {
@@ -122,7 +122,7 @@ func TestHangupDuringStartDoesNotSayReady(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hangups := make(chan os.Signal) // unbuffered: reload has it when the send returns
+	hangups := make(chan os.Signal) // unbuffered: reload has received it when the send returns
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -181,7 +181,7 @@ func TestWatchdogIsSilentWhileDaemonIsStuck(t *testing.T) {
 	})
 }
 
-func TestWatchdogIsForTheNamedProcess(t *testing.T) {
+func TestWatchdogAppliesToNamedProcess(t *testing.T) {
 	for _, c := range []struct {
 		environ []string
 		want    time.Duration

@@ -13,10 +13,10 @@ const (
 
 // spareThreads lets Go code run on more threads than there are processors.
 //
-// With one thread for each, a tenant that keeps them busy makes all others wait for
-// Go's scheduler, which looks for what has arrived from the network only every ten
-// milliseconds then. What a tenant may run at once is bounded (OPS-4), so that a
-// thread is left for others, and the kernel gives it a processor at once. GOMAXPROCS
+// With one thread per processor, a tenant that keeps them busy makes all others wait for
+// Go's scheduler, which then polls the network only every ten
+// milliseconds. The concurrency of a tenant is bounded (OPS-4), so that a
+// thread is left for others, and the kernel schedules it at once. GOMAXPROCS
 // in the environment wins.
 func spareThreads() {
 	if os.Getenv("GOMAXPROCS") == "" {
@@ -24,7 +24,7 @@ func spareThreads() {
 	}
 }
 
-// threads is how many there are for so many processors.
+// threads returns the number of threads for a number of processors.
 func threads(processors int) int {
 	return min(threadsPerProcessor*processors, processors+moreThreads)
 }

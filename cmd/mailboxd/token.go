@@ -14,10 +14,10 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-// presentToken hands over the operator's token: to where --token-out says, and without
-// that by naming its file. A daemon that writes no file shows the token on a terminal,
-// and only there: what standard output is redirected to, like the log of a container,
-// is read and kept by others. It returns how a shell names the token.
+// presentToken shows the operator's token: it writes it to --token-out, and without
+// that names its file. A daemon that writes no file prints the token to a terminal,
+// and only there: redirected output, like the log of a container,
+// is stored and read by others. It returns a shell expression for the token.
 func presentToken(ctx context.Context, daemon *server.Server, config *server.Config, stdout io.Writer) (string, error) {
 	token := daemon.OperatorToken()
 	switch {
@@ -38,15 +38,15 @@ func presentToken(ctx context.Context, daemon *server.Server, config *server.Con
 	return "$TOKEN", nil
 }
 
-// isTerminal reports whether a person reads what is written.
+// isTerminal reports whether w is a terminal.
 func isTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	return ok && term.IsTerminal(file.Fd())
 }
 
-// writeToken writes the token and a line end: to an open file descriptor, if target is
-// a number, and otherwise to a file, or a named pipe, which is for its owner alone.
-// Descriptors other than those of standard output and error are closed after that.
+// writeToken writes the token and a newline: to an open file descriptor if target is
+// a number, and otherwise to a file that only its owner can read, or a named pipe.
+// It closes descriptors other than standard output and error.
 func writeToken(target, token string) (err error) {
 	file, keep, err := openTarget(target)
 	if err != nil {
@@ -59,7 +59,7 @@ func writeToken(target, token string) (err error) {
 	return err
 }
 
-// openTarget opens what --token-out names, and says whether others use it too.
+// openTarget opens the target of --token-out, and reports whether it must stay open.
 func openTarget(target string) (file *os.File, keep bool, err error) {
 	switch target {
 	case "1":
@@ -74,7 +74,7 @@ func openTarget(target string) (file *os.File, keep bool, err error) {
 		return nil, false, err
 	}
 	info, err := file.Stat()
-	if err == nil && info.Mode().IsRegular() { // it may have been there before
+	if err == nil && info.Mode().IsRegular() { // the file may have existed with another mode
 		err = file.Chmod(0o600)
 	}
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 )
 
-// forgetful runs a daemon with amnesia until it has greeted, and returns its standard
-// output, its log, and what came to file descriptor 3.
-func forgetful(t *testing.T, args ...string) (stdout, log, third string) {
+// runWithAmnesia runs a daemon with amnesia until it has started, and returns its standard
+// output, its log, and what it wrote to file descriptor 3.
+func runWithAmnesia(t *testing.T, args ...string) (stdout, log, third string) {
 	t.Helper()
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -62,10 +62,10 @@ func parse(t *testing.T, text string) capability.Token {
 }
 
 func TestTokenIsNotWrittenToRedirectedOutput(t *testing.T) {
-	stdout, log, _ := forgetful(t)
+	stdout, log, _ := runWithAmnesia(t)
 	for word := range strings.FieldsSeq(stdout + " " + log) {
 		if token, err := capability.Parse(strings.Trim(word, `"`)); err == nil {
-			t.Errorf("the output holds the token %v: %s", token.ID(), stdout)
+			t.Errorf("the output contains the token %v: %s", token.ID(), stdout)
 		}
 	}
 	told := false
@@ -81,7 +81,7 @@ func TestTokenIsNotWrittenToRedirectedOutput(t *testing.T) {
 }
 
 func TestTokenOutWritesToDescriptorOrPath(t *testing.T) {
-	stdout, _, third := forgetful(t, "--token-out=3")
+	stdout, _, third := runWithAmnesia(t, "--token-out=3")
 	token := parse(t, third)
 	if strings.Contains(stdout, token.Reveal()) {
 		t.Errorf("the token is in the output too: %s", stdout)
@@ -90,7 +90,7 @@ func TestTokenOutWritesToDescriptorOrPath(t *testing.T) {
 	if err := os.WriteFile(path, []byte("x"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	forgetful(t, "--token-out="+path)
+	runWithAmnesia(t, "--token-out="+path)
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -99,12 +99,12 @@ func TestTokenOutWritesToDescriptorOrPath(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file is %v, %v", info.Mode(), err)
 	}
-	stdout, _, _ = forgetful(t, "--token-out=1")
+	stdout, _, _ = runWithAmnesia(t, "--token-out=1")
 	first, _, _ := strings.Cut(stdout, "\n")
 	parse(t, first)
 }
 
-func TestBadTokenOutStopsTheDaemon(t *testing.T) {
+func TestBadTokenOutStopsDaemon(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	code := run([]string{"--profile=micronode", "--listen=127.0.0.1:0", "--listen-oap=off", "--log-level=error", "--token-out=" + t.TempDir() + "/no/where"}, nil, &stdout, &stderr)
 	if code != 1 || !strings.Contains(stderr.String(), "--token-out") {
@@ -112,9 +112,9 @@ func TestBadTokenOutStopsTheDaemon(t *testing.T) {
 	}
 }
 
-func TestTerminalIsToldFromPipe(t *testing.T) {
+func TestTerminalIsDistinguishedFromPipe(t *testing.T) {
 	if isTerminal(new(bytes.Buffer)) {
-		t.Error("a buffer is taken for a terminal")
+		t.Error("a buffer counts as a terminal")
 	}
 	pipe, other, err := os.Pipe()
 	if err != nil {

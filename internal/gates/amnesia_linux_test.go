@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Calls of the system that make, change or remove a file, or write to one.
+// The system calls that create, change or remove a file, or write to one.
 const fileCalls = "open,openat,openat2,creat,rename,renameat,renameat2,mkdir,mkdirat,unlink,unlinkat,rmdir," +
 	"link,linkat,symlink,symlinkat,truncate,ftruncate,mknod,mknodat,fallocate,memfd_create," +
 	"write,writev,pwrite64,pwritev,pwritev2,sendfile,copy_file_range,splice"
@@ -25,9 +25,9 @@ var (
 	called  = regexp.MustCompile(`^\d+ +(?:<\.\.\. )?([a-z0-9_]+)[ (]`)
 )
 
-// touched returns the lines of a trace that change something in a file system, and
+// fileCallsIn returns the lines of a trace that change something in a file system, and
 // how many lines there are.
-func touched(t testing.TB, path string) (lines []string, all int) {
+func fileCallsIn(t testing.TB, path string) (lines []string, all int) {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -51,7 +51,7 @@ func changes(call, line string) bool {
 	if strings.HasPrefix(call, "open") {
 		file := opened.FindStringSubmatch(line)
 		if file == nil {
-			return true // what cannot be read is not excused
+			return true // a call that cannot be parsed counts
 		}
 		virtual := strings.HasPrefix(file[1], "/proc/") || strings.HasPrefix(file[1], "/sys/") || strings.HasPrefix(file[1], "/dev/")
 		return !virtual && regexp.MustCompile(`O_(WRONLY|RDWR|CREAT|TRUNC|APPEND)`).MatchString(file[2])
@@ -63,22 +63,22 @@ func changes(call, line string) bool {
 	return true
 }
 
-// traced runs a daemon whose calls are written down.
+// traced runs a daemon under strace.
 func traced(t testing.TB, args ...string) (d *daemon, trace string) {
 	t.Helper()
 	if _, err := exec.LookPath("strace"); err != nil {
 		t.Fatal("strace is missing: make servers installs it")
 	}
 	trace = filepath.Join(t.TempDir(), "trace")
-	// -D: the process that is started is the daemon and not its tracer.
+	// -D: the started process is the daemon and not its tracer.
 	d = startIn(t, t.TempDir(), []string{"strace", "-D", "-f", "-qq", "-yy", "-s", "64", "-e", "trace=" + fileCalls, "-o", trace}, args...)
 	return d, trace
 }
 
-// TestG6AmnesiaIsSeenByTheKernel traces every call with which a daemon could write to
-// a file, from its first moment to its last: a micronode makes none. The same trace of
-// a macronode shows its files, so it is able to see some.
-func TestG6AmnesiaIsSeenByTheKernel(t *testing.T) {
+// TestG6AmnesiaMakesNoFileCalls traces every system call with which a daemon could write to
+// a file, from its start to its end: a micronode makes none. The same trace of
+// a macronode shows its files, which proves that the trace works.
+func TestG6AmnesiaMakesNoFileCalls(t *testing.T) {
 	use := func(d *daemon) {
 		for _, s := range surfaces {
 			client := s.open(t, d, d.token)
@@ -111,29 +111,29 @@ func TestG6AmnesiaIsSeenByTheKernel(t *testing.T) {
 	}
 	forgetful, trace := traced(t, inMemory...)
 	use(forgetful)
-	lines, all := touched(t, trace)
+	lines, all := fileCallsIn(t, trace)
 	for _, line := range lines {
 		t.Errorf("a micronode called %s", line)
 	}
 	durable, trace := traced(t, onDisk...)
 	use(durable)
-	lines, _ = touched(t, trace)
+	lines, _ = fileCallsIn(t, trace)
 	if len(lines) < 10 {
 		t.Errorf("the trace of a macronode shows only %d calls that change files", len(lines))
 	}
 	t.Logf("of %d calls of a micronode that could change a file none did; of a macronode %d did", all, len(lines))
 }
 
-// TestG6AmnesiaHoldsNoPayloadInMemory looks for payloads in the memory of a micronode
-// after they were acked and garbage was collected. The connection of frames stays
-// open all the while; those of HTTP and gRPC are gone, because their buffers belong to
+// TestG6AmnesiaKeepsNoBodyInMemory searches the memory of a micronode for bodies
+// after they were acked and garbage was collected. The OAP/1 connection stays
+// open meanwhile; those of HTTP and gRPC are closed, because their buffers belong to
 // libraries, which keep them as long as the connection. The
-// runtime is told to overwrite what it frees, so what is found is what the daemon
-// still holds. None is there in whole; the figure says how much is left of the last
+// runtime overwrites freed memory, so the search finds only what the daemon
+// still references. No complete body is found; the figure says how much is left of the last
 // ones on stacks, where they were hashed. Before garbage is collected they can be
-// read, because nothing wipes them when they are acked; that is counted and not
-// judged.
-func TestG6AmnesiaHoldsNoPayloadInMemory(t *testing.T) {
+// found, because nothing wipes them when they are acked; that is logged and not
+// checked.
+func TestG6AmnesiaKeepsNoBodyInMemory(t *testing.T) {
 	t.Setenv("GODEBUG", "efence=1,clobberfree=1")
 	t.Setenv("GOGC", "10")
 	d := start(t, inMemory...)
@@ -159,11 +159,11 @@ func TestG6AmnesiaHoldsNoPayloadInMemory(t *testing.T) {
 	}
 	pid := d.PID()
 	if blocks, _ := search(t, pid, []canary{waiting}); blocks[0] != waiting.blocks {
-		t.Errorf("of a payload that waits %d of %d blocks are found in memory, so nothing would be", blocks[0], waiting.blocks)
+		t.Errorf("of a waiting body %d of %d blocks are found in memory; the search does not work", blocks[0], waiting.blocks)
 	}
 	for i, n := range first(search(t, pid, canaries)) {
 		if n == canaries[i].blocks {
-			t.Logf("payload %d of %d can be read in whole before garbage is collected", i+1, len(canaries))
+			t.Logf("body %d of %d is completely in memory before garbage is collected", i+1, len(canaries))
 		}
 	}
 	var whole, left, rounds int
@@ -181,14 +181,14 @@ func TestG6AmnesiaHoldsNoPayloadInMemory(t *testing.T) {
 		}
 	}
 	if whole > 0 {
-		t.Errorf("%d of %d payloads are in memory in whole", whole, len(canaries))
+		t.Errorf("%d of %d bodies are completely in memory", whole, len(canaries))
 	}
-	t.Logf("%d of %d payloads in %d MiB of memory after %d rounds of others, and pieces of %d bytes", whole, len(canaries), searched>>20, rounds, left)
+	t.Logf("%d of %d bodies in %d MiB of memory after %d rounds of others, and pieces of %d bytes", whole, len(canaries), searched>>20, rounds, left)
 }
 
 func first(blocks []int, _ int64) []int { return blocks }
 
-// churn makes a daemon collect its garbage: other messages of the same sizes go
+// churn makes a daemon collect its garbage: it sends other messages of the same sizes
 // through it.
 func churn(t *testing.T, d *daemon, sizes []int) {
 	t.Helper()

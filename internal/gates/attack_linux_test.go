@@ -23,44 +23,44 @@ import (
 	"github.com/mailboxmq/mailbox/remotebox"
 )
 
-// The variables that make a process of this test the attacker, or the burner that it
+// The variables that make a process of this test the attacker, or the busy process that it
 // is compared with.
 const (
 	attackerRole = "MAILBOX_HOSTILE_ROLE" // "attacker" or "burner"
 	attackerHTTP = "MAILBOX_HOSTILE_HTTP"
 	attackerOAP  = "MAILBOX_HOSTILE_OAP"
 	attackerAt   = "MAILBOX_HOSTILE_TOKEN"
-	// attackThreads is how many threads the attacker, and the burner, keep busy.
+	// attackThreads is how many threads the attacker, and the busy process, use.
 	attackThreads = 2
-	// attackFrom is where the attacker comes from: another address of this machine.
+	// attackFrom is the address of the attacker: another one of this machine.
 	attackFrom = "127.0.0.2"
 )
 
-// An attacker is a tenant that may do everything in its own namespace, and does it
-// all at once.
+// An attacker is a tenant that is allowed everything in its own namespace, and does it
+// all at the same time.
 type attacker struct {
 	http, oap string
-	tokens    []string // minted, each a share of its own
+	tokens    []string // minted, each with its own share
 	client    *http.Client
 	dialer    *net.Dialer
 	did       sync.Map // attack → *[2]atomic.Int64: done and refused
 }
 
-// TestHostileProcess is no test: [TestHostileTenantLeavesOthersAlone] runs it as a
-// process of its own.
+// TestHostileProcess is not a test: [TestHostileTenantDoesNotHarmOthers] runs it as a
+// separate process.
 func TestHostileProcess(t *testing.T) {
 	role := os.Getenv(attackerRole)
 	if role == "" {
-		t.Skip("this is the other process of TestHostileTenantLeavesOthersAlone")
+		t.Skip("a helper process of TestHostileTenantDoesNotHarmOthers, which starts it")
 	}
 	runtime.GOMAXPROCS(attackThreads)
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { // the test ends it by closing standard input
+	go func() { // the test stops the process by closing standard input
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
 	if role == "burner" {
-		burn(ctx)
+		keepBusy(ctx)
 		return
 	}
 	a := newAttacker(t)
@@ -72,8 +72,8 @@ func TestHostileProcess(t *testing.T) {
 	})
 }
 
-// burn keeps the attacker's threads busy with nothing.
-func burn(ctx context.Context) {
+// keepBusy keeps as many threads busy as the attacker uses.
+func keepBusy(ctx context.Context) {
 	var threads sync.WaitGroup
 	for range attackThreads {
 		threads.Go(func() {
@@ -91,7 +91,7 @@ func newAttacker(t *testing.T) *attacker {
 		http: os.Getenv(attackerHTTP), oap: os.Getenv(attackerOAP), tokens: []string{os.Getenv(attackerAt)}, dialer: dialer,
 		client: &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, MaxIdleConnsPerHost: 256}},
 	}
-	for range 7 { // a tenant mints tokens of its own
+	for range 7 { // the tenant mints further tokens
 		var minted struct{ Token string }
 		if err := a.surface(0).post(t.Context(), "/v1/caps/mint", object{"tenant": "hostile", "caveats": []string{}}, &minted); err != nil {
 			t.Fatal(err)
@@ -101,7 +101,7 @@ func newAttacker(t *testing.T) *attacker {
 	return a
 }
 
-// token returns one of the tenant's.
+// token returns one of the tenant's tokens.
 func (a *attacker) token(n int) string { return a.tokens[n%len(a.tokens)] }
 
 func (a *attacker) surface(n int) *httpSurface {
@@ -117,7 +117,7 @@ func (a *attacker) box(n int) *remotebox.Backend {
 	})
 }
 
-// attack does everything until ctx ends.
+// attack runs all attacks until ctx ends.
 func (a *attacker) attack(ctx context.Context, t *testing.T) {
 	var all sync.WaitGroup
 	for what, one := range map[string]func(ctx context.Context, n int) error{
@@ -132,13 +132,13 @@ func (a *attacker) attack(ctx context.Context, t *testing.T) {
 		"streams over HTTP":      a.streamHTTP,
 		"streams over gRPC":      a.streamRPC,
 		"subscriptions":          a.subscribe,
-		"looks":                  a.look,
-		"deaths":                 a.die,
+		"looks":                  a.read,
+		"deaths":                 a.deadLetter,
 		"idle connections":       a.idle,
 		"slow bodies":            a.drip,
 		"narrowed tokens":        a.narrow,
 		"reads without answers":  a.neverRead,
-		"metrics without tokens": a.knock,
+		"metrics without tokens": a.probe,
 	} {
 		counts := new([2]atomic.Int64)
 		a.did.Store(what, counts)
@@ -149,7 +149,7 @@ func (a *attacker) attack(ctx context.Context, t *testing.T) {
 	all.Wait()
 }
 
-// repeat does one thing for as long as the attack lasts.
+// repeat repeats one attack until ctx ends.
 func (a *attacker) repeat(ctx context.Context, counts *[2]atomic.Int64, n int, one func(context.Context, int) error) {
 	for round := n; ctx.Err() == nil; round += 4 {
 		if err := one(ctx, round); err == nil {
@@ -157,7 +157,7 @@ func (a *attacker) repeat(ctx context.Context, counts *[2]atomic.Int64, n int, o
 			continue
 		}
 		counts[1].Add(1)
-		select { // a refusal costs the attacker little; without this it would do nothing else
+		select { // a refusal is cheap for the attacker; without this pause it would get nothing but refusals
 		case <-ctx.Done():
 		case <-time.After(time.Millisecond):
 		}
@@ -175,7 +175,7 @@ func (a *attacker) makeQueues(ctx context.Context, n int) error {
 	return err
 }
 
-// batch returns messages with keys of their own.
+// batch returns messages with distinct dedup keys.
 func batch(n, size int) []driver.Outgoing {
 	messages := make([]driver.Outgoing, n)
 	for i := range messages {
@@ -184,7 +184,7 @@ func batch(n, size int) []driver.Outgoing {
 	return messages
 }
 
-// holdLeases sends, and receives for twelve hours.
+// holdLeases sends, and receives with a visibility of twelve hours.
 func (a *attacker) holdLeases(ctx context.Context, n int) error {
 	box := a.box(n)
 	defer box.Close()
@@ -203,7 +203,7 @@ func (a *attacker) holdLeases(ctx context.Context, n int) error {
 	return nil
 }
 
-// fillSession has the daemon remember long answers.
+// fillSession makes the daemon remember long answers.
 func (a *attacker) fillSession(ctx context.Context, n int) error {
 	c, err := a.dialer.DialContext(ctx, "tcp", a.oap)
 	if err != nil {
@@ -238,7 +238,7 @@ func (a *attacker) fillSession(ctx context.Context, n int) error {
 	return err
 }
 
-// fillDedup makes many tables of keys.
+// fillDedup makes many tables of dedup keys.
 func (a *attacker) fillDedup(ctx context.Context, n int) error {
 	box := a.box(n)
 	defer box.Close()
@@ -255,7 +255,7 @@ func (a *attacker) fillDedup(ctx context.Context, n int) error {
 	return err
 }
 
-// sendLarge sends large bodies, looks at them and removes them.
+// sendLarge sends large bodies, peeks at them and purges them.
 func (a *attacker) sendLarge(ctx context.Context, n int) error {
 	h := a.surface(n)
 	for range 8 {
@@ -270,7 +270,7 @@ func (a *attacker) sendLarge(ctx context.Context, n int) error {
 	return err
 }
 
-// idle opens connections that say nothing, or half of something.
+// idle opens connections that send nothing, or an incomplete request.
 func (a *attacker) idle(ctx context.Context, n int) error {
 	var held []net.Conn
 	defer func() {
@@ -290,7 +290,7 @@ func (a *attacker) idle(ctx context.Context, n int) error {
 		held = append(held, c)
 		switch i % 4 {
 		case 0:
-			_ = binary.Write(c, binary.BigEndian, uint32(1<<20)) // of a frame that never comes
+			_ = binary.Write(c, binary.BigEndian, uint32(1<<20)) // the length of a frame that never comes
 		case 1:
 			_, _ = io.WriteString(c, "POST /v1/send HTTP/1.1\r\nHost: x\r\n")
 		case 3:
@@ -325,8 +325,8 @@ func (a *attacker) drip(ctx context.Context, n int) error {
 	return nil
 }
 
-// knock asks for what needs no token, and shows tokens that are forged.
-func (a *attacker) knock(ctx context.Context, n int) error {
+// probe requests pages that need no token, and sends forged tokens.
+func (a *attacker) probe(ctx context.Context, n int) error {
 	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/"} {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.http+path, nil)
 		if err != nil {

@@ -18,12 +18,12 @@ import (
 // change identifies a change that is made once.
 type change struct{ operation, queue, subject string }
 
-// A changer makes changes, each once, and keeps those that were begun and answered.
+// A changer makes changes, each once, and records those that were begun and answered.
 type changer struct {
 	api      *httpSurface
 	mu       sync.Mutex // guards the fields below
 	answered map[change]bool
-	begun    map[change]bool // those whose answer never came
+	begun    map[change]bool // changes without an answer
 }
 
 func (c *changer) note(done change, err error) {
@@ -70,8 +70,8 @@ func (c *changer) work(t *testing.T, name string) {
 	}
 }
 
-// fillAudit makes the audit log of a stopped daemon as full as it can be, with records of
-// another tenant, so that the next one cuts it.
+// fillAudit fills the audit log of a stopped daemon to its limit, with records of
+// another tenant, so that the next record cuts it.
 func fillAudit(t *testing.T, dir string) {
 	t.Helper()
 	made := t.TempDir()
@@ -102,10 +102,10 @@ func fillAudit(t *testing.T, dir string) {
 // Every change that was answered is in the audit log once, and a change without an answer
 // once or not at all. In one round the log is cut meanwhile, in another its end is torn.
 func TestKilledDaemonAuditsEachAnsweredChangeOnce(t *testing.T) {
-	t.Parallel() // it mostly waits for the disk
+	t.Parallel() // mostly waits for the disk
 	d := start(t, onDisk...)
 	c := &changer{answered: make(map[change]bool), begun: make(map[change]bool)}
-	for round := range many(t, 3) {
+	for round := range repetitions(t, 3) {
 		c.api = openHTTP(t, d.http, d.token)
 		var clients sync.WaitGroup
 		for client := range 4 {
@@ -124,7 +124,7 @@ func TestKilledDaemonAuditsEachAnsweredChangeOnce(t *testing.T) {
 		d = d.again(onDisk...)
 		c.check(t, d)
 	}
-	t.Logf("%d changes were answered, %d were under way when the daemon was killed", len(c.answered), len(c.begun))
+	t.Logf("%d changes were answered, %d had no answer when the daemon was killed", len(c.answered), len(c.begun))
 }
 
 // tear adds half a record to the audit log.
@@ -140,7 +140,7 @@ func tear(t *testing.T, dir string) {
 	}
 }
 
-// check holds the audit log that the daemon shows against what was answered.
+// check compares the audit log that the daemon shows with the answers.
 func (c *changer) check(t *testing.T, d *daemon) {
 	t.Helper()
 	text, err := openHTTP(t, d.http, d.token).ask(t.Context(), "/v1/audit", object{"since": "2000-01-01T00:00:00Z"})

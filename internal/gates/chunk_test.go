@@ -8,10 +8,10 @@ import (
 	"github.com/mailboxmq/mailbox/internal/oap"
 )
 
-// TestChunksOfStreamsAreSmallerThanFrames: what is streamed comes in chunks of about
-// 64 KiB, which has nothing to do with the largest frame: one message that is larger
-// than a chunk comes in one frame all the same.
-func TestChunksOfStreamsAreSmallerThanFrames(t *testing.T) {
+// TestStreamChunksAreSmallerThanFrames: streams have chunks of about
+// 64 KiB, which is not the limit of a frame: one message that is larger
+// than a chunk comes in one frame.
+func TestStreamChunksAreSmallerThanFrames(t *testing.T) {
 	d := start(t, inMemory...)
 	s := overHTTP(t, d, d.token)
 	const messages, size, large = 200, 3 << 10, 600 << 10
@@ -39,11 +39,11 @@ func TestChunksOfStreamsAreSmallerThanFrames(t *testing.T) {
 		messages, size, chunks, longest, large, frame, oap.MaxFrameBytes)
 }
 
-// peekAll looks into a queue, and returns in how many chunks, how long the longest
-// was, and how many messages there were.
-func peekAll(t *testing.T, f *frames, topic string) (chunks, longest, messages int) {
+// peekAll peeks at a queue, and returns the number of chunks, the size of the longest,
+// and the number of messages.
+func peekAll(t *testing.T, f *frames, queue string) (chunks, longest, messages int) {
 	t.Helper()
-	answer, err := f.ask(oap.OpOpen, oap.AppendName(nil, topic))
+	answer, err := f.ask(oap.OpOpen, oap.AppendName(nil, queue))
 	if err != nil || answer.Code != oap.StatusOK {
 		t.Fatalf("open: status %d, %v", answer.Code, err)
 	}

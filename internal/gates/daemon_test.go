@@ -14,7 +14,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/proctest"
 )
 
-// A daemon is mailboxd in a process of its own.
+// A daemon is mailboxd in a separate process.
 type daemon struct {
 	*proctest.Process
 	t       testing.TB
@@ -47,7 +47,7 @@ func startIn(t testing.TB, dir string, under []string, args ...string) *daemon {
 	return d
 }
 
-// tryStart is startIn for daemons that may have a reason not to start.
+// tryStart is startIn for daemons that may fail to start.
 func tryStart(t testing.TB, dir string, under []string, args ...string) (*daemon, error) {
 	t.Helper()
 	line := append(append([]string(nil), under...), program(t),
@@ -59,7 +59,7 @@ func tryStart(t testing.TB, dir string, under []string, args ...string) (*daemon
 	return d, d.await(args)
 }
 
-// environment is that of this process without settings of a daemon.
+// environment returns the environment of this process without settings of a daemon.
 func environment() []string {
 	var list []string
 	for _, variable := range os.Environ() {
@@ -70,7 +70,7 @@ func environment() []string {
 	return list
 }
 
-// await waits until the daemon has said where it listens, or has ended.
+// await waits until the daemon has printed its addresses, or has ended.
 func (d *daemon) await(args []string) error {
 	d.t.Helper()
 	line := d.AwaitLog(d.t, "started")
@@ -84,8 +84,8 @@ func (d *daemon) await(args []string) error {
 	return nil
 }
 
-// readToken reads the operator's token from where a daemon of this kind has it, and
-// reports whether it is there.
+// readToken reads the operator's token from standard output or the token file, and
+// reports whether it was there.
 func (d *daemon) readToken() bool {
 	if slices.Contains(d.Args(), inMemory[0]) {
 		if token, _, whole := strings.Cut(d.Stdout.String(), "\n"); whole {
@@ -97,7 +97,7 @@ func (d *daemon) readToken() bool {
 	return d.token != ""
 }
 
-// again starts a daemon that has ended in its old place, on its old ports.
+// again restarts a daemon that has ended, with the same directory and ports.
 func (d *daemon) again(args ...string) *daemon {
 	d.t.Helper()
 	return startIn(d.t, d.dir, nil, append(args, "--listen="+d.http, "--listen-oap="+d.oap)...)

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// TestG6DeadLettersSurviveAKill kills a macronode and compares its dead letters,
-// field by field, with what they were.
-func TestG6DeadLettersSurviveAKill(t *testing.T) {
+// TestG6DeadLettersSurviveKill kills a macronode and compares its dead letters,
+// field by field, with those before.
+func TestG6DeadLettersSurviveKill(t *testing.T) {
 	d := start(t, onDisk...)
 	operator := openHTTP(t, d.http, d.token)
 	const letters = 10
@@ -45,7 +45,7 @@ func TestG6DeadLettersSurviveAKill(t *testing.T) {
 	}
 }
 
-// deadLetters lists them, oldest death first, as HTTP shows them.
+// deadLetters lists the dead letters over HTTP, oldest first.
 func deadLetters(t *testing.T, h *httpSurface) (letters []object) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.base+"/v1/dlq/list", strings.NewReader(`{"topic":"orders"}`))

@@ -13,27 +13,27 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// maxReorder is by how many messages a failover may reorder a shard.
+// maxReorder is the largest number of messages by which a failover may reorder a shard.
 const maxReorder = 32
 
 var reorderGauge = regexp.MustCompile(`(?m)^mailbox_reorder_depth_max\{shard="0"\} (\d+)$`)
 
-// TestG9OrderHoldsThroughAFailover sends and receives through a daemon on a Redis
-// Cluster whose primary is replaced meanwhile. Nothing that was confirmed is lost, no
-// message is delivered behind more than 32 later ones, and the daemon's gauge agrees.
-func TestG9OrderHoldsThroughAFailover(t *testing.T) {
+// TestG9OrderHoldsThroughFailover sends and receives through a daemon on a Redis
+// Cluster whose primary is replaced meanwhile. No confirmed message is lost, no
+// message is delivered after more than 32 later ones, and the daemon's gauge agrees.
+func TestG9OrderHoldsThroughFailover(t *testing.T) {
 	redis := redistest.Cluster(t)
 	d := start(t, append(onDisk, "--backend=redis://"+redis.Nodes()[0].Addr(), "--listen-metrics=127.0.0.1:0")...)
 	client := openHTTP(t, d.http, d.token)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	const topic, messages = "orders", 400
+	const queue, messages = "orders", 400
 	for n := range messages {
 		if n == messages/2 {
-			failOver(ctx, t, redis, topic)
+			failOver(ctx, t, redis, queue)
 		}
-		persist(ctx, t, func() error {
-			_, _, err := client.send(ctx, topic, fmt.Sprint(n), []byte(fmt.Sprint(n)))
+		retryWhileUnavailable(ctx, t, func() error {
+			_, _, err := client.send(ctx, queue, fmt.Sprint(n), []byte(fmt.Sprint(n)))
 			return err
 		})
 	}
@@ -41,11 +41,11 @@ func TestG9OrderHoldsThroughAFailover(t *testing.T) {
 	latest, depth := -1, 0
 	for len(seen) < messages && ctx.Err() == nil {
 		if len(seen) == messages/2 {
-			failOver(ctx, t, redis, topic)
+			failOver(ctx, t, redis, queue)
 		}
 		var got []delivery
-		persist(ctx, t, func() (err error) {
-			got, err = client.receive(ctx, topic, wanted{most: 1, visibility: 10 * time.Second, wait: time.Second})
+		retryWhileUnavailable(ctx, t, func() (err error) {
+			got, err = client.receive(ctx, queue, wanted{most: 1, visibility: 10 * time.Second, wait: time.Second})
 			return err
 		})
 		for _, m := range got {
@@ -64,7 +64,7 @@ func TestG9OrderHoldsThroughAFailover(t *testing.T) {
 			}
 			seen[n] = true
 			latest = max(latest, n)
-			if err := client.ack(ctx, topic, m); err != nil && codeOf(err) != "E_NOT_FOUND" && codeOf(err) != "E_UNAVAILABLE" {
+			if err := client.ack(ctx, queue, m); err != nil && codeOf(err) != "E_NOT_FOUND" && codeOf(err) != "E_UNAVAILABLE" {
 				t.Error(err)
 			}
 		}
@@ -73,22 +73,22 @@ func TestG9OrderHoldsThroughAFailover(t *testing.T) {
 		t.Errorf("%d of %d messages were received", len(seen), messages)
 	}
 	if depth > maxReorder {
-		t.Errorf("a message came behind %d later ones, at most %d may be", depth, maxReorder)
+		t.Errorf("a message was delivered after %d later ones, want at most %d", depth, maxReorder)
 	}
 	found := reorderGauge.FindStringSubmatch(scrape(t, d))
 	if found == nil {
 		t.Fatal("the metrics have no mailbox_reorder_depth_max")
 	}
 	if gauge, _ := strconv.Atoi(found[1]); gauge > maxReorder || gauge < min(depth, 1) {
-		t.Errorf("mailbox_reorder_depth_max is %d, the test saw %d, and at most %d may be", gauge, depth, maxReorder)
+		t.Errorf("mailbox_reorder_depth_max is %d, the test saw %d; want at most %d", gauge, depth, maxReorder)
 	}
 	t.Logf("%d messages through two failovers, reordered by %d at most", messages, depth)
 }
 
 // failOver replaces the primary of a queue by its replica.
-func failOver(ctx context.Context, t *testing.T, redis *redistest.ClusterGroup, topic string) {
+func failOver(ctx context.Context, t *testing.T, redis *redistest.ClusterGroup, queue string) {
 	t.Helper()
-	primary, err := redis.PrimaryOf(ctx, "{queue:"+topic+"}:meta")
+	primary, err := redis.PrimaryOf(ctx, "{queue:"+queue+"}:meta")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,8 +101,8 @@ func failOver(ctx context.Context, t *testing.T, redis *redistest.ClusterGroup, 
 	}
 }
 
-// persist repeats what the daemon cannot do while there is no primary.
-func persist(ctx context.Context, t *testing.T, do func() error) {
+// retryWhileUnavailable retries do while Redis has no primary.
+func retryWhileUnavailable(ctx context.Context, t *testing.T, do func() error) {
 	t.Helper()
 	for {
 		err := do()

@@ -13,9 +13,9 @@ import (
 )
 
 // TestG7FlippedBitsAreFound flips single bits in the files of a daemon that is not
-// running, one at a time, and starts it again: it refuses to start and says which file is
-// damaged, or hands out nothing but what was sent. A bit of a body is always
-// found.
+// running, one at a time, and starts it again: it refuses to start and names the
+// damaged file, or delivers only what was sent. A flipped bit of a body is always
+// detected.
 func TestG7FlippedBitsAreFound(t *testing.T) {
 	const messages = 40
 	origin := t.TempDir()
@@ -33,14 +33,14 @@ func TestG7FlippedBitsAreFound(t *testing.T) {
 	d.Stop(t)
 	files := dataFiles(t, origin)
 	random := rand.New(rand.NewPCG(7, 7))
-	flips := many(t, 20)
+	flips := repetitions(t, 20)
 	outcomes := make(map[string]int)
 	for flip := range flips {
 		dir := t.TempDir()
 		if err := os.CopyFS(dir, os.DirFS(origin)); err != nil {
 			t.Fatal(err)
 		}
-		for _, secret := range []string{"keys", "operator.token", "revocations"} { // what is for the owner alone stays so
+		for _, secret := range []string{"keys", "operator.token", "revocations"} { // only their owner may read these
 			if err := os.Chmod(filepath.Join(dir, secret), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -67,7 +67,7 @@ func TestG7FlippedBitsAreFound(t *testing.T) {
 	t.Logf("%d flipped bits in %d files: %v", flips, len(files), outcomes)
 }
 
-// dataFiles are the files of messages, relative to the directory of the daemon.
+// dataFiles returns the files of messages, relative to the directory of the daemon.
 func dataFiles(t *testing.T, dir string) []string {
 	t.Helper()
 	var names []string
@@ -88,7 +88,7 @@ func dataFiles(t *testing.T, dir string) []string {
 	return names
 }
 
-// findBody returns where a file holds a body of those that were sent, in bytes.
+// findBody returns the file and the range of bytes of a sent body.
 func findBody(t *testing.T, dir string, files []string, sent map[string]string) (name string, from, to int) {
 	t.Helper()
 	for _, name := range files {
@@ -102,11 +102,11 @@ func findBody(t *testing.T, dir string, files []string, sent map[string]string) 
 			}
 		}
 	}
-	t.Fatal("no file holds a body as it was sent")
+	t.Fatal("no file contains a sent body")
 	return "", 0, 0
 }
 
-// flipBit flips one between two bytes, or anywhere if to is 0, and returns which.
+// flipBit flips a bit between two bytes, or anywhere if to is 0, and returns its position.
 func flipBit(t *testing.T, path string, from, to int, random *rand.Rand) int {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -124,16 +124,16 @@ func flipBit(t *testing.T, path string, from, to int, random *rand.Rand) int {
 	return bit
 }
 
-// afterFlip starts a daemon, takes everything out of it, and returns what became of the
+// afterFlip starts a daemon, receives everything, and returns what happened to the
 // messages.
 func afterFlip(t *testing.T, dir string, sent map[string]string) string {
 	t.Helper()
 	d, err := tryStart(t, dir, nil, onDisk...)
 	if err != nil {
 		if said := d.Stderr.String(); !strings.Contains(said, ": integrity: ") || !strings.Contains(said, dir) {
-			t.Errorf("it ended and did not say which file is damaged: %s", said)
+			t.Errorf("it ended without naming the damaged file: %s", said)
 		}
-		return "refused to start, and said which file is damaged"
+		return "refused to start, and named the damaged file"
 	}
 	defer d.Kill()
 	client := openHTTP(t, d.http, d.token)
@@ -151,7 +151,7 @@ func afterFlip(t *testing.T, dir string, sent map[string]string) string {
 		}
 		for _, m := range got {
 			if sent[m.id] != string(m.body) {
-				t.Errorf("%s was delivered with another payload: %q", m.id, m.body)
+				t.Errorf("%s was delivered with another body: %q", m.id, m.body)
 			}
 			right++
 		}

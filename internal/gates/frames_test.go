@@ -11,14 +11,14 @@ import (
 	"github.com/mailboxmq/mailbox/internal/oap"
 )
 
-// frames is a connection that speaks OAP/1 by hand.
+// frames is an OAP/1 connection that reads and writes single frames.
 type frames struct {
 	net.Conn
 	pending []byte
 	next    uint64
 }
 
-// startFrame is the frame that shows a token.
+// startFrame returns the START frame with a token.
 func startFrame(token string) ([]byte, error) {
 	binary, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil {
@@ -30,7 +30,7 @@ func startFrame(token string) ([]byte, error) {
 	return oap.AppendFrame(nil, &oap.Header{Flags: oap.Request | oap.Start, Code: oap.OpStart, Protocol: oap.ProtocolMailbox}, binary, payload), nil
 }
 
-// beginFrames shows a token on a connection.
+// beginFrames sends a START frame on a connection.
 func beginFrames(c net.Conn, token string) (*frames, error) {
 	f := &frames{Conn: c}
 	frame, err := startFrame(token)
@@ -89,7 +89,7 @@ func ended(t testing.TB, c net.Conn, patience time.Duration) (time.Duration, boo
 			return time.Since(began), false
 		}
 		if err != nil {
-			return time.Since(began), true // closed, or reset because something was not read
+			return time.Since(began), true // closed, or reset because of unread data
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// program is the path of mailboxd: its figures are what users get. MAILBOX_MAILBOXD
+// program returns the path of mailboxd, built as for users. MAILBOX_MAILBOXD
 // names another one.
 func program(t testing.TB) string {
 	t.Helper()
@@ -34,14 +34,14 @@ var build = sync.OnceValues(func() (string, error) {
 	return filepath.Join(dir, "mailboxd"), err
 })
 
-// many is how much of something a test does: what MAILBOX_GATES says, or else a
-// number that is fit for every day.
-func many(t testing.TB, everyday int) int {
+// repetitions returns how often a test repeats something: MAILBOX_GATES, or else the
+// everyday number.
+func repetitions(t testing.TB, everyday int) int {
 	t.Helper()
 	return proctest.Number(t, "MAILBOX_GATES", everyday)
 }
 
-// percentile returns how long the slowest of a share took. It sorts.
+// percentile returns the duration that the given share did not exceed. It sorts took.
 func percentile(took []time.Duration, share float64) time.Duration {
 	if len(took) == 0 {
 		return 0
@@ -50,7 +50,7 @@ func percentile(took []time.Duration, share float64) time.Duration {
 	return took[min(len(took)-1, int(share*float64(len(took))))]
 }
 
-// figures is how long things took, for a log.
+// figures returns percentiles as text.
 func figures(took []time.Duration) string {
 	return fmt.Sprintf("p50 %v, p95 %v, p99 %v, longest %v", round(percentile(took, 0.5)), round(percentile(took, 0.95)),
 		round(percentile(took, 0.99)), round(percentile(took, 1)))
@@ -58,5 +58,5 @@ func figures(took []time.Duration) string {
 
 func round(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
 
-// pause lets time pass. Daemons in processes of their own have no virtual time.
+// pause sleeps. Daemons in separate processes have no virtual time.
 func pause(d time.Duration) { time.Sleep(d) }

@@ -15,7 +15,7 @@ import (
 // A region is a part of the memory of a process.
 type region struct{ from, to int64 }
 
-// regions lists the memory of a process that it can write to.
+// regions returns the writable memory of a process.
 func regions(t testing.TB, pid int) []region {
 	t.Helper()
 	maps, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
@@ -38,7 +38,7 @@ func regions(t testing.TB, pid int) []region {
 	return found
 }
 
-// A canary is a payload that is known again, in whole and in parts.
+// A canary is a body that can be recognized, completely and in parts.
 type canary struct {
 	mark   string // begins each block
 	blocks int
@@ -50,7 +50,7 @@ const (
 	markFormat = "canary-%-4.4s-%017d-"
 )
 
-// newCanary returns one of at least so many bytes.
+// newCanary returns a canary of at least size bytes.
 func newCanary(name string, size int) canary {
 	return canary{fmt.Sprintf(markFormat, name, time.Now().UnixNano()%1e17), (size + blockBytes - 1) / blockBytes}
 }
@@ -63,11 +63,11 @@ func (c canary) payload() []byte {
 	return b
 }
 
-// allMarks begins the marks of all canaries, as they are and in base64.
+// allMarks begins the marks of all canaries, plain and in base64.
 var allMarks = []string{"canary-", base64.StdEncoding.EncodeToString([]byte("canary"))}
 
-// blocksIn notes which blocks of which canaries are in a piece of memory, as they are or
-// in base64. Memory is gone through once for each form, whatever there is to be found.
+// blocksIn records which blocks of which canaries are in a piece of memory, plain or
+// in base64. It scans the memory once for each form.
 func blocksIn(memory []byte, canaries []canary, found []map[int]bool) {
 	for form, mark := range allMarks {
 		for rest := memory; ; {
@@ -78,7 +78,7 @@ func blocksIn(memory []byte, canaries []canary, found []map[int]bool) {
 			block := rest[i:]
 			rest = block[len(mark):]
 			if form == 1 {
-				block, _ = base64.StdEncoding.DecodeString(string(block[:min(len(block), blockBytes/3*4)])) // else it is none of ours
+				block, _ = base64.StdEncoding.DecodeString(string(block[:min(len(block), blockBytes/3*4)])) // invalid base64 is not a block
 			}
 			if len(block) < markBytes+6 {
 				continue
@@ -92,8 +92,8 @@ func blocksIn(memory []byte, canaries []canary, found []map[int]bool) {
 	}
 }
 
-// search looks for canaries in all memory of a process that it can write to. It
-// returns how many blocks of each are there.
+// search searches the writable memory of a process for canaries. It
+// returns how many blocks of each it found.
 func search(t testing.TB, pid int, canaries []canary) (blocks []int, searched int64) {
 	t.Helper()
 	memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
@@ -111,7 +111,7 @@ func search(t testing.TB, pid int, canaries []canary) (blocks []int, searched in
 		for at := r.from; at < r.to; at += piece {
 			n, err := memory.ReadAt(buffer[:min(int64(len(buffer)), r.to-at)], at)
 			if err != nil && n == 0 {
-				break // it was given back meanwhile
+				break // unmapped meanwhile
 			}
 			searched += int64(n)
 			blocksIn(buffer[:n], canaries, found)

@@ -16,7 +16,7 @@ import (
 )
 
 // startPair runs two daemons on one Redis Cluster. They have the same keys, as the
-// operating guide says.
+// operating guide demands.
 func startPair(t *testing.T) (pair [2]*daemon, args []string) {
 	t.Helper()
 	cluster := redistest.Cluster(t, redistest.Replicas(0), redistest.NodeTimeout(15*time.Second))
@@ -34,55 +34,55 @@ func startPair(t *testing.T) (pair [2]*daemon, args []string) {
 	return pair, args
 }
 
-// TestG1TwoDaemonsAreOneService sends at one daemon, by each protocol, and receives at
-// the other, by each, and acks at the first what the other has handed out.
+// TestG1TwoDaemonsAreOneService sends at one daemon, over each protocol, and receives at
+// the other, over each, and acks the deliveries at the first.
 func TestG1TwoDaemonsAreOneService(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // mostly waits
 	pair, _ := startPair(t)
 	ctx := t.Context()
 	done := 0
 	for here, there := range []int{1, 0} {
 		for _, from := range surfaces {
 			for _, to := range surfaces {
-				topic := fmt.Sprintf("%d/%s/%s", here, from.name, to.name)
+				queue := fmt.Sprintf("%d/%s/%s", here, from.name, to.name)
 				sender, receiver := from.open(t, pair[here], pair[here].token), to.open(t, pair[there], pair[there].token)
-				body := []byte("from " + topic)
-				id, duplicate, err := sender.send(ctx, topic, "key", body)
+				body := []byte("from " + queue)
+				id, duplicate, err := sender.send(ctx, queue, "key", body)
 				if err != nil || duplicate {
-					t.Fatalf("%s: send: duplicate %v, %v", topic, duplicate, err)
+					t.Fatalf("%s: send: duplicate %v, %v", queue, duplicate, err)
 				}
-				again, duplicate, err := receiver.send(ctx, topic, "key", body)
+				again, duplicate, err := receiver.send(ctx, queue, "key", body)
 				if err != nil || !duplicate || again != id {
-					t.Errorf("%s: the same send at the other daemon: %s (first %s), duplicate %v, %v", topic, again, id, duplicate, err)
+					t.Errorf("%s: the same send at the other daemon: %s (first %s), duplicate %v, %v", queue, again, id, duplicate, err)
 				}
-				if _, _, err := receiver.send(ctx, topic, "key", []byte("other")); codeOf(err) != "E_DUPLICATE" {
-					t.Errorf("%s: another body with the key at the other daemon: %v", topic, err)
+				if _, _, err := receiver.send(ctx, queue, "key", []byte("other")); codeOf(err) != "E_DUPLICATE" {
+					t.Errorf("%s: another body with the key at the other daemon: %v", queue, err)
 				}
-				got, err := receiver.receive(ctx, topic, wanted{most: 10, visibility: time.Minute})
+				got, err := receiver.receive(ctx, queue, wanted{most: 10, visibility: time.Minute})
 				if err != nil || len(got) != 1 || got[0].id != id || string(got[0].body) != string(body) {
-					t.Fatalf("%s: receive at the other daemon: %v, %v", topic, got, err)
+					t.Fatalf("%s: receive at the other daemon: %v, %v", queue, got, err)
 				}
-				if err := sender.ack(ctx, topic, got[0]); err != nil {
-					t.Errorf("%s: the ack at the first daemon: %v", topic, err)
+				if err := sender.ack(ctx, queue, got[0]); err != nil {
+					t.Errorf("%s: the ack at the first daemon: %v", queue, err)
 				}
 				for _, d := range pair {
-					if left := openHTTP(t, d.http, d.token).stats(t, topic); left != (counts{}) {
-						t.Errorf("%s: after the ack there is %+v", topic, left)
+					if left := openHTTP(t, d.http, d.token).stats(t, queue); left != (counts{}) {
+						t.Errorf("%s: after the ack there is %+v", queue, left)
 					}
 				}
 				done++
 			}
 		}
 	}
-	t.Logf("%d ways across two daemons: sent at one, repeated and received at the other, acked at the first", done)
+	t.Logf("%d combinations of protocols across two daemons: sent at one, repeated and received at the other, acked at the first", done)
 	revokeAcross(t, pair)
 }
 
-// ledger is what clients of a pair were told.
+// A ledger records the answers that clients of a pair got.
 type ledger struct {
 	mu        sync.Mutex
 	confirmed map[string]string    // id by key
-	keys      map[string]string    // key by id, of what was received
+	keys      map[string]string    // key by id, of received messages
 	delivered map[string][]int     // numbers of deliveries by id
 	acked     map[string]time.Time // when the ack was confirmed
 	wrong     []string
@@ -97,24 +97,24 @@ func newLedger() *ledger {
 	}
 }
 
-func (l *ledger) accuse(format string, args ...any) {
+func (l *ledger) errorf(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.wrong = append(l.wrong, fmt.Sprintf(format, args...))
 }
 
-// sent notes a send that was confirmed.
+// sent records a confirmed send.
 func (l *ledger) sent(key, id string) {
 	l.mu.Lock()
 	before := l.confirmed[key]
 	l.confirmed[key] = id
 	l.mu.Unlock()
 	if before != "" && before != id {
-		l.accuse("%s was confirmed as %s and as %s", key, before, id)
+		l.errorf("%s was confirmed as %s and as %s", key, before, id)
 	}
 }
 
-// got notes a delivery of a receive that began at a time.
+// got records a delivery of a receive that began at the given time.
 func (l *ledger) got(d delivery, began time.Time) {
 	l.mu.Lock()
 	again, twice := len(l.delivered[d.id]) > 0, slices.Contains(l.delivered[d.id], d.attempt)
@@ -125,17 +125,17 @@ func (l *ledger) got(d delivery, began time.Time) {
 	if again {
 		l.redelivered.Add(1)
 	} else if d.attempt > 1 {
-		l.unheard.Add(1) // a daemon died with the answer
+		l.unheard.Add(1) // a daemon was killed before it answered
 	}
 	if done && acked.Before(began) {
-		l.accuse("%s was acked and came again", d.id)
+		l.errorf("%s was acked and delivered again", d.id)
 	}
 	if twice {
-		l.accuse("%s has two deliveries with number %d", d.id, d.attempt)
+		l.errorf("%s has two deliveries with number %d", d.id, d.attempt)
 	}
 }
 
-// settled notes an ack that was confirmed. One that is repeated is confirmed again.
+// settled records a confirmed ack. A repeated ack is confirmed again.
 func (l *ledger) settled(d delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,7 +144,7 @@ func (l *ledger) settled(d delivery) {
 	}
 }
 
-// reach tries something at one daemon after the other until there is an answer.
+// reach calls try with one daemon after the other until one answers.
 func (l *ledger) reach(ctx context.Context, clients [2]surface, first int, try func(s surface) error) error {
 	for at := first; ; at++ {
 		err := try(clients[at%2])
@@ -158,13 +158,13 @@ func (l *ledger) reach(ctx context.Context, clients [2]surface, first int, try f
 }
 
 // TestG1EitherDaemonMayBeKilled kills the two daemons in turn with kill -9 under load,
-// again and again. Clients go to the other one and repeat what was not answered: no
-// confirmed message is lost, and what comes twice is a delivery that was not acked.
+// repeatedly. Clients switch to the other one and repeat requests without an answer: no
+// confirmed message is lost, and only deliveries that were not acked come again.
 func TestG1EitherDaemonMayBeKilled(t *testing.T) {
 	pair, args := startPair(t)
-	kills := many(t, 6)
+	kills := repetitions(t, 6)
 	book := newLedger()
-	const topic = "orders"
+	const queue = "orders"
 	stop := make(chan struct{})
 	var senders, receivers sync.WaitGroup
 	draining, ctx := make(chan struct{}), t.Context()
@@ -172,7 +172,7 @@ func TestG1EitherDaemonMayBeKilled(t *testing.T) {
 	for i, s := range surfaces {
 		clients[i] = [2]surface{s.open(t, pair[0], pair[0].token), s.open(t, pair[1], pair[0].token)}
 	}
-	first, _, err := clients[0][0].send(ctx, topic, "first", []byte("first")) // a receive would not create the queue
+	first, _, err := clients[0][0].send(ctx, queue, "first", []byte("first")) // a receive would not create the queue
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,33 +187,33 @@ func TestG1EitherDaemonMayBeKilled(t *testing.T) {
 				}
 				key := fmt.Sprintf("%d-%d", n, i)
 				err := book.reach(ctx, clients[n%3], n+i, func(s surface) error {
-					id, _, err := s.send(ctx, topic, key, []byte(key))
+					id, _, err := s.send(ctx, queue, key, []byte(key))
 					if err == nil {
 						book.sent(key, id)
 					}
 					return err
 				})
 				if err != nil {
-					book.accuse("send %s: %v", key, err)
+					book.errorf("send %s: %v", key, err)
 				}
 			}
 		})
-		receivers.Go(func() { book.consume(ctx, clients[n%3], clients[(n+1)%3], n, topic, draining) })
+		receivers.Go(func() { book.consume(ctx, clients[n%3], clients[(n+1)%3], n, queue, draining) })
 	}
 	took := killInTurn(t, pair, args, kills)
 	close(stop)
 	senders.Wait()
-	left := func() counts { return openHTTP(t, pair[0].http, pair[0].token).stats(t, topic) }
+	left := func() counts { return openHTTP(t, pair[0].http, pair[0].token).stats(t, queue) }
 	proctest.Eventually(t, 60*time.Second, "worked off", func() bool { return left() == counts{} })
 	close(draining)
 	receivers.Wait()
-	book.judge(t)
+	book.checkComplete(t)
 	t.Logf("%d kills in %v: %d messages confirmed, 0 lost, %d deliveries came again (%d were abandoned on purpose) and %d after one that died with a daemon, %d answers, %d calls without one",
 		kills, took.Round(time.Millisecond), len(book.confirmed), book.redelivered.Load(), book.abandoned.Load(), book.unheard.Load(), book.answers.Load(), book.silence.Load())
 }
 
-// consume receives by one protocol at one daemon and acks by the next at the other.
-func (l *ledger) consume(ctx context.Context, from, to [2]surface, n int, topic string, draining <-chan struct{}) {
+// consume receives over one protocol at one daemon and acks over the next at the other.
+func (l *ledger) consume(ctx context.Context, from, to [2]surface, n int, queue string, draining <-chan struct{}) {
 	for i := n; ; i++ {
 		select {
 		case <-draining:
@@ -224,31 +224,31 @@ func (l *ledger) consume(ctx context.Context, from, to [2]surface, n int, topic 
 		var began time.Time
 		err := l.reach(ctx, from, i, func(s surface) (err error) {
 			began = time.Now()
-			got, err = s.receive(ctx, topic, wanted{most: 4, visibility: 2 * time.Second, wait: 100 * time.Millisecond})
+			got, err = s.receive(ctx, queue, wanted{most: 4, visibility: 2 * time.Second, wait: 100 * time.Millisecond})
 			return err
 		})
 		if err != nil {
-			l.accuse("receive: %v", err)
+			l.errorf("receive: %v", err)
 		}
 		for _, d := range got {
 			l.got(d, began)
 			if d.attempt == 1 && l.answers.Load()%64 == 0 {
-				l.abandoned.Add(1) // as a consumer does that crashes
+				l.abandoned.Add(1) // like a consumer that crashes
 				continue
 			}
-			err := l.reach(ctx, to, i+1, func(s surface) error { return s.ack(ctx, topic, d) })
+			err := l.reach(ctx, to, i+1, func(s surface) error { return s.ack(ctx, queue, d) })
 			switch codeOf(err) {
 			case "":
 				l.settled(d)
-			case "E_NOT_FOUND": // its time was over, or an ack without an answer was done
+			case "E_NOT_FOUND": // its lease had expired, or an ack without an answer was done
 			default:
-				l.accuse("ack: %v", err)
+				l.errorf("ack: %v", err)
 			}
 		}
 	}
 }
 
-// killInTurn kills one daemon, starts it again, and goes on with the other.
+// killInTurn kills one daemon, restarts it, and continues with the other.
 func killInTurn(t *testing.T, pair [2]*daemon, args []string, kills int) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -261,23 +261,23 @@ func killInTurn(t *testing.T, pair [2]*daemon, args []string, kills int) time.Du
 	return time.Since(began)
 }
 
-// judge fails the test for what is missing or wrong.
-func (l *ledger) judge(t *testing.T) {
+// checkComplete fails the test for lost and repeated messages.
+func (l *ledger) checkComplete(t *testing.T) {
 	t.Helper()
-	l.complain(t)
+	l.reportErrors(t)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lost := 0
 	for key, id := range l.confirmed {
 		if l.keys[id] != key {
 			if lost++; lost < 20 {
-				t.Errorf("%s was confirmed as %s and never came (%q did)", key, id, l.keys[id])
+				t.Errorf("%s was confirmed as %s and never delivered (%q was)", key, id, l.keys[id])
 			}
 		}
 	}
 	for id, key := range l.keys {
 		if l.confirmed[key] != id {
-			t.Errorf("%s came as %s and was confirmed as %q: a send was done twice", key, id, l.confirmed[key])
+			t.Errorf("%s was delivered as %s and confirmed as %q: a send was done twice", key, id, l.confirmed[key])
 		}
 	}
 	if len(l.confirmed) < 100 {
@@ -285,8 +285,8 @@ func (l *ledger) judge(t *testing.T) {
 	}
 }
 
-// complain fails the test for what was wrong at once.
-func (l *ledger) complain(t *testing.T) {
+// reportErrors fails the test for the recorded errors.
+func (l *ledger) reportErrors(t *testing.T) {
 	t.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()

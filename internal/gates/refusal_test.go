@@ -21,10 +21,10 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
-// TestG4WhatIsTooMuchIsRefusedWithAHint: payloads that are too large, topics that are
-// full, and a backend that is gone, by each protocol.
-func TestG4WhatIsTooMuchIsRefusedWithAHint(t *testing.T) {
-	t.Parallel() // it mostly waits
+// TestG4OverloadIsRefusedWithRetryHint: bodies that are too large, queues that are
+// full, and an unavailable backend, over each protocol.
+func TestG4OverloadIsRefusedWithRetryHint(t *testing.T) {
+	t.Parallel() // mostly waits
 	redis := redistest.Standalone(t)
 	const capacity = 5
 	d := start(t, "--backend=redis://"+redis.Addr(), "--max-payload-bytes=2048", fmt.Sprintf("--shard-cap=%d", capacity))
@@ -37,29 +37,29 @@ func TestG4WhatIsTooMuchIsRefusedWithAHint(t *testing.T) {
 		case refused.status != 0 && refused.status != status:
 			t.Errorf("%s has status %d, want %d", code, refused.status, status)
 		case hint && refused.after <= 0:
-			t.Errorf("%s does not say when to come back: %v", code, refused)
+			t.Errorf("%s has no retry hint: %v", code, refused)
 		default:
 			t.Logf("%v", refused)
 		}
 	}
 	onEach(t, d, func(t *testing.T, s surface) {
-		topic := t.Name()
-		_, _, err := s.send(t.Context(), topic, "large", make([]byte, 2049))
+		queue := t.Name()
+		_, _, err := s.send(t.Context(), queue, "large", make([]byte, 2049))
 		expect(t, err, "E_FRAME_TOO_LARGE", 413, false)
 		for i := range capacity {
-			if _, _, err := s.send(t.Context(), topic, fmt.Sprint(i), make([]byte, 2048)); err != nil {
+			if _, _, err := s.send(t.Context(), queue, fmt.Sprint(i), make([]byte, 2048)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		_, _, err = s.send(t.Context(), topic, "one more", nil)
+		_, _, err = s.send(t.Context(), queue, "one more", nil)
 		if _, ok := s.(*httpSurface); ok {
-			_, _, err = s.send(t.Context(), topic, "one more", []byte("tea")) // JSON has no nil
+			_, _, err = s.send(t.Context(), queue, "one more", []byte("tea")) // JSON has no nil
 		}
 		expect(t, err, "E_SATURATED", 429, true)
 	})
 	redis.Kill()
 	var asking sync.WaitGroup
-	for _, s := range surfaces { // together, because the daemon has patience with Redis
+	for _, s := range surfaces { // concurrently, because the daemon waits for Redis
 		asking.Go(func() {
 			_, _, err := s.open(t, d, d.token).send(t.Context(), t.Name()+"/"+s.name, "gone", []byte("tea"))
 			expect(t, err, "E_UNAVAILABLE", 503, true)
@@ -68,7 +68,7 @@ func TestG4WhatIsTooMuchIsRefusedWithAHint(t *testing.T) {
 	asking.Wait()
 }
 
-// TestG4UnknownInputIsRefused: a field that nobody knows, by each protocol.
+// TestG4UnknownInputIsRefused sends unknown fields over each protocol.
 func TestG4UnknownInputIsRefused(t *testing.T) {
 	d := start(t, inMemory...)
 	if _, _, err := overHTTP(t, d, d.token).send(t.Context(), "orders", "1", []byte("tea")); err != nil {
@@ -116,21 +116,21 @@ func TestG4UnknownInputIsRefused(t *testing.T) {
 		}
 	})
 	if left := openHTTP(t, d.http, d.token).stats(t, "orders"); left != (counts{Ready: 1}) {
-		t.Errorf("what was refused has changed something: %+v", left)
+		t.Errorf("a refused request has changed something: %+v", left)
 	}
 }
 
-// What the largest request of each protocol has, in bytes, as numbers: whoever
-// changes a limit changes the protocol.
+// The sizes of the largest request of each protocol, as numbers: changing
+// a limit changes the protocol.
 const (
 	largestBody  = 1_048_576 // of HTTP, Connect and gRPC; the latter two have 5 bytes around it
 	largestFrame = 1_183_782 // of OAP/1, with header and capability
 )
 
-// TestG4OversizedRequestsAreAnsweredBeforeTheyAreSent: a request that says that it is
-// one byte too large is answered although nothing of it comes, and one of exactly the
-// largest size is waited for.
-func TestG4OversizedRequestsAreAnsweredBeforeTheyAreSent(t *testing.T) {
+// TestG4OversizedRequestsAreRefusedBeforeBody: a request that announces
+// one byte too many is answered before its body is sent, and one of exactly the
+// largest size is awaited.
+func TestG4OversizedRequestsAreRefusedBeforeBody(t *testing.T) {
 	d := start(t, append(inMemory, "--read-timeout=20s")...)
 	for _, test := range []struct {
 		path    string
@@ -179,10 +179,10 @@ func TestG4OversizedRequestsAreAnsweredBeforeTheyAreSent(t *testing.T) {
 	}
 }
 
-// patience is how long a test waits for an answer that must not come.
+// patience is how long the test waits for an answer that must not come.
 const patience = time.Second
 
-// announce sends the head of a request with so many bytes to come, and returns the
+// announce sends the head of a request with a body of length bytes, and returns the
 // answer, or 0 if there is none.
 func announce(t *testing.T, d *daemon, path, token string, length int) (int, string) {
 	t.Helper()
@@ -198,7 +198,7 @@ func announce(t *testing.T, d *daemon, path, token string, length int) (int, str
 	return response.StatusCode, string(text)
 }
 
-// announcedByGRPC says by gRPC that so many bytes will come, and returns the status,
+// announcedByGRPC announces a gRPC message of length bytes, and returns the status,
 // or nothing if there is no answer.
 func announcedByGRPC(t *testing.T, d *daemon, length uint32) string {
 	t.Helper()
@@ -224,8 +224,8 @@ func announcedByGRPC(t *testing.T, d *daemon, length uint32) string {
 	return response.Header.Get("Grpc-Status") + response.Trailer.Get("Grpc-Status")
 }
 
-// TestG4EndlessRequestsAreCutOff: of a body that does not say how long it is, no more
-// is taken than fits, and what is in buffers of the system on the way.
+// TestG4EndlessRequestsAreCutOff: of a body without a length, no more
+// is read than the limit and the buffers of the system.
 func TestG4EndlessRequestsAreCutOff(t *testing.T) {
 	d := start(t, append(inMemory, "--read-timeout=20s")...)
 	const buffers = 8 << 20
@@ -233,12 +233,12 @@ func TestG4EndlessRequestsAreCutOff(t *testing.T) {
 	for _, path := range []string{"/v1/send", "/v1/recv", "/mailbox.v1.Mailbox/Send"} {
 		c := dial(t, d.http)
 		_, _ = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: mailboxd\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\nAuthorization: Bearer %s\r\n\r\n", path, d.token)
-		written := pour(c, func() error {
+		written := writeUntilClosed(c, func() error {
 			_, err := fmt.Fprintf(c, "%x\r\n%s\r\n", len(chunk), chunk)
 			return err
 		}, len(chunk))
 		if written > 1<<20+buffers {
-			t.Errorf("%s: %d MiB were taken", path, written>>20)
+			t.Errorf("%s: %d MiB were read", path, written>>20)
 		}
 		t.Logf("%s: the connection was closed after %d KiB had been written to it", path, written>>10)
 	}
@@ -247,15 +247,15 @@ func TestG4EndlessRequestsAreCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _ = f.Write(oap.AppendHeader(nil, &oap.Header{Length: 1 << 31, Flags: oap.Request, Code: oap.OpSend, Protocol: oap.ProtocolMailbox, Correlation: 7}))
-	written := pour(f, func() error { _, err := f.Write(chunk); return err }, len(chunk))
+	written := writeUntilClosed(f, func() error { _, err := f.Write(chunk); return err }, len(chunk))
 	if written > 1<<20+buffers {
-		t.Errorf("OAP: %d MiB were taken", written>>20)
+		t.Errorf("OAP: %d MiB were read", written>>20)
 	}
 	t.Logf("a frame of OAP with 2 GiB: the connection was closed after %d KiB had been written to it", written>>10)
 }
 
-// pour writes until the other side has had enough, and returns how much it took.
-func pour(c net.Conn, write func() error, size int) int {
+// writeUntilClosed writes until the connection is closed, and returns how much was written.
+func writeUntilClosed(c net.Conn, write func() error, size int) int {
 	_ = c.SetWriteDeadline(time.Now().Add(10 * time.Second))
 	for written := 0; ; written += size {
 		if write() != nil || written > 256<<20 {

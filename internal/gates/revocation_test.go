@@ -14,20 +14,20 @@ import (
 	"github.com/mailboxmq/mailbox/internal/proctest"
 )
 
-// drill is what 16 clients of a token see while its key is rotated and it is revoked.
+// A drill records what 16 clients of a token observe while its key is rotated and it is revoked.
 type drill struct {
 	stop       atomic.Bool
 	mu         sync.Mutex
 	confirmed  map[string]bool // ids of messages that were sent
 	acked      map[string]bool
-	lastBegan  time.Time // of the operation that began last and succeeded
+	lastBegan  time.Time // of the last successful operation to begin
 	lastEnded  time.Time
 	refused    map[string]int
 	successes  int
 	unexpected []error
 }
 
-// note takes down how an operation ended.
+// note records how an operation ended.
 func (d *drill) note(began time.Time, err error) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -50,11 +50,11 @@ func (d *drill) note(began time.Time, err error) bool {
 
 // work sends, receives and acks until it is told to stop.
 func (d *drill) work(t *testing.T, s surface, n int) {
-	const topic = "orders"
+	const queue = "orders"
 	for i := 0; !d.stop.Load(); i++ {
 		key := fmt.Sprintf("%d-%d", n, i)
 		began := time.Now()
-		id, _, err := s.send(t.Context(), topic, key, []byte(key))
+		id, _, err := s.send(t.Context(), queue, key, []byte(key))
 		if d.note(began, err) {
 			d.mu.Lock()
 			d.confirmed[id] = true
@@ -63,15 +63,15 @@ func (d *drill) work(t *testing.T, s surface, n int) {
 			pause(5 * time.Millisecond)
 		}
 		if n%4 == 3 {
-			continue // more is sent than received, so that something waits
+			continue // send more than is received, so that messages wait
 		}
 		began = time.Now()
-		got, err := s.receive(t.Context(), topic, wanted{most: 2, visibility: 30 * time.Second, wait: time.Second})
+		got, err := s.receive(t.Context(), queue, wanted{most: 2, visibility: 30 * time.Second, wait: time.Second})
 		if !d.note(began, err) {
 			continue
 		}
 		for _, m := range got {
-			if err := s.ack(t.Context(), topic, m); err == nil { // good for what was taken before, whatever became of the token
+			if err := s.ack(t.Context(), queue, m); err == nil { // acks of earlier deliveries work even after the revocation
 				d.mu.Lock()
 				d.acked[m.id] = true
 				d.mu.Unlock()
@@ -81,11 +81,11 @@ func (d *drill) work(t *testing.T, s surface, n int) {
 }
 
 // TestG10RevocationDrillUnderLoad rotates the key and revokes the token of 16 clients
-// of three protocols while they work. Rotation is not felt. From the answer of the
-// revocation on nothing that begins succeeds, and every message that was confirmed and
-// not acked is there for others.
+// of three protocols while they work. Rotation fails no request. After the answer of the
+// revocation no new request succeeds, and every message that was confirmed and
+// not acked can be received by others.
 func TestG10RevocationDrillUnderLoad(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // mostly waits
 	const ttl = 5 * time.Second
 	d := start(t, append(onDisk, "--cap-cache-ttl="+ttl.String(), "--log-level=info")...)
 	operator := openHTTP(t, d.http, d.token)
@@ -100,51 +100,51 @@ func TestG10RevocationDrillUnderLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := operator.send(t.Context(), "orders", "first", []byte("tea")); err != nil { // the token may not make topics
+	if _, _, err := operator.send(t.Context(), "orders", "first", []byte("tea")); err != nil { // the token does not allow creating queues
 		t.Fatal(err)
 	}
-	play := &drill{confirmed: make(map[string]bool), acked: make(map[string]bool), refused: make(map[string]int)}
+	drill := &drill{confirmed: make(map[string]bool), acked: make(map[string]bool), refused: make(map[string]int)}
 	var clients sync.WaitGroup
 	for n := range 16 {
 		client := surfaces[n%len(surfaces)].open(t, d, minted.Token)
-		clients.Go(func() { play.work(t, client, n) })
+		clients.Go(func() { drill.work(t, client, n) })
 	}
 	for range 2 {
 		pause(500 * time.Millisecond)
 		rotate(t, d)
 	}
 	pause(500 * time.Millisecond)
-	play.mu.Lock()
-	before, refusedBefore := play.successes, len(play.refused)
-	play.mu.Unlock()
+	drill.mu.Lock()
+	before, refusedBefore := drill.successes, len(drill.refused)
+	drill.mu.Unlock()
 	if refusedBefore > 0 || before < 100 {
-		t.Errorf("before the revocation: %d successes, refused %v", before, play.refused)
+		t.Errorf("before the revocation: %d successes, refused %v", before, drill.refused)
 	}
 	if err := operator.post(t.Context(), "/v1/caps/revoke", object{"token_id": minted.ID}, nil); err != nil {
 		t.Fatal(err)
 	}
 	revoked := time.Now()
 	pause(ttl + time.Second)
-	play.stop.Store(true)
+	drill.stop.Store(true)
 	clients.Wait()
-	if late := play.lastBegan.Sub(revoked); late > 0 {
+	if late := drill.lastBegan.Sub(revoked); late > 0 {
 		t.Errorf("an operation that began %v after the revocation was answered has succeeded", late)
 	}
-	if late := play.lastEnded.Sub(revoked); late > ttl {
+	if late := drill.lastEnded.Sub(revoked); late > ttl {
 		t.Errorf("the last success came %v after the revocation", late)
 	}
-	for i, err := range play.unexpected {
+	for i, err := range drill.unexpected {
 		if i < 5 {
 			t.Errorf("unexpected: %v", err)
 		}
 	}
-	left := drain(t, d, operator, play)
+	left := drain(t, d, operator, drill)
 	t.Logf("%d operations of 16 clients before the revocation; the last to succeed began %v and ended %v after its answer; %v refused within %v; %d messages confirmed, %d acked, %d left for others, 0 lost",
-		play.successes, round(play.lastBegan.Sub(revoked)), round(play.lastEnded.Sub(revoked)), play.refused, ttl+time.Second, len(play.confirmed), len(play.acked), left)
+		drill.successes, round(drill.lastBegan.Sub(revoked)), round(drill.lastEnded.Sub(revoked)), drill.refused, ttl+time.Second, len(drill.confirmed), len(drill.acked), left)
 }
 
-// revokeAcross revokes a token at one daemon while it is used at the other, by each
-// protocol. The specification gives that 30 seconds.
+// revokeAcross revokes a token at one daemon while it is used at the other, over each
+// protocol. The specification allows 30 seconds.
 func revokeAcross(t *testing.T, pair [2]*daemon) {
 	t.Helper()
 	operator := openHTTP(t, pair[0].http, pair[0].token)
@@ -176,10 +176,10 @@ func revokeAcross(t *testing.T, pair [2]*daemon) {
 			return codeOf(err) == "E_CAP_AUTH"
 		})
 	}
-	t.Logf("a token that was revoked at one daemon was refused by all protocols of the other %v later", time.Since(revoked).Round(time.Millisecond))
+	t.Logf("a token revoked at one daemon was refused by all protocols of the other %v later", time.Since(revoked).Round(time.Millisecond))
 }
 
-// rotate does what the command line does: another key in the file, and SIGHUP.
+// rotate rotates the key like the command line: a new key in the file, and SIGHUP.
 func rotate(t *testing.T, d *daemon) {
 	t.Helper()
 	path := filepath.Join(d.dir, "keys")
@@ -198,8 +198,8 @@ func rotate(t *testing.T, d *daemon) {
 	proctest.Eventually(t, time.Minute, "reloaded", func() bool { return strings.Count(d.Stderr.String(), `"reloaded"`) > before })
 }
 
-// drain takes what the revoked clients have left, and fails the test for what is missing.
-func drain(t *testing.T, d *daemon, operator *httpSurface, play *drill) int {
+// drain receives what the revoked clients have left, and fails the test for missing messages.
+func drain(t *testing.T, d *daemon, operator *httpSurface, drill *drill) int {
 	t.Helper()
 	there := make(map[string]bool)
 	for {
@@ -214,13 +214,13 @@ func drain(t *testing.T, d *daemon, operator *httpSurface, play *drill) int {
 			there[m.id] = true
 		}
 	}
-	held := operator.stats(t, "orders").InFlight - len(there) // by who was revoked; it comes back
+	held := operator.stats(t, "orders").InFlight - len(there) // by revoked clients; their leases expire
 	missing := 0
-	for id := range play.confirmed {
-		if !play.acked[id] && !there[id] {
+	for id := range drill.confirmed {
+		if !drill.acked[id] && !there[id] {
 			missing++
 		}
-		if play.acked[id] && there[id] {
+		if drill.acked[id] && there[id] {
 			t.Errorf("%s was acked and is there", id)
 		}
 	}

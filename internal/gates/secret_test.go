@@ -16,10 +16,10 @@ import (
 	"github.com/mailboxmq/mailbox/internal/oap"
 )
 
-// secrets are texts that nobody may read who reads what a daemon writes.
+// secrets are texts that must not appear in the output of a daemon.
 type secrets map[string]string
 
-// leaks returns which of them are in a text, in any of the forms in which programs write
+// leaks returns which secrets are in a text, in any of the forms in which programs print
 // bytes.
 func (s secrets) leaks(text string) []string {
 	var found []string
@@ -36,8 +36,8 @@ func (s secrets) leaks(text string) []string {
 	return found
 }
 
-// misuse does to a daemon what careless and hostile clients do, with secrets in every
-// place. It returns all that the daemon answers to refusals.
+// misuse sends the requests of careless and hostile clients, with secrets in every
+// field. It returns the daemon's refusals.
 func misuse(t *testing.T, d *daemon, s secrets) string {
 	t.Helper()
 	var answers strings.Builder
@@ -76,16 +76,16 @@ func misuse(t *testing.T, d *daemon, s secrets) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tell(d.oap, string(frame[:len(frame)-9])) // one that is cut
-	tell(d.oap, string(frame)+string(frame))  // one that comes twice
+	tell(d.oap, string(frame[:len(frame)-9])) // cut off
+	tell(d.oap, string(frame)+string(frame))  // sent twice
 	tell(d.oap, string(oap.AppendFrame(nil, &oap.Header{Flags: oap.Request | oap.Start, Code: oap.OpStart, Protocol: oap.ProtocolMailbox}, []byte(bad), []byte(payload))))
 	tell(d.oap, string(frame)+string(oap.AppendFrame(nil, &oap.Header{Flags: oap.Request, Code: oap.OpSend, Protocol: oap.ProtocolMailbox, Correlation: 1}, nil, []byte(payload))))
 	return answers.String()
 }
 
-// TestSecretsReachNoLogMetricOrCrash uses and misuses a daemon that logs all it can,
-// and then crashes it: tokens, payloads, attributes and keys are nowhere in what it
-// wrote.
+// TestSecretsReachNoLogMetricOrCrash uses and misuses a daemon at debug level,
+// and then crashes it: tokens, bodies, attributes and keys are nowhere in its
+// output.
 func TestSecretsReachNoLogMetricOrCrash(t *testing.T) {
 	t.Setenv("GOTRACEBACK", "all")
 	d := start(t, append(onDisk, "--read-timeout=1s", "--listen-metrics=127.0.0.1:0", "--log-level=debug")...)

@@ -13,26 +13,26 @@ import (
 	"github.com/mailboxmq/mailbox/internal/oap"
 )
 
-// A loris is a client that takes its time.
-type loris struct {
+// A slowClient sends a request byte by byte.
+type slowClient struct {
 	name string
-	// begin returns what is written at once, and what is then written byte by byte.
+	// begin writes the fast part of the request, and returns the part to write byte by byte.
 	begin func(t *testing.T, d *daemon, c net.Conn) (rest []byte)
 	oap   bool
-	// within is when it has to be cut off.
+	// within is how soon it must be cut off.
 	within time.Duration
-	long   bool // too long for every day
+	long   bool // too slow for everyday runs
 }
 
-// Times of the daemon with slow clients, and how they write. Frames of HTTP/2 that
-// are no part of a call count as idleness.
+// Timeouts of the daemon for slow clients, and how they write. HTTP/2 frames that
+// are not part of a call count as idleness.
 const (
 	readTimeout = time.Second
 	idleTimeout = 4 * time.Second
 	pace        = 100 * time.Millisecond
 )
 
-var slow = []loris{
+var slow = []slowClient{
 	{name: "headers of HTTP", within: 3 * time.Second, begin: func(*testing.T, *daemon, net.Conn) []byte {
 		return []byte("POST /v1/send HTTP/1.1\r\nHost: mailboxd\r\nX-Slow: " + strings.Repeat("x", 1000))
 	}},
@@ -72,8 +72,8 @@ func write(t *testing.T, c net.Conn, text string) {
 	}
 }
 
-// cutOff returns how long a slow client was borne.
-func (l *loris) cutOff(t *testing.T, d *daemon) time.Duration {
+// cutOff returns after what time a slow client was cut off.
+func (l *slowClient) cutOff(t *testing.T, d *daemon) time.Duration {
 	address := d.http
 	if l.oap {
 		address = d.oap
@@ -97,7 +97,7 @@ func (l *loris) cutOff(t *testing.T, d *daemon) time.Duration {
 		}
 	}()
 	if took, cut := ended(t, c, l.within); !cut {
-		t.Errorf("%s: nobody has cut it off after %v", l.name, took)
+		t.Errorf("%s: not cut off after %v", l.name, took)
 	}
 	took := time.Since(began)
 	_ = c.Close()
@@ -105,10 +105,10 @@ func (l *loris) cutOff(t *testing.T, d *daemon) time.Duration {
 	return took
 }
 
-// TestSlowClientsAreCutOffAndHurtNobody lets twenty slow clients of each kind keep a
-// daemon busy while others work.
-func TestSlowClientsAreCutOffAndHurtNobody(t *testing.T) {
-	t.Parallel() // it mostly waits
+// TestSlowClientsAreCutOffAndSlowNoOther runs twenty slow clients of each kind against a
+// daemon while others work.
+func TestSlowClientsAreCutOffAndSlowNoOther(t *testing.T) {
+	t.Parallel() // mostly waits
 	d := start(t, append(inMemory, "--read-timeout="+readTimeout.String(), "--idle-timeout="+idleTimeout.String(), "--log-level=info")...)
 	const each, samples = 20, 100
 	alone := make([][]time.Duration, len(surfaces))
@@ -153,12 +153,12 @@ func TestSlowClientsAreCutOffAndHurtNobody(t *testing.T) {
 	}
 	t.Logf("body of gRPC, byte by byte: cut off after %v", longest[len(slow)].Round(time.Millisecond))
 	if left := openHTTP(t, d.http, d.token); left.stats(t, "HTTP") != (counts{}) {
-		t.Error("something was left behind")
+		t.Error("a message was left behind")
 	}
 }
 
-// slowStream sends a call of gRPC whose message comes byte by byte, and returns how
-// long that was borne.
+// slowStream sends a gRPC call whose message comes byte by byte, and returns after
+// what time it was cut off.
 func slowStream(t *testing.T, d *daemon) time.Duration {
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)
@@ -188,11 +188,11 @@ func slowStream(t *testing.T, d *daemon) time.Duration {
 		_, _ = io.Copy(io.Discard, response.Body)
 		_ = response.Body.Close()
 		if status := response.Trailer.Get("Grpc-Status") + response.Header.Get("Grpc-Status"); status == "0" || status == "" {
-			t.Errorf("a call whose message did not come was answered with status %q", status)
+			t.Errorf("a call with an incomplete message was answered with status %q", status)
 		}
 	}
 	if took > 8*time.Second { // after its read timeout, with time for a busy machine; it would take 26 s
-		t.Errorf("a slow call of gRPC was borne for %v: %v", took, err)
+		t.Errorf("a slow gRPC call was cut off only after %v: %v", took, err)
 	}
 	return took
 }

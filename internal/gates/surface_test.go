@@ -21,12 +21,12 @@ import (
 	"github.com/mailboxmq/mailbox/remotebox"
 )
 
-// A surface is a client of one daemon by one protocol. Its errors are refusals, or
+// A surface is a client of one daemon over one protocol. Its errors are refusals, or
 // say that no answer came.
 type surface interface {
-	send(ctx context.Context, topic, key string, body []byte) (id string, duplicate bool, err error)
-	receive(ctx context.Context, topic string, want wanted) ([]delivery, error)
-	ack(ctx context.Context, topic string, d delivery) error
+	send(ctx context.Context, queue, key string, body []byte) (id string, duplicate bool, err error)
+	receive(ctx context.Context, queue string, want wanted) ([]delivery, error)
+	ack(ctx context.Context, queue string, d delivery) error
 }
 
 type wanted struct {
@@ -40,20 +40,20 @@ type delivery struct {
 	attempt     int
 }
 
-// A refusal is an answer that is no success.
+// A refusal is an answer with an error.
 type refusal struct {
-	code   string // of the table that all protocols share
+	code   string // as in all protocols
 	status int    // of HTTP
-	// after is when to come back.
+	// after is when to retry.
 	after time.Duration
 	text  string
 }
 
 func (r *refusal) Error() string {
-	return fmt.Sprintf("%s (%d, come back after %v): %s", r.code, r.status, r.after, r.text)
+	return fmt.Sprintf("%s (%d, retry after %v): %s", r.code, r.status, r.after, r.text)
 }
 
-// codeOf is the code of a refusal, and empty for everything else.
+// codeOf returns the code of a refusal, and "" for all other errors.
 func codeOf(err error) string {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		return r.code
@@ -71,7 +71,7 @@ var surfaces = []struct {
 	{"OAP", overOAP},
 }
 
-// onEach runs a test by each protocol.
+// onEach runs a test over each protocol.
 func onEach(t *testing.T, d *daemon, test func(t *testing.T, s surface)) {
 	t.Helper()
 	for _, s := range surfaces {
@@ -79,7 +79,7 @@ func onEach(t *testing.T, d *daemon, test func(t *testing.T, s surface)) {
 	}
 }
 
-// httpSurface speaks HTTP with JSON.
+// httpSurface uses HTTP with JSON.
 type httpSurface struct {
 	client *http.Client
 	base   string
@@ -129,23 +129,23 @@ func (h *httpSurface) ask(ctx context.Context, path string, in any) ([]byte, err
 
 func refusalOf(response *http.Response, text []byte) error {
 	var fields struct{ Code, Message string }
-	_ = json.Unmarshal(text, &fields) // what is not there is empty
+	_ = json.Unmarshal(text, &fields) // missing fields stay empty
 	seconds, _ := strconv.Atoi(response.Header.Get("Retry-After"))
 	return &refusal{fields.Code, response.StatusCode, time.Duration(seconds) * time.Second, fields.Message}
 }
 
 type object map[string]any
 
-func (h *httpSurface) send(ctx context.Context, topic, key string, body []byte) (string, bool, error) {
+func (h *httpSurface) send(ctx context.Context, queue, key string, body []byte) (string, bool, error) {
 	var sent struct {
 		ID        string `json:"msg_id"`
 		Duplicate bool   `json:"duplicate"`
 	}
-	err := h.post(ctx, "/v1/send", object{"topic": topic, "idem_key": key, "payload_b64": body}, &sent)
+	err := h.post(ctx, "/v1/send", object{"topic": queue, "idem_key": key, "payload_b64": body}, &sent)
 	return sent.ID, sent.Duplicate, err
 }
 
-func (h *httpSurface) receive(ctx context.Context, topic string, want wanted) ([]delivery, error) {
+func (h *httpSurface) receive(ctx context.Context, queue string, want wanted) ([]delivery, error) {
 	var got struct {
 		Messages []struct {
 			ID      string `json:"msg_id"`
@@ -155,7 +155,7 @@ func (h *httpSurface) receive(ctx context.Context, topic string, want wanted) ([
 		} `json:"messages"`
 	}
 	err := h.post(ctx, "/v1/recv", object{
-		"topic": topic, "max_messages": want.most,
+		"topic": queue, "max_messages": want.most,
 		"visibility_ms": want.visibility.Milliseconds(), "wait_ms": want.wait.Milliseconds(),
 	}, &got)
 	deliveries := make([]delivery, len(got.Messages))
@@ -165,26 +165,26 @@ func (h *httpSurface) receive(ctx context.Context, topic string, want wanted) ([
 	return deliveries, err
 }
 
-func (h *httpSurface) ack(ctx context.Context, topic string, d delivery) error {
-	return h.post(ctx, "/v1/ack/"+d.id, object{"topic": topic, "receipt": d.receipt}, nil)
+func (h *httpSurface) ack(ctx context.Context, queue string, d delivery) error {
+	return h.post(ctx, "/v1/ack/"+d.id, object{"topic": queue, "receipt": d.receipt}, nil)
 }
 
-// counts are the statistics of a topic.
+// counts are the stats of a queue.
 type counts struct{ Ready, Delayed, Dead, InFlight int }
 
-func (h *httpSurface) stats(t testing.TB, topic string) counts {
+func (h *httpSurface) stats(t testing.TB, queue string) counts {
 	t.Helper()
 	var c struct {
 		Ready, Delayed, Dead int
 		InFlight             int `json:"in_flight"`
 	}
-	if err := h.post(t.Context(), "/v1/stats", object{"topic": topic}, &c); err != nil {
+	if err := h.post(t.Context(), "/v1/stats", object{"topic": queue}, &c); err != nil {
 		t.Fatal(err)
 	}
 	return counts{c.Ready, c.Delayed, c.Dead, c.InFlight}
 }
 
-// rpcSurface speaks gRPC by the generated client.
+// rpcSurface uses the generated gRPC client.
 type rpcSurface struct {
 	client mailboxv1connect.MailboxClient
 	token  string
@@ -205,7 +205,7 @@ func (r *rpcSurface) with(ctx context.Context) context.Context {
 	return ctx
 }
 
-// refusedRPC makes a refusal of an error of gRPC, if it carries one.
+// refusedRPC returns the refusal in a gRPC error, if it carries one.
 func refusedRPC(err error) error {
 	e, ok := errors.AsType[*connect.Error](err)
 	if !ok {
@@ -228,9 +228,9 @@ func refusedDetail(d *mailboxv1.ErrorDetail) error {
 	return &refusal{code: d.GetCode(), after: time.Duration(d.GetRetryAfterMs() * float64(time.Millisecond)), text: d.GetMessage()}
 }
 
-func (r *rpcSurface) send(ctx context.Context, topic, key string, body []byte) (string, bool, error) {
+func (r *rpcSurface) send(ctx context.Context, queue, key string, body []byte) (string, bool, error) {
 	got, err := r.client.Send(r.with(ctx), &mailboxv1.SendRequest{
-		Topic: topic, Messages: []*mailboxv1.Outgoing{{IdemKey: key, Payload: body}},
+		Topic: queue, Messages: []*mailboxv1.Outgoing{{IdemKey: key, Payload: body}},
 	})
 	if err != nil {
 		return "", false, refusedRPC(err)
@@ -239,10 +239,10 @@ func (r *rpcSurface) send(ctx context.Context, topic, key string, body []byte) (
 	return result.GetMsgId(), result.GetDuplicate(), refusedDetail(result.GetError())
 }
 
-func (r *rpcSurface) receive(ctx context.Context, topic string, want wanted) ([]delivery, error) {
+func (r *rpcSurface) receive(ctx context.Context, queue string, want wanted) ([]delivery, error) {
 	most, visibility := int32(want.most), float64(want.visibility.Milliseconds())
 	got, err := r.client.Recv(r.with(ctx), &mailboxv1.RecvRequest{
-		Topic: topic, MaxMessages: &most, VisibilityMs: &visibility, WaitMs: float64(want.wait.Milliseconds()),
+		Topic: queue, MaxMessages: &most, VisibilityMs: &visibility, WaitMs: float64(want.wait.Milliseconds()),
 	})
 	if err != nil {
 		return nil, refusedRPC(err)
@@ -254,9 +254,9 @@ func (r *rpcSurface) receive(ctx context.Context, topic string, want wanted) ([]
 	return deliveries, nil
 }
 
-func (r *rpcSurface) ack(ctx context.Context, topic string, d delivery) error {
+func (r *rpcSurface) ack(ctx context.Context, queue string, d delivery) error {
 	got, err := r.client.Ack(r.with(ctx), &mailboxv1.AckRequest{
-		Topic: topic, Deliveries: []*mailboxv1.DeliveryRef{{Receipt: d.receipt, MsgId: d.id}},
+		Topic: queue, Deliveries: []*mailboxv1.DeliveryRef{{Receipt: d.receipt, MsgId: d.id}},
 	})
 	if err != nil {
 		return refusedRPC(err)
@@ -264,11 +264,11 @@ func (r *rpcSurface) ack(ctx context.Context, topic string, d delivery) error {
 	return refusedDetail(got.GetResults()[0].GetError())
 }
 
-// oapSurface speaks OAP/1 by the client of this module.
+// oapSurface uses OAP/1 with the client of this module.
 type oapSurface struct {
 	backend *remotebox.Backend
 	mu      sync.Mutex
-	queues  map[string]driver.Queue // those that were used
+	queues  map[string]driver.Queue // open queues
 }
 
 func overOAP(t testing.TB, d *daemon, token string) surface {
@@ -283,7 +283,7 @@ func openOAP(t testing.TB, token string, options *remotebox.Options, addresses .
 	return s
 }
 
-// oapCodes are what the codes of package driver are called on the other protocols.
+// oapCodes maps the codes of package driver to those of the other protocols.
 var oapCodes = map[driver.Code]string{
 	driver.ErrInvalid: "E_SCHEMA", driver.ErrUnauthenticated: "E_CAP_AUTH", driver.ErrForbidden: "E_CAP_SCOPE",
 	driver.ErrNotFound: "E_NOT_FOUND", driver.ErrReceiptExpired: "E_NOT_FOUND", driver.ErrConflict: "E_DUPLICATE",
@@ -299,24 +299,24 @@ func refusedOAP(err error) error {
 	return &refusal{code: oapCodes[e.Code], after: e.RetryAfter, text: e.Error()}
 }
 
-func (o *oapSurface) queue(ctx context.Context, topic string) (driver.Queue, error) {
+func (o *oapSurface) queue(ctx context.Context, queue string) (driver.Queue, error) {
 	o.mu.Lock()
-	q := o.queues[topic]
+	q := o.queues[queue]
 	o.mu.Unlock()
 	if q != nil {
 		return q, nil
 	}
-	q, err := o.backend.OpenQueue(ctx, topic)
+	q, err := o.backend.OpenQueue(ctx, queue)
 	if err == nil {
 		o.mu.Lock()
-		o.queues[topic] = q
+		o.queues[queue] = q
 		o.mu.Unlock()
 	}
 	return q, err
 }
 
-func (o *oapSurface) use(ctx context.Context, topic string, do func(q driver.Queue) error) error {
-	q, err := o.queue(ctx, topic)
+func (o *oapSurface) use(ctx context.Context, queue string, do func(q driver.Queue) error) error {
+	q, err := o.queue(ctx, queue)
 	if err == nil {
 		err = driver.At(do(q), 0)
 	}
@@ -326,8 +326,8 @@ func (o *oapSurface) use(ctx context.Context, topic string, do func(q driver.Que
 	return nil
 }
 
-func (o *oapSurface) send(ctx context.Context, topic, key string, body []byte) (id string, duplicate bool, err error) {
-	err = o.use(ctx, topic, func(q driver.Queue) error {
+func (o *oapSurface) send(ctx context.Context, queue, key string, body []byte) (id string, duplicate bool, err error) {
+	err = o.use(ctx, queue, func(q driver.Queue) error {
 		sent, err := q.Send(ctx, []driver.Outgoing{{DedupKey: key, Body: body}})
 		if len(sent) == 1 {
 			id, duplicate = sent[0].ID, sent[0].Duplicate
@@ -337,8 +337,8 @@ func (o *oapSurface) send(ctx context.Context, topic, key string, body []byte) (
 	return id, duplicate, err
 }
 
-func (o *oapSurface) receive(ctx context.Context, topic string, want wanted) (deliveries []delivery, err error) {
-	err = o.use(ctx, topic, func(q driver.Queue) error {
+func (o *oapSurface) receive(ctx context.Context, queue string, want wanted) (deliveries []delivery, err error) {
+	err = o.use(ctx, queue, func(q driver.Queue) error {
 		got, err := q.Receive(ctx, driver.ReceiveRequest{Max: want.most, Visibility: want.visibility, Wait: want.wait})
 		for _, m := range got {
 			deliveries = append(deliveries, delivery{m.ID, m.Receipt.Handle, m.Body, m.Deliveries})
@@ -348,26 +348,26 @@ func (o *oapSurface) receive(ctx context.Context, topic string, want wanted) (de
 	return deliveries, err
 }
 
-func (o *oapSurface) ack(ctx context.Context, topic string, d delivery) error {
-	return o.use(ctx, topic, func(q driver.Queue) error {
+func (o *oapSurface) ack(ctx context.Context, queue string, d delivery) error {
+	return o.use(ctx, queue, func(q driver.Queue) error {
 		return q.Ack(ctx, []driver.Receipt{{Handle: d.receipt}})
 	})
 }
 
-// exchange sends, receives and acks a payload by a protocol.
-func exchange(t testing.TB, s surface, topic string, body []byte) {
+// exchange sends, receives and acks a body over a protocol.
+func exchange(t testing.TB, s surface, queue string, body []byte) {
 	t.Helper()
 	ctx := t.Context()
-	if _, _, err := s.send(ctx, topic, fmt.Sprintf("%.20s-%d", body, time.Now().UnixNano()), body); err != nil {
+	if _, _, err := s.send(ctx, queue, fmt.Sprintf("%.20s-%d", body, time.Now().UnixNano()), body); err != nil {
 		t.Error(err)
 		return
 	}
-	got, err := s.receive(ctx, topic, wanted{most: 1, visibility: time.Minute, wait: 5 * time.Second})
+	got, err := s.receive(ctx, queue, wanted{most: 1, visibility: time.Minute, wait: 5 * time.Second})
 	if err != nil || len(got) != 1 || !bytes.Equal(got[0].body, body) {
 		t.Errorf("receive: %d messages, %v", len(got), err)
 		return
 	}
-	if err := s.ack(ctx, topic, got[0]); err != nil {
+	if err := s.ack(ctx, queue, got[0]); err != nil {
 		t.Error(err)
 	}
 }

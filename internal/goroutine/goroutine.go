@@ -1,4 +1,4 @@
-// Package goroutine tells where a goroutine is. It is for finding out what a
+// Package goroutine returns the stack of a goroutine. It is for diagnosing what a
 // stuck handler is doing, and for nothing else: no decision may depend on the
 // number of a goroutine.
 package goroutine
@@ -10,8 +10,8 @@ import (
 	"strconv"
 )
 
-// ID returns the number of the calling goroutine as it stands in stack traces,
-// which is the only place where it is told; 0 if it cannot be read.
+// ID returns the number of the calling goroutine, parsed from its stack trace,
+// which is the only source of it; 0 if it cannot be parsed.
 func ID() int64 {
 	var buffer [64]byte
 	header := buffer[:runtime.Stack(buffer[:], false)]
@@ -24,12 +24,12 @@ func ID() int64 {
 	return id
 }
 
-// stacksMax bounds how much is read to find one stack.
+// stacksMax bounds the size of all stacks that are read to find one.
 const stacksMax = 8 << 20
 
 // Stack returns the stack of the goroutine with this number, and all stacks if
-// it cannot be found. It stops the world, and is for the rare moment in which
-// somebody needs to know.
+// it cannot be found. It stops the world, so use it only
+// for diagnosis.
 func Stack(id int64) string {
 	buffer := make([]byte, 64<<10)
 	for {

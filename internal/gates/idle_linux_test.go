@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// residentBytes is how much memory of the machine a process has.
+// residentBytes returns the resident memory of a process.
 func residentBytes(t testing.TB, pid int) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -29,8 +29,8 @@ func residentBytes(t testing.TB, pid int) int {
 	return kib << 10
 }
 
-// crowd is how many connections this machine lets a process have, up to a number.
-func crowd(t testing.TB, most int) int {
+// connectionLimit returns how many connections this machine allows a process, up to a number.
+func connectionLimit(t testing.TB, most int) int {
 	t.Helper()
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
@@ -43,31 +43,31 @@ func crowd(t testing.TB, most int) int {
 		if syscall.Setrlimit(syscall.RLIMIT_NOFILE, &more) == nil {
 			return most
 		}
-		t.Logf("a process may have %d files here", limit.Max)
+		t.Logf("this machine allows a process %d files", limit.Max)
 		most = int(limit.Max) - others
 	}
 	if most < 500 {
-		t.Fatal("with so few files nothing is shown")
+		t.Fatal("too few files for this test")
 	}
 	return most
 }
 
 // work sends, receives and acks one message at a time, and returns how long each took.
-func work(t testing.TB, s surface, topic string, n int) []time.Duration {
+func work(t testing.TB, s surface, queue string, n int) []time.Duration {
 	t.Helper()
 	took := make([]time.Duration, 0, n)
 	for i := range n {
 		began := time.Now()
-		if _, _, err := s.send(t.Context(), topic, fmt.Sprintf("%s-%d-%d", t.Name(), began.UnixNano(), i), []byte("tea")); err != nil {
+		if _, _, err := s.send(t.Context(), queue, fmt.Sprintf("%s-%d-%d", t.Name(), began.UnixNano(), i), []byte("tea")); err != nil {
 			t.Error(err)
 			return took
 		}
-		got, err := s.receive(t.Context(), topic, wanted{most: 1, visibility: time.Minute})
+		got, err := s.receive(t.Context(), queue, wanted{most: 1, visibility: time.Minute})
 		if err != nil || len(got) != 1 {
 			t.Errorf("receive: %d messages, %v", len(got), err)
 			return took
 		}
-		if err := s.ack(t.Context(), topic, got[0]); err != nil {
+		if err := s.ack(t.Context(), queue, got[0]); err != nil {
 			t.Error(err)
 			return took
 		}
@@ -76,7 +76,7 @@ func work(t testing.TB, s surface, topic string, n int) []time.Duration {
 	return took
 }
 
-// idleHTTP makes a connection that has asked for something and asks for no more.
+// idleHTTP opens a connection, sends one request and then nothing.
 func idleHTTP(address string) (net.Conn, error) {
 	c, err := net.Dial("tcp", address)
 	if err != nil {
@@ -85,7 +85,7 @@ func idleHTTP(address string) (net.Conn, error) {
 	return c, health(c)
 }
 
-// health asks for the health on a connection that stays open.
+// health requests /healthz on a connection that stays open.
 func health(c net.Conn) error {
 	if _, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: mailboxd\r\n\r\n"); err != nil {
 		return err
@@ -100,7 +100,7 @@ func health(c net.Conn) error {
 	return err
 }
 
-// idleOAP makes a connection that has shown its token and asks for nothing.
+// idleOAP opens a connection, sends its token and then nothing.
 func idleOAP(address, token string) (net.Conn, error) {
 	c, err := net.Dial("tcp", address)
 	if err != nil {
@@ -110,14 +110,14 @@ func idleOAP(address, token string) (net.Conn, error) {
 	return c, err
 }
 
-// TestTenThousandIdleConnectionsHurtNobody opens half of them by HTTP and half by
+// TestTenThousandIdleConnectionsSlowNoClient opens half of them over HTTP and half over
 // OAP/1, and measures one client of each protocol before and beside them.
-func TestTenThousandIdleConnectionsHurtNobody(t *testing.T) {
+func TestTenThousandIdleConnectionsSlowNoClient(t *testing.T) {
 	most := 10_000
 	if testing.Short() {
 		most = 1_000
 	}
-	most = crowd(t, most)
+	most = connectionLimit(t, most)
 	d := start(t, append(inMemory, "--log-level=info")...)
 	pid := d.PID()
 	const samples = 300
@@ -157,7 +157,7 @@ func TestTenThousandIdleConnectionsHurtNobody(t *testing.T) {
 	}()
 	t.Logf("%d connections in %v; the daemon has %d MiB, %d bytes for each", most, time.Since(began).Round(time.Millisecond),
 		residentBytes(t, pid)>>20, (residentBytes(t, pid)-alone)/most)
-	const attempts = 3 // on a machine that is busy with something else
+	const attempts = 3 // for a machine that is busy
 	for i, s := range surfaces {
 		for attempt := 1; ; attempt++ {
 			with := work(t, workers[i], s.name, samples)

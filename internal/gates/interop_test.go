@@ -16,7 +16,7 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-// python returns an interpreter that knows pymacaroons, or what MAILBOX_PYTHON names.
+// python returns an interpreter that has pymacaroons; MAILBOX_PYTHON names another.
 func python(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{os.Getenv("MAILBOX_PYTHON"), "python3", "/usr/bin/python3"} {
@@ -24,17 +24,17 @@ func python(t *testing.T) string {
 			return name
 		}
 	}
-	t.Fatal("no python3 here knows pymacaroons: make servers installs it")
+	t.Fatal("no python3 with pymacaroons found; make servers installs it")
 	return ""
 }
 
-// TestMacaroonsOfAnotherLanguageAreUnderstood narrows a token with pymacaroons, without
-// asking the daemon, and sees what the daemon makes of it.
-func TestMacaroonsOfAnotherLanguageAreUnderstood(t *testing.T) {
+// TestTokensNarrowedByPymacaroonsWork narrows a token with pymacaroons, without
+// the daemon, and checks what the daemon accepts.
+func TestTokensNarrowedByPymacaroonsWork(t *testing.T) {
 	interpreter := python(t)
 	d := start(t, inMemory...)
 	narrow := func(token, what string, caveats ...string) string {
-		command := exec.Command(interpreter, append([]string{filepath.Join("testdata", "attenuate.py"), what}, caveats...)...)
+		command := exec.Command(interpreter, append([]string{filepath.Join("testdata", "narrow.py"), what}, caveats...)...)
 		command.Stdin = strings.NewReader(token)
 		text, err := command.Output()
 		if err != nil {
@@ -69,25 +69,25 @@ func TestMacaroonsOfAnotherLanguageAreUnderstood(t *testing.T) {
 	}
 	cases := 0
 	for _, try := range []struct {
-		name, token, path, topic string
+		name, token, path, queue string
 		want                     int
 	}{
 		{"as it was", d.token, "/v1/recv", "bills", 200},
 		{"narrowed, and within", narrowed, "/v1/send", "orders", 200},
 		{"narrowed, another operation", narrowed, "/v1/recv", "orders", 403},
-		{"narrowed, another topic", narrowed, "/v1/send", "bills", 403},
+		{"narrowed, another queue", narrowed, "/v1/send", "bills", 403},
 		{"narrowed twice, and within", narrow(narrowed, "add", "mbx:topic=orders"), "/v1/send", "orders", 200},
 		{"narrowed to nothing", narrow(narrowed, "add", "mbx:topic=bills"), "/v1/send", "orders", 403},
 		{"widened by another caveat", narrow(narrowed, "add", "mbx:op=*", "mbx:topic=*"), "/v1/recv", "orders", 403},
 		{"expired", narrow(narrowed, "add", anHourAgo), "/v1/send", "orders", 401},
-		{"with a caveat that nobody knows", narrow(narrowed, "add", "mbx:colour=blue"), "/v1/send", "orders", 403},
-		{"with a caveat of somebody else", narrow(narrowed, "add", "account = 3735928559"), "/v1/send", "orders", 403},
+		{"with an unknown caveat", narrow(narrowed, "add", "mbx:colour=blue"), "/v1/send", "orders", 403},
+		{"with a caveat of another service", narrow(narrowed, "add", "account = 3735928559"), "/v1/send", "orders", 403},
 		{"with a caveat dropped", narrow(narrowed, "drop"), "/v1/send", "orders", 401},
 		{"with its caveats reordered", narrow(narrowed, "reorder"), "/v1/send", "orders", 401},
 		{"with a caveat that is not signed", narrow(narrowed, "append without signing", "mbx:op=send"), "/v1/send", "orders", 401},
 		{"minted with a guess", narrow(narrowed, "mint", "mbx:op=*", "mbx:topic=*", inAnHour), "/v1/send", "orders", 401},
 	} {
-		request := object{"topic": try.topic}
+		request := object{"topic": try.queue}
 		if try.path == "/v1/send" {
 			request["idem_key"], request["payload_b64"] = try.name, ""
 		}
@@ -95,17 +95,17 @@ func TestMacaroonsOfAnotherLanguageAreUnderstood(t *testing.T) {
 		if err := post(t, d, try.token, try.path, request); err != nil {
 			got = err.status
 		}
-		// Whether an unknown caveat is no authority or no permission is a matter of
-		// taste; that it is refused is not.
+		// An unknown caveat may be answered with 401 or 403; it must be
+		// refused.
 		if got != try.want && !(try.want == 403 && got == 401) {
-			t.Errorf("%s: %s on %s is answered with %d, want %d", try.name, try.path, try.topic, got, try.want)
+			t.Errorf("%s: %s on %s is answered with %d, want %d", try.name, try.path, try.queue, got, try.want)
 		}
 		cases++
 	}
-	t.Logf("%d tokens of pymacaroons, each accepted or refused as it should be", cases)
+	t.Logf("%d tokens of pymacaroons, each accepted or refused as expected", cases)
 }
 
-// post asks for something with a token.
+// post sends a request with a token.
 func post(t *testing.T, d *daemon, token, path string, request object) *refusal {
 	t.Helper()
 	err := openHTTP(t, d.http, token).post(t.Context(), path, request, nil)
@@ -121,9 +121,9 @@ func post(t *testing.T, d *daemon, token, path string, request object) *refusal 
 
 var fenced = regexp.MustCompile("(?s)```sh\n(.*?)```")
 
-// TestTheCurlLinesOfTheReadmeWork runs them as they are written, but for the port, and
+// TestReadmeCurlLinesWork runs the curl lines of the README as written, except for the port, and
 // those that the daemon prints when it starts.
-func TestTheCurlLinesOfTheReadmeWork(t *testing.T) {
+func TestReadmeCurlLinesWork(t *testing.T) {
 	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestTheCurlLinesOfTheReadmeWork(t *testing.T) {
 			lines += block[1]
 		}
 	}
-	program(t) // built before there is another home, with another cache
+	program(t) // built before HOME, and so the build cache, changes
 	home := t.TempDir()
 	t.Setenv("HOME", home)
 	t.Setenv("XDG_STATE_HOME", "")
@@ -153,7 +153,7 @@ func TestTheCurlLinesOfTheReadmeWork(t *testing.T) {
 	}
 	messages, _ := answers[1]["messages"].([]any)
 	if len(messages) != 1 || messages[0].(map[string]any)["msg_id"] != answers[0]["msg_id"] || messages[0].(map[string]any)["payload_b64"] != base64.StdEncoding.EncodeToString([]byte("Good morning")) {
-		t.Errorf("what the README sends is received as %v", messages)
+		t.Errorf("the README's message is received as %v", messages)
 	}
 	greeting := d.Stdout.String()
 	greeting = greeting[strings.Index(greeting, "  curl"):]

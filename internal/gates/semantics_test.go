@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// TestG2ManySendsWithOneKeyAreOneMessage sends the same from many clients of all
+// TestG2SendsWithOneKeyAreOneMessage sends the same message from many clients of all
 // protocols at once.
-func TestG2ManySendsWithOneKeyAreOneMessage(t *testing.T) {
+func TestG2SendsWithOneKeyAreOneMessage(t *testing.T) {
 	d := start(t, onDisk...)
 	const rounds, each = 10, 16
 	for round := range rounds {
-		topic := fmt.Sprintf("orders-%d", round)
+		queue := fmt.Sprintf("orders-%d", round)
 		var mu sync.Mutex
 		var ids []string
 		firsts := 0
@@ -23,7 +23,7 @@ func TestG2ManySendsWithOneKeyAreOneMessage(t *testing.T) {
 			client := s.open(t, d, d.token)
 			for range each {
 				clients.Go(func() {
-					id, duplicate, err := client.send(t.Context(), topic, "key", []byte("the same"))
+					id, duplicate, err := client.send(t.Context(), queue, "key", []byte("the same"))
 					if err != nil {
 						t.Error(err)
 						return
@@ -41,56 +41,56 @@ func TestG2ManySendsWithOneKeyAreOneMessage(t *testing.T) {
 		}
 		clients.Wait()
 		if len(ids) != 1 || firsts != 1 {
-			t.Errorf("%s: %d ids, and %d times it was said to be the first", topic, len(ids), firsts)
+			t.Errorf("%s: %d ids, and %d sends were not reported as duplicates", queue, len(ids), firsts)
 		}
-		if got := openHTTP(t, d.http, d.token).stats(t, topic); got != (counts{Ready: 1}) {
-			t.Errorf("%s: %+v, want one message", topic, got)
+		if got := openHTTP(t, d.http, d.token).stats(t, queue); got != (counts{Ready: 1}) {
+			t.Errorf("%s: %+v, want one message", queue, got)
 		}
 	}
 	t.Logf("%d times %d sends with one key by three protocols: one message each", rounds, each*len(surfaces))
 }
 
-// TestG3WhatIsNotAckedComesBack: visibility, and the finality of an ack, by each
-// protocol; and nobody gets what another one holds.
-func TestG3WhatIsNotAckedComesBack(t *testing.T) {
+// TestG3UnackedMessageIsDeliveredAgain tests visibility, and the finality of an ack, over each
+// protocol; and no receiver gets a message that another one holds.
+func TestG3UnackedMessageIsDeliveredAgain(t *testing.T) {
 	d := start(t, append(inMemory, "--max-attempts=1000")...)
 	onEach(t, d, func(t *testing.T, s surface) {
-		ctx, topic := t.Context(), "one"
-		id, _, err := s.send(ctx, topic, t.Name(), []byte("tea"))
+		ctx, queue := t.Context(), "one"
+		id, _, err := s.send(ctx, queue, t.Name(), []byte("tea"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		first, err := s.receive(ctx, topic, wanted{most: 10, visibility: 300 * time.Millisecond})
+		first, err := s.receive(ctx, queue, wanted{most: 10, visibility: 300 * time.Millisecond})
 		if err != nil || len(first) != 1 || first[0].attempt != 1 {
 			t.Fatalf("receive: %+v, %v", first, err)
 		}
-		again, err := s.receive(ctx, topic, wanted{most: 10, visibility: time.Minute, wait: 10 * time.Second})
+		again, err := s.receive(ctx, queue, wanted{most: 10, visibility: time.Minute, wait: 10 * time.Second})
 		took := time.Since(began)
 		if err != nil || len(again) != 1 || again[0].id != id || again[0].attempt != 2 {
 			t.Fatalf("after its visibility: %+v, %v", again, err)
 		}
 		if took < 300*time.Millisecond {
-			t.Errorf("it came back after %v, although it was somebody's for 300ms", took)
+			t.Errorf("it was delivered again after %v, within the visibility of 300ms", took)
 		}
-		if err := s.ack(ctx, topic, first[0]); codeOf(err) != "E_NOT_FOUND" {
-			t.Errorf("the ack of the delivery that is over: %v", err)
+		if err := s.ack(ctx, queue, first[0]); codeOf(err) != "E_NOT_FOUND" {
+			t.Errorf("the ack of the expired delivery: %v", err)
 		}
-		if err := s.ack(ctx, topic, again[0]); err != nil {
+		if err := s.ack(ctx, queue, again[0]); err != nil {
 			t.Errorf("the ack of the current delivery: %v", err)
 		}
-		t.Logf("it came back %v after a receive with a visibility of 300ms", round(took))
+		t.Logf("it was delivered again %v after a receive with a visibility of 300ms", round(took))
 	})
 	race(t, d)
 }
 
-// race lets many receivers take and ack with the shortest visibility.
+// race lets many receivers receive and ack with the shortest visibility.
 func race(t *testing.T, d *daemon) {
 	t.Helper()
-	const topic, messages = "many", 300
+	const queue, messages = "many", 300
 	first := surfaces[0].open(t, d, d.token)
 	for i := range messages {
-		if _, _, err := first.send(t.Context(), topic, fmt.Sprint(i), []byte(fmt.Sprint(i))); err != nil {
+		if _, _, err := first.send(t.Context(), queue, fmt.Sprint(i), []byte(fmt.Sprint(i))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -101,7 +101,7 @@ func race(t *testing.T, d *daemon) {
 		receivers.Go(func() {
 			for {
 				began := time.Now()
-				got, err := client.receive(t.Context(), topic, wanted{most: 5, visibility: 250 * time.Millisecond, wait: 600 * time.Millisecond})
+				got, err := client.receive(t.Context(), queue, wanted{most: 5, visibility: 250 * time.Millisecond, wait: 600 * time.Millisecond})
 				if err != nil {
 					t.Error(err)
 					return
@@ -112,9 +112,9 @@ func race(t *testing.T, d *daemon) {
 				for i, m := range got {
 					book.got(m, began)
 					if i == 0 && book.answers.Add(1)%20 == 0 {
-						pause(260 * time.Millisecond) // too late, on purpose
+						pause(260 * time.Millisecond) // longer than the visibility, on purpose
 					}
-					if err := client.ack(t.Context(), topic, m); err == nil {
+					if err := client.ack(t.Context(), queue, m); err == nil {
 						book.settled(m)
 					} else if codeOf(err) != "E_NOT_FOUND" {
 						t.Error(err)
@@ -124,16 +124,16 @@ func race(t *testing.T, d *daemon) {
 		})
 	}
 	receivers.Wait()
-	book.complain(t)
-	if left := openHTTP(t, d.http, d.token).stats(t, topic); left != (counts{}) || len(book.acked) != messages {
+	book.reportErrors(t)
+	if left := openHTTP(t, d.http, d.token).stats(t, queue); left != (counts{}) || len(book.acked) != messages {
 		t.Errorf("%d of %d were acked, and %+v is left", len(book.acked), messages, left)
 	}
 	t.Logf("%d messages to 9 receivers of three protocols, %d deliveries came again before their ack, and none after it", messages, book.redelivered.Load())
 }
 
-// TestG8TheReplayWindowEnds: within the window a repeat is the same message, and
+// TestG8DedupWindowEnds: within the window a repeated send is the same message, and
 // another body is a conflict; after it the key is free.
-func TestG8TheReplayWindowEnds(t *testing.T) {
+func TestG8DedupWindowEnds(t *testing.T) {
 	const window = 2 * time.Second
 	for name, kind := range map[string][]string{"in memory": inMemory, "on disk": onDisk} {
 		t.Run(name, func(t *testing.T) {
@@ -141,9 +141,9 @@ func TestG8TheReplayWindowEnds(t *testing.T) {
 			d := start(t, append(kind, "--default-visibility=1s", "--t-replay="+window.String())...)
 			onEach(t, d, func(t *testing.T, s surface) {
 				t.Parallel()
-				ctx, topic := t.Context(), t.Name()
+				ctx, queue := t.Context(), t.Name()
 				began := time.Now()
-				first, _, err := s.send(ctx, topic, "key", []byte("tea"))
+				first, _, err := s.send(ctx, queue, "key", []byte("tea"))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -151,7 +151,7 @@ func TestG8TheReplayWindowEnds(t *testing.T) {
 				repeats := 0
 				for ; ; repeats++ {
 					asked := time.Now()
-					id, duplicate, err := s.send(ctx, topic, "key", []byte("tea"))
+					id, duplicate, err := s.send(ctx, queue, "key", []byte("tea"))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -173,28 +173,28 @@ func TestG8TheReplayWindowEnds(t *testing.T) {
 	}
 }
 
-// TestG9OrderHolds: what is sent by one client of any protocol is received in that
+// TestG9OrderHolds: messages of one client of any protocol are received in their
 // order, batch by batch, by clients of all protocols in turn.
 func TestG9OrderHolds(t *testing.T) {
 	d := start(t, onDisk...)
 	const messages = 600
 	for i, from := range surfaces {
-		topic := "from-" + from.name
+		queue := "from-" + from.name
 		sender := from.open(t, d, d.token)
 		for n := range messages / len(surfaces) {
-			if _, _, err := sender.send(t.Context(), topic, fmt.Sprint(n), []byte(fmt.Sprint(n))); err != nil {
+			if _, _, err := sender.send(t.Context(), queue, fmt.Sprint(n), []byte(fmt.Sprint(n))); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for n := 0; n < messages/len(surfaces); {
 			s := surfaces[(n+i)%len(surfaces)]
-			got, err := s.open(t, d, d.token).receive(t.Context(), topic, wanted{most: 7, visibility: time.Minute})
+			got, err := s.open(t, d, d.token).receive(t.Context(), queue, wanted{most: 7, visibility: time.Minute})
 			if err != nil || len(got) == 0 {
-				t.Fatalf("%s by %s: %d messages, %v", topic, s.name, len(got), err)
+				t.Fatalf("%s by %s: %d messages, %v", queue, s.name, len(got), err)
 			}
 			for _, m := range got {
 				if string(m.body) != fmt.Sprint(n) {
-					t.Fatalf("%s by %s: %s came where %d belongs", topic, s.name, m.body, n)
+					t.Fatalf("%s by %s: got %s, want %d", queue, s.name, m.body, n)
 				}
 				n++
 			}

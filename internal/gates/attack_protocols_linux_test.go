@@ -22,9 +22,9 @@ import (
 	"github.com/mailboxmq/mailbox/gen/mailbox/v1/mailboxv1connect"
 )
 
-// The parts of the attack that need a client of their own.
+// The attacks that need their own client.
 
-// rpc returns a client on a connection of its own.
+// rpc returns a client on a new connection.
 func (a *attacker) rpc(n int) (*rpcSurface, func()) {
 	transport := &http.Transport{DialContext: a.dialer.DialContext, Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)
@@ -67,7 +67,7 @@ func (a *attacker) makeQueuesSQS(ctx context.Context, n int) error {
 	return err
 }
 
-// holdSQS sends and receives for twelve hours.
+// holdSQS sends, and receives with a visibility of twelve hours.
 func (a *attacker) holdSQS(ctx context.Context, n int) error {
 	client, err := a.sqs(n)
 	if err != nil {
@@ -92,7 +92,7 @@ func (a *attacker) holdSQS(ctx context.Context, n int) error {
 	return nil
 }
 
-// streamHTTP waits on many streams at once.
+// streamHTTP waits on many streams at the same time.
 func (a *attacker) streamHTTP(ctx context.Context, n int) error {
 	h := a.surface(n)
 	if _, _, err := h.send(ctx, "streams", someName(), nil); err != nil {
@@ -111,7 +111,7 @@ func (a *attacker) streamHTTP(ctx context.Context, n int) error {
 	return nil
 }
 
-// streamRPC has many streams on one connection.
+// streamRPC opens many streams on one connection.
 func (a *attacker) streamRPC(ctx context.Context, n int) error {
 	r, end := a.rpc(n)
 	defer end()
@@ -139,7 +139,7 @@ func (a *attacker) streamRPC(ctx context.Context, n int) error {
 	return nil
 }
 
-// subscribe has many waiting receives on one connection, for many queues.
+// subscribe opens many waiting receives on one connection, for many queues.
 func (a *attacker) subscribe(ctx context.Context, n int) error {
 	box := a.box(n)
 	defer box.Close()
@@ -166,8 +166,8 @@ func (a *attacker) subscribe(ctx context.Context, n int) error {
 	return nil
 }
 
-// look peeks, lists and counts.
-func (a *attacker) look(ctx context.Context, n int) error {
+// read peeks, lists and counts.
+func (a *attacker) read(ctx context.Context, n int) error {
 	h := a.surface(n)
 	for _, call := range []struct {
 		path string
@@ -186,8 +186,8 @@ func (a *attacker) look(ctx context.Context, n int) error {
 	return nil
 }
 
-// die makes dead letters, and brings them back.
-func (a *attacker) die(ctx context.Context, n int) error {
+// deadLetter makes dead letters, and redrives them.
+func (a *attacker) deadLetter(ctx context.Context, n int) error {
 	box := a.box(n)
 	defer box.Close()
 	q, err := box.OpenQueue(ctx, "dead")
@@ -215,7 +215,7 @@ func (a *attacker) die(ctx context.Context, n int) error {
 	return err
 }
 
-// narrow shows tokens that were narrowed in ways of their own, as long as they may
+// narrow sends tokens that were each narrowed differently, as long as they may
 // be, with quotas that are used up at once.
 func (a *attacker) narrow(ctx context.Context, n int) error {
 	token, err := capability.Parse(a.token(n))
@@ -235,7 +235,7 @@ func (a *attacker) narrow(ctx context.Context, n int) error {
 	return err
 }
 
-// neverRead asks for large answers, and reads none.
+// neverRead requests large answers, and does not read them.
 func (a *attacker) neverRead(ctx context.Context, n int) error {
 	var held []net.Conn
 	defer func() {

@@ -1,5 +1,0 @@
-//go:build !race
-
-package gates_test
-
-const raceEnabled = false
