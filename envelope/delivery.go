@@ -100,11 +100,11 @@ func (d Delivery) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, d.Strin
 // GoString returns what String returns.
 func (d Delivery) GoString() string { return d.String() }
 
-// LogValue is the message's id, topic, attempt and size.
+// LogValue returns the id, the queue, the attempt and the size of the message.
 func (d Delivery) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("msg_id", d.ID),
-		slog.String("topic", d.Topic),
+		slog.String("queue", d.Topic),
 		slog.String("corr_id", d.CorrelationID),
 		slog.Int("attempt", d.Attempt),
 		slog.Int("bytes", len(d.Payload)),

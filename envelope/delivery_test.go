@@ -103,6 +103,15 @@ func TestDeliveriesDoNotPrintTheirContents(t *testing.T) {
 	}
 }
 
+func TestLoggedDeliveryNamesItsQueue(t *testing.T) {
+	d := delivery(t)
+	var out bytes.Buffer
+	slog.New(slog.NewTextHandler(&out, nil)).Info("received", "delivery", d)
+	if want := "delivery.queue=" + d.Topic + " "; !strings.Contains(out.String(), want) {
+		t.Errorf("the line is %q, want %q in it", out.String(), want)
+	}
+}
+
 func FuzzParseDelivery(f *testing.F) {
 	d := delivery(f)
 	text, err := d.AppendJSON(nil)
