@@ -90,7 +90,7 @@ func parseTrustedURL(rawURL string) (*url.URL, error) {
 	}
 	scheme, rest, found := strings.Cut(rawURL, "://")
 	if !found || scheme == "" {
-		return nil, invalid("has no scheme; want one like memory://QUEUE or redis://HOST:PORT/QUEUE (" + registeredSchemes() + ")")
+		return nil, invalid("has no SCHEME://; want a URL like memory://QUEUE or redis://HOST:PORT/QUEUE (" + registeredSchemes() + ")")
 	}
 	address, err := url.Parse(rawURL)
 	if err != nil {

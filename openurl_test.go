@@ -164,10 +164,10 @@ func TestOpenURLFollowsRecreatedQueue(t *testing.T) {
 func TestOpenURLErrorsSayWhatToDo(t *testing.T) {
 	dir := t.TempDir()
 	for address, want := range map[string]string{
-		"orders":                         "has no scheme; want one like memory://QUEUE",
-		"":                               "has no scheme",
-		"memory:orders":                  "has no scheme",
-		"://x":                           "has no scheme",
+		"orders":                         "has no SCHEME://; want a URL like memory://QUEUE",
+		"":                               "has no SCHEME://",
+		"memory:orders":                  "has no SCHEME://",
+		"://x":                           "has no SCHEME://",
 		"gopher://x":                     `"gopher" is not registered; import the package of a backend that has it (registered: disk, memory, `,
 		"redis://127.0.0.1:1/orders":     `"redis" is not registered; add import _ "github.com/mailboxmq/mailbox/redisbox" (registered: `,
 		"mailboxs://h/orders":            `add import _ "github.com/mailboxmq/mailbox/remotebox"`,

@@ -2,6 +2,7 @@ package sqsbox
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"os"
@@ -94,6 +95,24 @@ func endpointOf(given string) (string, error) {
 type ownedBackend struct {
 	*Backend
 	transport *http.Transport
+}
+
+// OpenQueue is that of the backend, with advice on the URL.
+func (b *ownedBackend) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	queue, err := b.Backend.OpenQueue(ctx, name)
+	var advised driver.Error
+	if e, ok := errors.AsType[*driver.Error](err); ok && e.Detail == "" {
+		advised = *e
+	}
+	switch advised.Code {
+	case driver.ErrNotFound:
+		advised.Detail = "create the queue, or add ?create=true"
+	case driver.ErrUnavailable:
+		advised.Field, advised.Detail = "endpoint", "cannot reach SQS; check the region, and the endpoint in the URL or in AWS_ENDPOINT_URL_SQS"
+	default:
+		return queue, err
+	}
+	return nil, &advised
 }
 
 func (b *ownedBackend) Close() error {

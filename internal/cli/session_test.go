@@ -53,6 +53,24 @@ func TestSessions(t *testing.T) {
 	}
 }
 
+// TestReadmeCommandsPrintWhatItShows runs the commands of the first screen.
+func TestReadmeCommandsPrintWhatItShows(t *testing.T) {
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(text), "```console\n")
+	block, _, _ = strings.Cut(block, "```")
+	begin := strings.Index(block, "$ mailbox ") // the daemon runs, and the program is built
+	if begin < 0 {
+		t.Fatal("the README shows no command")
+	}
+	d := start(t, onDisk())
+	shown := &session{daemon: d, ids: make(map[string]string)}
+	run := &session{daemon: d, environ: d.environ(), ids: make(map[string]string)}
+	compareLines(t, run.run(t, block[begin:]), shown.plain(block[begin:]))
+}
+
 func compareLines(t *testing.T, got, want string) {
 	t.Helper()
 	if got == want {

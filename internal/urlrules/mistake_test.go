@@ -12,6 +12,7 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/sqstest"
 )
 
 // closedPort returns an address on which nothing listens.
@@ -38,6 +39,7 @@ func TestMistakesInURLsSayWhatToDo(t *testing.T) {
 	single := redistest.SharedServer(t).Addr()
 	daemon, token := startDaemon(t, "", "")
 	closed := closedPort(t)
+	sqs := sqstest.Start(t).Endpoint()
 	for _, test := range []struct {
 		url  string
 		code mailbox.Code
@@ -68,6 +70,8 @@ func TestMistakesInURLsSayWhatToDo(t *testing.T) {
 
 		{"sqs://eu-central-1/q?endpoint=127.0.0.1:1", mailbox.ErrInvalid, "want http://HOST:PORT or https://HOST:PORT"},
 		{"sqs://eu-central-1/q?create=yes", mailbox.ErrInvalid, "want true or false"},
+		{"sqs://eu-central-1/q?endpoint=" + sqs, mailbox.ErrNotFound, "create the queue, or add ?create=true"},
+		{"sqs://eu-central-1/q?endpoint=http://" + closed, mailbox.ErrUnavailable, "check the region, and the endpoint in the URL or in AWS_ENDPOINT_URL_SQS"},
 		{"sqs://eu-central-1", mailbox.ErrInvalid, "queue: is missing; want sqs://REGION/QUEUE"},
 		{"sqs://127.0.0.1:9324/q", mailbox.ErrInvalid, "want sqs://REGION/QUEUE"},
 		{"sqs://key:SECRET@eu-central-1/q", mailbox.ErrInvalid, "credentials are those of the client, or of the environment"},
