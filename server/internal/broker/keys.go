@@ -12,8 +12,8 @@ import (
 // A KeyKeeper changes the keys that tokens are made with, and makes the change
 // durable before it returns.
 type KeyKeeper interface {
-	// RotateKeys adds a key, and makes it the one that mints. Codes: ErrFull (there
-	// are too many), ErrUnavailable.
+	// RotateKeys adds a key, which mints tokens from now on. Codes: ErrFull (too many
+	// keys), ErrUnavailable.
 	RotateKeys(ctx context.Context) error
 	// RetireKey ends the tokens of a key that does not mint any more. Codes:
 	// ErrNotFound, ErrConflict (it mints), ErrUnavailable.
@@ -23,9 +23,9 @@ type KeyKeeper interface {
 // A KeyState describes a key. Nothing in it is secret.
 type KeyState struct {
 	ID capability.KeyID
-	// Current says that it mints.
+	// Current: the key mints tokens.
 	Current bool
-	// RetiredAt is since when its tokens are refused; zero if they are not.
+	// RetiredAt is the time from which its tokens are refused; zero if they are not.
 	RetiredAt time.Time
 }
 
@@ -46,10 +46,10 @@ func (c *Caller) keys() []KeyState {
 	return states
 }
 
-// RotateKeys makes a new key, which tokens are minted with from now on; those of
-// other keys stay good. Other daemons with the same file of keys use it when they
-// have read it again. It blocks until the key is durable. Codes: ErrFull (too many
-// keys), ErrUnavailable, ErrUnsupported (the keys of this daemon cannot be changed).
+// RotateKeys adds a key, which mints tokens from now on; tokens of other keys stay valid.
+// Other daemons with the same key file use it when they have read it again. It blocks
+// until the key is durable. Codes: ErrFull (too many keys), ErrUnavailable,
+// ErrUnsupported (the keys of this daemon cannot be changed).
 func (c Caller) RotateKeys(ctx context.Context) ([]KeyState, error) {
 	if err := c.mayChangeKeys(ctx, "rotate keys"); err != nil {
 		return nil, err
@@ -62,10 +62,10 @@ func (c Caller) RotateKeys(ctx context.Context) ([]KeyState, error) {
 	return c.keys(), nil
 }
 
-// RetireKey refuses the tokens of a key from now on, but for acks of what they have
-// taken. It does not retire the key of the caller's own token, which would lock the
-// caller out. It blocks until the change is durable. Codes: ErrNotFound, ErrConflict
-// (the current key, or the caller's own), ErrUnavailable, ErrUnsupported.
+// RetireKey refuses the tokens of a key from now on; they can only ack deliveries that
+// they took before. It does not retire the key of the caller's own token, which would
+// lock the caller out. It blocks until the change is durable. Codes: ErrNotFound,
+// ErrConflict (the current key, or the caller's own), ErrUnavailable, ErrUnsupported.
 func (c Caller) RetireKey(ctx context.Context, id capability.KeyID) ([]KeyState, error) {
 	if err := c.mayChangeKeys(ctx, "retire a key"); err != nil {
 		return nil, err

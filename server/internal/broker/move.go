@@ -11,10 +11,10 @@ import (
 )
 
 // Move moves waiting messages of a queue to another one of the same tenant, as
-// driver.Queue does and with the same codes; an empty to means where each of them
-// died. It needs a token for dead letters, and one for sending to the other queue
-// if that is named. It blocks until the backend has done it. Codes besides:
-// ErrUnsupported (the backend cannot move).
+// driver.Queue does and with the same codes; an empty to means the source of each dead
+// letter. It needs a token for dlq and, if to is not empty, for sending to that queue.
+// It blocks until the backend is done. Further codes: ErrUnsupported (the backend cannot
+// move).
 func (c Caller) Move(ctx context.Context, queue, to string, limit int) (moved int, err error) {
 	if err := c.May(ctx, capability.OpDLQ, queue); err != nil {
 		return 0, err
@@ -35,8 +35,8 @@ func (c Caller) Move(ctx context.Context, queue, to string, limit int) (moved in
 		}
 		moved, err := q.handle.Move(ctx, target, limit)
 		if err != nil && to != "" && errors.Is(err, driver.ErrNotFound) {
-			// The handle is good; it is the other queue that is not there. Hiding the
-			// code keeps the handle.
+			// The target does not exist, not the source: hiding the code keeps the handle
+			// of the source open.
 			err = &driver.Error{Code: driver.ErrInvalid, Op: "move", Queue: queue, Field: "to", Detail: "queue does not exist", Err: errNoTarget}
 		}
 		q.meter.Redriven(moved)
@@ -44,10 +44,10 @@ func (c Caller) Move(ctx context.Context, queue, to string, limit int) (moved in
 	})
 }
 
-// errNoTarget tells a target that is gone from other errors.
+// errNoTarget distinguishes a missing target from other errors.
 var errNoTarget = errors.New("no target")
 
-// NoTarget reports whether err of Move says that the other queue is not there.
+// NoTarget reports whether err of Move says that the target queue does not exist.
 func NoTarget(err error) bool { return errors.Is(err, errNoTarget) }
 
 // CanMove reports whether messages of a queue can be moved. It is authorised like

@@ -27,11 +27,11 @@ func (c Caller) Stats(ctx context.Context, queue string) (driver.Stats, error) {
 	return inQueue(ctx, &c, "stats", queue, lastForReads, func(q *queueUse) (driver.Stats, error) { return q.handle.Stats(ctx) })
 }
 
-// A forecaster is a backend that knows what a queue that it would make promises.
+// A forecaster is a backend that knows the traits of queues that it would create.
 type forecaster interface{ DefaultTraits() driver.Traits }
 
-// Traits says what a queue promises and where its limits are, those of the
-// daemon included. It needs a token for any operation on the queue. For a queue that
+// Traits returns what a queue promises and its limits, including those of the
+// daemon. It needs a token for any operation on the queue. For a queue that
 // does not exist it returns the traits that a new queue would have, to callers that
 // may send, receive or administer and are not [Caller.Existing]; to others it is
 // ErrNotFound. It creates the queue only if the backend has no DefaultTraits. It may

@@ -25,9 +25,9 @@ import (
 //	nonce  8 bytes
 //	mac    16 bytes
 //
-// without padding, followed by the handle of the backend's receipt as it is. The
-// MAC covers all of it and the backend's name of the queue. The handle stands
-// outside the base64 so that it can be cut out and needs no memory of its own.
+// without padding, followed by the unchanged handle of the backend's receipt. The MAC
+// covers all of it and the backend's name of the queue. The handle is outside the base64
+// so that it can be sliced out without an allocation.
 const (
 	receiptVersion = 1
 
@@ -41,7 +41,7 @@ const (
 	receiptTextSize = receiptHeadSize / 3 * 4
 )
 
-// receiptKeyInfo keeps the keys of receipts from being keys for anything else.
+// receiptKeyInfo separates the keys of receipts from keys for other purposes.
 const receiptKeyInfo = "mbx-receipt"
 
 // A sealer seals receipts with keys that it derives from those of a ring. The

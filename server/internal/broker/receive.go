@@ -80,7 +80,7 @@ func (c *Caller) receiveFrom(ctx context.Context, q *queue, grant *capability.Gr
 	if !refused && req.Visibility < limits.MinVisibility || refused && e.Field == "Visibility" {
 		err = &driver.Error{
 			Code: driver.ErrInvalid, Op: "receive", Field: "Visibility",
-			Detail: fmt.Sprintf("%v is outside %v…%v", req.Visibility, limits.MinVisibility, traits.MaxVisibility),
+			Detail: fmt.Sprintf("%v is out of range; want %v to %v", req.Visibility, limits.MinVisibility, traits.MaxVisibility),
 		}
 	}
 	if err != nil {

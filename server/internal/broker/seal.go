@@ -18,9 +18,8 @@ import (
 // nor send it.
 const AttributeSeal = "mailbox.env"
 
-// MaxAttributes and MaxAttributeBytes are what the attributes of a message may have:
-// what a backend takes, less the seal, however long its texts are, and the mark of a
-// source that a sender claims.
+// MaxAttributes and MaxAttributeBytes bound the attributes of a message: the limits of a
+// backend, less the longest seal and the mark of a source that a sender claims.
 const (
 	MaxAttributes     = driver.MaxAttributes - 1
 	MaxAttributeBytes = driver.MaxAttributeBytes - sealRoom
@@ -42,10 +41,10 @@ type Seal struct {
 	PayloadHash envelope.Hash
 	HashChain   envelope.Hash
 	Signature   envelope.Signature
-	// CorrelationID is the message's own, or that of the request that sent it,
-	// or made of its id.
+	// CorrelationID is the message's own, or that of the request that sent it, or
+	// derived from its id.
 	CorrelationID string
-	// Timely says that the message was sent through a daemon and without a delay.
+	// Timely: the message was sent through a daemon and without a delay.
 	Timely bool
 }
 
@@ -63,8 +62,8 @@ type Seal struct {
 //
 // where a text is its length as a varint and its bytes. The chain is that of
 // package envelope over all attributes but those that a backend sets when it
-// forwards a dead letter; these change what happened to a message, and not what
-// it is.
+// forwards a dead letter: they record what happened to the message, and are not part
+// of what was sent.
 type storedSeal struct {
 	sentAt    int64
 	chain     envelope.Hash
@@ -86,7 +85,7 @@ const (
 
 	sealHead = 2 + 6 + len(envelope.Hash{})
 	sealTail = 4
-	// maxSealBytes is more than any seal has: all its texts are bounded.
+	// maxSealBytes bounds the length of a seal: all its texts are bounded.
 	maxSealBytes = sealHead + sealTail + len(envelope.Signature{}) + 3*2 + driver.MaxCorrelationIDBytes + driver.MaxDedupKeyBytes + driver.MaxNameBytes
 )
 
@@ -126,9 +125,9 @@ func appendText(b []byte, text string) []byte {
 	return append(b, text...)
 }
 
-// sealCheck is FNV-1a in 32 bits. It is for what the chain does not cover, the
-// correlation id and the signature: any one byte that changes changes it. Unlike
-// the checksums of the standard library it leaves its argument on the stack.
+// sealCheck is FNV-1a in 32 bits. It protects what the chain does not cover, the
+// correlation id and the signature: it detects any change of one byte. Unlike the
+// checksums of the standard library it leaves its argument on the stack.
 func sealCheck(b []byte) uint32 {
 	sum := uint32(2166136261)
 	for _, c := range b {
@@ -142,8 +141,8 @@ var sealEncoding = base64.RawURLEncoding.Strict()
 
 var errSeal = errors.New("malformed seal")
 
-// decodeSeal reads what encode wrote. The queue is usually here, whose name then
-// needs no memory of its own.
+// decodeSeal reverses encode. The name of the queue is usually that of here, which then
+// saves an allocation.
 func decodeSeal(text, here string) (s storedSeal, err error) {
 	var buffer [maxSealBytes]byte
 	if len(text) > base64.RawURLEncoding.EncodedLen(len(buffer)) {
@@ -256,9 +255,10 @@ func (c *Caller) stamp(q *queue, m *Outgoing, now time.Time) (driver.Outgoing, e
 	return out, nil
 }
 
-// claimMark begins the source of a dead letter that a sender has set itself. No
-// queue has such a name: a message goes home to where a backend saw it die, and not
-// to where it claims to come from, which may be another tenant's.
+// claimMark begins the source of a dead letter that a sender has set itself. It is not
+// part of any queue's name: a message is redriven to the queue in which a backend
+// dead-lettered it, and not to a queue that the sender names, which may be another
+// tenant's.
 const claimMark = "{sent}"
 
 // claimed returns the attributes of a sender as they go to the backend.
@@ -272,8 +272,8 @@ func claimed(attributes map[string]string) map[string]string {
 	return attributes
 }
 
-// attach adds the seal to the attributes, which have room for it: MaxAttributes and
-// MaxAttributeBytes see to that.
+// attach adds the seal to the attributes. MaxAttributes and MaxAttributeBytes keep room
+// for it.
 func (s *storedSeal) attach(out *driver.Outgoing) {
 	attributes := make(map[string]string, len(out.Attributes)+1)
 	maps.Copy(attributes, out.Attributes)
@@ -320,8 +320,8 @@ func (q *queue) unseal(m *driver.Message) (Seal, error) {
 		return Seal{}, q.damaged(m, "hash_chain", "does not match the message: the body or a sealed field was changed")
 	}
 	if queue != q.name || isForwarded {
-		// It is what was sent, and has come here as a dead letter, with more attributes
-		// than it had, or was moved. What is handed out is sealed as it is now.
+		// The message is genuine, but was moved, or forwarded as a dead letter with more
+		// attributes than it had. It is sealed again in its current form.
 		seal, err := q.sealNow(m, e.SentAt, s.key, s.corr)
 		if queue == q.name {
 			seal.Signature = s.signature
@@ -334,7 +334,7 @@ func (q *queue) unseal(m *driver.Message) (Seal, error) {
 	}, nil
 }
 
-// sealNow seals a message as it is.
+// sealNow seals a message in its current form.
 func (q *queue) sealNow(m *driver.Message, sentAt time.Time, key, corr string) (Seal, error) {
 	e := envelope.Envelope{Topic: q.name, SentAt: sentAt, IdemKey: key, Attributes: m.Attributes}
 	if err := e.Seal(m.Body); err != nil {
@@ -362,8 +362,8 @@ func detach(m *driver.Message) (text string, own, sealed bool) {
 	return carried[1:], carried[0] == 'm', true
 }
 
-// without returns the attributes but one. What the backend hands out is shared
-// and must not be changed.
+// without returns the attributes without one. It copies them, because those of the
+// backend are shared and must not be changed.
 func without(attributes map[string]string, key string) map[string]string {
 	if len(attributes) == 1 {
 		return nil
@@ -390,9 +390,9 @@ func (q *queue) localise(m *driver.Message) {
 	}
 }
 
-// correlation is the id that follows a message: its own, that of the request
-// that sent it, or else one made of its id. A ULID and a UUIDv7 are both the time
-// in 48 bits with random bits behind, so this costs nothing to keep.
+// correlation returns the correlation id of a message: its own, that of the request that
+// sent it, or else one derived from its id. A ULID and a UUIDv7 both have 48 bits of time
+// and then random bits, so the derived id need not be stored.
 func correlation(m *driver.Message, ofRequest string) string {
 	switch {
 	case m.CorrelationID != "":

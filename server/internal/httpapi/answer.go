@@ -11,8 +11,8 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/wireerr"
 )
 
-// errorBody is an error in JSON. Code, message and corr_id are always there; the
-// rest lets a program tell more than a person needs to read.
+// errorBody is an error in JSON. Code, message and corr_id are always present; the other
+// fields are for programs.
 type errorBody struct {
 	Code       string   `json:"code"`
 	Message    string   `json:"message"`
@@ -25,14 +25,15 @@ type errorBody struct {
 	Field      string   `json:"field,omitempty"`
 	Detail     string   `json:"detail,omitempty"`
 	RetryAfter duration `json:"retry_after_ms,omitempty"`
-	// Done is how much was done before it failed, where that can be a part.
+	// Done is how much was done before the failure, for operations that can be done in
+	// part.
 	Done int `json:"done,omitempty"`
 }
 
 func (c *call) errorBody(err error) (errorBody, wireerr.Error) {
 	w := wireerr.Of(err)
 	if w.Field == "payload" {
-		w.Field = "payload_b64" // as JSON has it
+		w.Field = "payload_b64" // its name in JSON
 	}
 	return errorBody{
 		Code: w.Code, Message: w.Message(), CorrID: c.corr, Kind: w.Kind, Reason: w.Reason, Op: w.Op, Queue: w.Queue,
@@ -79,7 +80,7 @@ func (c *call) answer(status int, body any) {
 	_, _ = c.writer.Write(append(data, '\n'))
 }
 
-// begin writes the header. Clients that do not read in time are given up.
+// begin writes the header and sets the deadline for reading the answer.
 func (c *call) begin(status int, contentType string) {
 	c.status = status
 	header := c.writer.Header()
@@ -113,8 +114,8 @@ type position struct {
 	Error        *errorBody `json:"error,omitempty"`
 }
 
-// answerPositions answers a batch of n: with its positions, if some worked or
-// failed by themselves, and with the error if it concerns the whole.
+// answerPositions answers a batch of n: with the result of each position, or with the
+// error if that concerns the whole batch.
 func (c *call) answerPositions(n int, err error, sent []driver.Sent) error {
 	return c.answerBatch(n, err, func(i int, p *position) {
 		if i < len(sent) {
@@ -123,7 +124,7 @@ func (c *call) answerPositions(n int, err error, sent []driver.Sent) error {
 	})
 }
 
-// answerBatch is answerPositions that calls done for each position that worked.
+// answerBatch is answerPositions that calls done for each position that succeeded.
 func (c *call) answerBatch(n int, err error, done func(i int, p *position)) error {
 	batch := positions{Results: make([]position, n)}
 	if err != nil {
@@ -144,7 +145,7 @@ func (c *call) answerBatch(n int, err error, done func(i int, p *position)) erro
 	return c.ok(batch)
 }
 
-// lines writes lines of JSON, each as soon as it is there.
+// lines writes lines of JSON as they are added.
 type lines struct {
 	call   *call
 	buffer []byte
@@ -152,7 +153,7 @@ type lines struct {
 
 const ndjson = "application/x-ndjson"
 
-// flushAt is how much is gathered before it is written, about a chunk.
+// flushAt is how many bytes are buffered before they are written, about a chunk.
 const flushAt = 64 << 10
 
 func (l *lines) add(line []byte) error {
@@ -171,7 +172,7 @@ func (l *lines) addValue(value any) error {
 	return l.add(line)
 }
 
-// flush sends what was gathered. The answer begins with it.
+// flush writes the buffer. The first flush begins the answer.
 func (l *lines) flush() error {
 	if l.call.status == 0 {
 		l.call.begin(http.StatusOK, ndjson)
@@ -186,8 +187,8 @@ func (l *lines) flush() error {
 	return l.call.control.Flush()
 }
 
-// end finishes the list. An error before anything was written is the answer;
-// after that it is the last line.
+// end finishes the list. An error is the answer if no line was written yet, and
+// otherwise the last line.
 func (l *lines) end(err error) error {
 	if err != nil {
 		if l.call.status == 0 && len(l.buffer) == 0 {
@@ -198,6 +199,6 @@ func (l *lines) end(err error) error {
 			Error errorBody `json:"error"`
 		}{body})
 	}
-	_ = l.flush() // the client may be gone
+	_ = l.flush() // the client may have disconnected
 	return nil
 }

@@ -8,7 +8,7 @@ type auditRequest struct {
 	Limit int    `json:"limit"`
 }
 
-// audit is POST /v1/audit: what was changed, oldest first; of more than limit the latest.
+// audit is POST /v1/audit: the recorded changes, oldest first; with a limit the latest.
 func (h *Handler) audit(c *call) error {
 	var r auditRequest
 	if err := c.decodeOptional(&r); err != nil {
@@ -22,7 +22,7 @@ func (h *Handler) audit(c *call) error {
 		}
 	}
 	if r.Limit < 0 {
-		return schemaError("limit", "is negative; 0 means no bound")
+		return schemaError("limit", "is negative; 0 means no limit")
 	}
 	records, damaged, err := c.caller.Audit(c.ctx())
 	if err != nil {
@@ -51,7 +51,7 @@ func (h *Handler) audit(c *call) error {
 	return out.end(nil)
 }
 
-// damagedLine says how many records cannot be read.
+// damagedLine has the number of records that cannot be read.
 type damagedLine struct {
 	Damaged int `json:"damaged"`
 }

@@ -15,9 +15,9 @@ func (h *Handler) backup(c *call) error {
 	return c.caller.Backup(c.ctx(), (*backupStream)(c), r.Keys)
 }
 
-// A backupStream is a call that is answered with a backup. The answer begins with the
-// first write, so that what fails before is an error like any other; a backup that fails
-// later has no end, which its reader notices.
+// A backupStream writes a backup as the answer to a call. The answer begins with the
+// first write, so an earlier failure is an ordinary error; a backup that fails later has
+// no end mark, which its reader notices.
 type backupStream call
 
 // Write sends a piece of the backup.

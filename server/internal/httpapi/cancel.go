@@ -7,16 +7,15 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 )
 
-// waitingCalls are the receives that can be cancelled by name. A client that
-// gives up waiting could cut its connection, but then it would not learn of
-// messages that were taken for it at the same moment, and they would be out of
-// reach until their leases end.
+// waitingCalls are the receives that can be cancelled by name. A client that stops
+// waiting could close its connection, but messages that were leased for it at the same
+// moment would then be lost to it, and in flight until their leases end.
 type waitingCalls struct {
 	mu    sync.Mutex
 	calls map[waitingName]map[*call]context.CancelFunc
 }
 
-// waitingName is a correlation id, which counts for the token that used it only.
+// waitingName is a correlation id, with the token that used it.
 type waitingName struct {
 	token capability.Fingerprint
 	corr  string
@@ -61,7 +60,7 @@ type cancelRequest struct {
 }
 
 // cancelReceive is POST /v1/recv/cancel: it ends the receives that the same token
-// started with this X-Corr-Id. They answer with what they have, or with nothing.
+// started with this X-Corr-Id. They answer with the messages they have, or with none.
 func (h *Handler) cancelReceive(c *call) error {
 	var r cancelRequest
 	if err := c.decode(&r); err != nil {

@@ -19,14 +19,13 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/wireerr"
 )
 
-// client is a driver.Opener that speaks to the HTTP surface, so that the
-// conformance suite can be run through it. It shows that the surface is complete;
-// programs use package remotebox.
+// client is a driver.Opener over the HTTP surface, which runs the conformance suite and
+// so shows that the surface is complete. Programs use package remotebox.
 type client struct {
 	http  *http.Client
 	base  string
 	token capability.Token
-	// shut closes what the client stands on.
+	// shut closes the daemon and the backend of the client.
 	shut func() error
 
 	mu     sync.Mutex
@@ -49,13 +48,13 @@ func ms(d time.Duration) json.Number {
 	return json.Number(fmt.Sprintf("%d.%06d", d/time.Millisecond, d%time.Millisecond))
 }
 
-// duration reads what the daemon writes.
+// duration reads a duration of the wire.
 func duration(ms json.Number) time.Duration {
 	d, _ := time.ParseDuration(ms.String() + "ms")
 	return d
 }
 
-// corrKey finds the correlation id of a request in its context.
+// corrKey is the context key of a request's correlation id.
 type corrKey struct{}
 
 // wireError is an error in JSON.
@@ -88,7 +87,7 @@ func (c *client) check(op string) error {
 	return nil
 }
 
-// post sends a request and returns the response if it is a good one.
+// post sends a request and returns a successful response.
 func (c *client) post(ctx context.Context, path string, existing bool, request any) (*http.Response, *wireError, error) {
 	body, err := json.Marshal(request)
 	if err != nil {
@@ -200,7 +199,7 @@ func (c *client) OpenQueue(ctx context.Context, name string) (driver.Queue, erro
 	return q, nil
 }
 
-// learn makes a queue, by sending nothing to it, and asks for its traits.
+// learn creates a queue, by an empty send, and gets its traits.
 func (c *client) learn(ctx context.Context, name string) error {
 	if _, err := c.call(ctx, "/v1/send/batch", false, object{"topic": name, "messages": []object{}}, new(object)); err != nil {
 		return err
@@ -259,7 +258,7 @@ type configJSON struct {
 	Annotation       string       `json:"annotation"`
 }
 
-// number is a setting in JSON: absent if it is unset, and 0 if it is off.
+// number returns a setting in JSON: missing if it is unset, and 0 if it is off.
 func number(n int) *int {
 	if n == 0 {
 		return nil
@@ -276,7 +275,7 @@ func spanOf(d time.Duration) *json.Number {
 	return &text
 }
 
-// known is a setting that the daemon told.
+// known returns a setting from an answer.
 func known(n *int) int {
 	if n == nil {
 		return 0

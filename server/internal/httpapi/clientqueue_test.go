@@ -42,8 +42,8 @@ func (q *clientQueue) Close() error {
 }
 
 // until cancels the receive with this correlation id when ctx ends or the handle
-// is closed. The receive then ends by itself, and what it has taken by then is
-// not lost, as it would be if its connection was cut.
+// is closed. The receive then returns, with the messages it has leased by then, which
+// would be lost if its connection were closed.
 func (q *clientQueue) until(ctx context.Context, corr string) (stop func()) {
 	stopped, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -72,14 +72,14 @@ func (q *clientQueue) until(ctx context.Context, corr string) (stop func()) {
 	}
 }
 
-// batch sends elements in requests that are small enough, and puts the results
-// together. refuse returns what is wrong with an element before it is sent.
+// batch sends elements in requests that are small enough, and combines the results.
+// encode returns an error for an element that must not be sent.
 func batch[E any](ctx context.Context, q *clientQueue, path, field string, elements []E, encode func(E) (any, error)) ([]driver.Sent, error) {
 	sent, _, err := batchOf(ctx, q, path, field, elements, encode)
 	return sent, err
 }
 
-// batchOf is batch that also returns what extensions were granted.
+// batchOf is batch that also returns the granted extensions.
 func batchOf[E any](ctx context.Context, q *clientQueue, path, field string, elements []E, encode func(E) (any, error)) ([]driver.Sent, []time.Duration, error) {
 	const most = 900 << 10
 	errs := make([]error, len(elements))
@@ -223,8 +223,8 @@ func (q *clientQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([
 	return deliveries, nil
 }
 
-// sealed is the receipt that the daemon gave. Place and nonce are not used here,
-// and who sets them has made the receipt up.
+// sealed returns the receipt of the daemon. Place and nonce are not used here; a receipt
+// that has them is not one of the daemon.
 func sealed(r driver.Receipt) string {
 	if r.Place != 0 || r.Nonce != 0 {
 		return r.String()
@@ -275,7 +275,7 @@ func (q *clientQueue) DeadLetter(ctx context.Context, requests []driver.DeadLett
 	return err
 }
 
-// lookedJSON is a message that was looked at.
+// lookedJSON is a message that was read without a lease.
 type lookedJSON struct {
 	detailsJSON
 	MessageID string            `json:"msg_id"`

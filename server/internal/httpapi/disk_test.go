@@ -13,7 +13,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// durableClient is a client of a daemon whose messages survive it.
+// durableClient is a client of a daemon with durable messages.
 type durableClient struct {
 	*client
 	dir string
@@ -35,8 +35,8 @@ func openDisk(t testing.TB, dir string, ring *capability.KeyRing) *durableClient
 }
 
 // TestConformanceOnDisk runs the suite through HTTP in front of the disk backend,
-// in virtual time. What a restart finds cannot be tested so: it depends on how
-// long the machine is up, which no bubble changes.
+// in virtual time. Restarts cannot be tested so: they depend on the uptime of the
+// machine, which is not virtual.
 func TestConformanceOnDisk(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes a minute and a half: run without -short")
@@ -50,7 +50,7 @@ func TestConformanceOnDisk(t *testing.T) {
 	})
 }
 
-// unrestarted is a client that claims nothing about restarts.
+// unrestarted is a client without the ability to restart.
 type unrestarted struct{ *durableClient }
 
 type unrestartedQueue struct{ *clientQueue }

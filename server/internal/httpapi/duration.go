@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A duration is a number of milliseconds in JSON, with up to six decimals, so
-// that what a program asks for is what it gets: 250, 0.5, 4979.767926.
+// A duration is a number of milliseconds in JSON, with up to six decimals, which
+// express every time.Duration exactly: 250, 0.5, 4979.767926.
 type duration time.Duration
 
 // MarshalJSON writes as few decimals as the value needs.
@@ -23,8 +23,8 @@ func (d duration) MarshalJSON() ([]byte, error) {
 	return text, nil
 }
 
-// parseDuration reads a number of milliseconds. What no duration can hold becomes
-// the longest one, which every limit refuses.
+// parseDuration reads a number of milliseconds. A number that is too large becomes the
+// longest duration, which every limit refuses.
 func parseDuration(number json.Number) (duration, bool) {
 	text, negative := strings.CutPrefix(number.String(), "-")
 	whole, decimals, hasDecimals := strings.Cut(text, ".")

@@ -2,7 +2,7 @@ package httpapi
 
 import "reflect"
 
-// RequestTypes are what the bodies of requests are read into, by path.
+// RequestTypes are the types of request bodies, by path.
 var RequestTypes = map[string]reflect.Type{
 	"/v1/send":             reflect.TypeFor[sendRequest](),
 	"/v1/send/batch":       reflect.TypeFor[sendBatchRequest](),
@@ -40,7 +40,7 @@ var RequestTypes = map[string]reflect.Type{
 	"/v1/backup":           reflect.TypeFor[backupRequest](),
 }
 
-// QueryTypes are what queries are read into, by method and path.
+// QueryTypes are the types of queries, by method and path.
 var QueryTypes = map[string]reflect.Type{
 	"POST /v1/queues/{topic}/messages": reflect.TypeFor[sendBodyQuery](),
 	"GET /v1/queues/{topic}/messages":  reflect.TypeFor[peekQuery](),

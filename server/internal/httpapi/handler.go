@@ -26,17 +26,17 @@ const MaxRequestBytes = 1 << 20
 const (
 	headerCorrelation = "X-Corr-Id"
 	headerIdempotency = "X-Idempotency-Mode"
-	// headerExisting keeps a request from making the queue that it names.
+	// headerExisting keeps a request from creating the queue that it names.
 	headerExisting = "X-Mailbox-Existing"
-	// headerTenant names the tenant whose queues an operator looks into.
+	// headerTenant names the tenant whose queues an operator reads.
 	headerTenant = "X-Mailbox-Tenant"
 )
 
 // Options configure a Handler.
 type Options struct {
 	Broker *broker.Broker
-	// Logger gets a line for each request that failed for a reason of ours. Nil
-	// logs nothing.
+	// Logger gets a line for each request that failed because of the daemon, not the
+	// client. Nil logs nothing.
 	Logger *slog.Logger
 	// ReadTimeout bounds how long the body of a request may take to arrive; 0
 	// means DefaultReadTimeout.
@@ -44,18 +44,16 @@ type Options struct {
 	// WriteTimeout bounds how long the client may take to read an answer, or a
 	// part of it where it is streamed; 0 means DefaultWriteTimeout.
 	WriteTimeout time.Duration
-	// MaxMessages and MaxBytes are how much a receive brings that does not say; 0
-	// means 32 and 512 KiB.
+	// MaxMessages and MaxBytes are the defaults of receives; 0 means 32 and 512 KiB.
 	MaxMessages int
 	MaxBytes    int
-	// Visibility is that of receives which do not say; 0 means 5 s.
+	// Visibility is the default of receives; 0 means 5 s.
 	Visibility time.Duration
-	// Ready says what is missing for the daemon to do all of its work; nil means
-	// that nothing is.
+	// Ready returns what keeps the daemon from being ready; nil means nothing.
 	Ready func(ctx context.Context) Readiness
-	// Hosts are the names that requests without a token may be for.
+	// Hosts are the host names that are allowed in requests without a token.
 	Hosts guard.Hosts
-	// Version is that of the daemon. Health and readiness tell it on this machine, on
+	// Version is that of the daemon. Health and readiness show it on this machine, on
 	// the listener for metrics, and to clients with a genuine token.
 	Version string
 }
@@ -102,17 +100,17 @@ func orDefault[T comparable](value *T, otherwise T) {
 	}
 }
 
-// A Route is one thing that can be asked for.
+// A Route is a method and a path that are served.
 type Route struct {
 	Method string
 	Path   string
 	open   bool // needs no token
-	looks  bool // changes nothing, so that an operator may ask for a tenant's queues
-	alone  bool // is on a listener where nothing needs a token
+	looks  bool // changes nothing, so an operator may use it for a tenant's queues
+	alone  bool // is on a listener without tokens
 	serve  func(h *Handler, c *call) error
 }
 
-// pattern is the route in the words of http.ServeMux, where "/" would be every path.
+// pattern returns the pattern for http.ServeMux, where "/" would match every path.
 func (r Route) pattern() string {
 	if r.Path == "/" {
 		return r.Method + " /{$}"
@@ -120,13 +118,12 @@ func (r Route) pattern() string {
 	return r.Method + " " + r.Path
 }
 
-// Routes lists all of them, for the test that holds the description of the
-// surface against it.
+// Routes lists all routes, for the test that compares them with api/openapi.yaml.
 func Routes() []Route { return append([]Route(nil), routes...) }
 
 var routes []Route
 
-// The table refers to functions that refer to it, which Go wants broken up.
+// The table is filled in init, because its functions refer to it.
 func init() {
 	routes = []Route{
 		{Method: "POST", Path: "/v1/send", serve: (*Handler).send},
@@ -212,13 +209,13 @@ type call struct {
 	began   time.Time
 	status  int  // 0 until the answer has begun
 	trusted bool // may know the version of the daemon
-	// everyTenant says that a list is for the queues of all tenants.
+	// everyTenant: a list is of the queues of all tenants.
 	everyTenant bool
 	answers     broker.Answers
 	release     func() // of the memory for the body; nil if none was taken
 }
 
-// end gives back the memory of a call.
+// end releases the memory of a call.
 func (c *call) end() {
 	c.answers.Done()
 	if c.release != nil {
@@ -237,11 +234,11 @@ func (h *Handler) newCall(w http.ResponseWriter, r *http.Request) *call {
 
 func (c *call) ctx() context.Context { return c.request.Context() }
 
-// maxCorrelationBytes bounds what a client may have repeated to it.
+// maxCorrelationBytes bounds a correlation id of a client.
 const maxCorrelationBytes = 128
 
-// correlationID returns the client's id if it is fit to stand in headers and
-// logs, and a new one otherwise.
+// correlationID returns the client's id if it is safe in headers and logs, and a new
+// one otherwise.
 func correlationID(given string) string {
 	plain := func(r rune) bool { return r > ' ' && r < 0x7f && r != '"' && r != '\\' }
 	if given != "" && len(given) <= maxCorrelationBytes && strings.IndexFunc(given, func(r rune) bool { return !plain(r) }) < 0 {
@@ -314,7 +311,7 @@ func bearer(r *http.Request) (capability.Token, error) {
 	return capability.Parse(text)
 }
 
-// read reads the body, which must come within a time and not be too long.
+// read reads the body, within the read timeout and the size limit.
 func (c *call) read() error {
 	if c.request.ContentLength > MaxRequestBytes {
 		return c.tooLarge()

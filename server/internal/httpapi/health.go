@@ -8,21 +8,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Readiness is what a daemon is ready for.
+// Readiness tells whether a daemon is ready.
 type Readiness struct {
-	// Missing names what keeps it from being ready. Degraded says that it refuses
-	// writes for it or, if nothing is missing, that some queues do not work as they
-	// should; the notes say why. A daemon that misses nothing is ready.
+	// Missing names what keeps the daemon from being ready; empty means that it is
+	// ready. Degraded: it refuses writes because of that or, if nothing is missing, some
+	// queues do not work as they should; the notes say why.
 	Missing  []string
 	Degraded bool
-	// Notes are what an operator should know and what does no harm by itself.
+	// Notes are facts that an operator should know, and that are harmless alone.
 	Notes map[string]string
 }
 
-// retryReady is when to ask again.
+// retryReady is the Retry-After of a daemon that is not ready.
 const retryReady = 2 * time.Second
 
-// healthy is GET /healthz: the process lives.
+// healthy is GET /healthz: the process is alive.
 func (h *Handler) healthy(c *call) error {
 	return c.ok(struct {
 		Status  string `json:"status"`
@@ -30,8 +30,8 @@ func (h *Handler) healthy(c *call) error {
 	}{"ok", c.version()})
 }
 
-// version returns the version of the daemon for who may know it: strangers could look
-// up what is wrong with it.
+// version returns the version of the daemon for trusted clients, and "" for others, which
+// could look up its vulnerabilities.
 func (c *call) version() string {
 	if !c.trusted {
 		return ""
@@ -48,7 +48,7 @@ type readyResponse struct {
 	Notes      map[string]string `json:"notes,omitempty"`
 }
 
-// ready is GET /readyz: whether work should be sent here.
+// ready is GET /readyz: whether this daemon should get requests.
 func (h *Handler) ready(c *call) error {
 	var state Readiness
 	if h.options.Ready != nil {
@@ -68,8 +68,8 @@ func (h *Handler) ready(c *call) error {
 	return nil
 }
 
-// metrics is GET /metrics, in the form of Prometheus, for who may count
-// everything: the figures name queues.
+// metrics is GET /metrics, in the format of Prometheus. It needs a token for stats on all
+// queues, because the metrics name queues.
 func (h *Handler) metrics(c *call) error {
 	if err := c.caller.MayMeasure(c.ctx()); err != nil {
 		return err
@@ -77,8 +77,8 @@ func (h *Handler) metrics(c *call) error {
 	return h.figures(c)
 }
 
-// Open returns a handler of health, readiness and metrics that asks for no token.
-// It is for an address that only those can reach who may see the figures.
+// Open returns a handler of health, readiness and metrics without tokens. It is for an
+// address that only clients that may see the metrics can reach.
 func (h *Handler) Open() http.Handler {
 	mux := http.NewServeMux()
 	for _, route := range []Route{
@@ -91,7 +91,7 @@ func (h *Handler) Open() http.Handler {
 	return mux
 }
 
-// figures shows the metrics.
+// figures writes the metrics.
 func (h *Handler) figures(c *call) error {
 	h.broker.Measure(c.ctx())
 	c.status = http.StatusOK

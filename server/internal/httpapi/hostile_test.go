@@ -14,9 +14,9 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// The tests in this file are about clients that mean no good.
+// The tests in this file are about hostile clients.
 
-func TestAnExpiredTokenIsRefusedWhateverItAsks(t *testing.T) {
+func TestExpiredTokenIsRefusedOnEveryPath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, broker.Limits{}, driver.Config{})
 		expired, err := d.token.Narrow(capability.ExpiresAt(time.Now().Add(-time.Second)))
@@ -32,10 +32,10 @@ func TestAnExpiredTokenIsRefusedWhateverItAsks(t *testing.T) {
 	})
 }
 
-func TestAReceiveIsCancelledByTheTokenThatStartedItAlone(t *testing.T) {
+func TestOnlyStartingTokenCancelsReceive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, broker.Limits{}, driver.Config{})
-		// Both have the id of the token that they were narrowed from.
+		// Both have the id of the token from which they were narrowed.
 		narrowed := func(queue string) string {
 			t.Helper()
 			pattern, err := capability.ParsePattern(queue)
@@ -71,7 +71,7 @@ func TestAReceiveIsCancelledByTheTokenThatStartedItAlone(t *testing.T) {
 	})
 }
 
-func TestATenantRevokesATokenByShowingIt(t *testing.T) {
+func TestTenantRevokesTokenThatItPresents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, broker.Limits{}, driver.Config{})
 		acme, own, other := d.mint(t, "acme"), d.mint(t, "acme"), d.mint(t, "other")
@@ -89,7 +89,7 @@ func TestATenantRevokesATokenByShowingIt(t *testing.T) {
 	})
 }
 
-func TestFiguresAreForWhoMayCountEverything(t *testing.T) {
+func TestMetricsNeedTokenForAllQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, broker.Limits{}, driver.Config{})
 		d.expect(d.post("/v1/send", strings.ReplaceAll(hello, `"t"`, `"layoffs-2027"`)), 200, "")

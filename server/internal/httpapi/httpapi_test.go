@@ -20,15 +20,15 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/httpapi"
 )
 
-// desk is a client with a token of a daemon.
-type desk struct {
+// env is a daemon and a client with a token.
+type env struct {
 	*service
 	t     testing.TB
 	token capability.Token
 }
 
 // open returns a client of a daemon over memory, for a test in virtual time.
-func open(t *testing.T, limits broker.Limits, config driver.Config) *desk {
+func open(t *testing.T, limits broker.Limits, config driver.Config) *env {
 	backend := membox.New(&membox.Options{Defaults: config})
 	s := newService(t, backend, limits)
 	t.Cleanup(func() {
@@ -36,12 +36,12 @@ func open(t *testing.T, limits broker.Limits, config driver.Config) *desk {
 			t.Error(err)
 		}
 		_ = backend.Close()
-		<-time.After(time.Second) // net/http lingers where it has not read all
+		<-time.After(time.Second) // net/http lingers after an unread body
 	})
-	return &desk{s, t, s.mint(t, "")}
+	return &env{s, t, s.mint(t, "")}
 }
 
-// answer is what came back.
+// answer is a response.
 type answer struct {
 	status int
 	header http.Header
@@ -51,13 +51,13 @@ type answer struct {
 
 func (a answer) code() any { return a.fields["code"] }
 
-// post sends text as it is.
-func (d *desk) post(path, body string, headers ...string) answer {
+// post sends a body.
+func (d *env) post(path, body string, headers ...string) answer {
 	d.t.Helper()
 	return d.do(d.t.Context(), d.token.Reveal(), path, strings.NewReader(body), headers...)
 }
 
-func (d *desk) do(ctx context.Context, token, path string, body io.Reader, headers ...string) answer {
+func (d *env) do(ctx context.Context, token, path string, body io.Reader, headers ...string) answer {
 	d.t.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://mailbox"+path, body)
 	if err != nil {
@@ -83,7 +83,7 @@ func (d *desk) do(ctx context.Context, token, path string, body io.Reader, heade
 	return a
 }
 
-func (d *desk) expect(a answer, status int, code string) {
+func (d *env) expect(a answer, status int, code string) {
 	d.t.Helper()
 	if a.status != status || (code != "" && a.code() != code) {
 		d.t.Errorf("got %d %s, want %d %s", a.status, a.body, status, code)
@@ -100,7 +100,7 @@ func (d *desk) expect(a answer, status int, code string) {
 
 const hello = `{"topic":"t","idem_key":"k","payload_b64":"SGk=","attrs":{"a":"b"}}`
 
-func TestAMessageGoesThroughByHand(t *testing.T) {
+func TestMessageIsSentReceivedAndAcked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, broker.Limits{}, driver.Config{})
 		sent := d.post("/v1/send", hello, "X-Corr-Id", "my-id")
@@ -113,7 +113,7 @@ func TestAMessageGoesThroughByHand(t *testing.T) {
 		if err := json.Unmarshal([]byte(got.body), &messages); err != nil || len(messages.Messages) != 1 {
 			t.Fatalf("got %s", got.body)
 		}
-		// A consumer can verify what it got with nothing but package envelope.
+		// A consumer can verify the message with package envelope alone.
 		delivery, err := envelope.ParseDelivery(messages.Messages[0])
 		if err != nil {
 			t.Fatal(err)
@@ -162,7 +162,7 @@ func TestRepeatedSendsAreOneMessage(t *testing.T) {
 	})
 }
 
-func (d *desk) get(path string) string {
+func (d *env) get(path string) string {
 	d.t.Helper()
 	r, err := http.NewRequestWithContext(d.t.Context(), http.MethodGet, "http://mailbox"+path, nil)
 	if err != nil {
@@ -181,14 +181,14 @@ func (d *desk) get(path string) string {
 	return string(text)
 }
 
-// TestWhatIsNotAckedComesBack is gate G-3.
-func TestWhatIsNotAckedComesBack(t *testing.T) {
+// TestUnackedMessageComesBack is gate G-3.
+func TestUnackedMessageComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, broker.Limits{}, driver.Config{})
 		d.expect(d.post("/v1/send", hello), 200, "")
 		first := d.post("/v1/recv", `{"topic":"t","visibility_ms":1000}`)
 		if nothing := d.post("/v1/recv", `{"topic":"t","visibility_ms":1000}`); nothing.body != "{\"messages\":[]}\n" {
-			t.Errorf("while it is out: %s", nothing.body)
+			t.Errorf("while it is in flight: %s", nothing.body)
 		}
 		began := time.Now()
 		second := d.post("/v1/recv", `{"topic":"t","visibility_ms":1000,"wait_ms":60000}`)
@@ -211,7 +211,7 @@ func TestWhatIsNotAckedComesBack(t *testing.T) {
 	})
 }
 
-func TestTheStreamWritesMessagesAsTheyCome(t *testing.T) {
+func TestStreamWritesMessagesAsTheyCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, broker.Limits{}, driver.Config{})
 		d.post("/v1/send/batch", `{"topic":"t","messages":[]}`)
@@ -251,7 +251,7 @@ func TestTheStreamWritesMessagesAsTheyCome(t *testing.T) {
 	})
 }
 
-func TestAClientThatGoesAwayStrandsNothing(t *testing.T) {
+func TestDisconnectedClientStrandsNoMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, broker.Limits{}, driver.Config{})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -275,9 +275,9 @@ func TestAClientThatGoesAwayStrandsNothing(t *testing.T) {
 	})
 }
 
-// TestTheMetricsNameEveryBound checks for every bound of a queue, and of the daemon,
+// TestMetricsNameEveryLimit checks for every bound of a queue, and of the daemon,
 // how much of it is used and what it is.
-func TestTheMetricsNameEveryBound(t *testing.T) {
+func TestMetricsNameEveryLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, broker.Limits{MaxInFlight: 30, MaxQueues: 400}, driver.Config{
 			MaxMessages: 10, MaxBytes: 1000, MaxInFlight: 7, MaxDeliveries: 1, MaxDead: 20, DedupMax: 500,
@@ -286,7 +286,7 @@ func TestTheMetricsNameEveryBound(t *testing.T) {
 		d.post("/v1/send", hello)
 		d.post("/v1/send", strings.ReplaceAll(hello, `"k"`, `"k2"`))
 		d.post("/v1/recv", `{"topic":"t","max_messages":1,"visibility_ms":1000}`)
-		time.Sleep(2 * time.Second) // it dies
+		time.Sleep(2 * time.Second) // it is dead-lettered
 		figures := d.get("/metrics")
 		for _, want := range []string{
 			`mailbox_queue_depth{queue="t",shard="0",state="ready"} 1`, `mailbox_queue_depth{queue="t",shard="0",state="delayed"} 0`,
@@ -309,7 +309,7 @@ func TestTheMetricsNameEveryBound(t *testing.T) {
 			d.post("/v1/send", fmt.Sprintf(`{"topic":"many-%d","idem_key":"k","payload_b64":""}`, i))
 		}
 		if n := strings.Count(d.get("/metrics"), "mailbox_enqueued_total{"); n > 220 {
-			t.Errorf("%d series for topics: their number is not bounded", n)
+			t.Errorf("%d series for queues: their number is not bounded", n)
 		}
 	})
 }

@@ -13,7 +13,7 @@ type keyBody struct {
 	RetiredAt string `json:"retired_at,omitempty"`
 }
 
-// answerKeys answers with the keys as they are.
+// answerKeys answers with the current keys.
 func (c *call) answerKeys(states []broker.KeyState, err error) error {
 	if err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// lookedLine is a message that was looked at.
+// lookedLine is a message that was read without a lease.
 type lookedLine struct {
 	MessageID       string            `json:"msg_id"`
 	Queue           string            `json:"topic"`
@@ -57,7 +57,7 @@ func lineOf(l *broker.Peeked) lookedLine {
 	return line
 }
 
-// list streams what was looked at, up to limit lines; 0 means no bound.
+// list streams messages, up to limit lines; 0 means no limit.
 func (c *call) list(messages iter.Seq2[broker.Peeked, error], limit int) error {
 	out := &lines{call: c}
 	n := 0
@@ -90,7 +90,7 @@ func (h *Handler) deadLetters(c *call) error {
 	case r.Queue == "":
 		return required("topic")
 	case r.Limit < 0:
-		return schemaError("limit", "is negative; 0 means no bound")
+		return schemaError("limit", "is negative; 0 means no limit")
 	}
 	return c.list(c.caller.DeadLetters(c.ctx(), r.Queue), r.Limit)
 }

@@ -50,7 +50,7 @@ func at(t *testing.T, document, from tree, keys ...string) tree {
 	return from
 }
 
-func TestTheDescriptionAndTheHandlersAgreeOnPaths(t *testing.T) {
+func TestOpenAPIDescribesEveryPath(t *testing.T) {
 	document := readDescription(t)
 	if document["openapi"] != "3.1.0" {
 		t.Errorf("openapi is %v", document["openapi"])
@@ -73,7 +73,7 @@ func TestTheDescriptionAndTheHandlersAgreeOnPaths(t *testing.T) {
 	}
 }
 
-func TestTheDescriptionAndTheHandlersAgreeOnRequests(t *testing.T) {
+func TestOpenAPIDescribesEveryRequest(t *testing.T) {
 	document := readDescription(t)
 	for _, route := range httpapi.Routes() {
 		if _, raw := httpapi.QueryTypes[route.Method+" "+route.Path]; raw || route.Method != "POST" {
@@ -89,7 +89,7 @@ func TestTheDescriptionAndTheHandlersAgreeOnRequests(t *testing.T) {
 	}
 }
 
-func TestTheDescriptionAndTheHandlersAgreeOnQueries(t *testing.T) {
+func TestOpenAPIDescribesEveryQuery(t *testing.T) {
 	document := readDescription(t)
 	for _, route := range httpapi.Routes() {
 		operation := at(t, document, document, "paths", route.Path, strings.ToLower(route.Method))

@@ -14,10 +14,10 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// Here is what people use with curl: paths that name a queue, values in the query,
-// and bodies as they are.
+// The routes in this file are for people with curl: paths name a queue, parameters are in
+// the query, and bodies are raw.
 
-// index is GET /: what this is and where to go on.
+// index is GET /: the name of the service, its documentation and its routes.
 func (h *Handler) index(c *call) error {
 	response := struct {
 		Name          string   `json:"name"`
@@ -52,7 +52,7 @@ func (h *Handler) unknownPath(r *http.Request) error {
 	detail := fmt.Sprintf("there is no path %s; GET / lists all paths", path)
 	switch near := spelling.Nearest(r.URL.Path, paths); {
 	case len(methods) > 0:
-		detail = fmt.Sprintf("path %s takes %s, and not %.10q", path, strings.Join(methods, " and "), r.Method)
+		detail = fmt.Sprintf("path %s takes %s, not %.10q", path, strings.Join(methods, " and "), r.Method)
 	case r.Method == http.MethodDelete && strings.HasPrefix(r.URL.Path, queuesPath):
 		detail = fmt.Sprintf("there is no path %s; POST %s/delete deletes a queue", path, queuesPath)
 	case (r.Method == http.MethodPut || r.Method == http.MethodPatch) && strings.HasPrefix(r.URL.Path, queuesPath):
@@ -109,7 +109,7 @@ type sendBodyQuery struct {
 	CorrelationID string   `json:"correlation_id"`
 }
 
-// sendBody is POST /v1/queues/{queue}/messages: the body of the request is that of
+// sendBody is POST /v1/queues/{queue}/messages: the body of the request is the body of
 // the message, whatever its type.
 func (h *Handler) sendBody(c *call) error {
 	var query sendBodyQuery
@@ -127,7 +127,7 @@ func (h *Handler) sendBody(c *call) error {
 	return c.ok(sendResponse{sent[0].ID, sent[0].Duplicate})
 }
 
-// peekPageLimit is how many messages GET …/messages shows if it is not told.
+// peekPageLimit is the default limit of GET …/messages.
 const peekPageLimit = 20
 
 type peekQuery struct {
@@ -138,7 +138,7 @@ type peekQuery struct {
 	Limit       int      `json:"limit"`
 }
 
-// peekPage is GET /v1/queues/{queue}/messages: it looks, and takes nothing.
+// peekPage is GET /v1/queues/{queue}/messages. It leases nothing.
 func (h *Handler) peekPage(c *call) error {
 	query := peekQuery{Limit: peekPageLimit}
 	if err := c.decodeQuery(&query); err != nil {

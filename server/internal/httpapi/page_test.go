@@ -15,19 +15,19 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// page asks for a page.
-func (d *desk) page(path string) answer {
+// page gets a page.
+func (d *env) page(path string) answer {
 	d.t.Helper()
 	return d.getAs(d.t.Context(), d.token.Reveal(), path)
 }
 
-func (d *desk) getAs(ctx context.Context, token, path string) answer {
+func (d *env) getAs(ctx context.Context, token, path string) answer {
 	d.t.Helper()
 	return d.request(ctx, http.MethodGet, token, path)
 }
 
 // request sends a request without a body.
-func (d *desk) request(ctx context.Context, method, token, path string) answer {
+func (d *env) request(ctx context.Context, method, token, path string) answer {
 	d.t.Helper()
 	r, err := http.NewRequestWithContext(ctx, method, "http://mailbox"+path, nil)
 	if err != nil {
@@ -50,7 +50,7 @@ func (d *desk) request(ctx context.Context, method, token, path string) answer {
 	return a
 }
 
-func TestBodiesAreSentAsTheyAre(t *testing.T) {
+func TestRawBodiesAreSentUnchanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, broker.Limits{}, driver.Config{})
 		for _, contentType := range []string{"text/plain", "application/x-www-form-urlencoded", "application/json", ""} {
@@ -72,7 +72,7 @@ func TestBodiesAreSentAsTheyAre(t *testing.T) {
 	})
 }
 
-func TestPagesLookAndTakeNothing(t *testing.T) {
+func TestPagesLeaseNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, broker.Limits{}, driver.Config{})
 		for range 25 {
@@ -158,7 +158,7 @@ func TestErrorsNameWhatWasMeant(t *testing.T) {
 			}
 		}
 		for path, want := range map[string]string{
-			"/v1/sned": `there is no path \"/v1/sned\"; did you mean /v1/send?`, "/nothing": "GET / lists all paths", "/healthz": `/healthz\" takes GET, and not \"POST\"`, "/v1/queues/jobs/stats": `stats\" takes GET, and not`,
+			"/v1/sned": `there is no path \"/v1/sned\"; did you mean /v1/send?`, "/nothing": "GET / lists all paths", "/healthz": `/healthz\" takes GET, not \"POST\"`, "/v1/queues/jobs/stats": `stats\" takes GET, not`,
 		} {
 			got := d.post(path, "{}")
 			d.expect(got, 404, "E_NOT_FOUND")

@@ -84,8 +84,7 @@ type traitsResponse struct {
 	PurgeCooldownMS duration `json:"purge_cooldown_ms"`
 }
 
-// traits is POST /v1/traits. It makes the queue if it is not there, unless the
-// request says otherwise.
+// traits is POST /v1/traits: the traits of a queue, or of one that would be created.
 func (h *Handler) traits(c *call) error {
 	queue, err := c.readQueue()
 	if err != nil {
@@ -168,7 +167,7 @@ func (h *Handler) queues(c *call) error {
 	return out.end(nil)
 }
 
-// ping is POST /v1/ping: whether the backend takes writes, for who has a token.
+// ping is POST /v1/ping: whether the backend accepts writes, for any valid token.
 func (h *Handler) ping(c *call) error {
 	if err := c.decodeOptional(&struct{}{}); err != nil {
 		return err
@@ -213,8 +212,8 @@ type revokeRequest struct {
 	Until   string `json:"until"`
 }
 
-// revoke is POST /v1/caps/revoke: of the token that is shown, of the one with an
-// id, or of all of a tenant.
+// revoke is POST /v1/caps/revoke: of a token, of the token with an id, or of all tokens
+// of a tenant.
 func (h *Handler) revoke(c *call) error {
 	var r revokeRequest
 	if err := c.decode(&r); err != nil {
@@ -222,7 +221,7 @@ func (h *Handler) revoke(c *call) error {
 	}
 	if r.Token != "" {
 		if r.TokenID != "" || r.Tenant != "" || r.Until != "" {
-			return schemaError("token", "says everything by itself")
+			return schemaError("token", "must be the only field")
 		}
 		token, err := capability.Parse(r.Token)
 		if err != nil {

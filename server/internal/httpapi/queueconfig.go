@@ -7,12 +7,12 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// configBody is a configuration in JSON. A setting that is absent is unset: a new
-// queue gets the daemon's default, and an existing one keeps what it has. 0 turns
-// it off. Answers have all of them.
+// configBody is a configuration in JSON. A missing setting is unset: a new queue gets
+// the daemon's default, and an existing one keeps its value. 0 turns a setting off.
+// Answers have all settings.
 //
-// Earlier clients send all settings and mean the default by 0. They are known by
-// shards, which cannot be off, and which they send as 0 too.
+// Earlier clients send all settings, and 0 for the default. They are recognized by
+// shards, which cannot be off and which they send as 0 too.
 type configBody struct {
 	Shards           *int      `json:"shards"`
 	StrictGroups     bool      `json:"strict_groups"`
@@ -66,7 +66,7 @@ func (b *configBody) config() (driver.Config, error) {
 	return config, off.err
 }
 
-// settingReader reads settings that can be absent or off.
+// settingReader reads settings that can be missing or off.
 type settingReader struct {
 	zero int // what 0 means
 	err  error
@@ -115,7 +115,7 @@ func configBodyOf(c *driver.Config) configBody {
 	}
 }
 
-// orZero is 0 for what is off.
+// orZero returns 0 for a setting that is off.
 func orZero[N int | duration](value N) *N {
 	value = max(value, 0)
 	return &value

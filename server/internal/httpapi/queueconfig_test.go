@@ -8,8 +8,8 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// TestAbsentIsUnsetAndZeroIsOff in the configuration of a queue.
-func TestAbsentIsUnsetAndZeroIsOff(t *testing.T) {
+// TestMissingSettingIsUnsetAndZeroIsOff in the configuration of a queue.
+func TestMissingSettingIsUnsetAndZeroIsOff(t *testing.T) {
 	for name, test := range map[string]struct {
 		config              string
 		attempts, dead, max float64

@@ -17,7 +17,7 @@ type receiveRequest struct {
 	MaxMessages  *int      `json:"max_messages"`
 	MaxBytes     *int      `json:"max_bytes"`
 	WaitMS       duration  `json:"wait_ms"`
-	// Details asks for what the envelope does not have.
+	// Details asks for fields that the envelope does not have.
 	Details bool `json:"details"`
 }
 
@@ -43,7 +43,7 @@ func (h *Handler) readReceive(c *call) (request receiveRequest, req driver.Recei
 	return request, req, nil
 }
 
-// deliveryDetails are what a delivery has beyond its envelope.
+// deliveryDetails are the fields of a delivery that its envelope does not have.
 type deliveryDetails struct {
 	Group           string `json:"group,omitempty"`
 	ReplyTo         string `json:"reply_to,omitempty"`
@@ -53,7 +53,7 @@ type deliveryDetails struct {
 	LastError       string `json:"last_error,omitempty"`
 }
 
-// timeText is a time for people and programs, and empty if there was none.
+// timeText returns a time in RFC 3339, empty for the zero time.
 func timeText(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -106,13 +106,13 @@ func (h *Handler) receive(c *call) error {
 		}
 	}
 	c.begin(http.StatusOK, "application/json")
-	if _, err = c.writer.Write(append(b, "]}\n"...)); err != nil { //nolint:gosec // JSON, said to be JSON, and not to be sniffed
+	if _, err = c.writer.Write(append(b, "]}\n"...)); err != nil { //nolint:gosec // JSON, with a Content-Type and nosniff
 		c.giveBack(request.Queue, deliveries)
 	}
 	return nil
 }
 
-// sizeOf guesses how long deliveries are in JSON.
+// sizeOf estimates the length of deliveries in JSON.
 func sizeOf(deliveries []broker.Delivery) int {
 	size := 64
 	for i := range deliveries {
@@ -121,7 +121,7 @@ func sizeOf(deliveries []broker.Delivery) int {
 	return size
 }
 
-// giveBack makes deliveries of a client that is gone ready again, at their places.
+// giveBack makes deliveries of a disconnected client ready again, at their places.
 func (c *call) giveBack(queue string, deliveries []broker.Delivery) {
 	if len(deliveries) == 0 {
 		return
@@ -130,16 +130,16 @@ func (c *call) giveBack(queue string, deliveries []broker.Delivery) {
 	for i := range deliveries {
 		back[i].Receipt = deliveries[i].Receipt
 	}
-	_, _ = c.caller.Returning().Extend(context.WithoutCancel(c.ctx()), queue, back) // else they come back when their leases end
+	_, _ = c.caller.Returning().Extend(context.WithoutCancel(c.ctx()), queue, back) // on an error they come back when their leases end
 }
 
-// streamBatch is how many messages a stream takes at a time: few, because all of
-// them are leased while they wait to be written.
+// streamBatch is how many messages a stream leases at once: few, because they are in
+// flight while they wait to be written.
 const streamBatch = 32
 
-// receiveStream is POST /v1/recv/stream: it writes messages, a line each, as they
-// come. It ends after max_messages, or when none came for wait_ms. The next
-// messages are taken only when the client has read the last ones.
+// receiveStream is POST /v1/recv/stream: it writes messages as they come, one per line.
+// It ends after max_messages, or when none came for wait_ms. It leases the next messages
+// only when the client has read the previous ones.
 func (h *Handler) receiveStream(c *call) error {
 	request, req, err := h.readReceive(c)
 	if err != nil {
@@ -166,15 +166,15 @@ func (h *Handler) receiveStream(c *call) error {
 		}
 		if handed, err := c.writeAll(out, deliveries, request.Details); err != nil {
 			c.giveBack(request.Queue, deliveries[handed:])
-			return nil // the client is gone
+			return nil // the client has disconnected
 		}
 		c.answers.Done()
 	}
 	return out.end(nil)
 }
 
-// writeAll writes deliveries. handed is how many of them the client may have: they
-// are its own, also if it leaves.
+// writeAll writes deliveries. handed is how many the client may have received: these
+// are not given back.
 func (c *call) writeAll(out *lines, deliveries []broker.Delivery, details bool) (handed int, err error) {
 	for i := range deliveries {
 		line, err := appendDelivery(nil, &deliveries[i], details)
@@ -184,7 +184,7 @@ func (c *call) writeAll(out *lines, deliveries []broker.Delivery, details bool) 
 		if err != nil {
 			return handed, err
 		}
-		if len(out.buffer) == 0 { // it was written, with all before it
+		if len(out.buffer) == 0 { // this one and all before it were written
 			handed = i + 1
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/httpapi"
 )
 
-func TestRequestsWithoutACapabilityAreRefusedBeforeTheyAreRead(t *testing.T) {
+func TestRequestsWithoutTokenAreRefusedUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, broker.Limits{}, driver.Config{})
 		other := capability.NewKeyRing(capability.NewKey())
@@ -93,7 +93,7 @@ func TestVisibilityErrorNamesBothLimits(t *testing.T) {
 		d.expect(d.post("/v1/send", hello), 200, "")
 		for _, visibility := range []string{"-1", "0", "249", "43200001"} {
 			a := d.post("/v1/recv", `{"topic":"t","visibility_ms":`+visibility+`}`)
-			if detail, _ := a.fields["detail"].(string); a.status != 400 || !strings.HasSuffix(detail, "is outside 250ms…12h0m0s") {
+			if detail, _ := a.fields["detail"].(string); a.status != 400 || !strings.HasSuffix(detail, "is out of range; want 250ms to 12h0m0s") {
 				t.Errorf("%s ms: %d %s", visibility, a.status, a.body)
 			}
 		}
@@ -176,7 +176,7 @@ func TestOversizedRequestsAreRefusedBeforeTheyAreRead(t *testing.T) {
 	})
 }
 
-func TestARequestThatDoesNotArriveIsGivenUp(t *testing.T) {
+func TestRequestThatDoesNotArriveTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, broker.Limits{}, driver.Config{})
 		slow, writer := io.Pipe()

@@ -15,7 +15,7 @@ func required(field string) error { return schemaError(field, "is missing") }
 
 func asBatch(err error) (*driver.BatchError, bool) { return errors.AsType[*driver.BatchError](err) }
 
-// messageRequest is a message to be sent.
+// messageRequest is a message in a send request.
 type messageRequest struct {
 	IdemKey       string            `json:"idem_key"`
 	Payload       *[]byte           `json:"payload_b64"`
@@ -57,7 +57,7 @@ func (m *messageRequest) outgoing() (broker.Outgoing, error) {
 		Group: m.Group, ReplyTo: m.ReplyTo, CorrelationID: m.CorrelationID,
 	}}
 	if (m.Signature == "") != (m.SentAt == "") {
-		return out, schemaError("ts", "and sig go together: the signature is over the time too")
+		return out, schemaError("ts", "and sig go together: the signature covers the time; set both or none")
 	}
 	if m.Signature == "" {
 		return out, nil
@@ -75,7 +75,7 @@ type sendResponse struct {
 	Duplicate bool   `json:"duplicate"`
 }
 
-// What X-Idempotency-Mode can be: how a repeated send is answered.
+// The values of X-Idempotency-Mode: how a repeated send is answered.
 const (
 	modeFlag     = "200-flag"
 	modeConflict = "409-conflict"
@@ -85,7 +85,7 @@ const (
 func (h *Handler) send(c *call) error {
 	mode := c.request.Header.Get(headerIdempotency)
 	if mode != "" && mode != modeFlag && mode != modeConflict {
-		return schemaError(headerIdempotency, "is neither 200-flag nor 409-conflict")
+		return schemaError(headerIdempotency, "want 200-flag or 409-conflict")
 	}
 	var request sendRequest
 	if text := bytes.TrimSpace(c.body); len(text) > 0 && text[0] != '{' {

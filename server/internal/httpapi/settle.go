@@ -74,7 +74,7 @@ func nackOf(receipt string, delayMS *duration, reason string) broker.Nack {
 	return nack
 }
 
-// extendOneResponse says how long the delivery is leased from now on.
+// extendOneResponse has the remaining lease of the delivery.
 type extendOneResponse struct {
 	OK           bool     `json:"ok"`
 	VisibilityMS duration `json:"visibility_ms"`

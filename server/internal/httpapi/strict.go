@@ -22,8 +22,8 @@ import (
 // decodeStrictly reads one JSON object into the struct that target points to.
 // Field names are those of the json tags, byte by byte. A field that is unknown
 // or given twice, a value of another type, null, text that is not UTF-8 and
-// anything behind the object are ErrEncoding. Names of fields are repeated in the
-// error, values never.
+// anything after the object are ErrEncoding. Errors repeat names of fields, but never
+// values.
 //
 // Fields are strings, integers, durations, booleans, pointers to these for what may be
 // absent, maps of strings, byte slices (base64 with padding), slices of strings,
@@ -34,14 +34,14 @@ func decodeStrictly(data []byte, target any) error {
 	}
 	d := strictDecoder{json: json.NewDecoder(bytes.NewReader(data))}
 	d.json.UseNumber()
-	// The package replaces halves of surrogate pairs by this character, which
-	// would make a text into another one.
+	// Package json replaces half a surrogate pair by this character, which would silently
+	// change the text.
 	d.replacementAllowed = bytes.Contains(data, []byte("\ufffd")) || bytes.Contains(bytes.ToLower(data), []byte(`\ufffd`))
 	if err := d.object(reflect.ValueOf(target).Elem(), "body"); err != nil {
 		return err
 	}
 	if _, err := d.json.Token(); !errors.Is(err, io.EOF) {
-		return schemaError("body", "has something behind the object")
+		return schemaError("body", "has data after the object")
 	}
 	return nil
 }
@@ -119,14 +119,15 @@ func (d *strictDecoder) object(target reflect.Value, field string) error {
 	return d.open('}', field, "an object")
 }
 
-// otherNames are what the rest of the world calls some fields.
+// otherNames are common names of fields in other systems.
 var otherNames = map[string]string{
 	"queue": "topic", "name": "topic", "body": "payload_b64", "message": "payload_b64", "data": "payload_b64", "key": "idem_key",
 	"dedup_key": "idem_key", "id": "msg_id", "message_id": "msg_id", "attributes": "attrs", "max": "max_messages", "timeout": "wait_ms",
 	"max_deliveries": "max_attempts",
 }
 
-// unknownField says that there is no field of this name, and which was likely meant.
+// unknownField returns the detail for an unknown field, with the name that was probably
+// meant.
 func unknownField(key string, fields map[string]int) string {
 	names := slices.Sorted(maps.Keys(fields))
 	detail := "unknown field " + shown(key) + "; "
@@ -143,8 +144,8 @@ func unknownField(key string, fields map[string]int) string {
 	return detail + "want " + strings.Join(names, ", ")
 }
 
-// shown quotes a word of a request if it could be the name of something. What is
-// anything else, a token in the wrong place or a body, is not repeated.
+// shown quotes a word of a request if it looks like a name. Anything else, such as a
+// token in the wrong place or a body, is not repeated.
 func shown(word string) string {
 	const most = 40
 	plain := func(r rune) bool {
@@ -161,7 +162,7 @@ func (d *strictDecoder) key(field string, seen map[string]bool) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	key, _ := token.(string) // within an object there is nothing else
+	key, _ := token.(string) // a key is always a string
 	if seen[key] {
 		return "", schemaError(field, "field "+shown(key)+" is given twice")
 	}
@@ -170,7 +171,7 @@ func (d *strictDecoder) key(field string, seen map[string]bool) (string, error) 
 }
 
 func (d *strictDecoder) value(target reflect.Value, field string) error {
-	switch target.Kind() { //nolint:exhaustive // the rest does not occur in requests
+	switch target.Kind() { //nolint:exhaustive // requests have no other kinds
 	case reflect.Pointer:
 		target.Set(reflect.New(target.Type().Elem()))
 		return d.value(target.Elem(), field)

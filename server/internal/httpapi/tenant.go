@@ -1,16 +1,16 @@
 package httpapi
 
-// allTenants as the tenant of a list of queues stands for all of them.
+// allTenants, as the tenant of a list of queues, means all tenants.
 const allTenants = "*"
 
-// lookIntoTenant makes the caller look into the queues of the tenant that the request names.
+// lookIntoTenant lets an operator read the queues of the tenant that the request names.
 func (c *call) lookIntoTenant(route Route) (err error) {
 	tenant := c.request.Header.Get(headerTenant)
 	switch {
 	case tenant == "":
 		return nil
 	case !route.looks:
-		return schemaError(headerTenant, "is for looking into a tenant's queues; change them with a token of the tenant")
+		return schemaError(headerTenant, "only allows reading a tenant's queues; change them with a token of the tenant")
 	case tenant == allTenants && route.Path == "/v1/queues/list":
 		c.everyTenant = true
 		return nil
