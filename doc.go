@@ -6,9 +6,12 @@
 // on disk, in Redis, in AWS SQS or in a mailboxd. A program is the same on all of
 // them.
 //
-//	orders, err := mailbox.Open[Order](ctx, backend, "orders", nil)
+//	orders, err := mailbox.OpenURL[Order](ctx, "disk:///var/lib/shop?queue=orders", nil)
 //	…
 //	sent, err := orders.Send(ctx, Order{Item: "tea"})
+//
+// [OpenURL] opens the backend too; import its package for the scheme. [Open] takes a
+// backend that the program has opened, with options of its own.
 //
 // # Receiving
 //

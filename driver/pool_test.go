@@ -70,6 +70,29 @@ func TestPoolOpensOnceAndClosesWithLastUser(t *testing.T) {
 	})
 }
 
+func TestPoolUserWaitsForBackendThatIsClosing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var pool driver.Pool
+		var open atomic.Int32
+		opener := counting(t, &open, time.Second, time.Minute)
+		_, release, err := pool.Acquire(t.Context(), "key", opener)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var closing sync.WaitGroup
+		closing.Go(func() { _ = release() })
+		synctest.Wait()
+		_, release, err = pool.Acquire(t.Context(), "key", opener) // fails the test if both are open
+		if err != nil {
+			t.Fatal(err)
+		}
+		closing.Wait()
+		if err := release(); err != nil || open.Load() != 0 || pool.Len() != 0 {
+			t.Errorf("%v, %d backends are open, %d are in the pool", err, open.Load(), pool.Len())
+		}
+	})
+}
+
 func TestPoolCancelledUserLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var pool driver.Pool

@@ -49,8 +49,9 @@ var (
 
 // New returns a client of the daemon at any of the addresses, which are
 // host:port or unix:/path, with a token in its text form. The addresses must be
-// of daemons that serve the same queues. It does no I/O: an address or a token
-// that cannot be right is reported by what is done first.
+// of daemons that serve the same queues. It does no I/O and connects when it is first
+// used, so a program can start before its daemon; that use reports an invalid address
+// or token.
 func New(addresses []string, token string, options *Options) *Backend {
 	b := &Backend{
 		addresses: addresses, sequence: newSequence(), closing: make(chan struct{}),
@@ -76,7 +77,7 @@ func New(addresses []string, token string, options *Options) *Backend {
 	return b
 }
 
-// Open is New, and connects: it returns when the daemon has let the client in.
+// Open is New, and connects: it returns when the daemon has accepted the token.
 // It blocks for as long as Options.Patience says, or until ctx ends. Codes:
 // ErrInvalid, ErrUnauthenticated, ErrForbidden, ErrUnavailable.
 func Open(ctx context.Context, addresses []string, token string, options *Options) (*Backend, error) {
