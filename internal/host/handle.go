@@ -64,8 +64,8 @@ func (q *queue) named(err error, op string) error {
 	return &named
 }
 
-// retryAfter is the RetryAfter of a full queue. It is a pace and not a prediction: when
-// a consumer will ack is unknown.
+// retryAfter is the RetryAfter of a full queue. It is a pace, not a prediction: the time of the
+// next ack is unknown.
 const retryAfter = time.Second
 
 func (h *handle) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {

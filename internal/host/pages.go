@@ -22,14 +22,14 @@ type pages[T any] struct {
 }
 
 const (
-	// pageLen is how many messages a page has at most.
+	// pageLen bounds the messages of a page.
 	pageLen = 64
-	// pageLook is how many are looked at for a page. The lock of the shard is held
-	// meanwhile, and a commit waits for it if it has something of this shard: also
-	// the other queues in that commit wait.
+	// pageLook bounds the messages that are read for a page. The lock of the shard is held
+	// meanwhile, and a commit with operations of this shard waits for it, together with the
+	// other queues in that commit.
 	pageLook = 128
-	// pageBytes is how many bytes of bodies are read for a page, and one body more:
-	// large messages must not make a look expensive, nor its lock long.
+	// pageBytes bounds the bytes of bodies that are read for a page, plus one body, so that
+	// large messages do not make a page slow.
 	pageBytes = 256 << 10
 )
 

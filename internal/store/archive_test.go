@@ -128,7 +128,7 @@ func TestDamagedArchiveIsRefused(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		same := a.ArchiveInfo == undamaged.ArchiveInfo // headers hold times and owners that mean nothing here
+		same := a.ArchiveInfo == undamaged.ArchiveInfo // headers hold irrelevant times and owners
 		for name, entry := range a.at {
 			got, want := make([]byte, entry.Size()), make([]byte, entry.Size())
 			_, _ = entry.ReadAt(got, 0)

@@ -19,9 +19,8 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
 )
 
-// backupWhileBusy takes backups while writers write, and checks each of them
-// like a crash image: everything acknowledged before is there, every commit
-// entirely or not at all.
+// backupWhileBusy takes backups while writers write, and checks each of them like a crash
+// image: every commit acknowledged before is present, and every commit entirely or not at all.
 func backupWhileBusy(t *testing.T, s *Store, backups int, target func(n int) string, open func(dir string) *Store) {
 	t.Helper()
 	r := &crashRun{ctx: t.Context(), rng: rand.New(rand.NewPCG(1, 1))}
@@ -69,7 +68,7 @@ func backupWhileBusy(t *testing.T, s *Store, backups int, target func(n int) str
 	wg.Wait()
 }
 
-func TestABackupUnderLoadIsConsistent(t *testing.T) {
+func TestBackupUnderLoadIsConsistent(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {
 		fs := vfs.NewMem()
 		s := mustOpen(t, testDir, memOptions(fs))
@@ -86,7 +85,7 @@ func TestABackupUnderLoadIsConsistent(t *testing.T) {
 	})
 }
 
-func TestABackupDoesNotOverwrite(t *testing.T) {
+func TestBackupDoesNotOverwrite(t *testing.T) {
 	mem := vfs.NewMem()
 	s := mustOpen(t, testDir, memOptions(mem))
 	defer mustClose(t, s)
@@ -101,8 +100,8 @@ func TestABackupDoesNotOverwrite(t *testing.T) {
 	mustClose(t, mustOpen(t, "/backup", memOptions(mem)))
 }
 
-// A failing backup is the backup's failure.
-func TestAFailedBackupLeavesNothingAndDoesNotStopTheStore(t *testing.T) {
+// A failed backup does not affect the store.
+func TestFailedBackupLeavesNothingAndStoreContinues(t *testing.T) {
 	for _, errno := range []error{syscall.EIO, syscall.ENOSPC} {
 		for n := int64(1); ; n++ {
 			disk := storetest.NewDisk()
@@ -112,7 +111,7 @@ func TestAFailedBackupLeavesNothingAndDoesNotStopTheStore(t *testing.T) {
 			put(t, s, "a", "1")
 			var seen atomic.Int64
 			disk.Before(func(op storetest.Operation) error {
-				// Where it cannot link, it copies; what it cannot remove, it leaves.
+				// A failed link becomes a copy, and a failed removal leaves the file.
 				optional := op.Kind == storetest.Link || op.Kind == storetest.Remove
 				if strings.HasPrefix(op.Path, "/backup") && !optional && seen.Add(1) == n {
 					return errno
@@ -143,7 +142,7 @@ func TestAFailedBackupLeavesNothingAndDoesNotStopTheStore(t *testing.T) {
 	}
 }
 
-func TestABackupCanBeCancelled(t *testing.T) {
+func TestBackupCanBeCancelled(t *testing.T) {
 	disk := storetest.NewDisk()
 	s := mustOpen(t, testDir, memOptions(disk.FS()))
 	defer mustClose(t, s)
@@ -169,7 +168,7 @@ func TestABackupCanBeCancelled(t *testing.T) {
 	}
 }
 
-func TestACrashDuringABackupHarmsNeitherSide(t *testing.T) {
+func TestCrashDuringBackupHarmsNeitherSide(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 9))
 	disk := storetest.NewDisk()
 	s := mustOpen(t, testDir, memOptions(disk.FS()))

@@ -14,7 +14,7 @@ import (
 
 const benchValue = 256
 
-// share runs b.N operations on so many goroutines, each with state of its own.
+// share runs b.N operations in the given number of goroutines, each with its own state.
 func share(b *testing.B, callers int, newWorker func() func(n int64) error) {
 	b.Helper()
 	var next atomic.Int64
@@ -35,7 +35,7 @@ func share(b *testing.B, callers int, newWorker func() func(n int64) error) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ops/s")
 }
 
-// What the disk can do: append, sync, one after the other.
+// The baseline of the disk: append, sync, one after the other.
 func BenchmarkAppendAndSync(b *testing.B) {
 	f, err := vfs.Default.Create(filepath.Join(b.TempDir(), "log"), vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -74,7 +74,7 @@ func BenchmarkCommit(b *testing.B) {
 	}
 }
 
-// The engine alone, to see what this package adds.
+// The engine alone, for comparison.
 func BenchmarkEngineAlone(b *testing.B) {
 	for _, callers := range []int{1, 64, 512} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {

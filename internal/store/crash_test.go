@@ -17,19 +17,18 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
 )
 
-// A crashRun fills a store from several goroutines and cuts the power before
-// every operation that matters, while they go on. Each image is opened and
-// compared with what had been acknowledged at that moment.
+// A crashRun fills a store from several goroutines and takes images of power cuts before every
+// relevant operation, while they continue. Each image is opened and compared with the commits
+// acknowledged at that moment.
 type crashRun struct {
 	ctx     context.Context
 	budget  *atomic.Int64 // images left
 	options func(vfs.FS) *Options
-	// sabotage changes the file system under the store that is being filled.
+	// sabotage wraps the file system of the store that is being filled.
 	sabotage func(vfs.FS) vfs.FS
-	// lazy says what the store promises: only what was synced explicitly counts
-	// as acknowledged.
+	// lazy: only explicitly synced commits count as acknowledged.
 	lazy bool
-	// sparse leaves most images out, where one bad one is enough.
+	// sparse skips most images, if one bad image is enough.
 	sparse bool
 
 	writers [crashWriters]struct{ issued, acked atomic.Int64 }
@@ -45,11 +44,11 @@ type crashRun struct {
 const (
 	crashWriters = 3
 	crashKept    = 12 // live keys per writer
-	crashGroup   = 4  // keys that are dropped together
+	crashGroup   = 4  // keys dropped together
 )
 
-// expectation is a lower bound for what an image must hold, taken before it,
-// and is completed with upper bounds taken after it.
+// expectation is a lower bound of the content of an image, taken before it, completed with
+// upper bounds taken after it.
 type expectation struct {
 	acked, issued        [crashWriters]int64
 	setAcked, setIssued  int64
@@ -109,7 +108,7 @@ func (r *crashRun) examine(image *vfs.MemFS, e *expectation, depth int, rng *ran
 	return errors.Join(err, s.Close(), second.err())
 }
 
-// secondCut cuts the power while a store recovers from the first time.
+// secondCut cuts the power while a store recovers from the first cut.
 type secondCut struct {
 	run    *crashRun
 	disk   *storetest.Disk
@@ -164,10 +163,9 @@ func (r *crashRun) compare(s *Store, e *expectation) error {
 func writerKey(w int, n int64) []byte { return fmt.Appendf(nil, "w%d/%08d", w, n) }
 func writerLast(w int) []byte         { return fmt.Appendf(nil, "last/%d", w) }
 
-// writerValue is the value of a writer's n-th key, of any size from nothing to
-// more than a memtable. Large ones are rare: where one is torn, the engine
-// tries every bit of a chunk to find out whether it was flipped, which takes
-// time with the square of its size.
+// writerValue returns the value of a writer's n-th key, of any size from 0 to more than a
+// memtable. Large ones are rare: if one is torn, the engine tries every bit of a chunk, which
+// takes time with the square of its size.
 func writerValue(w int, n int64) []byte {
 	rng := rand.New(rand.NewPCG(uint64(w), uint64(n)))
 	size := rng.IntN(1500)
@@ -186,8 +184,8 @@ func writerValue(w int, n int64) []byte {
 	return value
 }
 
-// compareWriter checks that the writer's commits are there up to one of them,
-// each entirely, and that none is missing that was acknowledged.
+// compareWriter checks that the writer's commits are present up to one of them, each entirely,
+// and that no acknowledged one is missing.
 func compareWriter(s *Store, w int, acked, issued int64) error {
 	var last int64
 	text, err := s.Get(writerLast(w), nil)
@@ -305,7 +303,7 @@ func compareDrops(s *Store, e *expectation) error {
 	return nil
 }
 
-// life is one store from its creation through two restarts.
+// life creates, fills and restarts one store.
 func (r *crashRun) life(seed uint64) error {
 	r.rng = rand.New(rand.NewPCG(seed, 42))
 	disk := storetest.NewDisk()
@@ -348,7 +346,7 @@ func (r *crashRun) fill(s *Store) error {
 	return errors.Join(errs...)
 }
 
-// crash lives lives until the images are used up or one is bad.
+// crash runs stores until the images are used up or one is bad.
 func crash(t *testing.T, images int, configure func(*crashRun)) (taken int, err error) {
 	var budget atomic.Int64
 	budget.Store(int64(images))
@@ -377,9 +375,9 @@ func TestNoPowerCutLosesWhatWasAcknowledged(t *testing.T) {
 	}
 }
 
-// A lazy store promises less, and keeps it: what was synced is there after a
-// power cut, the rest is there up to some commit, and the store always opens.
-func TestALazyStoreKeepsWhatWasSynced(t *testing.T) {
+// A lazy store keeps weaker promises: synced commits survive a power cut, the others survive up
+// to some commit, and the store always opens.
+func TestLazyStoreKeepsSyncedCommits(t *testing.T) {
 	for _, policy := range []SyncPolicy{SyncInterval(5 * time.Millisecond), SyncNone()} {
 		t.Run(policy.String(), func(t *testing.T) {
 			_, err := crash(t, scaled(t, 150), func(r *crashRun) {
@@ -397,8 +395,8 @@ func TestALazyStoreKeepsWhatWasSynced(t *testing.T) {
 	}
 }
 
-// The saboteurs break one promise each. If a run does not notice, it would not
-// notice the mistake in the store either.
+// The saboteurs break one promise each. A run that does not detect one would not detect the
+// same bug in the store.
 func TestEverySaboteurIsCaught(t *testing.T) {
 	saboteurs := map[string]func(*crashRun){
 		"acknowledges before the sync": func(r *crashRun) {

@@ -14,8 +14,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
 )
 
-// A faultRun makes one operation on the disk fail and looks at what the store
-// makes of it.
+// A faultRun makes one operation on the disk fail and checks the reaction of the store.
 type faultRun struct {
 	disk    *storetest.Disk
 	fails   atomic.Int64 // how often OnFail was called
@@ -30,8 +29,7 @@ func faultValue(n int) string {
 	return strings.Repeat(string(rune('a'+n%26)), 100+n%11*700)
 }
 
-// run lives through a short life and stops at the first error, which it
-// returns.
+// run uses a store for a short time and returns the first error.
 func (r *faultRun) run(t *testing.T) error {
 	o := memOptions(r.disk.FS())
 	o.OnFail = func(error) {
@@ -70,8 +68,7 @@ func (r *faultRun) run(t *testing.T) error {
 	return err
 }
 
-// judge checks what the run left behind. lost says whether the fault is of a
-// kind that must be told.
+// judge checks the state after the run. mustTell reports whether the fault must be reported.
 func (r *faultRun) judge(t *testing.T, err error, mustTell bool) error {
 	switch {
 	case err != nil && !isDriverError(err):
@@ -132,7 +129,7 @@ func TestFailedDiskOperationIsReportedAndLosesNothing(t *testing.T) {
 					t.Fatalf("%s number %d: %v", kind, n+1, err)
 				}
 				if !r.injured.Load() {
-					break // the life was over before
+					break // the run ended before
 				}
 				happened++
 			}

@@ -16,19 +16,19 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
 )
 
-// rotten is a store to flip bits in: an image of its disk and everything that
-// was committed to it, in order.
-type rotten struct {
+// damagedStore is a store to flip bits in: an image of its disk and everything that was
+// committed to it, in order.
+type damagedStore struct {
 	options func(vfs.FS) *Options
 	image   *vfs.MemFS
 	want    map[string]string
 	last    string // the key of the last commit
 }
 
-// newRotten fills a store with tables on several levels, a manifest of several
-// edits, and a log of commits both smaller and larger than the engine's blocks,
-// and takes its disk away in the state that end leaves it in.
-func newRotten(t *testing.T, configure func(*Options), end func(*Store) error) *rotten {
+// newDamagedStore fills a store with tables on several levels, a manifest of several edits, and
+// a log of commits both smaller and larger than the engine's blocks, and takes the image of the
+// disk that end leaves.
+func newDamagedStore(t *testing.T, configure func(*Options), end func(*Store) error) *damagedStore {
 	const seed = 1
 	options := func(fs vfs.FS) *Options {
 		o := memOptions(fs)
@@ -40,7 +40,7 @@ func newRotten(t *testing.T, configure func(*Options), end func(*Store) error) *
 	rng := rand.New(rand.NewPCG(seed, 1))
 	disk := storetest.NewDisk()
 	s := mustOpen(t, testDir, options(disk.FS()))
-	r := &rotten{options: options, want: make(map[string]string)}
+	r := &damagedStore{options: options, want: make(map[string]string)}
 	commit := func(n, size int) {
 		b := s.NewBatch()
 		for range n {
@@ -76,8 +76,7 @@ func newRotten(t *testing.T, configure func(*Options), end func(*Store) error) *
 	return r
 }
 
-// flipClass names what a file is, for the statistics and to choose from all
-// kinds alike.
+// flipClass returns the class of a file, for the statistics and for a balanced choice.
 func flipClass(name string) string {
 	base := path.Base(name)
 	switch {
@@ -102,9 +101,9 @@ const (
 	harmless = "harmless"
 )
 
-// outcome opens the image with one bit changed and says whether that was
-// noticed or did not matter. tolerate says which keys may be gone.
-func (r *rotten) outcome(t *testing.T, image *vfs.MemFS, tolerate map[string]bool) (string, error) {
+// outcome opens the image with one flipped bit and returns whether that was detected or
+// harmless. tolerate are the keys that may be gone.
+func (r *damagedStore) outcome(t *testing.T, image *vfs.MemFS, tolerate map[string]bool) (string, error) {
 	before := contents(t, image)
 	s, err := Open(t.Context(), testDir, r.options(image))
 	if err != nil {
@@ -123,8 +122,7 @@ func (r *rotten) outcome(t *testing.T, image *vfs.MemFS, tolerate map[string]boo
 		got, err := s.Get([]byte(key), nil)
 		switch {
 		case errors.Is(err, driver.ErrIntegrity):
-			// Every read of a damaged block is slow, because the engine looks
-			// for the bit.
+			// Every read of a damaged block is slow, because the engine searches for the bit.
 			if damaged++; damaged == 3 {
 				return noticed, s.Close()
 			}
@@ -154,8 +152,7 @@ func (r *rotten) outcome(t *testing.T, image *vfs.MemFS, tolerate map[string]boo
 	return result, s.Close()
 }
 
-// contents returns the files of an image, without those that opening a store
-// creates or empties.
+// contents returns the files of an image, without those that Open creates or empties.
 func contents(t *testing.T, image *vfs.MemFS) map[string]string {
 	files := make(map[string]string)
 	for _, name := range storetest.Files(image) {
@@ -166,8 +163,8 @@ func contents(t *testing.T, image *vfs.MemFS) map[string]string {
 	return files
 }
 
-// flip flips bits in all kinds of files, or in one, and counts the outcomes.
-func (r *rotten) flip(t *testing.T, flips int, only string, tolerate map[string]bool) (counts map[string]int, err error) {
+// flip flips bits in files of all classes, or of one, and counts the outcomes.
+func (r *damagedStore) flip(t *testing.T, flips int, only string, tolerate map[string]bool) (counts map[string]int, err error) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	byClass := make(map[string][]string)
 	for _, name := range storetest.Files(r.image) {
@@ -210,10 +207,9 @@ func TestNoFlippedBitGoesUnnoticed(t *testing.T) {
 	}
 	for name, end := range states {
 		t.Run(name, func(t *testing.T) {
-			r := newRotten(t, func(*Options) {}, end)
-			// After a crash, damage in the last commit cannot be told from a
-			// commit that never got to the disk. All before it are covered by
-			// the watermark that it carries.
+			r := newDamagedStore(t, func(*Options) {}, end)
+			// After a crash, damage in the last commit looks like a commit that never reached
+			// the disk. The watermark in it covers all commits before it.
 			tolerate := make(map[string]bool)
 			if name == "crashed" {
 				tolerate[r.last] = true
@@ -227,15 +223,15 @@ func TestNoFlippedBitGoesUnnoticed(t *testing.T) {
 	}
 }
 
-// Without its seals and watermarks a store loses data to single bits and does
-// not know it. If these tests did not see that, they would see nothing.
+// Without seals and watermarks a store loses data to single bits without detecting it. This
+// shows that the tests above can fail.
 func TestFlippedBitsGoUnnoticedWithoutSealsAndWatermarks(t *testing.T) {
 	for class, forget := range map[string]func(*Options){
 		"manifest": func(o *Options) { o.forgetSeals = true },
 		"log":      func(o *Options) { o.forgetWatermarks = true },
 	} {
 		t.Run(class, func(t *testing.T) {
-			r := newRotten(t, forget, (*Store).sealLog)
+			r := newDamagedStore(t, forget, (*Store).sealLog)
 			if _, err := r.flip(t, 100, class, nil); err == nil {
 				t.Fatal("not caught")
 			} else {

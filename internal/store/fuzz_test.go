@@ -2,8 +2,8 @@ package store
 
 import "testing"
 
-// FuzzFiles reads small files and marks of the store that say anything. What is read is
-// written as it was.
+// FuzzFiles parses small files and watermarks with arbitrary content. Parsed content is written
+// back unchanged.
 func FuzzFiles(f *testing.F) {
 	f.Add(encodeChecked("mailbox store 1\n"))
 	f.Add(watermark{log: 1, length: 2, crc: 3}.append(nil, storeID{1}))

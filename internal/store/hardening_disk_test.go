@@ -99,7 +99,7 @@ func (fs *usageCountingFS) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	return vfs.DiskUsage{AvailBytes: 1 << 40, TotalBytes: 1 << 41}, nil
 }
 
-// fullDisk makes writes fail while the ballast is on it, or always.
+// fullDisk makes writes fail while the ballast exists, or always.
 func fullDisk(disk *storetest.Disk, withoutBallastToo bool) (full *atomic.Bool) {
 	full = new(atomic.Bool)
 	disk.Before(func(op storetest.Operation) error {
@@ -151,9 +151,8 @@ func TestH8TheBallastKeepsAFullDiskFromStoppingTheStore(t *testing.T) {
 	})
 }
 
-// A log that cannot be written ends the store even so; a table that cannot be
-// written does not.
-func TestH8AFullDiskIsFatalForTheLogOnly(t *testing.T) {
+// A log that cannot be written stops the store; a table that cannot be written does not.
+func TestH8FullDiskIsFatalForLogOnly(t *testing.T) {
 	t.Run("log", func(t *testing.T) {
 		disk := storetest.NewDisk()
 		s := mustOpen(t, testDir, memOptions(disk.FS()))
@@ -185,12 +184,12 @@ func TestH8AFullDiskIsFatalForTheLogOnly(t *testing.T) {
 			var wg sync.WaitGroup
 			for w := range 4 {
 				wg.Go(func() {
-					for i := range 40 { // in all, more than there is memory for
+					for i := range 40 { // more than fits in memory
 						put(t, s, numbered(fmt.Sprintf("w%d/", w), i), strings.Repeat("x", 5000))
 					}
 				})
 			}
-			time.Sleep(10 * time.Second) // the engine tries again and again
+			time.Sleep(10 * time.Second) // the engine keeps retrying
 			if h := s.Health(); h.Failed != nil || !h.DiskFull {
 				t.Errorf("health: %+v", h)
 			}
@@ -204,7 +203,7 @@ func TestH8AFullDiskIsFatalForTheLogOnly(t *testing.T) {
 	})
 }
 
-func TestH8OpeningOnAFullDiskSaysSo(t *testing.T) {
+func TestH8OpenOnFullDiskReturnsErrFull(t *testing.T) {
 	disk := storetest.NewDisk()
 	fullDisk(disk, true).Store(true)
 	_, err := Open(t.Context(), testDir, memOptions(disk.FS()))
@@ -212,7 +211,7 @@ func TestH8OpeningOnAFullDiskSaysSo(t *testing.T) {
 }
 
 func TestH10SingleDeleteIsNotOfferedAndSizedDeletesAreUnderstood(t *testing.T) {
-	// mustClose fails if the engine suspects that a delete was wrong.
+	// mustClose fails if the engine suspects a wrong delete.
 	s := mustOpen(t, testDir, memOptions(vfs.NewMem()))
 	b := s.NewBatch()
 	for i := range 400 {
@@ -242,13 +241,13 @@ func TestH10SingleDeleteIsNotOfferedAndSizedDeletesAreUnderstood(t *testing.T) {
 	mustClose(t, s)
 }
 
-func TestH10AWrongSizeIsSuspectedAndDoesNoHarm(t *testing.T) {
+func TestH10WrongSizeIsLoggedAndHarmless(t *testing.T) {
 	s := mustOpen(t, testDir, memOptions(vfs.NewMem()))
 	put(t, s, "kept", "1")
 	put(t, s, "k", "12345")
 	b := s.NewBatch()
 	b.DeleteSized([]byte("k"), 5)
-	b.DeleteSized([]byte("k"), 5) // again: there is nothing left to delete
+	b.DeleteSized([]byte("k"), 5) // again: the key is gone
 	if err := s.Commit(b, true); err != nil {
 		t.Fatal(err)
 	}
@@ -265,9 +264,9 @@ func TestH10AWrongSizeIsSuspectedAndDoesNoHarm(t *testing.T) {
 	}
 }
 
-// Pipelining with ApplyNoSyncWait is marked experimental by the engine. This
-// package does not need it: commits that wait at the same time share syncs, and
-// what must be readable before it is durable is synced by a second record.
+// Pipelining with ApplyNoSyncWait is experimental in the engine. This package does not need it:
+// concurrent commits share syncs, and a second record syncs operations that must be readable
+// before they are durable.
 func TestH11ConcurrentCommitsShareSyncs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := storetest.NewDisk()
@@ -277,7 +276,7 @@ func TestH11ConcurrentCommitsShareSyncs(t *testing.T) {
 		disk.Before(func(op storetest.Operation) error {
 			if op.Kind == storetest.Sync && strings.HasSuffix(op.Path, logSuffix) {
 				syncs.Add(1)
-				time.Sleep(time.Millisecond) // a disk
+				time.Sleep(time.Millisecond) // the time of a disk
 			}
 			return nil
 		})
@@ -301,8 +300,8 @@ func TestH11ConcurrentCommitsShareSyncs(t *testing.T) {
 	})
 }
 
-// CommitThen says that operations can be read when they can, and returns when they
-// are durable, with the next commit in the log already.
+// CommitThen calls readable as soon as operations can be read, and returns when they are
+// durable, with the next commit already in the log.
 func TestH11ReadableIsBeforeDurableAndReturningAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := storetest.NewDisk()
@@ -354,9 +353,8 @@ func TestH11ReadableIsBeforeDurableAndReturningAfter(t *testing.T) {
 	})
 }
 
-// A refused commit cannot be read, and its caller is not told that
-// it is.
-func TestH11ARefusedCommitIsNotReadable(t *testing.T) {
+// A refused commit cannot be read, and readable is not called.
+func TestH11RefusedCommitIsNotReadable(t *testing.T) {
 	s := mustOpen(t, testDir, memOptions(vfs.NewMem()))
 	b := s.NewBatch()
 	b.Set([]byte("a"), []byte("1"))
@@ -371,7 +369,7 @@ func TestH11ARefusedCommitIsNotReadable(t *testing.T) {
 	}
 }
 
-func TestH12ASlowDiskIsReported(t *testing.T) {
+func TestH12SlowDiskIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := storetest.NewDisk()
 		o := memOptions(disk.FS())

@@ -57,9 +57,9 @@ func TestH5ACrashWhileCreatingLeavesAnOpenableDirectory(t *testing.T) {
 	}
 }
 
-// A durable commit returns after the sync, and what it wrote can be read by
-// others before that. So a caller that answers from the store must wait for Commit.
-func TestH6ADurableCommitReturnsAfterItsSync(t *testing.T) {
+// A durable commit returns after the sync, but others can read it before. So a caller that
+// answers from the store must wait for Commit.
+func TestH6DurableCommitReturnsAfterItsSync(t *testing.T) {
 	disk := storetest.NewDisk()
 	s := mustOpen(t, testDir, memOptions(disk.FS()))
 	defer mustClose(t, s)
@@ -81,7 +81,7 @@ func TestH6ADurableCommitReturnsAfterItsSync(t *testing.T) {
 		done <- s.Commit(b, true)
 	}()
 	<-syncing
-	// Not durable yet, but visible: this is why the rule exists.
+	// Visible before it is durable: this is why the rule exists.
 	for {
 		if _, err := s.Get([]byte("a"), nil); err == nil {
 			break
@@ -105,7 +105,7 @@ func TestH6ADurableCommitReturnsAfterItsSync(t *testing.T) {
 	mustClose(t, kept)
 }
 
-func TestH7AFailedSyncIsTheEnd(t *testing.T) {
+func TestH7FailedSyncStopsTheStore(t *testing.T) {
 	disk := storetest.NewDisk()
 	failures := make(chan error, 2)
 	o := memOptions(disk.FS())
@@ -116,7 +116,7 @@ func TestH7AFailedSyncIsTheEnd(t *testing.T) {
 	var broken atomic.Bool
 	disk.Before(func(op storetest.Operation) error {
 		if op.Kind == storetest.Sync && strings.HasSuffix(op.Path, logSuffix) && broken.CompareAndSwap(false, true) {
-			return syscall.EIO // once: the next sync would claim to succeed
+			return syscall.EIO // once: the next sync would succeed wrongly
 		}
 		return nil
 	})
@@ -161,7 +161,7 @@ func TestH7AFailedSyncIsTheEnd(t *testing.T) {
 	wantMissing(t, again, "lost")
 }
 
-// A caller that waits for the disk when it fails gets the error, and none hangs.
+// A caller that waits for a failing disk gets the error; none hangs.
 func TestH7NoCallerHangsWhenTheDiskFails(t *testing.T) {
 	disk := storetest.NewDisk()
 	o := memOptions(disk.FS())
@@ -243,14 +243,14 @@ func TestH7DamagedTablesAreReportedNotFatal(t *testing.T) {
 	mustClose(t, s)
 }
 
-// The engine has other reasons to give up than failed writes.
-func TestH7WhatTheEngineCallsFatalIsTheEnd(t *testing.T) {
+// The engine gives up for other reasons than failed writes, too.
+func TestH7FatalErrorOfTheEngineStopsTheStore(t *testing.T) {
 	failures := make(chan error, 1)
 	o := memOptions(vfs.NewMem())
 	o.OnFail = func(err error) { failures <- err }
 	s := mustOpen(t, testDir, o)
 	put(t, s, "before", "1")
-	s.fuse.Fatalf("cannot go on: %d", 42) // the logger that the engine was given
+	s.fuse.Fatalf("cannot go on: %d", 42) // the logger of the engine
 	b := s.NewBatch()
 	b.Set([]byte("after"), []byte("1"))
 	err := s.Commit(b, true)
@@ -267,8 +267,8 @@ func TestH7WhatTheEngineCallsFatalIsTheEnd(t *testing.T) {
 	wantMissing(t, again, "after")
 }
 
-// A caller that cannot go on stops the store like a disk that fails.
-func TestH7ACallerCanStopTheStore(t *testing.T) {
+// A caller can stop the store like a failing disk.
+func TestH7CallerCanStopTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := storetest.NewDisk()
 		o := memOptions(disk.FS())

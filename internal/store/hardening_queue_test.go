@@ -8,11 +8,11 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// consumed returns a store that holds a queue of which all but the last ten
-// messages were deleted, and the key of the first one that is left.
+// consumed returns a store with a queue of which all but the last ten messages were deleted,
+// and the key of the first remaining one.
 func consumed(t testing.TB, messages int) (s *Store, cursor []byte) {
 	o := memOptions(vfs.NewMem())
-	o.MemTableBytes = 128 << 20 // no compaction comes to the rescue
+	o.MemTableBytes = 128 << 20 // no compaction
 	s = mustOpen(t, testDir, o)
 	const group = 1000
 	b := s.NewBatch()
@@ -38,7 +38,7 @@ func consumed(t testing.TB, messages int) (s *Store, cursor []byte) {
 	return s, []byte(numbered("m/", messages-10))
 }
 
-// steps returns how many entries the engine looked at to find the first key.
+// steps returns how many entries the engine visits to find the first key.
 func steps(t testing.TB, s *Store, lo []byte) int {
 	it := s.Iterate(lo, []byte("m0"))
 	defer func() { _ = it.Close() }()
@@ -49,14 +49,14 @@ func steps(t testing.TB, s *Store, lo []byte) int {
 	return stats.ForwardStepCount[pebble.InternalIterCall] + stats.ForwardSeekCount[pebble.InternalIterCall]
 }
 
-func TestH9AScanFromACursorDoesNotMeetTheDead(t *testing.T) {
+func TestH9ScanFromCursorSkipsDeletedKeys(t *testing.T) {
 	messages := 200_000 / stride()
 	s, cursor := consumed(t, messages)
 	defer mustClose(t, s)
 	if n := steps(t, s, cursor); n > 5 {
 		t.Errorf("%d steps from the cursor", n)
 	}
-	// Why the cursor is there.
+	// The reason for the cursor.
 	if n := steps(t, s, []byte("m/")); n < messages {
 		t.Errorf("only %d steps from the beginning; the test does not show what it should", n)
 	}
@@ -80,8 +80,8 @@ func BenchmarkFirstMessageAfter200000Acks(b *testing.B) {
 	}
 }
 
-// The engine keeps logs to write over them. What that costs is documented with
-// Options.MemTableBytes and in the package documentation.
+// The engine keeps logs to overwrite them. Their cost is documented at Options.MemTableBytes
+// and in the package documentation.
 func TestH13LogsTakeAtMostSixTimesTheMemTable(t *testing.T) {
 	fs := vfs.NewMem()
 	o := memOptions(fs)
@@ -90,7 +90,7 @@ func TestH13LogsTakeAtMostSixTimesTheMemTable(t *testing.T) {
 	defer mustClose(t, s)
 	most := int64(0)
 	b := s.NewBatch()
-	for n := range 40_000 / stride() { // many times the memtable
+	for n := range 40_000 / stride() { // many times the size of a memtable
 		b.Set([]byte(numbered("m/", n)), make([]byte, 1000))
 		if n >= 100 {
 			b.DeleteSized([]byte(numbered("m/", n-100)), 1000)
@@ -116,7 +116,7 @@ func logBytes(t *testing.T, fs vfs.FS) (sum int64) {
 	for _, name := range engineFiles(t, fs, isLog) {
 		info, err := fs.Stat(name)
 		if err != nil {
-			continue // written over meanwhile
+			continue // overwritten in the meantime
 		}
 		sum += info.Size()
 	}
@@ -140,7 +140,7 @@ func ExampleIterator() {
 		return
 	}
 
-	cursor := []byte("m/2") // what the reader remembers: everything before is done
+	cursor := []byte("m/2") // the position of the reader: all before is done
 	it := s.Iterate(cursor, []byte("m0"))
 	for key, value := range it.All() {
 		fmt.Printf("%s: %s\n", key, value)

@@ -21,9 +21,8 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
 )
 
-// The engine's defaults are not safe enough for messages that must not be lost.
-// Each test here is named after one point of the list in the package
-// documentation.
+// The engine's defaults are not safe enough for messages that must not be lost. Each test here
+// is named after one point of the list in the package documentation.
 
 func TestH1NewestFormatIsAsserted(t *testing.T) {
 	fs := vfs.NewMem()
@@ -31,7 +30,7 @@ func TestH1NewestFormatIsAsserted(t *testing.T) {
 	if have := s.db.FormatMajorVersion(); have != pebble.FormatNewest {
 		t.Errorf("format %d, want %d", have, pebble.FormatNewest)
 	}
-	// DeleteSized panics on the format that the engine chooses by itself.
+	// DeleteSized panics on the engine's default format.
 	b := s.NewBatch()
 	b.Set([]byte("a"), []byte("1"))
 	b.DeleteSized([]byte("a"), 1)
@@ -83,7 +82,7 @@ func lastWatermark(t *testing.T, s *Store) watermark {
 	return highest[slices.Max(slices.Collect(maps.Keys(highest)))]
 }
 
-func TestH3AnIdleStoreIsSealed(t *testing.T) {
+func TestH3IdleStoreIsSealed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := mustOpen(t, testDir, memOptions(vfs.NewMem()))
 		defer mustClose(t, s)
@@ -127,7 +126,7 @@ func TestH3CommitsThatDoNotWaitAreSealedToo(t *testing.T) {
 }
 
 // A store with tickers would take minutes to sleep for a year of virtual time.
-func TestH3ASealedStoreSleeps(t *testing.T) {
+func TestH3SealedStoreSleeps(t *testing.T) {
 	start := time.Now()
 	var operations atomic.Int64
 	synctest.Test(t, func(t *testing.T) {
@@ -175,8 +174,8 @@ func TestH3CloseAndBackupSeal(t *testing.T) {
 	}
 }
 
-// The seal that was recommended first, a record longer than a block, leaves
-// most of a log uncovered when commits are large. A watermark covers all of it.
+// A seal of one record longer than a block, the first idea, leaves most of a log uncovered when
+// commits are large. A watermark covers all of it.
 func TestH3WatermarksCoverLargeCommits(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	disk := storetest.NewDisk()
@@ -205,10 +204,10 @@ func TestH3WatermarksCoverLargeCommits(t *testing.T) {
 	}
 }
 
-// Logs pile up while tables cannot be written. The engine takes a chunk with the
-// next log's number for the end of a log, without looking at its checksum, so in
-// a log with an even number one bit is enough to end it early.
-func TestH3DamageInAnOlderLogIsNoticed(t *testing.T) {
+// Logs pile up while tables cannot be written. The engine treats a chunk with the next log's
+// number as the end of a log, without checking its checksum, so in a log with an even number
+// one bit is enough to end it early.
+func TestH3DamageInOlderLogIsDetected(t *testing.T) {
 	disk := storetest.NewDisk()
 	o := memOptions(disk.FS())
 	o.MemTableBytes = 256 << 10
@@ -258,7 +257,7 @@ func TestH3DamageInAnOlderLogIsNoticed(t *testing.T) {
 	}
 }
 
-func TestH4ADamagedManifestIsRefusedAndLeftAlone(t *testing.T) {
+func TestH4DamagedManifestIsRefusedAndLeftAlone(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 4))
 	base := vfs.NewCrashableMem()
 	s := mustOpen(t, testDir, memOptions(base))

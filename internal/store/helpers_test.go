@@ -19,8 +19,7 @@ import (
 
 const testDir = "/data/mail"
 
-// memOptions are options for a store in memory: everything that makes images
-// large or slow is turned down.
+// memOptions are options for a small and fast store in memory.
 func memOptions(fs vfs.FS) *Options {
 	return &Options{
 		FS:               fs,
@@ -29,7 +28,7 @@ func memOptions(fs vfs.FS) *Options {
 		ReserveBytes:     -1,
 		BallastBytes:     -1,
 		OnFail:           func(error) {},
-		maxManifestBytes: 1, // rotate whenever the engine lets us
+		maxManifestBytes: 1, // rotate as often as possible
 	}
 }
 
@@ -76,7 +75,7 @@ func wantMissing(t testing.TB, s *Store, key string) {
 	}
 }
 
-// wantError checks code and that the text names what it should.
+// wantError checks the code of err, and that its text contains texts.
 func wantError(t testing.TB, err error, code driver.Code, texts ...string) {
 	t.Helper()
 	if !errors.Is(err, code) {
@@ -148,8 +147,7 @@ func noise(rng *rand.Rand, n int) []byte {
 	return b
 }
 
-// scaled returns n, a fifth of it under the race detector, or the number in the
-// environment.
+// scaled returns n, a fifth of it under the race detector, or the number in the environment.
 func scaled(t testing.TB, n int) int {
 	t.Helper()
 	text := os.Getenv("MAILBOX_CRASH_IMAGES")
@@ -163,8 +161,8 @@ func scaled(t testing.TB, n int) int {
 	return many
 }
 
-// stride is how many cases to go on by where there are many alike: all of them
-// are tested without the race detector, which makes the engine slow.
+// stride is the step through many similar cases: without the race detector, which makes the
+// engine slow, all of them are tested.
 func stride() int {
 	if raceDetector && os.Getenv("MAILBOX_CRASH_IMAGES") == "" {
 		return 5

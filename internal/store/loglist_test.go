@@ -16,8 +16,8 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
 )
 
-// pileOfLogs is the disk of a store that could not write tables for a while, so
-// that it needs several logs: as it is after a crash, and after an orderly end.
+// pileOfLogs returns the disk of a store that could not write tables for a while, so that it
+// needs several logs: after a crash, and after an orderly stop.
 func pileOfLogs(t *testing.T) (crashed, closed *vfs.MemFS) {
 	t.Helper()
 	disk := storetest.NewDisk()
@@ -44,7 +44,7 @@ func pileOfLogs(t *testing.T) (crashed, closed *vfs.MemFS) {
 	return crashed, disk.Mem().CrashClone(vfs.CrashCloneCfg{})
 }
 
-// wantRefused opens a store that was changed, and expects to be told of a file.
+// wantRefused opens a store that was changed, and expects an error that names a file.
 func wantRefused(t *testing.T, what string, image *vfs.MemFS, name string) {
 	t.Helper()
 	before := contents(t, image)
@@ -68,7 +68,7 @@ func lastKey(t *testing.T, s *Store) string {
 	return string(it.Key())
 }
 
-func TestAMissingLogIsNoticedAndNamed(t *testing.T) {
+func TestMissingLogIsDetectedAndNamed(t *testing.T) {
 	crashed, closed := pileOfLogs(t)
 	for state, image := range map[string]*vfs.MemFS{"crashed": crashed, "closed": closed} {
 		for _, name := range engineFiles(t, image, isLog) {
@@ -82,10 +82,10 @@ func TestAMissingLogIsNoticedAndNamed(t *testing.T) {
 	}
 }
 
-// TestAShortenedLogIsNoticed: after a crash the last log may be torn, and no reader
-// can tell. All others, and after an orderly end all of them, are known by length
-// and checksum.
-func TestAShortenedLogIsNoticed(t *testing.T) {
+// TestShortenedLogIsDetected: after a crash the last log may be torn, which no reader can
+// detect. The length and checksum of all others, and after an orderly stop of all logs, are
+// known.
+func TestShortenedLogIsDetected(t *testing.T) {
 	crashed, closed := pileOfLogs(t)
 	for state, image := range map[string]*vfs.MemFS{"crashed": crashed, "closed": closed} {
 		logs := engineFiles(t, image, isLog)
@@ -104,7 +104,7 @@ func TestAShortenedLogIsNoticed(t *testing.T) {
 	}
 }
 
-func TestALogMissingFromABackupIsNoticed(t *testing.T) {
+func TestLogMissingFromBackupIsDetected(t *testing.T) {
 	for what, damage := range map[string]func(mem *vfs.MemFS, name string){
 		"removed": func(mem *vfs.MemFS, name string) {
 			if err := mem.Remove(name); err != nil {
@@ -136,9 +136,9 @@ func TestALogMissingFromABackupIsNoticed(t *testing.T) {
 	}
 }
 
-// TestTheListOfLogsIsComplete reads the list while logs come and go: every log
-// that is needed is in it, and every log in it is there.
-func TestTheListOfLogsIsComplete(t *testing.T) {
+// TestLogListIsComplete reads the list while logs are created and removed: every needed log is
+// in it, and every log in it exists.
+func TestLogListIsComplete(t *testing.T) {
 	disk := storetest.NewDisk()
 	s := mustOpen(t, testDir, memOptions(disk.FS()))
 	var reused atomic.Bool

@@ -21,7 +21,7 @@ func diskOptions() *Options {
 	return &Options{MemTableBytes: 1 << 20, CacheBytes: 1 << 20, ReserveBytes: -1, BallastBytes: -1, OnFail: func(error) {}}
 }
 
-// tree returns the names and contents of everything below dir.
+// tree returns the names and contents of all files below dir.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := make(map[string]string)
@@ -66,7 +66,7 @@ func TestOpenRefusesNonDirectory(t *testing.T) {
 	wantError(t, err, driver.ErrInvalid, file, "not a directory")
 }
 
-func TestADirectoryWithSomethingElseIsRefusedAndLeftAlone(t *testing.T) {
+func TestForeignDirectoryIsRefusedAndLeftAlone(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "letters.txt"), []byte("Dear …"), 0o644); err != nil {
 		t.Fatal(err)
@@ -80,8 +80,8 @@ func TestADirectoryWithSomethingElseIsRefusedAndLeftAlone(t *testing.T) {
 	}
 }
 
-func TestAnEmptyDirectoryBecomesAStore(t *testing.T) {
-	dir := t.TempDir() // a mounted volume looks like this
+func TestEmptyDirectoryBecomesStore(t *testing.T) {
+	dir := t.TempDir() // like a mounted volume
 	if err := os.Mkdir(filepath.Join(dir, "lost+found"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestOpeningTwiceIsRefused(t *testing.T) {
 }
 
 func TestMissingPermissionIsExplained(t *testing.T) {
-	// Root is never refused, so the disk does it.
+	// Root is never refused, so the disk refuses it.
 	for _, kind := range []storetest.Kind{storetest.Mkdir, storetest.Create} {
 		disk := storetest.NewDisk()
 		disk.Before(func(op storetest.Operation) error {
@@ -127,7 +127,7 @@ func TestMissingPermissionIsExplained(t *testing.T) {
 	}
 }
 
-func TestANewerFormatIsRefusedAndLeftAlone(t *testing.T) {
+func TestNewerFormatIsRefusedAndLeftAlone(t *testing.T) {
 	dir := t.TempDir()
 	mustClose(t, mustOpen(t, dir, diskOptions()))
 	format := filepath.Join(dir, engineDir, formatFile)
@@ -190,7 +190,7 @@ func TestDamagedAndMissingFilesAreNamed(t *testing.T) {
 	}
 }
 
-func TestFilesOfAnotherStoreAreNoticed(t *testing.T) {
+func TestFilesOfAnotherStoreAreDetected(t *testing.T) {
 	mine, other := t.TempDir(), t.TempDir()
 	for _, dir := range []string{mine, other} {
 		mustClose(t, mustOpen(t, dir, diskOptions()))
@@ -206,7 +206,7 @@ func TestFilesOfAnotherStoreAreNoticed(t *testing.T) {
 	wantError(t, err, driver.ErrIntegrity, mine, "two different stores")
 }
 
-func TestAStaleHalfMadeStoreIsRemoved(t *testing.T) {
+func TestHalfCreatedStoreIsRemoved(t *testing.T) {
 	for _, made := range []bool{false, true} {
 		mem := vfs.NewMem()
 		if made {
@@ -244,7 +244,7 @@ func TestWrongOptionsAreRefused(t *testing.T) {
 	}
 }
 
-func TestACancelledContextStopsOpen(t *testing.T) {
+func TestCancelledContextStopsOpen(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	mem := vfs.NewMem()
@@ -254,7 +254,7 @@ func TestACancelledContextStopsOpen(t *testing.T) {
 	mustClose(t, mustOpen(t, testDir, memOptions(mem)))
 }
 
-func TestAReadOnlyStoreChangesNothing(t *testing.T) {
+func TestReadOnlyStoreChangesNothing(t *testing.T) {
 	dir := t.TempDir()
 	o := diskOptions()
 	o.ReadOnly = true

@@ -16,7 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-func TestACheckedTextSurvivesAnySingleBit(t *testing.T) {
+func TestCheckedTextSurvivesAnySingleBit(t *testing.T) {
 	const body = "mailbox disk format 1\nstore 00112233445566778899aabbccddeeff\n"
 	data := encodeChecked(body)
 	if got, ok := decodeChecked(data); !ok || got != body {
@@ -36,7 +36,7 @@ func TestACheckedTextSurvivesAnySingleBit(t *testing.T) {
 			t.Errorf("the first %d bytes decode to %q", n, got)
 		}
 	}
-	// Damage in both copies is noticed.
+	// Damage in both copies is detected.
 	data[3] ^= 1
 	data[len(data)/2+5] ^= 1
 	if got, ok := decodeChecked(data); ok {
@@ -74,8 +74,8 @@ func TestWholeWatermarksAreFound(t *testing.T) {
 	}
 }
 
-// A message body that contains a watermark must not be taken for one.
-func TestAForgedWatermarkChangesNothing(t *testing.T) {
+// A message body that contains a watermark must not be treated as one.
+func TestForgedWatermarkChangesNothing(t *testing.T) {
 	o := memOptions(vfs.NewMem())
 	s := mustOpen(t, testDir, o)
 	forged := watermark{log: s.tracker.get().log, length: 10, crc: 1}.append(nil, newStoreID())
@@ -124,7 +124,7 @@ func TestWithdrawingPromisesKeepsChunksValid(t *testing.T) {
 	}
 }
 
-func TestCompactionsCatchUpWithoutATicker(t *testing.T) {
+func TestCompactionsCatchUpWithoutTicker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := mustOpen(t, testDir, memOptions(vfs.NewMem()))
 		defer mustClose(t, s)
@@ -147,7 +147,7 @@ func TestCompactionsCatchUpWithoutATicker(t *testing.T) {
 	})
 }
 
-func TestABackupSeesOnlyTheStablePartOfALog(t *testing.T) {
+func TestBackupSeesOnlyStablePartOfLog(t *testing.T) {
 	mem := vfs.NewMem()
 	fs := &sealFS{FS: mem, dir: "/", tracker: &logTracker{}, logs: newLogList(mem, "/", map[uint64]watermark{})}
 	write := func(f vfs.File, n int) {
@@ -180,14 +180,14 @@ func TestABackupSeesOnlyTheStablePartOfALog(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(second, 10)
-	want("/000005.log", 150) // complete: it is not written any more
+	want("/000005.log", 150) // complete
 	want("/000006.log", 0)
 	if err := second.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestASyncCoversOnlyCommitsThatBeganBeforeIt(t *testing.T) {
+func TestSyncCoversOnlyCommitsThatBeganBeforeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var syncs, seals atomic.Int64
 		s := &sealer{after: time.Hour, sync: func() { syncs.Add(1) }, seal: func() { seals.Add(1) }}

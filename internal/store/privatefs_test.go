@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// expectPrivate fails for every file and directory that others than the owner can use.
+// expectPrivate fails for every file and directory that others than the owner can access.
 func expectPrivate(t *testing.T, root string) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -41,7 +41,7 @@ func TestStoreIsForItsOwnerAlone(t *testing.T) {
 	if err := os.Mkdir(backup, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // files of a store that is opened again are other ones
+	for range 2 { // a reopened store has other files
 		s, err := Open(t.Context(), dir, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -20,8 +20,8 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
 )
 
-// The tests in this file need a second process. It is this test binary, told by
-// its environment to play another part.
+// The tests in this file need a second process. It is this test binary, with its role in the
+// environment.
 const (
 	partVariable = "MAILBOX_STORE_TEST_PART"
 	dirVariable  = "MAILBOX_STORE_TEST_DIR"
@@ -61,7 +61,7 @@ func play(part, dir string) {
 			fmt.Println("committed")
 			return
 		}
-		select {} // the sync that failed may be another one, and the process about to end
+		select {} // another sync may have failed, and the process is about to exit
 	}
 	s, err := Open(context.Background(), dir, options)
 	fail(err)
@@ -103,7 +103,7 @@ func other(t *testing.T, part, dir string) (cmd *exec.Cmd, stdin io.WriteCloser,
 	return cmd, stdin, lines
 }
 
-func TestAStoreInUseByAnotherProcessIsRefused(t *testing.T) {
+func TestStoreInUseByAnotherProcessIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	cmd, stdin, _ := other(t, "hold", dir)
 	_, err := Open(t.Context(), dir, &Options{ReserveBytes: -1, BallastBytes: -1})
@@ -114,7 +114,7 @@ func TestAStoreInUseByAnotherProcessIsRefused(t *testing.T) {
 	mustClose(t, mustOpen(t, dir, &Options{ReserveBytes: -1, BallastBytes: -1}))
 }
 
-// A process can be killed at any moment. What it had acknowledged is there.
+// A process can be killed at any moment. Its acknowledged commits are present.
 func TestKillingTheProcessLosesNothing(t *testing.T) {
 	dir := t.TempDir()
 	for round := range 3 {
@@ -150,7 +150,7 @@ func TestKillingTheProcessLosesNothing(t *testing.T) {
 	}
 }
 
-func TestH7WithoutACallbackTheProcessEnds(t *testing.T) {
+func TestH7ProcessExitsWithoutCallback(t *testing.T) {
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), partVariable+"=disk fails")
 	var stderr strings.Builder

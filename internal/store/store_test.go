@@ -18,7 +18,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
 )
 
-func TestWhatIsCommittedIsThereAfterReopening(t *testing.T) {
+func TestCommitsArePresentAfterReopening(t *testing.T) {
 	o := memOptions(vfs.NewMem())
 	s := mustOpen(t, testDir, o)
 	put(t, s, "a", "1")
@@ -31,7 +31,7 @@ func TestWhatIsCommittedIsThereAfterReopening(t *testing.T) {
 	wantMissing(t, s, "c")
 }
 
-func TestABatchIsAppliedInOrderAndEmptied(t *testing.T) {
+func TestBatchIsAppliedInOrderAndEmptied(t *testing.T) {
 	s := mustOpen(t, testDir, memOptions(vfs.NewMem()))
 	defer mustClose(t, s)
 	for i := range 6 {
@@ -67,7 +67,7 @@ func TestABatchIsAppliedInOrderAndEmptied(t *testing.T) {
 	wantMissing(t, s, "x")
 }
 
-func TestABatchDoesNotAllocateWhenReused(t *testing.T) {
+func TestReusedBatchDoesNotAllocate(t *testing.T) {
 	s := mustOpen(t, testDir, &Options{FS: vfs.NewMem(), BallastBytes: -1})
 	defer mustClose(t, s)
 	b := s.NewBatch()
@@ -80,14 +80,13 @@ func TestABatchDoesNotAllocateWhenReused(t *testing.T) {
 		}
 	}
 	commit()
-	// The engine itself allocates now and then, when a block of its log is
-	// full.
+	// The engine allocates now and then, when a block of its log is full.
 	if n := testing.AllocsPerRun(1000, commit); n > 1 {
 		t.Errorf("%v allocations per commit", n)
 	}
 }
 
-func TestKeysOfTheStoreItselfAreOutOfReach(t *testing.T) {
+func TestReservedKeysAreRefused(t *testing.T) {
 	s := mustOpen(t, testDir, memOptions(vfs.NewMem()))
 	defer mustClose(t, s)
 	for _, key := range [][]byte{nil, {}, {0}, bootKey} {
@@ -109,7 +108,7 @@ func TestKeysOfTheStoreItselfAreOutOfReach(t *testing.T) {
 	wantError(t, s.DropRange(t.Context(), []byte("b"), []byte("a")), driver.ErrInvalid)
 }
 
-func TestABatchThatIsTooLargeIsRefused(t *testing.T) {
+func TestTooLargeBatchIsRefused(t *testing.T) {
 	s := mustOpen(t, testDir, memOptions(vfs.NewMem()))
 	defer mustClose(t, s)
 	b := s.NewBatch()
@@ -119,7 +118,7 @@ func TestABatchThatIsTooLargeIsRefused(t *testing.T) {
 	wantMissing(t, s, "a")
 }
 
-func TestAnIteratorWalksItsRangeBothWays(t *testing.T) {
+func TestIteratorWalksItsRangeBothWays(t *testing.T) {
 	s := mustOpen(t, testDir, memOptions(vfs.NewMem()))
 	defer mustClose(t, s)
 	for i := range 10 {
@@ -127,7 +126,7 @@ func TestAnIteratorWalksItsRangeBothWays(t *testing.T) {
 	}
 	lo, hi := []byte(numbered("k", 2)), []byte(numbered("k", 8))
 	it := s.Iterate(lo, hi)
-	lo[0], hi[0] = 'x', 'x' // they are the caller's again
+	lo[0], hi[0] = 'x', 'x' // the caller may reuse them
 	put(t, s, numbered("k", 3), "changed")
 	var got []string
 	for _, value := range it.All() {
@@ -172,8 +171,8 @@ func TestCloseWaitsForCallsAndIterators(t *testing.T) {
 		if !it.Next() || string(it.Key()) != "a" {
 			t.Errorf("the iterator does not work any more: %v", it.Err())
 		}
-		// Others are turned away, so that the owner of the iterator cannot
-		// wait for Close while Close waits for them.
+		// Other calls are refused, so that the owner of the iterator cannot wait for Close
+		// while Close waits for it.
 		if _, err := s.Get([]byte("a"), nil); !errors.Is(err, driver.ErrClosed) {
 			t.Errorf("Get: %v", err)
 		}
@@ -223,7 +222,7 @@ func TestSyncIntervalSyncsOnceAndInTime(t *testing.T) {
 		defer mustClose(t, s)
 		time.Sleep(time.Minute)
 		syncs := logSyncs(disk)
-		for i := range 100 { // without a pause long enough to seal
+		for i := range 100 { // without an idle time that seals
 			put(t, s, numbered("k", i), "v")
 			time.Sleep(9 * time.Millisecond)
 		}
@@ -282,8 +281,8 @@ func TestSyncNoneSyncsOnlyWhenTold(t *testing.T) {
 	})
 }
 
-// Whatever the policy, a durable commit is the operating system's when it
-// returns: the end of the process does not lose it.
+// With every policy, the operating system has a durable commit when it returns: the end of the
+// process does not lose it.
 func TestLazyCommitsSurviveTheProcess(t *testing.T) {
 	for _, policy := range []SyncPolicy{SyncInterval(time.Hour), SyncNone()} {
 		disk := storetest.NewDisk()
@@ -293,7 +292,7 @@ func TestLazyCommitsSurviveTheProcess(t *testing.T) {
 		for i := range 50 {
 			put(t, s, numbered("k", i), strings.Repeat("x", 700))
 		}
-		// All that was written, synced or not: what a killed process leaves.
+		// All writes, synced or not: what a killed process leaves.
 		rng := rand.New(rand.NewPCG(1, 1))
 		left := disk.Mem().CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rng})
 		mustClose(t, s)
@@ -305,7 +304,7 @@ func TestLazyCommitsSurviveTheProcess(t *testing.T) {
 	}
 }
 
-func TestACommitThatDoesNotWaitIsSyncedWithinASecond(t *testing.T) {
+func TestUnsyncedCommitIsSyncedWithinSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := storetest.NewDisk()
 		s := mustOpen(t, testDir, memOptions(disk.FS()))
@@ -313,7 +312,7 @@ func TestACommitThatDoesNotWaitIsSyncedWithinASecond(t *testing.T) {
 		time.Sleep(time.Minute)
 		syncs := logSyncs(disk)
 		b := s.NewBatch()
-		for i := range 45 { // never idle for long enough to seal
+		for i := range 45 { // never idle long enough to seal
 			b.Set([]byte(numbered("lease", i)), []byte("v"))
 			if err := s.Commit(b, false); err != nil {
 				t.Fatal(err)
@@ -326,7 +325,7 @@ func TestACommitThatDoesNotWaitIsSyncedWithinASecond(t *testing.T) {
 	})
 }
 
-func TestDropRangeRemovesWhatIsInMemoryAndOnDisk(t *testing.T) {
+func TestDropRangeRemovesFromMemoryAndDisk(t *testing.T) {
 	o := memOptions(vfs.NewMem())
 	s := mustOpen(t, testDir, o)
 	for i := range 100 {
@@ -356,7 +355,7 @@ func TestDropRangeRemovesWhatIsInMemoryAndOnDisk(t *testing.T) {
 	}
 }
 
-func TestManyGoroutinesMayUseAStore(t *testing.T) {
+func TestStoreIsSafeForConcurrentUse(t *testing.T) {
 	s := mustOpen(t, testDir, memOptions(vfs.NewMem()))
 	var wg sync.WaitGroup
 	for w := range 8 {

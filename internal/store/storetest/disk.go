@@ -9,7 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// An Operation is something that is about to be done to a disk.
+// An Operation is an operation that is about to change a disk.
 type Operation struct {
 	Kind Kind
 	Path string
@@ -31,16 +31,16 @@ const (
 	SyncDir Kind = "sync directory"
 )
 
-// Durability reports whether the operation matters to what survives a power
-// cut. A crash image before each of these covers all states that differ.
+// Durability reports whether the operation affects what survives a power cut. A crash image
+// before each of these covers all different states.
 func (k Kind) Durability() bool { return k != Write }
 
 // A Disk is a file system in memory that can lose its power.
 type Disk struct {
 	mem  *vfs.MemFS
 	hook atomic.Pointer[func(Operation) error]
-	// moment is held by every operation, and exclusively while an image is
-	// taken, so that an image shows one moment.
+	// moment is held by every operation, and exclusively while an image is taken, so that an
+	// image shows one moment.
 	moment sync.RWMutex
 }
 
@@ -53,17 +53,16 @@ func DiskFrom(image *vfs.MemFS) *Disk { return &Disk{mem: image} }
 // FS returns the disk as a file system.
 func (d *Disk) FS() vfs.FS { return &diskFS{FS: d.mem, disk: d} }
 
-// Mem returns the file system without the hook. Changing it while others do is
-// not allowed.
+// Mem returns the file system without the hook. It must not be changed while others change it.
 func (d *Disk) Mem() *vfs.MemFS { return d.mem }
 
-// Before sets what is called before each operation. If it returns an error the
-// operation fails with it, and is not done. It is called by the goroutine that does the
-// operation, so it may take an Image, and blocks them for as long as it takes.
+// Before sets a hook that is called before each operation. If it returns an error, the
+// operation fails with it and is not done. The hook runs in the goroutine of the operation, so
+// it may take an Image, and blocks the operation.
 func (d *Disk) Before(hook func(Operation) error) { d.hook.Store(&hook) }
 
-// Image returns what might be found on the disk if the power were cut now:
-// everything that was synced, and of the rest a random part.
+// Image returns a possible state of the disk if the power were cut now: all synced data, and a
+// random part of the rest.
 func (d *Disk) Image(rng *rand.Rand) *vfs.MemFS {
 	d.moment.Lock()
 	defer d.moment.Unlock()

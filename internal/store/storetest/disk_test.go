@@ -38,9 +38,9 @@ func syncDirOf(t *testing.T, fs vfs.FS, dir string) {
 	}
 }
 
-// What was synced is in every image; what was not is in some and not in others,
-// sector by sector and name by name.
-func TestImagesKeepWhatWasSyncedAndVaryInTheRest(t *testing.T) {
+// Synced data is in every image; other data is in some and not in others, sector by sector and
+// name by name.
+func TestImagesKeepSyncedDataAndVaryTheRest(t *testing.T) {
 	disk := NewDisk()
 	fs := disk.FS()
 	old, unsynced := bytes.Repeat([]byte("a"), 2048), bytes.Repeat([]byte("b"), 8*sectorBytes)

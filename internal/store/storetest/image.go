@@ -12,19 +12,17 @@ import (
 
 const sectorBytes = 512
 
-// mixImages builds a crash image from the disk as it was last synced and the
-// disk as it is. vfs.CrashClone loses data in units of 4 KiB and never makes an
-// unsynced removal stick; this does it in sectors of 512 bytes, and removals
-// may stick.
+// mixImages builds a crash image from the disk as it was last synced and the current disk.
+// vfs.CrashClone loses data in units of 4 KiB and always undoes unsynced removals; mixImages
+// uses sectors of 512 bytes, and removals may persist.
 func mixImages(synced, live *vfs.MemFS, rng *rand.Rand) *vfs.MemFS {
 	image := vfs.NewCrashableMem()
 	mixDir(image, synced, live, "/", rng)
 	return image
 }
 
-// sameDirs reports whether two file systems have the same directories. Where
-// one was renamed and that is not synced yet, mixImages cannot tell what of its
-// content is.
+// sameDirs reports whether two file systems have the same directories. If a renamed directory
+// is not synced yet, mixImages cannot match its files.
 func sameDirs(a, b *vfs.MemFS, dir string) bool {
 	names := slices.Concat(list(a, dir), list(b, dir))
 	for _, name := range names {
@@ -41,8 +39,8 @@ func mixDir(image, synced, live *vfs.MemFS, dir string, rng *rand.Rand) {
 	before, now := list(synced, dir), list(live, dir)
 	names := slices.Concat(before, now)
 	slices.Sort(names)
-	// File systems keep the order of what happens to the names in a directory:
-	// a removal does not last where an earlier creation did not.
+	// File systems keep the order of changes in a directory: a removal does not persist if an
+	// earlier creation did not.
 	removalsLast := rng.IntN(2) == 0
 	for _, name := range slices.Compact(names) {
 		created, removed := !slices.Contains(before, name), !slices.Contains(now, name)
@@ -77,15 +75,15 @@ func mixEntry(image, synced, live *vfs.MemFS, name string, rng *rand.Rand) {
 	must(f.Close())
 }
 
-// writtenInPlace reports whether a file grows, or is written over, under its
-// name. Other files appear under it complete.
+// writtenInPlace reports whether a file grows, or is overwritten, under its name. Other files
+// appear complete.
 func writtenInPlace(name string) bool {
 	base := path.Base(name)
 	return strings.HasSuffix(base, ".log") || strings.HasSuffix(base, ".sst") || strings.HasPrefix(base, "MANIFEST-")
 }
 
-// mixSectors lets a random part of the sectors that were written since the last
-// sync survive. The file is as long as the last survivor needs.
+// mixSectors keeps a random part of the sectors that were written since the last sync. The file
+// is as long as the last kept sector requires.
 func mixSectors(synced, seen []byte, rng *rand.Rand) []byte {
 	mixed := slices.Clone(synced)
 	percent := rng.IntN(101)
@@ -135,8 +133,8 @@ func syncDirectory(fs *vfs.MemFS, dir string) error {
 	return d.Sync()
 }
 
-// must stops the test program. A file system in memory has no errors of its
-// own, so one is a mistake in this package.
+// must stops the test program. A file system in memory does not fail, so an error is a bug in
+// this package.
 func must(err error) {
 	if err != nil {
 		panic(err) // a file system in memory does not fail
@@ -162,8 +160,8 @@ func Files(image *vfs.MemFS) []string {
 	return files
 }
 
-// Flip changes one random bit of the file and returns where. It returns false
-// for an empty file.
+// Flip changes one random bit of the file and returns its offset. It returns false for an empty
+// file.
 func Flip(image *vfs.MemFS, name string, rng *rand.Rand) (offset int, ok bool) {
 	data, err := image.UnsafeGetFileDataBuffer(name)
 	if err != nil || len(data) == 0 {

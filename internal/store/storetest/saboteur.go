@@ -7,10 +7,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// IgnoreSyncs returns a file system on which syncs of matching files and
-// directories claim to succeed and do nothing. With all logs it is a store that
-// acknowledges before it syncs; with all directories, one that forgets that
-// names must be synced too.
+// IgnoreSyncs returns a file system on which syncs of matching files and directories do nothing
+// and succeed. With all logs it is a store that acknowledges before it syncs; with all
+// directories, one that does not sync names.
 func IgnoreSyncs(fs vfs.FS, match func(path string, isDir bool) bool) vfs.FS {
 	return &lyingFS{FS: fs, match: match}
 }
@@ -55,8 +54,8 @@ type lyingFile struct{ vfs.File }
 func (f *lyingFile) Sync() error     { return nil }
 func (f *lyingFile) SyncData() error { return nil }
 
-// LoseSeals returns a file system on which the seal of a MANIFEST never
-// appears, as if the store forgot to write it.
+// LoseSeals returns a file system on which the seal of a MANIFEST never appears, as if the
+// store did not write it.
 func LoseSeals(fs vfs.FS) vfs.FS { return &sealLosingFS{FS: fs} }
 
 type sealLosingFS struct{ vfs.FS }
