@@ -70,10 +70,10 @@ func (c Caller) Configure(ctx context.Context, queue string, config driver.Confi
 			return err
 		}
 	}
-	if err := c.turn(ctx, "configure", queue, 1); err != nil {
+	if err := c.turn(ctx, "configure", queue, configureUnits); err != nil {
 		return err
 	}
-	defer c.done(1)
+	defer c.done(configureUnits)
 	unclaim, err := c.claimQueue(ctx, "configure", name, queue)
 	if err != nil {
 		return named(err, name, queue)

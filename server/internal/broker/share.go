@@ -19,6 +19,9 @@ const (
 	operationBytes    = 64 << 10
 	operationMessages = 64
 	maxOperationUnits = 4
+	// configureUnits is how often creating or configuring a queue counts: others that
+	// are created wait until it is durable, and it takes memory for as long as it exists.
+	configureUnits = maxOperationUnits
 	// crowdedOperations is how many there are for each thread while several tenants
 	// are active, and minCrowded at least: a quarter of it, which is what one of
 	// several tokens of one of several tenants has, is enough for the largest send.

@@ -254,6 +254,44 @@ func TestDedupKeysOfTenantLeaveOthersRoom(t *testing.T) {
 	})
 }
 
+// stalled is a backend that configures no queue until begin is closed.
+type stalled struct {
+	*membox.Backend
+	begin chan struct{}
+}
+
+func (s stalled) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
+	<-s.begin
+	return s.Backend.ConfigureQueue(ctx, name, config)
+}
+
+func TestConfiguringTakesTurnOfLargeSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := stalled{membox.New(nil), make(chan struct{})}
+		defer backend.Close()
+		b := newBench(t, backend, broker.Limits{})
+		operations := func() int64 {
+			for _, s := range b.Shares() {
+				if s.Resource == "operations" {
+					return s.Used
+				}
+			}
+			t.Fatal("operations are not divided")
+			return 0
+		}
+		done := make(chan error)
+		go func() { done <- b.as("hostile").Configure(t.Context(), "q", driver.Config{}) }()
+		synctest.Wait()
+		if used := operations(); used != 4 {
+			t.Errorf("configuring a queue counts as %d operations", used)
+		}
+		close(backend.begin)
+		if err := <-done; err != nil || operations() != 0 {
+			t.Errorf("afterwards %d operations: %v", operations(), err)
+		}
+	})
+}
+
 func TestSendBeyondDedupShareCostsLittle(t *testing.T) {
 	b := memory(t, broker.Limits{MaxDedupKeys: 80})
 	c := b.as("hostile")
