@@ -61,8 +61,8 @@ func (c Caller) On(binding *Binding) Caller {
 }
 
 // Identity reports whether a queue exists, and returns its identity if the backend has
-// one. It is authorised like Traits, and may block on I/O.
-// Codes: ErrInvalid, ErrUnavailable.
+// one. It is authorised like Traits, waits for the caller's turn, and may block on I/O.
+// Codes: ErrInvalid, ErrUnavailable, ErrFull.
 func (c Caller) Identity(ctx context.Context, queue string) (identity string, exists bool, err error) {
 	if err := c.authorizeUse(ctx, queue); err != nil {
 		return "", false, err
@@ -71,6 +71,10 @@ func (c Caller) Identity(ctx context.Context, queue string) (identity string, ex
 	if err := b.admit("open", queue, lastForReads); err != nil {
 		return "", false, err
 	}
+	if err := c.turn(ctx, "open", queue, 1); err != nil {
+		return "", false, err
+	}
+	defer c.done(1)
 	c.existing = true
 	for range 2 {
 		q, err := c.use(ctx, "open", queue, false)

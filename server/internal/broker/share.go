@@ -67,6 +67,10 @@ func (c *Caller) done(units int64) {
 	c.broker.work.Leave(owner[:], units)
 }
 
+// Arrive waits for the caller's turn to begin a connection, for surfaces that keep a
+// session for each: a client that connects over and over waits behind its own requests.
+func (c Caller) Arrive(ctx context.Context) { c.resume(ctx) }
+
 // resume waits for the caller's turn to go on after it waited for something else. When
 // thousands of receives of one tenant end in the same moment, others do not wait for
 // all of them.

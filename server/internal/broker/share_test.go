@@ -254,7 +254,7 @@ func TestDedupKeysOfTenantLeaveOthersRoom(t *testing.T) {
 	})
 }
 
-// stalled is a backend that configures no queue until begin is closed.
+// stalled is a backend that opens and configures no queue until begin is closed.
 type stalled struct {
 	*membox.Backend
 	begin chan struct{}
@@ -265,29 +265,91 @@ func (s stalled) ConfigureQueue(ctx context.Context, name string, config driver.
 	return s.Backend.ConfigureQueue(ctx, name, config)
 }
 
+func (s stalled) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	<-s.begin
+	return s.Backend.OpenQueue(ctx, name)
+}
+
+// operations returns how many operations are counted.
+func operations(t *testing.T, b *bench) int64 {
+	t.Helper()
+	for _, s := range b.Shares() {
+		if s.Resource == "operations" {
+			return s.Used
+		}
+	}
+	t.Fatal("operations are not divided")
+	return 0
+}
+
+func TestOpeningQueueTakesTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := stalled{membox.New(nil), make(chan struct{})}
+		defer backend.Close()
+		if err := backend.Backend.ConfigureQueue(t.Context(), "~hostile~q", driver.Config{}); err != nil {
+			t.Fatal(err)
+		}
+		b := newBench(t, backend, broker.Limits{})
+		done := make(chan error)
+		go func() {
+			_, exists, err := b.as("hostile").Identity(t.Context(), "q")
+			if !exists {
+				err = errors.New("the queue does not exist")
+			}
+			done <- err
+		}()
+		synctest.Wait()
+		if used := operations(t, b); used != 1 {
+			t.Errorf("opening a queue counts as %d operations", used)
+		}
+		close(backend.begin)
+		if err := <-done; err != nil || operations(t, b) != 0 {
+			t.Errorf("afterwards %d operations: %v", operations(t, b), err)
+		}
+	})
+}
+
+// TestArrivalWaitsForTurnOfTenant has a tenant use up its operations: another
+// connection of it waits, and one of another tenant does not.
+func TestArrivalWaitsForTurnOfTenant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := stalled{membox.New(nil), make(chan struct{})}
+		defer backend.Close()
+		b := newBench(t, backend, broker.Limits{})
+		hostile, victim := b.as("hostile"), b.as("victim")
+		victim.Arrive(t.Context()) // a tenant that is not alone has less
+		for i := range 20 {
+			go func() { _ = hostile.Configure(t.Context(), fmt.Sprintf("q%d", i), driver.Config{}) }()
+		}
+		synctest.Wait()
+		began := time.Now()
+		victim.Arrive(t.Context())
+		if waited := time.Since(began); waited != 0 {
+			t.Errorf("another tenant waited %v", waited)
+		}
+		hostile.Arrive(t.Context())
+		if waited := time.Since(began); waited < time.Second {
+			t.Errorf("the tenant that has used up its operations waited %v", waited)
+		}
+		close(backend.begin)
+		synctest.Wait()
+	})
+}
+
 func TestConfiguringTakesTurnOfLargeSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := stalled{membox.New(nil), make(chan struct{})}
 		defer backend.Close()
 		b := newBench(t, backend, broker.Limits{})
-		operations := func() int64 {
-			for _, s := range b.Shares() {
-				if s.Resource == "operations" {
-					return s.Used
-				}
-			}
-			t.Fatal("operations are not divided")
-			return 0
-		}
 		done := make(chan error)
 		go func() { done <- b.as("hostile").Configure(t.Context(), "q", driver.Config{}) }()
 		synctest.Wait()
-		if used := operations(); used != 4 {
+		if used := operations(t, b); used != 4 {
 			t.Errorf("configuring a queue counts as %d operations", used)
 		}
 		close(backend.begin)
-		if err := <-done; err != nil || operations() != 0 {
-			t.Errorf("afterwards %d operations: %v", operations(), err)
+		if err := <-done; err != nil || operations(t, b) != 0 {
+			t.Errorf("afterwards %d operations: %v", operations(t, b), err)
 		}
 	})
 }

@@ -28,6 +28,7 @@ func Brokered(b *broker.Broker) Authenticate {
 		if err := caller.Genuine(ctx); err != nil {
 			return nil, err
 		}
+		caller.Arrive(ctx)
 		return brokered{broker: b, maker: caller, user: caller.Existing()}, nil
 	}
 }

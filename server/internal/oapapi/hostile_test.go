@@ -169,16 +169,21 @@ func TestRequestsOfGoneClientsAreBounded(t *testing.T) {
 		defer d.stop(t)
 		d.make(t, "one")
 		d.make(t, "two")
-		send := func(client int) *raw {
+		type opened struct {
+			*raw
+			handles []uint32 // by turns: each send is a call of its own
+		}
+		open := func(client int) opened {
 			r := dialRaw(t, d)
 			r.startAs([16]byte{byte(client), 1})
-			handles := []uint32{r.open("one"), r.open("two")} // by turns: each send is a call of its own
+			return opened{r, []uint32{r.open("one"), r.open("two")}}
+		}
+		send := func(r opened) {
 			for n := uint64(1); n <= messages; n++ {
-				target := oap.Target{Ticket: oap.Ticket{Sequence: n, Behind: n - 1}, Handle: handles[n%2]}
+				target := oap.Target{Ticket: oap.Ticket{Sequence: n, Behind: n - 1}, Handle: r.handles[n%2]}
 				r.send(requestHeader(oap.OpSend, 10+n), nil, oap.AppendOutgoing(oap.AppendSend(nil, target, 1), &driver.Outgoing{}))
 			}
 			<-r.written
-			return r
 		}
 		sent := func() (total int) {
 			for _, name := range []string{"one", "two"} {
@@ -194,8 +199,13 @@ func TestRequestsOfGoneClientsAreBounded(t *testing.T) {
 			}
 			return total
 		}
-		for client := range clients {
-			_ = send(client).net.Close()
+		all := make([]opened, clients)
+		for client := range all { // before sends take all turns
+			all[client] = open(client)
+		}
+		for _, r := range all {
+			send(r)
+			_ = r.net.Close()
 			synctest.Wait()
 		}
 		close(moves)
@@ -204,7 +214,8 @@ func TestRequestsOfGoneClientsAreBounded(t *testing.T) {
 		if before > clients*messages/2 || before < 2*messages {
 			t.Errorf("%d of %d messages were sent for clients that are gone", before, clients*messages)
 		}
-		again := send(clients - 1)
+		again := open(clients - 1)
+		send(again)
 		for range messages {
 			if f := again.mustNext(); f.Code != oap.StatusOK {
 				t.Fatalf("a repeat: status %d", f.Code)
