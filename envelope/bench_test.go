@@ -12,7 +12,7 @@ func BenchmarkHashPayload(b *testing.B) {
 			b.SetBytes(int64(size))
 			b.ReportAllocs()
 			for b.Loop() {
-				HashPayload(body)
+				HashBody(body)
 			}
 		})
 	}

@@ -9,24 +9,24 @@ import (
 	"unicode/utf8"
 )
 
-// A Delivery is an envelope with what it envelops, and with the receipt that
-// settles this delivery of it. This is what the daemon hands to a receiver.
+// A Delivery is an envelope with its body, and with the receipt that
+// settles this delivery. It is what the daemon sends to a receiver.
 //
-// Deliveries do not print their payload, attributes or receipt, whatever the
-// verb: payloads do not belong into logs.
+// Deliveries do not print their body, attributes or receipt, whatever the
+// verb: bodies do not belong in logs.
 type Delivery struct {
 	Envelope
-	Payload []byte
+	Body    []byte
 	Receipt string
 }
 
-// maxReceiptBytes is room for the handle of any backend; those of SQS are the
+// maxReceiptBytes has room for the receipt of any backend; those of SQS are the
 // longest, about 1,000 bytes.
 const maxReceiptBytes = 4 << 10
 
-// Verify is [Envelope.Verify] for the payload of the delivery.
+// Verify is [Envelope.Verify] for the body of the delivery.
 func (d *Delivery) Verify(trusted ...ed25519.PublicKey) error {
-	return d.Envelope.Verify(d.Payload, trusted...)
+	return d.Envelope.Verify(d.Body, trusted...)
 }
 
 // AppendJSON appends the JSON form of the delivery to b: the fields of its
@@ -37,7 +37,7 @@ func (d *Delivery) AppendJSON(b []byte) ([]byte, error) {
 		return b, err
 	}
 	b = append(d.appendFields(b), `,"payload_b64":"`...)
-	b = base64.StdEncoding.AppendEncode(b, d.Payload)
+	b = base64.StdEncoding.AppendEncode(b, d.Body)
 	b = appendString(append(b, `","receipt":`...), d.Receipt)
 	return append(b, '}'), nil
 }
@@ -56,7 +56,7 @@ func (d *Delivery) UnmarshalJSON(data []byte) error {
 }
 
 // ParseDelivery reads the JSON form of one delivery as strictly as Parse reads
-// an envelope, with the same errors. It says nothing about integrity: call
+// an envelope, with the same errors. It does not check integrity: call
 // [Delivery.Verify].
 func ParseDelivery(data []byte) (Delivery, error) {
 	var d Delivery
@@ -73,7 +73,7 @@ func ParseDelivery(data []byte) (Delivery, error) {
 func (d *Delivery) readField(s *scanner, name string) (err error) {
 	switch name {
 	case "payload_b64":
-		d.Payload, err = readParsed(s, parseBase64)
+		d.Body, err = readParsed(s, parseBase64)
 	case "receipt":
 		d.Receipt, err = s.text()
 	default:
@@ -89,9 +89,9 @@ func (d *Delivery) checkAll() error {
 	return d.Envelope.checkAll()
 }
 
-// String names the message and the size of its payload.
+// String returns the queue and id of the message and the size of its body.
 func (d Delivery) String() string {
-	return fmt.Sprintf("delivery %s/%s (attempt %d, %d bytes)", d.Topic, d.ID, d.Attempt, len(d.Payload))
+	return fmt.Sprintf("delivery %s/%s (attempt %d, %d bytes)", d.Queue, d.ID, d.Attempt, len(d.Body))
 }
 
 // Format prints what String returns, for every verb.
@@ -104,9 +104,9 @@ func (d Delivery) GoString() string { return d.String() }
 func (d Delivery) LogValue() slog.Value {
 	return slog.GroupValue(
 		slog.String("msg_id", d.ID),
-		slog.String("queue", d.Topic),
+		slog.String("queue", d.Queue),
 		slog.String("corr_id", d.CorrelationID),
 		slog.Int("attempt", d.Attempt),
-		slog.Int("bytes", len(d.Payload)),
+		slog.Int("bytes", len(d.Body)),
 	)
 }

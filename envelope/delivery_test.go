@@ -15,7 +15,7 @@ import (
 
 func delivery(t testing.TB) Delivery {
 	t.Helper()
-	return Delivery{Envelope: sealed(t), Payload: payload, Receipt: "01KE0000000000000000000000.1.a"}
+	return Delivery{Envelope: sealed(t), Body: payload, Receipt: "01KE0000000000000000000000.1.a"}
 }
 
 func TestDeliverySurvivesJSON(t *testing.T) {
@@ -32,7 +32,7 @@ func TestDeliverySurvivesJSON(t *testing.T) {
 		t.Error(err)
 	}
 	agreesWithStandardJSON(t, text, got)
-	got.Payload[0]++
+	got.Body[0]++
 	if err := got.Verify(); !errors.Is(err, driver.ErrIntegrity) {
 		t.Errorf("changed payload: %v, want ErrIntegrity", err)
 	}
@@ -70,11 +70,11 @@ func TestDeliveryIsReadStrictly(t *testing.T) {
 	}
 }
 
-// TestDeliveriesDoNotPrintTheirContents: payload, attributes and receipt reach
-// no log, by whatever verb.
+// TestDeliveriesDoNotPrintTheirContents checks that body, attributes and receipt reach
+// no log, with any verb.
 func TestDeliveriesDoNotPrintTheirContents(t *testing.T) {
 	d := delivery(t)
-	d.Payload = []byte("c4n4ry")
+	d.Body = []byte("c4n4ry")
 	d.Attributes["secret"] = "c4n4ry"
 	d.Receipt = "c4n4ry"
 	var out bytes.Buffer
@@ -107,7 +107,7 @@ func TestLoggedDeliveryNamesItsQueue(t *testing.T) {
 	d := delivery(t)
 	var out bytes.Buffer
 	slog.New(slog.NewTextHandler(&out, nil)).Info("received", "delivery", d)
-	if want := "delivery.queue=" + d.Topic + " "; !strings.Contains(out.String(), want) {
+	if want := "delivery.queue=" + d.Queue + " "; !strings.Contains(out.String(), want) {
 		t.Errorf("the line is %q, want %q in it", out.String(), want)
 	}
 }
@@ -130,10 +130,10 @@ func FuzzParseDelivery(f *testing.F) {
 		agreesWithStandardJSON(t, data, d)
 		text, err := d.AppendJSON(nil)
 		if err != nil {
-			t.Fatalf("what was read cannot be written: %v", err)
+			t.Fatalf("a parsed delivery cannot be encoded: %v", err)
 		}
 		if again, err := ParseDelivery(text); err != nil || !reflect.DeepEqual(again, d) {
-			t.Fatalf("became something else: %v", err)
+			t.Fatalf("the delivery changed: %v", err)
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/volume"
 )
 
 var (
@@ -22,7 +23,7 @@ var (
 func sealed(t testing.TB) Envelope {
 	t.Helper()
 	e := Envelope{
-		ID: "01KE0000000000000000000000", Topic: "user:42:inbox", SentAt: sentAt, IdemKey: "order-7",
+		ID: "01KE0000000000000000000000", Queue: "user:42:inbox", SentAt: sentAt, DedupKey: "order-7",
 		Attributes:    map[string]string{"kind": "order", "lang": "de", "note": "ä\n\"quoted\""},
 		CorrelationID: "019b7b1e-0000-7000-8000-000000000000", Shard: 3, Attempt: 1,
 	}
@@ -54,10 +55,10 @@ func TestWhatWasSealedVerifies(t *testing.T) {
 	if err := e.Verify(payload); err != nil {
 		t.Fatal(err)
 	}
-	// What the queue changes afterwards is not part of the message.
+	// Fields that the queue changes later are not covered.
 	e.ID, e.Attempt, e.Shard, e.CorrelationID = "another", 9, 1, ""
 	if err := e.Verify(payload); err != nil {
-		t.Errorf("after the queue's own changes: %v", err)
+		t.Errorf("after changes of the queue: %v", err)
 	}
 }
 
@@ -92,11 +93,11 @@ func TestEveryChangeOfACoveredFieldIsFound(t *testing.T) {
 		wantIntegrity(t, what, e.Verify(payload), "hash_chain")
 	}
 	original := sealed(t)
-	for _, topic := range flips(original.Topic)[:8*len(original.Topic)] {
-		check("topic", func(e *Envelope) { e.Topic = topic })
+	for _, queue := range flips(original.Queue)[:8*len(original.Queue)] {
+		check("topic", func(e *Envelope) { e.Queue = queue })
 	}
-	for _, idem := range flips(original.IdemKey) {
-		check("idem_key", func(e *Envelope) { e.IdemKey = idem })
+	for _, key := range flips(original.DedupKey) {
+		check("idem_key", func(e *Envelope) { e.DedupKey = key })
 	}
 	for name, value := range original.Attributes {
 		for _, other := range flips(value) {
@@ -112,16 +113,16 @@ func TestEveryChangeOfACoveredFieldIsFound(t *testing.T) {
 		e.Attributes["kind"], e.Attributes["lang"] = e.Attributes["lang"], e.Attributes["kind"]
 	})
 	check("border between name and value", func(e *Envelope) { delete(e.Attributes, "kind"); e.Attributes["kindo"] = "rder" })
-	check("border between topic and key", func(e *Envelope) { e.Topic, e.IdemKey = e.Topic+e.IdemKey[:1], e.IdemKey[1:] })
+	check("border between queue and key", func(e *Envelope) { e.Queue, e.DedupKey = e.Queue+e.DedupKey[:1], e.DedupKey[1:] })
 	check("a millisecond later", func(e *Envelope) { e.SentAt = e.SentAt.Add(time.Millisecond) })
 	check("a year earlier", func(e *Envelope) { e.SentAt = e.SentAt.AddDate(-1, 0, 0) })
 	for bit := range 256 {
 		check("chain", func(e *Envelope) { e.HashChain[bit/8] ^= 1 << (bit % 8) })
 	}
-	// A payload hash that fits another payload does not fit the chain.
+	// The hash of another body does not match the chain.
 	other := []byte("three of those, please")
 	forged := sealed(t)
-	forged.PayloadHash = HashPayload(other)
+	forged.BodyHash = HashBody(other)
 	wantIntegrity(t, "other payload with its own hash", forged.Verify(other), "hash_chain")
 }
 
@@ -146,22 +147,22 @@ func TestSignatureIsDemandedExactlyWhenKeysAreGiven(t *testing.T) {
 		flipped.Signature[bit/8] ^= 1 << (bit % 8)
 		wantIntegrity(t, "flipped signature", flipped.Verify(payload, public(alice)), "sig")
 	}
-	// A signature for one envelope is none for another, however well that is
+	// A signature of one envelope is not valid for another, even if that is
 	// sealed.
 	other := e
-	other.Topic = "user:43:inbox"
+	other.Queue = "user:43:inbox"
 	signature := other.Signature
 	if err := other.Seal(payload); err != nil {
 		t.Fatal(err)
 	}
 	if !other.Signature.IsZero() {
-		t.Error("sealing kept a signature that cannot fit")
+		t.Error("sealing kept an invalid signature")
 	}
 	other.Signature = signature
 	wantIntegrity(t, "signature of another envelope", other.Verify(payload, public(alice)), "sig")
-	// Nor does it cover for fields that were changed together with the chain.
+	// It is not valid for fields that were changed together with the chain.
 	stale := e
-	stale.Topic = "user:43:inbox"
+	stale.Queue = "user:43:inbox"
 	wantIntegrity(t, "changed field under a good signature", stale.Verify(payload, public(alice)), "hash_chain")
 }
 
@@ -173,7 +174,7 @@ func TestSigningNeedsAKeyAndASeal(t *testing.T) {
 	if err := new(Envelope).Sign(key('a')); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("no seal: %v", err)
 	}
-	keyless := Envelope{Topic: "t", SentAt: sentAt}
+	keyless := Envelope{Queue: "t", SentAt: sentAt}
 	if err := keyless.Seal(payload); err != nil {
 		t.Fatal(err)
 	}
@@ -187,8 +188,8 @@ func TestSigningNeedsAKeyAndASeal(t *testing.T) {
 
 func TestSealingRefusesWhatCannotTravel(t *testing.T) {
 	for field, change := range map[string]func(*Envelope){
-		"topic":    func(e *Envelope) { e.Topic = "" },
-		"idem_key": func(e *Envelope) { e.IdemKey = strings.Repeat("k", driver.MaxDedupKeyBytes+1) },
+		"topic":    func(e *Envelope) { e.Queue = "" },
+		"idem_key": func(e *Envelope) { e.DedupKey = strings.Repeat("k", driver.MaxDedupKeyBytes+1) },
 		"attrs":    func(e *Envelope) { e.Attributes = map[string]string{"a": "\xff"} },
 		"corr_id":  func(e *Envelope) { e.CorrelationID = "\xc3" },
 		"ts":       func(e *Envelope) { e.SentAt = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) },
@@ -204,13 +205,13 @@ func TestSealingRefusesWhatCannotTravel(t *testing.T) {
 			t.Errorf("%s: a refused envelope was changed", field)
 		}
 	}
-	if err := (&Envelope{Topic: "a", SentAt: time.Time{}}).Seal(nil); !errors.Is(err, driver.ErrInvalid) {
+	if err := (&Envelope{Queue: "a", SentAt: time.Time{}}).Seal(nil); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("without a time: %v", err)
 	}
 }
 
 func TestTimeIsKeptToTheMillisecondInUTC(t *testing.T) {
-	e := Envelope{Topic: "a", SentAt: sentAt.Add(999_999).In(time.FixedZone("somewhere", 3600))}
+	e := Envelope{Queue: "a", SentAt: sentAt.Add(999_999).In(time.FixedZone("somewhere", 3600))}
 	if err := e.Seal(nil); err != nil {
 		t.Fatal(err)
 	}
@@ -220,27 +221,27 @@ func TestTimeIsKeptToTheMillisecondInUTC(t *testing.T) {
 }
 
 // envelopes draws envelopes from few values, so that two of them are often
-// alike.
+// equal.
 func envelopes() *rapid.Generator[Envelope] {
 	text := rapid.StringMatching(`[ab:]{0,3}`)
 	return rapid.Custom(func(t *rapid.T) Envelope {
 		return Envelope{
-			Topic:       text.Draw(t, "topic"),
-			SentAt:      sentAt.Add(time.Duration(rapid.IntRange(0, 2).Draw(t, "ms")) * time.Millisecond),
-			IdemKey:     text.Draw(t, "key"),
-			PayloadHash: HashPayload([]byte(text.Draw(t, "payload"))),
-			Attributes:  rapid.MapOfN(text, text, 0, 3).Draw(t, "attrs"),
+			Queue:      text.Draw(t, "topic"),
+			SentAt:     sentAt.Add(time.Duration(rapid.IntRange(0, 2).Draw(t, "ms")) * time.Millisecond),
+			DedupKey:   text.Draw(t, "key"),
+			BodyHash:   HashBody([]byte(text.Draw(t, "payload"))),
+			Attributes: rapid.MapOfN(text, text, 0, 3).Draw(t, "attrs"),
 		}
 	})
 }
 
-// TestDifferentEnvelopesHashDifferentBytes: equal bytes under the hash mean
+// TestDifferentEnvelopesHashDifferentBytes: equal input of the hash means
 // equal envelopes, so that only a collision of BLAKE3 could hide a change.
 func TestDifferentEnvelopesHashDifferentBytes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := envelopes().Draw(t, "a"), envelopes().Draw(t, "b")
-		same := a.Topic == b.Topic && a.SentAt.Equal(b.SentAt) && a.IdemKey == b.IdemKey &&
-			a.PayloadHash == b.PayloadHash && maps.Equal(a.Attributes, b.Attributes)
+		same := a.Queue == b.Queue && a.SentAt.Equal(b.SentAt) && a.DedupKey == b.DedupKey &&
+			a.BodyHash == b.BodyHash && maps.Equal(a.Attributes, b.Attributes)
 		if hashedSame := string(a.appendChained(nil)) == string(b.appendChained(nil)); hashedSame != same {
 			t.Fatalf("same envelope: %t, same bytes: %t", same, hashedSame)
 		}
@@ -248,13 +249,13 @@ func TestDifferentEnvelopesHashDifferentBytes(t *testing.T) {
 }
 
 func TestVerifyingDoesNotAllocate(t *testing.T) {
-	if raceDetector {
+	if volume.RaceDetector {
 		t.Skip("the race detector allocates too; run without -race")
 	}
 	e := sealed(t)
 	large := make([]byte, 64<<10)
-	if n := testing.AllocsPerRun(100, func() { _ = HashPayload(large) }); n != 0 {
-		t.Errorf("HashPayload allocates %v times", n)
+	if n := testing.AllocsPerRun(100, func() { _ = HashBody(large) }); n != 0 {
+		t.Errorf("HashBody allocates %v times", n)
 	}
 	if n := testing.AllocsPerRun(100, func() { _ = e.Verify(payload) }); n != 0 {
 		t.Errorf("Verify allocates %v times", n)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// AttributeExpires is an attribute with which a sender says until when a message may be
+// AttributeExpires is the attribute with which a sender sets until when a message may be
 // acted on, in the form of ts. Like every attribute it is covered by the hash chain, and
 // so by a signature.
 const AttributeExpires = "mailbox.expires"
@@ -13,8 +13,8 @@ const AttributeExpires = "mailbox.expires"
 // ClockTolerance is how far the clock of a sender may be ahead of that of the queue.
 const ClockTolerance = 2 * time.Minute
 
-// SetExpiry sets AttributeExpires; call it before Seal. The map of attributes is
-// changed, and made if it is nil.
+// SetExpiry sets AttributeExpires; call it before Seal. It changes the map of attributes,
+// or makes one if it is nil.
 func (e *Envelope) SetExpiry(at time.Time) {
 	if e.Attributes == nil {
 		e.Attributes = make(map[string]string, 1)
@@ -22,13 +22,13 @@ func (e *Envelope) SetExpiry(at time.Time) {
 	e.Attributes[AttributeExpires] = at.UTC().Format(timeLayout)
 }
 
-// CheckFresh returns ErrIntegrity for a message that may have been signed for another
-// occasion: its expiry is over now, or the queue took it more than maxAge after it was
-// signed, or ClockTolerance before. How long it has waited in the queue does not
-// matter. With maxAge 0 the age is not looked at.
+// CheckFresh returns ErrIntegrity for a message that may be a replay:
+// it has expired, or the queue accepted it more than maxAge after it was
+// signed, or more than ClockTolerance before. The time in the queue does not
+// matter. With maxAge 0 the age is not checked.
 //
-// A queue takes the same key once within its dedup window. So with a maxAge that is not
-// longer than the window, a signed message is delivered for one send alone.
+// A queue accepts the same key once within its dedup window. So with a maxAge that is not
+// longer than the window, a signed message is accepted only once.
 func (e *Envelope) CheckFresh(enqueuedAt, now time.Time, maxAge time.Duration) error {
 	if text, ok := e.Attributes[AttributeExpires]; ok {
 		expires, err := parseTime(text)
@@ -44,7 +44,7 @@ func (e *Envelope) CheckFresh(enqueuedAt, now time.Time, maxAge time.Duration) e
 	}
 	switch age := enqueuedAt.Sub(e.SentAt); {
 	case age > maxAge:
-		return e.integrityError("ts", fmt.Sprintf("the message was signed %v before it was sent to the queue, the most is %v", age.Truncate(time.Millisecond), maxAge))
+		return e.integrityError("ts", fmt.Sprintf("the message was signed %v before it was sent to the queue, at most %v is allowed", age.Truncate(time.Millisecond), maxAge))
 	case age < -ClockTolerance:
 		return e.integrityError("ts", fmt.Sprintf("the message was signed %v after it was sent to the queue", -age.Truncate(time.Millisecond)))
 	}

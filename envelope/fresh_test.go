@@ -9,8 +9,8 @@ import (
 )
 
 // TestSignatureCoversWhatConsumersActOn changes each field that a consumer acts on. With
-// version 1 those outside of the hash chain can be changed, which is why there is a
-// second one.
+// version 1 those outside the hash chain can be changed, which is why version 2
+// exists.
 func TestSignatureCoversWhatConsumersActOn(t *testing.T) {
 	changes := map[string]struct {
 		change  func(*Envelope)
@@ -21,16 +21,16 @@ func TestSignatureCoversWhatConsumersActOn(t *testing.T) {
 		"group":                    {func(e *Envelope) { e.Group = "evil" }, false},
 		"correlation id":           {func(e *Envelope) { e.CorrelationID = "evil" }, false},
 		"reply address into group": {func(e *Envelope) { e.ReplyTo, e.Group = "answersg", "" }, false},
-		"queue":                    {func(e *Envelope) { e.Topic = "evil" }, true},
+		"queue":                    {func(e *Envelope) { e.Queue = "evil" }, true},
 		"time":                     {func(e *Envelope) { e.SentAt = e.SentAt.Add(time.Hour) }, true},
-		"dedup key":                {func(e *Envelope) { e.IdemKey = "evil" }, true},
+		"dedup key":                {func(e *Envelope) { e.DedupKey = "evil" }, true},
 		"attribute":                {func(e *Envelope) { e.Attributes = map[string]string{"evil": "1"} }, true},
 	}
 	for version, sign := range map[int]func(*Envelope) error{
 		SignatureV1: func(e *Envelope) error { return e.SignV1(key('a')) },
 		SignatureV2: func(e *Envelope) error { return e.Sign(key('a')) },
 	} {
-		e := Envelope{ID: "x", Topic: "orders", SentAt: sentAt, IdemKey: "k", ReplyTo: "answers", Group: "g", CorrelationID: "c", Attributes: map[string]string{"content-type": "text/plain"}}
+		e := Envelope{ID: "x", Queue: "orders", SentAt: sentAt, DedupKey: "k", ReplyTo: "answers", Group: "g", CorrelationID: "c", Attributes: map[string]string{"content-type": "text/plain"}}
 		if err := e.Seal(payload); err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func TestSignatureCoversWhatConsumersActOn(t *testing.T) {
 			test.change(&changed)
 			changed.Signature = Signature{}
 			signature := e.Signature
-			if err := changed.Seal(payload); err != nil { // whoever changes it can hash it again
+			if err := changed.Seal(payload); err != nil { // an attacker can hash it again
 				t.Fatal(err)
 			}
 			changed.Signature = signature
@@ -78,9 +78,9 @@ func TestFreshnessBoundsReplays(t *testing.T) {
 		"before its expiry":               {at.Add(time.Hour).Format(timeLayout), 0, time.Hour - 1, time.Minute, true},
 		"at its expiry":                   {at.Add(time.Hour).Format(timeLayout), 0, time.Hour, time.Minute, false},
 		"at its expiry, no bound for age": {at.Add(time.Hour).Format(timeLayout), 0, time.Hour, 0, false},
-		"an expiry that is no time":       {"tomorrow", 0, 0, time.Minute, false},
+		"an invalid expiry":               {"tomorrow", 0, 0, time.Minute, false},
 	} {
-		e := Envelope{Topic: "t", SentAt: at}
+		e := Envelope{Queue: "t", SentAt: at}
 		if test.expires != "" {
 			e.Attributes = map[string]string{AttributeExpires: test.expires}
 		}

@@ -17,10 +17,10 @@ const (
 	HashTextLen = len(hashPrefix) + 2*len(Hash{})
 )
 
-// HashPayload returns the hash of a payload. It does not allocate.
-func HashPayload(payload []byte) Hash { return blake3.Sum256(payload) }
+// HashBody returns the hash of a body. It does not allocate.
+func HashBody(payload []byte) Hash { return blake3.Sum256(payload) }
 
-// IsZero reports whether h was never set. No payload that anybody knows has the
+// IsZero reports whether h was never set. No known body has the
 // hash zero.
 func (h Hash) IsZero() bool { return h == Hash{} }
 
@@ -58,7 +58,7 @@ func ParseHash(text string) (Hash, error) {
 }
 
 // parseHex fills dst from prefix and lower-case hex digits. Upper case is
-// refused so that a value has one text.
+// refused, so that a value has one text.
 func parseHex(dst []byte, text, prefix string) bool {
 	if len(text) != len(prefix)+2*len(dst) || text[:len(prefix)] != prefix {
 		return false

@@ -10,7 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// pattern is the input of BLAKE3's own test vectors.
+// pattern returns the input of the official BLAKE3 test vectors.
 func pattern(n int) []byte {
 	data := make([]byte, n)
 	for i := range data {
@@ -34,7 +34,7 @@ func TestPayloadHashIsBLAKE3(t *testing.T) {
 		8193:  "bab6c09cb8ce8cf459261398d2e7aef35700bf488116ceb94a36d0f5f1b7bc3b",
 		31744: "62b6960e1a44bcc1eb1a611a8d6235b6b4b78f32e7abc4fb4c6cdcce94895c47",
 	} {
-		if got := HashPayload(pattern(n)).String(); got != "b3:"+want {
+		if got := HashBody(pattern(n)).String(); got != "b3:"+want {
 			t.Errorf("%d bytes: %s, want b3:%s", n, got, want)
 		}
 	}
@@ -56,14 +56,14 @@ func TestPayloadHashAgreesWithTheDefinition(t *testing.T) {
 		for i := range data {
 			data[i] = byte(random.Uint32())
 		}
-		if got, want := HashPayload(data), Hash(referenceBLAKE3(data)); got != want {
+		if got, want := HashBody(data), Hash(referenceBLAKE3(data)); got != want {
 			t.Errorf("%d bytes: %s, want %s", n, got, want)
 		}
 	}
 }
 
 func TestHashTextIsReadStrictly(t *testing.T) {
-	good := HashPayload([]byte("hello")).String()
+	good := HashBody([]byte("hello")).String()
 	if len(good) != HashTextLen {
 		t.Fatalf("%q has %d bytes", good, len(good))
 	}
@@ -71,7 +71,7 @@ func TestHashTextIsReadStrictly(t *testing.T) {
 		t.Fatalf("ParseHash(%s) = %v, %v", good, back, err)
 	}
 	var back Hash
-	if text, err := json.Marshal(HashPayload(nil)); err != nil || json.Unmarshal(text, &back) != nil || back != HashPayload(nil) {
+	if text, err := json.Marshal(HashBody(nil)); err != nil || json.Unmarshal(text, &back) != nil || back != HashBody(nil) {
 		t.Errorf("through JSON: %v, %v", back, err)
 	}
 	hexPart := strings.TrimPrefix(good, "b3:")
@@ -89,7 +89,7 @@ func TestHashTextIsReadStrictly(t *testing.T) {
 }
 
 func FuzzParseHash(f *testing.F) {
-	f.Add(HashPayload(nil).String())
+	f.Add(HashBody(nil).String())
 	f.Add("b3:" + strings.Repeat("0", 64))
 	f.Add("b3:" + strings.Repeat("F", 64))
 	f.Fuzz(func(t *testing.T, text string) {

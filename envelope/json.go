@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// AppendJSON appends the JSON form of the envelope to b. It allocates nothing
-// but room in b. The error is ErrInvalid: a field is outside its limits, or is
-// text that JSON cannot carry; b is returned as it was then.
+// AppendJSON appends the JSON form of the envelope to b. It allocates only
+// to grow b. The error is ErrInvalid: a field is outside its limits, or is
+// text that JSON cannot carry; then b is returned unchanged.
 func (e *Envelope) AppendJSON(b []byte) ([]byte, error) {
 	if err := e.checkAll(); err != nil {
 		return b, err
@@ -31,7 +31,7 @@ func (e *Envelope) UnmarshalJSON(data []byte) error {
 }
 
 // Parse reads the JSON form of one envelope, strictly; see the package
-// documentation. It keeps no reference to data. It says nothing about integrity:
+// documentation. It keeps no reference to data. It does not check integrity:
 // call [Envelope.Verify].
 //
 // The error is ErrEncoding. It names the field and the limit, and never repeats
@@ -47,7 +47,7 @@ func Parse(data []byte) (Envelope, error) {
 	return e, nil
 }
 
-// checkAll is check for the fields that the queue gives, too.
+// checkAll is check, also for the fields that the queue sets.
 func (e *Envelope) checkAll() error {
 	switch {
 	case e.ID == "" || len(e.ID) > maxIDBytes:
@@ -62,7 +62,7 @@ func (e *Envelope) checkAll() error {
 	return e.check(e.SentAt.UTC())
 }
 
-// recode makes a broken limit in something that was read an ErrEncoding: the
+// recode turns an exceeded limit in parsed input into ErrEncoding: the
 // caller did not choose the value.
 func recode(err error) error {
 	return decodeError(fieldOf(err), detailOf(err))
@@ -71,11 +71,11 @@ func recode(err error) error {
 // appendFields appends the object without its closing brace.
 func (e *Envelope) appendFields(b []byte) []byte {
 	b = appendString(append(b, `{"msg_id":`...), e.ID)
-	b = appendString(append(b, `,"topic":`...), e.Topic)
+	b = appendString(append(b, `,"topic":`...), e.Queue)
 	b = append(b, `,"ts":"`...)
 	b = e.SentAt.UTC().AppendFormat(b, timeLayout)
-	b = appendString(append(b, `","idem_key":`...), e.IdemKey)
-	b = e.PayloadHash.append(append(b, `,"payload_hash":"`...))
+	b = appendString(append(b, `","idem_key":`...), e.DedupKey)
+	b = e.BodyHash.append(append(b, `,"payload_hash":"`...))
 	b = e.appendAttributes(append(b, `","attrs":`...))
 	b = appendString(append(b, `,"corr_id":`...), e.CorrelationID)
 	b = strconv.AppendInt(append(b, `,"shard":`...), int64(e.Shard), 10)
@@ -100,11 +100,11 @@ func (e *Envelope) appendAttributes(b []byte) []byte {
 	return append(b, '}')
 }
 
-// appendString appends a JSON string. What need not be escaped is not.
+// appendString appends a JSON string. It escapes only what must be escaped.
 func appendString(b []byte, s string) []byte {
 	const hexDigits = "0123456789abcdef"
 	b = append(b, '"')
-	plain := 0 // start of what was not appended yet
+	plain := 0 // start of the part that is not appended yet
 	for i := range len(s) {
 		c := s[i]
 		if c >= ' ' && c != '"' && c != '\\' {
@@ -147,13 +147,13 @@ func (e *Envelope) readField(s *scanner, name string) (err error) {
 	case "msg_id":
 		e.ID, err = s.text()
 	case "topic":
-		e.Topic, err = s.text()
+		e.Queue, err = s.text()
 	case "ts":
 		e.SentAt, err = readParsed(s, parseTime)
 	case "idem_key":
-		e.IdemKey, err = s.text()
+		e.DedupKey, err = s.text()
 	case "payload_hash":
-		e.PayloadHash, err = readParsed(s, ParseHash)
+		e.BodyHash, err = readParsed(s, ParseHash)
 	case "attrs":
 		e.Attributes, err = readAttributes(s)
 	case "corr_id":
@@ -170,7 +170,7 @@ func (e *Envelope) readField(s *scanner, name string) (err error) {
 	return err
 }
 
-// readParsed reads a string with a form of its own.
+// readParsed reads a string and parses it.
 func readParsed[V any](s *scanner, parse func(string) (V, error)) (V, error) {
 	text, err := s.text()
 	if err != nil {
@@ -181,8 +181,8 @@ func readParsed[V any](s *scanner, parse func(string) (V, error)) (V, error) {
 }
 
 func parseTime(text string) (time.Time, error) {
-	// Package time reads more forms than it writes, such as a comma before the
-	// fraction: only what would be written in the same way is read.
+	// Package time parses more forms than it formats, such as a comma before the
+	// fraction. Only the form that it would write is accepted.
 	at, err := time.Parse(timeLayout, text)
 	var again [len(timeLayout)]byte
 	if err != nil || string(at.AppendFormat(again[:0], timeLayout)) != text {
@@ -192,8 +192,8 @@ func parseTime(text string) (time.Time, error) {
 }
 
 func parseBase64(text string) ([]byte, error) {
-	// Package base64 skips line breaks, which would be a second way to write the
-	// same payload; the length gives them away.
+	// Package base64 skips line breaks, which would give a body a second
+	// encoding. The comparison of lengths rejects them.
 	payload, err := base64.StdEncoding.Strict().DecodeString(text)
 	if err != nil || base64.StdEncoding.EncodedLen(len(payload)) != len(text) {
 		return nil, decodeError("payload_b64", "want base64 with padding")
@@ -205,10 +205,10 @@ func readAttributes(s *scanner) (map[string]string, error) {
 	attributes := make(map[string]string)
 	err := s.object(func(key string) error {
 		if _, twice := attributes[key]; twice {
-			return s.wrong("a key stands there twice")
+			return s.wrong("duplicate key")
 		}
 		if len(attributes) == MaxAttributes {
-			return s.wrong("there are more than " + strconv.Itoa(MaxAttributes) + " attributes")
+			return s.wrong("more than " + strconv.Itoa(MaxAttributes) + " attributes")
 		}
 		value, err := s.text()
 		attributes[key] = value

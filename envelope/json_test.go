@@ -51,16 +51,16 @@ func TestEnvelopeSurvivesJSON(t *testing.T) {
 	}
 }
 
-// TestAnyEnvelopeSurvivesJSON: whatever can be sealed can be written, read back
+// TestAnyEnvelopeSurvivesJSON: every sealed envelope can be encoded, parsed
 // by this package and by encoding/json, and verified.
 func TestAnyEnvelopeSurvivesJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		body := rapid.SliceOf(rapid.Byte()).Draw(t, "payload")
-		d := Delivery{Payload: body, Receipt: rapid.StringN(0, 20, -1).Draw(t, "receipt"), Envelope: Envelope{
+		d := Delivery{Body: body, Receipt: rapid.StringN(0, 20, -1).Draw(t, "receipt"), Envelope: Envelope{
 			ID:            rapid.StringN(1, 20, maxIDBytes).Draw(t, "id"),
-			Topic:         rapid.StringMatching(`[^{}\pC]{1,20}`).Draw(t, "topic"),
+			Queue:         rapid.StringMatching(`[^{}\pC]{1,20}`).Draw(t, "topic"),
 			SentAt:        time.UnixMilli(rapid.Int64Range(0, 253402300799999).Draw(t, "ts")).UTC(),
-			IdemKey:       rapid.StringN(0, 20, -1).Draw(t, "key"),
+			DedupKey:      rapid.StringN(0, 20, -1).Draw(t, "key"),
 			Attributes:    rapid.MapOfN(rapid.StringN(1, 10, -1), rapid.String(), 0, 5).Draw(t, "attrs"),
 			CorrelationID: rapid.StringN(0, 20, -1).Draw(t, "corr"),
 			Shard:         rapid.IntRange(0, 1<<31-1).Draw(t, "shard"),
@@ -88,13 +88,13 @@ func TestAnyEnvelopeSurvivesJSON(t *testing.T) {
 	})
 }
 
-// agreesWithStandardJSON compares what was read with what encoding/json reads.
+// agreesWithStandardJSON compares the result of Parse with that of encoding/json.
 func agreesWithStandardJSON(t interface{ Fatalf(string, ...any) }, text []byte, d Delivery) {
 	var standard struct {
 		ID          string            `json:"msg_id"`
-		Topic       string            `json:"topic"`
+		Queue       string            `json:"topic"`
 		SentAt      time.Time         `json:"ts"`
-		IdemKey     string            `json:"idem_key"`
+		DedupKey    string            `json:"idem_key"`
 		PayloadHash string            `json:"payload_hash"`
 		Attributes  map[string]string `json:"attrs"`
 		Correlation string            `json:"corr_id"`
@@ -114,11 +114,11 @@ func agreesWithStandardJSON(t interface{ Fatalf(string, ...any) }, text []byte, 
 	if !d.Signature.IsZero() {
 		signature = d.Signature.String()
 	}
-	same := d.ID == standard.ID && d.Topic == standard.Topic && d.SentAt.Equal(standard.SentAt) && d.IdemKey == standard.IdemKey &&
-		d.PayloadHash.String() == standard.PayloadHash && reflect.DeepEqual(d.Attributes, standard.Attributes) &&
+	same := d.ID == standard.ID && d.Queue == standard.Queue && d.SentAt.Equal(standard.SentAt) && d.DedupKey == standard.DedupKey &&
+		d.BodyHash.String() == standard.PayloadHash && reflect.DeepEqual(d.Attributes, standard.Attributes) &&
 		d.CorrelationID == standard.Correlation && d.Shard == standard.Shard && d.Attempt == standard.Attempt &&
 		d.HashChain.String() == standard.HashChain && signature == standard.Signature &&
-		bytes.Equal(d.Payload, standard.Payload) && d.Receipt == standard.Receipt
+		bytes.Equal(d.Body, standard.Payload) && d.Receipt == standard.Receipt
 	if !same {
 		t.Fatalf("%q\nreads as %#v\nand as  %#v", text, d.Envelope, standard)
 	}
@@ -168,12 +168,12 @@ func TestParsingIsStrict(t *testing.T) {
 		"a time with microseconds": replace(`.678Z`, `.678000Z`),
 		"a time with a comma":      replace(`.678Z`, `,678Z`),
 		"a lower-case time":        replace(`T03`, `t03`),
-		"a day that is none":       replace(`2026-01-02`, `2026-02-30`),
+		"an invalid day":           replace(`2026-01-02`, `2026-02-30`),
 		"a time before 1970":       replace(`2026-01-02`, `1969-12-31`),
-		"an empty topic":           replace(`"user:42:inbox"`, `""`),
+		"an empty queue":           replace(`"user:42:inbox"`, `""`),
 		"an empty id":              replace(`"01KE0000000000000000000000"`, `""`),
 		"a long id":                replace(`"01KE`, `"`+strings.Repeat("0", 200)),
-		"a brace in the topic":     replace(`user:42`, `user:{42}`),
+		"a brace in the queue":     replace(`user:42`, `user:{42}`),
 		"invalid UTF-8":            replace(`order-7`, "order-\xff"),
 		"invalid UTF-8 and escape": replace(`order-7`, "\\n\xff"),
 		"half a surrogate pair":    replace(`order-7`, `\ud83d`),
@@ -226,7 +226,7 @@ func TestTooManyAttributesAreRefusedWhileReading(t *testing.T) {
 	}
 }
 
-// TestErrorsDoNotRepeatTheInput: what a stranger sends must not end up in a log.
+// TestErrorsDoNotRepeatTheInput: untrusted input must not end up in a log.
 func TestErrorsDoNotRepeatTheInput(t *testing.T) {
 	const canary = "c4n4ry"
 	good := encoded(t)
@@ -246,8 +246,8 @@ func TestErrorsDoNotRepeatTheInput(t *testing.T) {
 	}
 }
 
-// TestEveryFlippedBitOfAnEnvelopeIsFound sends an envelope over a bad line: it
-// cannot be read, or it does not verify, or what was hit is not covered.
+// TestEveryFlippedBitOfAnEnvelopeIsFound flips each bit of an envelope: it
+// cannot be parsed, or does not verify, or the field is not covered.
 func TestEveryFlippedBitOfAnEnvelopeIsFound(t *testing.T) {
 	good := encoded(t)
 	original, err := Parse([]byte(good))
@@ -270,25 +270,25 @@ func TestEveryFlippedBitOfAnEnvelopeIsFound(t *testing.T) {
 		uncovered++
 		e.ID, e.CorrelationID, e.Shard, e.Attempt = original.ID, original.CorrelationID, original.Shard, original.Attempt
 		if !reflect.DeepEqual(e, original) {
-			t.Errorf("bit %d changed the message and was not found:\n%s", bit, damaged)
+			t.Errorf("bit %d changed the message undetected:\n%s", bit, damaged)
 		}
 	}
 	t.Logf("%d bits: %d unreadable, %d do not verify, %d in fields that are not covered", 8*len(good), unreadable, found, uncovered)
 	if unreadable == 0 || found == 0 || uncovered == 0 {
-		t.Error("one of the outcomes never came up: this was no test")
+		t.Error("one of the outcomes never occurred")
 	}
 }
 
 func TestWritingRefusesWhatCannotBeRead(t *testing.T) {
 	for field, change := range map[string]func(*Delivery){
 		"msg_id":  func(d *Delivery) { d.ID = "" },
-		"topic":   func(d *Delivery) { d.Topic = "{" },
+		"topic":   func(d *Delivery) { d.Queue = "{" },
 		"shard":   func(d *Delivery) { d.Shard = -1 },
 		"attempt": func(d *Delivery) { d.Attempt = -1 },
 		"receipt": func(d *Delivery) { d.Receipt = "\xff" },
 		"attrs":   func(d *Delivery) { d.Attributes = map[string]string{"": ""} },
 	} {
-		d := Delivery{Envelope: sealed(t), Payload: payload, Receipt: "r"}
+		d := Delivery{Envelope: sealed(t), Body: payload, Receipt: "r"}
 		change(&d)
 		b, err := d.AppendJSON([]byte("x"))
 		if fieldOf(err) != field || !errors.Is(err, driver.ErrInvalid) || string(b) != "x" {
@@ -324,7 +324,7 @@ func FuzzParse(f *testing.F) {
 		agreesWithStandardJSON(t, data, Delivery{Envelope: e})
 		text, err := e.AppendJSON(nil)
 		if err != nil {
-			t.Fatalf("what was read cannot be written: %v", err)
+			t.Fatalf("a parsed envelope cannot be encoded: %v", err)
 		}
 		if again, err := Parse(text); err != nil || !reflect.DeepEqual(again, e) {
 			t.Fatalf("%+v became %+v, %v", e, again, err)

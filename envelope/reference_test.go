@@ -6,7 +6,7 @@ import (
 )
 
 // referenceBLAKE3 is BLAKE3-256 written from its definition, for clarity and
-// not for speed: a second opinion on the library that the package uses.
+// not for speed: an independent check of the library that the package uses.
 func referenceBLAKE3(data []byte) [32]byte {
 	output := referenceTree(data, 0)
 	words := output.compress(0, referenceRoot)

@@ -13,25 +13,25 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A scanner reads the little JSON that envelopes are made of: objects, strings
+// A scanner reads the subset of JSON that envelopes use: objects, strings
 // and counts. Package encoding/json is not strict enough for text that is
-// hashed: it takes keys twice and in any case, repairs what is not UTF-8, and
-// ignores what stands in fields that it does not know.
+// hashed: it accepts duplicate keys in any case, repairs invalid UTF-8, and
+// ignores unknown fields.
 type scanner struct {
 	data  []byte
 	at    int
-	field string // what is being read, for errors
+	field string // the current field, for errors
 }
 
-// parse reads data, one object with fields of these names and nothing behind
-// it. It calls read for each, which has to read the value.
+// parse reads data, one object with fields of these names and nothing after
+// it. It calls read for each field, which must read the value.
 func parse(data []byte, names []string, read func(s *scanner, name string) error) error {
 	s := &scanner{data: data}
 	var seen uint // a bit for each of names
 	err := s.object(func(key string) error {
 		i := slices.Index(names, key)
 		if i < 0 {
-			return s.wrong("a field is unknown")
+			return s.wrong("unknown field")
 		}
 		s.field = names[i]
 		if seen&(1<<i) != 0 {
@@ -46,7 +46,7 @@ func parse(data []byte, names []string, read func(s *scanner, name string) error
 		return err
 	}
 	if s.space(); s.at != len(s.data) {
-		return s.wrong("something follows the object")
+		return s.wrong("unexpected data after the object")
 	}
 	for i, name := range names {
 		if seen&(1<<i) == 0 && name != optionalField {
@@ -56,7 +56,7 @@ func parse(data []byte, names []string, read func(s *scanner, name string) error
 	return nil
 }
 
-// wrong makes an error about the place that the scanner has reached.
+// wrong returns an error about the current position.
 func (s *scanner) wrong(detail string) error {
 	return decodeError(s.field, fmt.Sprintf("%s (at byte %d)", detail, s.at))
 }
@@ -83,7 +83,7 @@ func (s *scanner) next(c byte) bool {
 }
 
 // object reads an object. After each key and its colon it calls member, which
-// has to read the value.
+// must read the value.
 func (s *scanner) object(member func(key string) error) error {
 	if !s.next('{') {
 		return s.wrong("want an object")
@@ -144,12 +144,12 @@ func (s *scanner) text() (string, error) {
 		case c == '\\':
 			return s.escapedText(start)
 		case c < ' ':
-			return "", s.wrong("a control character stands in a string unescaped")
+			return "", s.wrong("unescaped control character in a string")
 		default:
 			s.at++
 		}
 	}
-	return "", s.wrong("a string does not end")
+	return "", s.wrong("unterminated string")
 }
 
 // escapedText reads the rest of a string that began at start, from its first
@@ -172,13 +172,13 @@ func (s *scanner) escapedText(start int) (string, error) {
 			}
 			b.WriteRune(r)
 		case c < ' ':
-			return "", s.wrong("a control character stands in a string unescaped")
+			return "", s.wrong("unescaped control character in a string")
 		default:
 			b.WriteByte(c)
 			s.at++
 		}
 	}
-	return "", s.wrong("a string does not end")
+	return "", s.wrong("unterminated string")
 }
 
 // escape reads one escape, which is a character or one half of a pair with its
@@ -186,7 +186,7 @@ func (s *scanner) escapedText(start int) (string, error) {
 func (s *scanner) escape() (rune, error) {
 	s.at++ // the backslash
 	if s.at == len(s.data) {
-		return 0, s.wrong("a string does not end")
+		return 0, s.wrong("unterminated string")
 	}
 	c := s.data[s.at]
 	s.at++
@@ -206,13 +206,13 @@ func (s *scanner) escape() (rune, error) {
 	case 'u':
 		return s.codePoint()
 	}
-	return 0, s.wrong("an escape is unknown")
+	return 0, s.wrong("unknown escape")
 }
 
 func (s *scanner) codePoint() (rune, error) {
 	first, ok := s.codeUnit()
 	if !ok {
-		return 0, s.wrong("want four hex digits after a backslash and u")
+		return 0, s.wrong("want four hex digits after \\u")
 	}
 	if !utf16.IsSurrogate(first) {
 		return first, nil
@@ -225,7 +225,7 @@ func (s *scanner) codePoint() (rune, error) {
 			}
 		}
 	}
-	return 0, s.wrong("half of a surrogate pair stands alone")
+	return 0, s.wrong("unpaired surrogate")
 }
 
 // codeUnit reads four hex digits.

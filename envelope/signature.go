@@ -8,22 +8,22 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A Signature is a detached Ed25519 signature of an envelope. The zero Signature is
-// none. Its text is "ed25519:" and 128 hex digits.
+// A Signature is a detached Ed25519 signature of an envelope. The zero Signature means
+// "not signed". Its text is "ed25519:" and 128 hex digits.
 type Signature [ed25519.SignatureSize]byte
 
 const (
 	signaturePrefix  = "ed25519:"
 	signatureTextLen = len(signaturePrefix) + 2*ed25519.SignatureSize
-	// signatureTag1 and signatureTag2 keep a signature of an envelope from being one
-	// of anything else that the same key signs, and of the other version.
+	// signatureTag1 and signatureTag2 separate signatures of envelopes from signatures
+	// of other data by the same key, and the versions from each other.
 	signatureTag1 = "mailbox envelope signature v1\n"
 	signatureTag2 = "mailbox envelope signature v2\n"
 )
 
 // The versions of signatures. See the package documentation for what they cover.
 const (
-	// SignatureV1 covers the hash chain alone. Whoever may send can send a message with
+	// SignatureV1 covers only the hash chain. Any sender can send a message with
 	// such a signature again, with another reply address.
 	SignatureV1 = 1
 	// SignatureV2 covers reply address, group and correlation id too.
@@ -51,24 +51,24 @@ func ParseSignature(text string) (Signature, error) {
 }
 
 // Sign signs the envelope in version 2: the hash chain, ReplyTo, Group and
-// CorrelationID, which have to be those that the message is sent with. Seal it first.
+// CorrelationID, which must be those that the message is sent with. Seal it first.
 //
 // It returns ErrInvalid if the key has the wrong size, nothing was sealed, or there is
-// no IdemKey: the key is what makes a queue refuse the same message a second time.
+// no DedupKey: with the key a queue refuses the same message a second time.
 func (e *Envelope) Sign(key ed25519.PrivateKey) error {
 	if err := e.checkSigning(key); err != nil {
 		return err
 	}
-	if e.IdemKey == "" {
-		return sealError("idem_key", "is missing: without it a signed message could be sent again by others")
+	if e.DedupKey == "" {
+		return sealError("idem_key", "is missing; without it others could send a signed message again")
 	}
 	e.Signature = Signature(ed25519.Sign(key, e.signed2(&e.HashChain)))
 	return nil
 }
 
-// SignV1 signs the hash chain alone, for receivers that know no other version.
+// SignV1 signs only the hash chain, for receivers that do not know version 2.
 // ReplyTo, Group and CorrelationID can be changed under such a signature. The errors
-// are those of Sign, but there need not be an IdemKey.
+// are those of Sign, but DedupKey may be empty.
 func (e *Envelope) SignV1(key ed25519.PrivateKey) error {
 	if err := e.checkSigning(key); err != nil {
 		return err
@@ -82,13 +82,13 @@ func (e *Envelope) checkSigning(key ed25519.PrivateKey) error {
 		return sealError("key", fmt.Sprintf("has %d bytes, an Ed25519 private key has %d", len(key), ed25519.PrivateKeySize))
 	}
 	if e.HashChain.IsZero() {
-		return sealError("hash_chain", "is not set: seal the envelope before it is signed")
+		return sealError("hash_chain", "is not set; seal the envelope before signing it")
 	}
 	return nil
 }
 
 // verifySignature checks the signature against a chain that was computed from the
-// fields, never against the one that came with them, and returns its version.
+// fields, never against the received one, and returns its version.
 func (e *Envelope) verifySignature(chain *Hash, trusted []ed25519.PublicKey) (version int, err error) {
 	if e.Signature.IsZero() {
 		return 0, e.integrityError("sig", "there is no signature, and one is required")
@@ -100,7 +100,7 @@ func (e *Envelope) verifySignature(chain *Hash, trusted []ed25519.PublicKey) (ve
 			}
 		}
 	}
-	return 0, e.integrityError("sig", "the signature is by none of the trusted keys, or for another message")
+	return 0, e.integrityError("sig", "the signature is not by a trusted key, or is for another message")
 }
 
 // signed1 returns the bytes that are signed in version 1.

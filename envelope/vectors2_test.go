@@ -22,7 +22,7 @@ type vector2 struct {
 	ReplyTo       string `json:"reply_to"`
 	Group         string `json:"group"`
 	CorrelationID string `json:"corr_id"`
-	// SignedHex are the bytes that the signature is over.
+	// SignedHex is the input of the signature.
 	SignedHex    string          `json:"signed_hex"`
 	PublicKeyHex string          `json:"public_key_hex"`
 	Envelope     json.RawMessage `json:"envelope"`
@@ -30,10 +30,10 @@ type vector2 struct {
 
 func computeVectors2(t *testing.T) []vector2 {
 	t.Helper()
-	full := Envelope{ID: "01KE0000000000000000000000", Topic: "user:42:inbox", SentAt: sentAt, IdemKey: "k-1", Attempt: 1}
+	full := Envelope{ID: "01KE0000000000000000000000", Queue: "user:42:inbox", SentAt: sentAt, DedupKey: "k-1", Attempt: 1}
 	full.SetExpiry(sentAt.Add(time.Hour))
 	full.ReplyTo, full.Group, full.CorrelationID = "reply:01KE0000000000000000000001", "customer-7", "019b7b1e-0000-7000-8000-000000000000"
-	bare := Envelope{ID: full.ID, Topic: "t", SentAt: sentAt, IdemKey: "k-2"}
+	bare := Envelope{ID: full.ID, Queue: "t", SentAt: sentAt, DedupKey: "k-2"}
 	wide := bare
 	wide.ReplyTo, wide.Group, wide.CorrelationID = "é\u2028", "\U0001f600", "\"\\"
 	var vectors []vector2
@@ -78,12 +78,12 @@ func TestVectorsOfVersion2AreWhatIsPublished(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(published, want.Bytes()) {
-		t.Errorf("%s is not what this package computes", vectors2File)
+		t.Errorf("%s differs from what this package computes", vectors2File)
 	}
 }
 
 // TestVectorsOfVersion2HoldForAnotherImplementation builds the signed bytes as the
-// package documentation says, with nothing of this package.
+// package documentation says, without code of this package.
 func TestVectorsOfVersion2HoldForAnotherImplementation(t *testing.T) {
 	text, err := os.ReadFile(vectors2File)
 	if err != nil {
@@ -95,7 +95,7 @@ func TestVectorsOfVersion2HoldForAnotherImplementation(t *testing.T) {
 	}
 	for _, v := range vectors {
 		envelope := v["envelope"].(map[string]any)
-		chain := referenceBLAKE3([]byte(strangersBytes(envelope)))
+		chain := referenceBLAKE3([]byte(referenceChained(envelope)))
 		signed := "mailbox envelope signature v2\n" + string(chain[:])
 		for _, name := range []string{"reply_to", "group", "corr_id"} {
 			value := v[name].(string)

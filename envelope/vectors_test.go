@@ -15,25 +15,25 @@ import (
 	"time"
 )
 
-// With -rewrite the vectors are written anew. A change of them is a change of
+// With -rewrite the vectors are written again. A change of them is a change of
 // the format, and needs a new tag.
-var rewrite = flag.Bool("rewrite", false, "write testdata/vectors.json anew")
+var rewrite = flag.Bool("rewrite", false, "write testdata/vectors.json again")
 
 const vectorsFile = "testdata/vectors.json"
 
-// A vector is one envelope with all that is computed from it.
+// A vector is one envelope with everything that is computed from it.
 type vector struct {
 	Name          string `json:"name"`
 	PayloadBase64 string `json:"payload_b64"`
-	// HashedHex are the bytes that hash_chain is the hash of.
+	// HashedHex is the input of hash_chain.
 	HashedHex string `json:"hashed_hex"`
-	// PublicKeyHex is that of the key that signed, if the envelope is signed.
+	// PublicKeyHex is the key of the signature, if the envelope is signed.
 	PublicKeyHex string          `json:"public_key_hex,omitempty"`
 	Envelope     json.RawMessage `json:"envelope"`
 }
 
-// vectorInputs are the envelopes to publish: the plain one, and one for each
-// thing that an implementation could get wrong.
+// vectorInputs returns the envelopes to publish: a plain one, and one for each
+// likely mistake of an implementation.
 func vectorInputs() []struct {
 	name     string
 	payload  []byte
@@ -53,14 +53,14 @@ func vectorInputs() []struct {
 		envelope Envelope
 		seed     byte
 	}{
-		{"plain", []byte("Hi"), Envelope{ID: id, Topic: "user:42:inbox", SentAt: at, IdemKey: "k-1", Attributes: map[string]string{"k": "v"}, CorrelationID: corr, Shard: 123, Attempt: 1}, 0},
-		{"everything empty", nil, Envelope{ID: id, Topic: "t", SentAt: time.Unix(0, 0)}, 0},
-		{"fraction of zeros", []byte{0}, Envelope{ID: id, Topic: "t", SentAt: time.Unix(1767323045, 0), Attempt: 1}, 0},
-		{"attributes sort by bytes", []byte("x"), Envelope{ID: id, Topic: "t", SentAt: at, Attributes: map[string]string{"b": "2", "a": "1", "B": "3", "aa": "4", "é": "5", "\uff5e": "6", "\U0001f600": "7"}}, 0},
-		{"text that JSON escapes", []byte("\"\\"), Envelope{ID: id, Topic: "a \"quoted\" topic\\", SentAt: at, IdemKey: "tab\tnewline\nnul\x00", Attributes: map[string]string{"<&>": "\u2028\u007f"}}, 0},
-		{"many attributes", []byte("x"), Envelope{ID: id, Topic: "t", SentAt: at, Attributes: manyAttributes}, 0},
-		{"payload of 2049 bytes", pattern(2049), Envelope{ID: id, Topic: "t", SentAt: at}, 0},
-		{"signed", []byte("Hi"), Envelope{ID: id, Topic: "user:42:inbox", SentAt: at, IdemKey: "k-1", CorrelationID: corr, Attempt: 2}, 'a'},
+		{"plain", []byte("Hi"), Envelope{ID: id, Queue: "user:42:inbox", SentAt: at, DedupKey: "k-1", Attributes: map[string]string{"k": "v"}, CorrelationID: corr, Shard: 123, Attempt: 1}, 0},
+		{"everything empty", nil, Envelope{ID: id, Queue: "t", SentAt: time.Unix(0, 0)}, 0},
+		{"fraction of zeros", []byte{0}, Envelope{ID: id, Queue: "t", SentAt: time.Unix(1767323045, 0), Attempt: 1}, 0},
+		{"attributes sort by bytes", []byte("x"), Envelope{ID: id, Queue: "t", SentAt: at, Attributes: map[string]string{"b": "2", "a": "1", "B": "3", "aa": "4", "é": "5", "\uff5e": "6", "\U0001f600": "7"}}, 0},
+		{"text that JSON escapes", []byte("\"\\"), Envelope{ID: id, Queue: "a \"quoted\" topic\\", SentAt: at, DedupKey: "tab\tnewline\nnul\x00", Attributes: map[string]string{"<&>": "\u2028\u007f"}}, 0},
+		{"many attributes", []byte("x"), Envelope{ID: id, Queue: "t", SentAt: at, Attributes: manyAttributes}, 0},
+		{"payload of 2049 bytes", pattern(2049), Envelope{ID: id, Queue: "t", SentAt: at}, 0},
+		{"signed", []byte("Hi"), Envelope{ID: id, Queue: "user:42:inbox", SentAt: at, DedupKey: "k-1", CorrelationID: corr, Attempt: 2}, 'a'},
 	}
 }
 
@@ -108,12 +108,12 @@ func TestVectorsMatchPublishedFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(published, want.Bytes()) {
-		t.Errorf("%s is not what this package computes: either the format was changed by mistake, or run this test with -rewrite", vectorsFile)
+		t.Errorf("%s differs from what this package computes: the format was changed by mistake, or run this test with -rewrite", vectorsFile)
 	}
 }
 
-// TestVectorsHoldForAnotherImplementation reads the published file the way a
-// stranger would, knowing only the package documentation: with the ordinary JSON
+// TestVectorsHoldForAnotherImplementation reads the published file like an independent
+// implementation that knows only the package documentation: with the standard JSON
 // decoder, another BLAKE3, and nothing of this package.
 func TestVectorsHoldForAnotherImplementation(t *testing.T) {
 	text, err := os.ReadFile(vectorsFile)
@@ -134,7 +134,7 @@ func TestVectorsHoldForAnotherImplementation(t *testing.T) {
 		if got := fmt.Sprintf("b3:%x", referenceBLAKE3(body)); got != envelope["payload_hash"] {
 			t.Errorf("%s: payload_hash %s, published %s", v["name"], got, envelope["payload_hash"])
 		}
-		hashed := strangersBytes(envelope)
+		hashed := referenceChained(envelope)
 		if got := fmt.Sprintf("%x", hashed); got != v["hashed_hex"] {
 			t.Errorf("%s: hashed %s, published %s", v["name"], got, v["hashed_hex"])
 		}
@@ -157,8 +157,8 @@ func TestVectorsHoldForAnotherImplementation(t *testing.T) {
 	}
 }
 
-// strangersBytes builds the bytes under the hash chain from decoded JSON.
-func strangersBytes(envelope map[string]any) string {
+// referenceChained builds the input of the hash chain from decoded JSON.
+func referenceChained(envelope map[string]any) string {
 	lengthAndText := func(s string) string {
 		n := len(s)
 		return string([]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}) + s
@@ -169,7 +169,7 @@ func strangersBytes(envelope map[string]any) string {
 	}
 	var pairs []string
 	for key, value := range envelope["attrs"].(map[string]any) {
-		// Keys differ, and a shorter key sorts before one that it begins, so
+		// Keys differ, and a key sorts before all keys that it is a prefix of, so
 		// sorting by key and NUL is sorting by key.
 		pairs = append(pairs, key+"\x00"+lengthAndText(key)+lengthAndText(value.(string)))
 	}

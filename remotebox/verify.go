@@ -65,7 +65,7 @@ func (v *Verification) check(queue string, d *driver.Delivery) error {
 		return integrity(queue, d, "its seal cannot be read")
 	}
 	e := envelope.Envelope{
-		ID: d.ID, Topic: queue, SentAt: seal.SentAt, IdemKey: seal.IdemKey, PayloadHash: envelope.HashPayload(d.Body),
+		ID: d.ID, Queue: queue, SentAt: seal.SentAt, DedupKey: seal.IdemKey, BodyHash: envelope.HashBody(d.Body),
 		Attributes: d.Attributes, CorrelationID: d.CorrelationID, ReplyTo: d.ReplyTo, Group: d.Group, Attempt: d.Deliveries,
 		HashChain: seal.HashChain, Signature: seal.Signature,
 	}
@@ -93,7 +93,7 @@ func (v *Verification) verify(e *envelope.Envelope, d *driver.Delivery) (version
 		return 0, err
 	}
 	if version < v.MinSignature {
-		return 0, integrity(e.Topic, d, fmt.Sprintf("its signature is of version %d, and %d is demanded", version, v.MinSignature))
+		return 0, integrity(e.Queue, d, fmt.Sprintf("its signature is of version %d, and %d is demanded", version, v.MinSignature))
 	}
 	maxAge := v.MaxAge
 	if maxAge == 0 && version >= envelope.SignatureV2 {

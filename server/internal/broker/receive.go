@@ -28,7 +28,7 @@ type Delivery struct {
 // Envelope returns the envelope of the delivery, without the body.
 func (d *Delivery) Envelope() envelope.Envelope {
 	return envelope.Envelope{
-		ID: d.ID, Topic: d.Queue, SentAt: d.Seal.SentAt, IdemKey: d.Seal.IdemKey, PayloadHash: d.Seal.PayloadHash,
+		ID: d.ID, Queue: d.Queue, SentAt: d.Seal.SentAt, DedupKey: d.Seal.IdemKey, BodyHash: d.Seal.PayloadHash,
 		Attributes: d.Attributes, CorrelationID: d.Seal.CorrelationID, ReplyTo: d.ReplyTo, Group: d.Group, Shard: d.Shard, Attempt: d.Deliveries,
 		HashChain: d.Seal.HashChain, Signature: d.Seal.Signature,
 	}

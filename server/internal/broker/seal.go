@@ -241,7 +241,7 @@ func (c *Caller) stamp(q *queue, m *Outgoing, now time.Time) (driver.Outgoing, e
 	if !m.SentAt.IsZero() {
 		sentAt = m.SentAt
 	}
-	e := envelope.Envelope{Topic: q.name, SentAt: sentAt, IdemKey: m.DedupKey, Attributes: lasting(m.Attributes)}
+	e := envelope.Envelope{Queue: q.name, SentAt: sentAt, DedupKey: m.DedupKey, Attributes: lasting(m.Attributes)}
 	if err := e.Seal(m.Body); err != nil {
 		return driver.Outgoing{}, err
 	}
@@ -311,10 +311,10 @@ func (q *queue) unseal(m *driver.Message) (Seal, error) {
 	case queue == "":
 		queue = q.name
 	}
-	e := envelope.Envelope{Topic: queue, SentAt: time.UnixMilli(s.sentAt), IdemKey: s.key, Attributes: lasting(m.Attributes)}
+	e := envelope.Envelope{Queue: queue, SentAt: time.UnixMilli(s.sentAt), DedupKey: s.key, Attributes: lasting(m.Attributes)}
 	if err := e.Seal(m.Body); err == nil && e.HashChain != s.chain && s.queue == "" && isForwarded {
 		// The sender may have set the attribute itself.
-		queue, e.Topic = q.name, q.name
+		queue, e.Queue = q.name, q.name
 	}
 	if err := e.Seal(m.Body); err != nil || e.HashChain != s.chain {
 		return Seal{}, q.damaged(m, "hash_chain", "does not match the message: the body or a sealed field was changed")
@@ -329,19 +329,19 @@ func (q *queue) unseal(m *driver.Message) (Seal, error) {
 		return seal, err
 	}
 	return Seal{
-		SentAt: e.SentAt, IdemKey: s.key, PayloadHash: e.PayloadHash, HashChain: e.HashChain,
+		SentAt: e.SentAt, IdemKey: s.key, PayloadHash: e.BodyHash, HashChain: e.HashChain,
 		Signature: s.signature, CorrelationID: correlation(m, s.corr), Timely: !s.delayed,
 	}, nil
 }
 
 // sealNow seals a message in its current form.
 func (q *queue) sealNow(m *driver.Message, sentAt time.Time, key, corr string) (Seal, error) {
-	e := envelope.Envelope{Topic: q.name, SentAt: sentAt, IdemKey: key, Attributes: m.Attributes}
+	e := envelope.Envelope{Queue: q.name, SentAt: sentAt, DedupKey: key, Attributes: m.Attributes}
 	if err := e.Seal(m.Body); err != nil {
 		return Seal{}, q.damaged(m, "message", "has attributes that no message can have")
 	}
 	return Seal{
-		SentAt: e.SentAt, IdemKey: key, PayloadHash: e.PayloadHash, HashChain: e.HashChain,
+		SentAt: e.SentAt, IdemKey: key, PayloadHash: e.BodyHash, HashChain: e.HashChain,
 		CorrelationID: correlation(m, corr),
 	}, nil
 }

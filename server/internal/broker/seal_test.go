@@ -27,7 +27,7 @@ func TestReceivedMessageHasItsSealedEnvelope(t *testing.T) {
 	if err := e.Verify([]byte("payload")); err != nil {
 		t.Errorf("the envelope does not verify: %v", err)
 	}
-	if e.Topic != "orders" || e.IdemKey != "key" || e.CorrelationID != "corr-1" || e.Attempt != 1 || !maps.Equal(e.Attributes, message.Attributes) {
+	if e.Queue != "orders" || e.DedupKey != "key" || e.CorrelationID != "corr-1" || e.Attempt != 1 || !maps.Equal(e.Attributes, message.Attributes) {
 		t.Errorf("envelope: %+v", e)
 	}
 }

@@ -118,7 +118,7 @@ func TestMessageIsSentReceivedAndAcked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := delivery.Verify(); err != nil || string(delivery.Payload) != "Hi" || delivery.CorrelationID != "my-id" || delivery.Attributes["a"] != "b" {
+		if err := delivery.Verify(); err != nil || string(delivery.Body) != "Hi" || delivery.CorrelationID != "my-id" || delivery.Attributes["a"] != "b" {
 			t.Errorf("got %+v, %v", delivery, err)
 		}
 		for range 2 {

@@ -63,7 +63,7 @@ func timeText(t time.Time) string {
 
 // appendDelivery appends a delivery in JSON.
 func appendDelivery(b []byte, d *broker.Delivery, details bool) ([]byte, error) {
-	delivery := envelope.Delivery{Envelope: d.Envelope(), Payload: d.Body, Receipt: d.Receipt}
+	delivery := envelope.Delivery{Envelope: d.Envelope(), Body: d.Body, Receipt: d.Receipt}
 	b, err := delivery.AppendJSON(b)
 	if err != nil || !details {
 		return b, err

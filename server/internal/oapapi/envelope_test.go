@@ -71,7 +71,7 @@ func TestClientsOfFramesGetTheEnvelopeAndVerifyIt(t *testing.T) {
 		if len(got[0].Attributes) != 1 || got[0].Attributes["a"] != "b" || len(got[1].Attributes) != 0 {
 			t.Errorf("the seal is left in the attributes: %v, %v", got[0].Attributes, got[1].Attributes)
 		}
-		if e := seen[0]; e.ID != sent[0].ID || e.Topic != "orders" || e.IdemKey != "k" || e.CorrelationID != "c" || e.PayloadHash != envelope.HashPayload([]byte("one")) || e.Attempt != 1 {
+		if e := seen[0]; e.ID != sent[0].ID || e.Queue != "orders" || e.DedupKey != "k" || e.CorrelationID != "c" || e.BodyHash != envelope.HashBody([]byte("one")) || e.Attempt != 1 {
 			t.Errorf("the envelope is %+v", e)
 		}
 		if _, err := q.Send(t.Context(), []driver.Outgoing{{Body: []byte("three")}}); err != nil {
@@ -145,7 +145,7 @@ func TestWhoTrustsSendersWantsTheirSignature(t *testing.T) {
 		if got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Hour}); !errors.Is(err, driver.ErrIntegrity) || len(got) > 0 {
 			t.Errorf("a message without a signature: %v, %v", got, err)
 		}
-		e := envelope.Envelope{Topic: "orders", SentAt: time.Now()}
+		e := envelope.Envelope{Queue: "orders", SentAt: time.Now()}
 		if err := e.Seal([]byte("signed")); err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +167,7 @@ func TestWhoTrustsSendersWantsTheirSignature(t *testing.T) {
 func signed(t *testing.T, key ed25519.PrivateKey, at time.Time, m driver.Outgoing) broker.Outgoing {
 	t.Helper()
 	e := envelope.Envelope{
-		Topic: "orders", SentAt: at, IdemKey: m.DedupKey, Attributes: m.Attributes,
+		Queue: "orders", SentAt: at, DedupKey: m.DedupKey, Attributes: m.Attributes,
 		ReplyTo: m.ReplyTo, Group: m.Group, CorrelationID: m.CorrelationID,
 	}
 	if err := e.Seal(m.Body); err != nil {
@@ -242,7 +242,7 @@ func TestSignedMessageCannotBeReplayed(t *testing.T) {
 		}
 		m.DedupKey, m.Attributes = "expired", map[string]string{envelope.AttributeExpires: "2000-01-01T00:00:00.000Z"}
 		try("a message whose expiry is over", signed(t, private, time.Now(), m), false)
-		old := envelope.Envelope{Topic: "orders", SentAt: time.Now(), IdemKey: "old"}
+		old := envelope.Envelope{Queue: "orders", SentAt: time.Now(), DedupKey: "old"}
 		if err := old.Seal(m.Body); err != nil {
 			t.Fatal(err)
 		}

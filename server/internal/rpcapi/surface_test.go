@@ -54,7 +54,7 @@ func TestMessagePassesThroughEveryProtocol(t *testing.T) {
 		if e.GetMsgId() != sent.GetResults()[0].GetMsgId() || !bytes.Equal(m.GetPayload(), payload) || e.GetIdemKey() != "k1" || e.GetAttempt() != 1 {
 			t.Errorf("got %v", m)
 		}
-		if want := envelope.HashPayload(payload).String(); e.GetPayloadHash() != want {
+		if want := envelope.HashBody(payload).String(); e.GetPayloadHash() != want {
 			t.Errorf("payload_hash is %q, want %q", e.GetPayloadHash(), want)
 		}
 		acked, err := rpc.Ack(t.Context(), &mailboxv1.AckRequest{Topic: "orders", Deliveries: []*mailboxv1.DeliveryRef{{Receipt: m.GetReceipt()}}})

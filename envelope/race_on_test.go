@@ -1,7 +1,0 @@
-//go:build race
-
-package envelope
-
-// raceDetector: the race detector allocates too, so allocations are not counted
-// under it.
-const raceDetector = true
