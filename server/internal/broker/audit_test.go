@@ -57,7 +57,7 @@ func TestAuditRecordsEveryChange(t *testing.T) {
 	must("revoke", c.RevokeToken(t.Context(), minted))
 	must("revoke tenant", c.Revoke(t.Context(), capability.Revocation{Tenant: "acme"}))
 	must("delete", c.Delete(t.Context(), "orders"))
-	expectCode(t, c.Delete(t.Context(), "orders"), driver.ErrNotFound, "a second delete") // which changes nothing
+	expectCode(t, c.Delete(t.Context(), "orders"), driver.ErrNotFound, "a second delete") // changes nothing
 	var story []string
 	for _, r := range auditOf(t, c) {
 		story = append(story, strings.TrimSpace(r.Operation+" "+r.Queue+" "+r.Subject))

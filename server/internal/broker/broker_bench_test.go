@@ -10,7 +10,7 @@ import (
 )
 
 // BenchmarkBroker sends, receives and acks messages of 256 bytes over memory, in
-// batches; figures are for one message. The memory backend alone is beside it.
+// batches; figures are for one message. The memory backend alone is measured too.
 func BenchmarkBroker(b *testing.B) {
 	for _, size := range []int{1, 32} {
 		b.Run(map[int]string{1: "one by one", 32: "batches of 32"}[size], func(b *testing.B) {

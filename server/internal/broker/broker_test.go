@@ -18,7 +18,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// bench is a broker with everything around it.
+// bench is a broker with its backend, keys, log and metrics.
 type bench struct {
 	*broker.Broker
 	t       testing.TB
@@ -27,7 +27,7 @@ type bench struct {
 	log     *lockedBuffer
 }
 
-// lockedBuffer is a log that many may write to.
+// lockedBuffer is a log for concurrent writers.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -165,8 +165,8 @@ func TestCallerNeedsNetworkAndCertificateOfToken(t *testing.T) {
 }
 
 // TestRevocationDrill is gate G-10 without a wire: while messages flow, the token
-// is revoked; what it had taken can be acked, nothing else can be done with it,
-// and with a new token everything goes on.
+// is revoked. It can still ack deliveries that it took, and nothing else; with a new
+// token everything works again.
 func TestRevocationDrill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory(t, broker.Limits{})

@@ -9,8 +9,8 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// TestClaimedDeadSourceIsNotMoveTarget sends with the attribute that a
-// backend gives a dead letter, and has the message moved home.
+// TestClaimedDeadSourceIsNotMoveTarget sends a message with the attribute that a backend
+// sets on a dead letter, and moves it without a target.
 func TestClaimedDeadSourceIsNotMoveTarget(t *testing.T) {
 	backend := membox.New(nil)
 	t.Cleanup(func() { _ = backend.Close() })
@@ -45,8 +45,8 @@ func TestClaimedDeadSourceIsNotMoveTarget(t *testing.T) {
 	}
 }
 
-// TestDeadLetterMovesHomeDespiteClaimedSource lets a message die that claims to
-// have died elsewhere.
+// TestDeadLetterMovesHomeDespiteClaimedSource dead-letters a message whose sender claimed
+// another source.
 func TestDeadLetterMovesHomeDespiteClaimedSource(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	c := b.as("acme")

@@ -65,7 +65,7 @@ func TestRevokingTokenRevokesTokensItMinted(t *testing.T) {
 		grandchild, sibling := mintWith(child), mintWith(operator)
 		b.send(grandchild, "orders", "x")
 		got := b.receive(grandchild, "orders", 1)
-		time.Sleep(2 * time.Millisecond) // revocations have a grain of one
+		time.Sleep(2 * time.Millisecond) // revocations count in milliseconds
 		if err := operator.Revoke(t.Context(), capability.Revocation{Token: child.TokenID()}); err != nil {
 			t.Fatal(err)
 		}
@@ -99,8 +99,8 @@ func TestTenantCannotFillTheRevocations(t *testing.T) {
 	}
 }
 
-// TestTokenMintedAfterTenantRevocationIsRevoked has a daemon hear late of
-// a revocation that another one was told.
+// TestTokenMintedAfterTenantRevocationIsRevoked lets a daemon learn late of a revocation
+// that was made through another one.
 func TestTokenMintedAfterTenantRevocationIsRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory(t, broker.Limits{})

@@ -13,8 +13,8 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// direct is a client that calls the broker without a wire between, so that the
-// conformance suite can be run on the broker alone.
+// direct is a client that calls the broker without a wire, which runs the conformance
+// suite on the broker alone.
 type direct struct {
 	caller  broker.Caller
 	backend driver.Opener
@@ -68,7 +68,7 @@ func (d *direct) OpenQueue(ctx context.Context, name string) (driver.Queue, erro
 	if _, err := d.caller.Traits(ctx, name); err != nil {
 		return nil, err
 	}
-	if _, err := d.caller.Send(ctx, name, nil); err != nil { // which makes it
+	if _, err := d.caller.Send(ctx, name, nil); err != nil { // creates the queue
 		return nil, err
 	}
 	identity, _, err := d.caller.Identity(ctx, name)
@@ -123,7 +123,7 @@ func (d *direct) Close() error {
 	return d.backend.(*membox.Backend).Close()
 }
 
-// directQueue is a handle; a handle that was closed wakes its receives.
+// directQueue is a handle; closing it wakes its receives.
 type directQueue struct {
 	driver.Unsupported
 	opener  *direct
@@ -179,8 +179,8 @@ func (q *directQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([
 	return deliveries, err
 }
 
-// sealed is the receipt that the broker gave. Place and nonce are not used here,
-// and who sets them has made the receipt up.
+// sealed returns the receipt of the broker. Place and nonce are not used here; a receipt
+// that has them is not one of the broker.
 func sealed(r driver.Receipt) string {
 	if r.Place != 0 || r.Nonce != 0 {
 		return r.String()

@@ -13,7 +13,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// configure makes a queue with this configuration.
+// configure creates a queue with this configuration.
 func (b *bench) configure(c broker.Caller, queue string, config driver.Config) {
 	b.t.Helper()
 	if err := c.Configure(b.t.Context(), queue, config); err != nil {
@@ -98,8 +98,8 @@ func TestDeathsSentToAnotherQueueAreCounted(t *testing.T) {
 	})
 }
 
-// TestDeathsAreCountedOnceAcrossEviction has the queue closed to make room for
-// others, and opened again.
+// TestDeathsAreCountedOnceAcrossEviction evicts the queue to make room for others, and
+// opens it again.
 func TestDeathsAreCountedOnceAcrossEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory(t, broker.Limits{})
@@ -108,7 +108,7 @@ func TestDeathsAreCountedOnceAcrossEviction(t *testing.T) {
 		for i := range 3 {
 			b.make(c, fmt.Sprint("other-", i))
 		}
-		if err := b.SetLimits(broker.Limits{MaxQueues: 2}); err != nil { // what exists can be used
+		if err := b.SetLimits(broker.Limits{MaxQueues: 2}); err != nil { // existing queues can still be used
 			t.Fatal(err)
 		}
 		for i := range 3 {
@@ -119,7 +119,7 @@ func TestDeathsAreCountedOnceAcrossEviction(t *testing.T) {
 			if n := b.figure("mailbox_dlq_total", "queue=orders", "reason=max_attempts"); n != 3 {
 				t.Errorf("round %d: %v deaths are counted, want 3", round, n)
 			}
-			for i := range 3 { // more than may be open
+			for i := range 3 { // more than MaxQueues
 				queue := fmt.Sprint("other-", i)
 				b.send(c, queue, "x")
 				time.Sleep(time.Second)
@@ -213,8 +213,8 @@ func TestLinesAboutDeathsAreBounded(t *testing.T) {
 	})
 }
 
-// TestDeathsBeforeTheBrokerAreNotCounted has two brokers on one backend, one after
-// the other.
+// TestDeathsBeforeTheBrokerAreNotCounted runs two brokers on one backend, one after the
+// other.
 func TestDeathsBeforeTheBrokerAreNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(nil)

@@ -8,7 +8,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// FuzzSeal reads seals that say anything. One that is read is written as it was.
+// FuzzSeal decodes arbitrary seals. One that is decoded encodes to the same text.
 func FuzzSeal(f *testing.F) {
 	plain := storedSeal{sentAt: 1, key: "key", queue: "orders"}
 	full := storedSeal{sentAt: 1 << 40, corr: "0190a5a0-0000-7000-8000-000000000000", key: "key", queue: "orders"}

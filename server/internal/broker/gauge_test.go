@@ -12,7 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// figure returns a metric with these labels, as Prometheus would have it.
+// figure returns a metric with these labels, as Prometheus would scrape it.
 func (b *bench) figure(name string, labels ...string) float64 {
 	b.t.Helper()
 	b.Measure(b.t.Context())
@@ -37,8 +37,8 @@ func (b *bench) figure(name string, labels ...string) float64 {
 	return 0
 }
 
-// TestAllDeadLettersAreCounted compares every count with what was done,
-// by reason, while dead letters come and go.
+// TestAllDeadLettersAreCounted compares the counts of each reason with the dead letters
+// that were made, while others are redriven and discarded.
 func TestAllDeadLettersAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory(t, broker.Limits{})
@@ -102,7 +102,7 @@ func TestAllDeadLettersAreCounted(t *testing.T) {
 	})
 }
 
-// shuffler is a backend that hands out messages in another order than it has them.
+// shuffler is a backend that delivers messages in a different order.
 type shuffler struct {
 	*membox.Backend
 	order []int

@@ -18,7 +18,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// The tests in this file are about callers that mean no good, or have bad luck.
+// The tests in this file are about hostile and unlucky callers.
 
 func TestNackWithLongBinaryCauseDoesNotPanic(t *testing.T) {
 	b := memory(t, broker.Limits{})
@@ -64,7 +64,7 @@ func TestFullAttributesWithDeadSourceAreDelivered(t *testing.T) {
 	}
 }
 
-// slowOpener's queues pause between having leased messages and saying so.
+// slowOpener's queues pause after leasing messages, before the receive returns.
 type slowOpener struct {
 	*membox.Backend
 	leased, goOn chan struct{}
@@ -229,8 +229,8 @@ func TestStatsTokenCreatesNoQueues(t *testing.T) {
 	}
 }
 
-// TestMessageIDRevealsNoQueueOutsideScope settles by id, without a queue, what is in a
-// queue that the token is not for. The answer is that for an id which does not exist.
+// TestMessageIDRevealsNoQueueOutsideScope settles a message by id, without a queue, that
+// is in a queue which the token does not allow. The answer is that for an unknown id.
 func TestMessageIDRevealsNoQueueOutsideScope(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	owner := b.as("acme")
@@ -308,7 +308,7 @@ func TestRevokedTokenCannotProbeForQueues(t *testing.T) {
 	}
 }
 
-// TestForgedTokensDoNotFillTheLog shows a thousand forged tokens in ten seconds.
+// TestForgedTokensDoNotFillTheLog presents a thousand forged tokens in ten seconds.
 func TestForgedTokensDoNotFillTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory(t, broker.Limits{})
@@ -321,7 +321,7 @@ func TestForgedTokensDoNotFillTheLog(t *testing.T) {
 		if lines < 20 || lines > 30 {
 			t.Errorf("%d lines for 1000 forged tokens, want a burst of 20 and one in 2 s", lines)
 		}
-		// A genuine token is logged all the same.
+		// The refusal of a genuine token is still logged.
 		_, err := b.as("", capability.Operations(capability.OpRecv), capability.Queues(capability.AnyQueue())).Send(t.Context(), "orders", say("x"))
 		expectCode(t, err, driver.ErrForbidden, "a token that may not send")
 		if now := strings.Count(b.log.String(), "auth.denied"); now != lines+1 {
@@ -344,8 +344,8 @@ func TestForgedTokensDoNotFillTheLog(t *testing.T) {
 	})
 }
 
-// TestRequestsWithoutTokenAreBoundedByAddress has one address ask without a token as
-// fast as it can: it is slowed down, and another address does not wait.
+// TestRequestsWithoutTokenAreBoundedByAddress sends requests without a token from one
+// address as fast as possible: they are slowed down, and another address does not wait.
 func TestRequestsWithoutTokenAreBoundedByAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory(t, broker.Limits{})

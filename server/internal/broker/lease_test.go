@@ -10,7 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/share"
 )
 
-// A queue whose leases have ended keeps no room for them, however they ended.
+// A queue keeps no memory for leases that have ended, however they ended.
 func TestQueueWithoutLeasesKeepsNoLeaseMap(t *testing.T) {
 	for _, n := range []int{1, 7, maxSpareLeases, 5 * maxSpareLeases} {
 		held := make([]driver.Delivery, n)
@@ -45,7 +45,7 @@ func TestQueueWithoutLeasesKeepsNoLeaseMap(t *testing.T) {
 					t.Errorf("%s, round %d: %s %d leases count, want %d", how, round, when, used, want)
 				}
 			}
-			for round := range 2 { // the second with a map that was used before, perhaps
+			for round := range 2 { // the second may reuse a map
 				table.pool.Charge(owner[:], int64(n))
 				table.add(held, by, time.Now(), time.Minute)
 				table.pool.Charge(owner[:], 1)

@@ -10,8 +10,8 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// TestWaitingReceiveReturnsNothingToEndedToken has a token revoked,
-// and another one expire, while it waits for a message.
+// TestWaitingReceiveReturnsNothingToEndedToken revokes a token, and lets another one
+// expire, while a receive waits for a message.
 func TestWaitingReceiveReturnsNothingToEndedToken(t *testing.T) {
 	for name, sentAfter := range map[string]time.Duration{"revoked": time.Second, "expired": 2 * time.Minute} {
 		t.Run(name, func(t *testing.T) {
@@ -47,8 +47,8 @@ func TestWaitingReceiveReturnsNothingToEndedToken(t *testing.T) {
 	}
 }
 
-// TestReturningCallerSettlesWithAnyToken gives back with a token
-// that is for receiving alone, and was revoked.
+// TestReturningCallerSettlesWithAnyToken gives deliveries back with a token that allows
+// only receiving, and was revoked.
 func TestReturningCallerSettlesWithAnyToken(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	c, other := b.as("", capability.Operations(capability.OpRecv)), b.as("")

@@ -55,8 +55,7 @@ func TestSignatureIsDeliveredUnchanged(t *testing.T) {
 	}
 }
 
-// flipper is a backend whose messages rot: flip changes them when they are
-// received.
+// flipper is a backend that damages messages: flip changes them when they are received.
 type flipper struct {
 	driver.Opener
 	flip func(m *driver.Message)
@@ -230,8 +229,8 @@ func TestForwardedDeadLetterKeepsFullAttributes(t *testing.T) {
 	}
 }
 
-// TestSealInCorrelationIDIsRead has a message that an earlier daemon stored: it took 64
-// attributes, and put the seal into the correlation id.
+// TestSealInCorrelationIDIsRead receives a message that an earlier daemon stored: those
+// accepted 64 attributes, and put the seal into the correlation id.
 func TestSealInCorrelationIDIsRead(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()

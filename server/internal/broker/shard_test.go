@@ -11,7 +11,7 @@ import (
 )
 
 // TestFiguresAndEnvelopesNameShard sends groups to a queue with several shards,
-// and compares what deliveries say with the figures.
+// and compares the shards of deliveries with the figures.
 func TestFiguresAndEnvelopesNameShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory(t, broker.Limits{})

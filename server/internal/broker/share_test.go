@@ -61,7 +61,7 @@ func TestTenantWithLongLeasesLeavesOthersRoom(t *testing.T) {
 		if got := b.receive(sibling, "jobs", 1); len(got) != 1 {
 			t.Error("another token of the same tenant gets nothing")
 		}
-		for range 300 { // it takes its turn, however long the other holds what it has
+		for range 300 { // it gets its turn, however long the other holds its leases
 			got := b.receive(victim, "jobs", 1)
 			if len(got) != 1 {
 				t.Fatal("another tenant gets nothing")
@@ -174,7 +174,7 @@ func TestQueuesFoundOnBackendCountForTenant(t *testing.T) {
 	_, err := acme.Send(t.Context(), "new", say("x"))
 	expectCode(t, err, driver.ErrFull, "a queue more than there may be")
 	for i := range 40 {
-		b.make(acme, fmt.Sprintf("q%d", i)) // exist, and can be used
+		b.make(acme, fmt.Sprintf("q%d", i)) // they exist, and can be used
 	}
 }
 
@@ -402,7 +402,7 @@ func sendKeyed(t *testing.T, c broker.Caller, queue, key, body string) error {
 	return err
 }
 
-// cancelling is a backend whose sends are cancelled when they are done.
+// cancelling is a backend whose sends are cancelled after they are carried out.
 type cancelling struct{ driver.Opener }
 
 func (o cancelling) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {

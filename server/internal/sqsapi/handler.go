@@ -2,9 +2,11 @@ package sqsapi
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 	"time"
 
@@ -350,4 +352,50 @@ func (s *Service) count(action sqswire.Action, err error, took time.Duration) {
 		name = string(action)
 	}
 	s.broker.Metrics().SQSRequest(name, code, took)
+}
+
+// checkSite refuses a request that a browser sends for a page of another site, including
+// one whose name resolves to the address of the daemon. Without signatures, any page that
+// is open on this machine could otherwise delete queues: a link or a form is enough.
+// Clients other than browsers do not send these headers.
+func (s *Service) checkSite(r *http.Request) error {
+	if err := s.options.Hosts.Check(r); err != nil {
+		return sqswire.AccessDenied.Withf("The host %.100q is not a name of this daemon; add it to listen.hosts.", r.Host)
+	}
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "cross-site", "same-site":
+		return sqswire.AccessDenied.Withf("Pages of other sites cannot use this service.")
+	}
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return nil
+	}
+	if site, err := url.Parse(origin); err != nil || site.Host != r.Host {
+		return sqswire.AccessDenied.Withf("Pages of other sites cannot use this service.")
+	}
+	return nil
+}
+
+// Compatible wraps a handler and answers the health checks of other emulators: GET
+// /health as ElasticMQ does, and GET /_localstack/health.
+func Compatible(other http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+			switch r.URL.Path {
+			case "/health":
+				healthy(w, "text/plain; charset=utf-8", "OK")
+				return
+			case "/_localstack/health":
+				healthy(w, "application/json", `{"services":{"sqs":"running"},"edition":"mailbox","version":"mailbox"}`)
+				return
+			}
+		}
+		other.ServeHTTP(w, r)
+	})
+}
+
+func healthy(w http.ResponseWriter, contentType, body string) {
+	w.Header().Set("Content-Type", contentType)
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = io.WriteString(w, body)
 }
