@@ -299,7 +299,7 @@ func (b *Backend) handshake(nc net.Conn, token []byte) (started oap.StartAnswer,
 		case f.Protocol != oap.ProtocolMailbox || f.Flags&oap.Response == 0:
 			return started, nil, oap.FrameError("something else than an answer to START")
 		case f.Code != oap.StatusOK:
-			return started, nil, farewell(&f)
+			return started, nil, closeReason(&f)
 		}
 		started, err = oap.ParseStarted(f.Payload)
 		return started, append([]byte(nil), rest...), err

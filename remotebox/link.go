@@ -281,7 +281,7 @@ func (l *link) take(f *oap.Frame) error {
 	if c == nil {
 		l.mu.Unlock()
 		if f.Flags&oap.End != 0 {
-			return farewell(f)
+			return closeReason(f)
 		}
 		return nil
 	}
@@ -303,8 +303,8 @@ func (l *link) take(f *oap.Frame) error {
 	return nil
 }
 
-// farewell is the error that a daemon ended the connection with.
-func farewell(f *oap.Frame) error {
+// closeReason returns the error with which the daemon ended the connection.
+func closeReason(f *oap.Frame) error {
 	e, err := oap.ParseError(f.Payload)
 	if err != nil {
 		return err

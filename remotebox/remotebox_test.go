@@ -164,9 +164,9 @@ func TestASendIsNotRepeatedForADaemonThatDoesNotKnowTheSession(t *testing.T) {
 	})
 }
 
-// TestADaemonThatDoesNotAnswerHoldsUpNobody: contexts end calls, also a receive
+// TestContextEndsCallToSilentDaemon: the end of a context ends calls, also a receive
 // that the daemon does not cancel.
-func TestADaemonThatDoesNotAnswerHoldsUpNobody(t *testing.T) {
+func TestContextEndsCallToSilentDaemon(t *testing.T) {
 	s := &script{answer: func(net.Conn, *oap.Frame) bool { return true }}
 	withScript(t, s, func(t *testing.T, b *Backend) {
 		q, err := b.OpenQueue(t.Context(), "orders")

@@ -2,7 +2,7 @@ package oap
 
 // The operations of the Mailbox protocol: the codes of requests and events.
 const (
-	// OpStart shows the capability and begins or resumes a producer session.
+	// OpStart sends the token and begins or resumes a producer session.
 	OpStart uint16 = 0x01
 	// OpOpen and OpClose begin and end the use of a queue under a number.
 	OpOpen  uint16 = 0x02
@@ -25,7 +25,7 @@ const (
 	// servers answer StatusUnsupported.
 	OpExtendGranted uint16 = 0x19
 
-	OpBury        uint16 = 0x20
+	OpDeadLetter  uint16 = 0x20
 	OpDeadLetters uint16 = 0x21
 	OpRedrive     uint16 = 0x22
 	OpDiscard     uint16 = 0x23
@@ -36,18 +36,18 @@ const (
 	OpQueues    uint16 = 0x32
 	OpDelete    uint16 = 0x33
 
-	// EventCancel asks that the request with the same correlation id ends now,
-	// and EventCredit lets its stream send more. EventGoodbye, with END, says
+	// EventCancel ends the request with the same correlation id,
+	// and EventCredit lets its stream send more. EventGoodbye, with END, announces
 	// that there will be no more requests.
 	EventCancel  uint16 = 0x80
 	EventCredit  uint16 = 0x81
 	EventGoodbye uint16 = 0x82
-	// EventEnvelopes, right after START, asks that deliveries carry their seals.
+	// EventEnvelopes, right after START, requests deliveries with their seals.
 	EventEnvelopes uint16 = 0x83
-	// EventDrain says that the server takes no more requests here, and
-	// EventTraits that a queue was configured again. EventDeliver brings the
-	// messages of a subscription. EventLeave asks a client that has nothing under
-	// way to say goodbye, because the server drains.
+	// EventDrain announces that the server accepts no more requests here, and
+	// EventTraits that a queue was reconfigured. EventDeliver carries the
+	// messages of a subscription. EventLeave asks a client without running
+	// requests to close the connection, because the server drains.
 	EventDrain   uint16 = 0x90
 	EventTraits  uint16 = 0x91
 	EventDeliver uint16 = 0x92
@@ -59,15 +59,15 @@ const (
 
 // The statuses, which are the codes of responses.
 const (
-	// StatusOK: it was done, and the payload is the operation's answer. In a
+	// StatusOK: the operation was done, and the payload is its answer. In a
 	// batch, single elements may have failed.
 	StatusOK uint16 = 200
 	// StatusMore: as StatusOK, and another response to the same request
 	// follows.
 	StatusMore uint16 = 206
 
-	// StatusElsewhere: it was not done, because the server takes no more
-	// requests on this connection. Another connection will do.
+	// StatusElsewhere: the operation was not done, because the server accepts no more
+	// requests on this connection. Use another connection.
 	StatusElsewhere uint16 = 307
 
 	StatusInvalid         uint16 = 400

@@ -49,7 +49,7 @@ func TestEveryCodeIsInTheDocument(t *testing.T) {
 	}
 }
 
-func TestTheDocumentsExampleIsTrue(t *testing.T) {
+func TestDocumentExampleIsTrue(t *testing.T) {
 	_, example, _ := strings.Cut(document(t), "## Example")
 	_, example, _ = strings.Cut(example, "```\n")
 	example, _, _ = strings.Cut(example, "```")

@@ -7,8 +7,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// codes numbers the codes of package driver for the wire. The numbers are for
-// ever: a code that goes leaves a gap, and a new one is added at the end.
+// codes numbers the codes of package driver for the wire. The numbers never
+// change: a removed code leaves a gap, and a new one is added at the end.
 var codes = [...]driver.Code{
 	1:  driver.ErrInvalid,
 	2:  driver.ErrTooLarge,
@@ -68,9 +68,9 @@ func StatusOf(code driver.Code) uint16 {
 	return StatusUnavailable
 }
 
-// ErrorOf is err as the *driver.Error that goes over the wire. An error that is
-// none, or none that others know, is ErrUnavailable: its text may say more about
-// the server than a client should read, so it stays behind.
+// ErrorOf returns err as the *driver.Error for the wire. An error of another type,
+// or with an unknown code, is ErrUnavailable: its text may reveal more about
+// the server than a client should read, so it is not sent.
 func ErrorOf(err error) *driver.Error {
 	if e, ok := errors.AsType[*driver.Error](err); ok {
 		return e

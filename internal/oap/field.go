@@ -61,15 +61,15 @@ func appendAttributes(dst []byte, attributes map[string]string) []byte {
 	return dst
 }
 
-// A PayloadError says why a payload cannot be read. The frame it came in was
-// fine, and so is the next one.
+// A PayloadError says why a payload cannot be parsed. Its frame is
+// valid, and the next one can be read.
 type PayloadError string
 
 // Error returns the reason.
 func (e PayloadError) Error() string { return "oap: payload: " + string(e) }
 
-// reader reads fields. It remembers the first thing that was wrong and gives
-// zeros from then on, so that a parser asks once, at its end.
+// reader reads fields. It keeps the first error and returns
+// zeros from then on, so that a parser checks once, at its end.
 type reader struct {
 	rest []byte
 	err  error
@@ -82,7 +82,7 @@ func (r *reader) fail(why string) {
 	r.rest = nil
 }
 
-// end returns what was wrong, also that something is left over.
+// end returns the first error, or an error about trailing bytes.
 func (r *reader) end() error {
 	if r.err == nil && len(r.rest) > 0 {
 		r.fail("there are bytes after its end")

@@ -96,7 +96,7 @@ func TestBadHeadersAreRefused(t *testing.T) {
 	}
 }
 
-func TestFramesAreCutFromAStreamAtAnyPoint(t *testing.T) {
+func TestFramesAreParsedFromPartialStream(t *testing.T) {
 	stream := append(request("first"), request("")...)
 	for end := range len(stream) + 1 {
 		rest := stream[:end]

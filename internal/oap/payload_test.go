@@ -74,9 +74,9 @@ func TestCutAndLengthenedPayloadsAreRefused(t *testing.T) {
 	}
 }
 
-// TestOneThingIsWrittenInOneWay changes every bit of every payload: what is
+// TestEveryValueHasOneEncoding changes every bit of every payload: what is
 // still accepted must mean something else.
-func TestOneThingIsWrittenInOneWay(t *testing.T) {
+func TestEveryValueHasOneEncoding(t *testing.T) {
 	for _, s := range samples() {
 		for i := range s.payload {
 			for bit := range 8 {

@@ -123,10 +123,10 @@ func requestSamples() []sample {
 			},
 		},
 		{
-			"bury", oap.AppendBury(nil, aTarget, []driver.DeadLetterRequest{{Receipt: aReceipt, Reason: driver.ReasonParse, Error: "e", ErrorType: "t"}}),
+			"bury", oap.AppendDeadLetterRequests(nil, aTarget, []driver.DeadLetterRequest{{Receipt: aReceipt, Reason: driver.ReasonParse, Error: "e", ErrorType: "t"}}),
 			func(p []byte) ([]byte, error) {
-				t, v, err := oap.ParseBury(p, nil)
-				return oap.AppendBury(nil, t, v), err
+				t, v, err := oap.ParseDeadLetterRequests(p, nil)
+				return oap.AppendDeadLetterRequests(nil, t, v), err
 			},
 		},
 		{

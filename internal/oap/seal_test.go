@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestSealsComeBackAsTheyWere(t *testing.T) {
+func TestSealsRoundTrip(t *testing.T) {
 	for _, want := range []Seal{
 		{SentAt: time.UnixMilli(1).UTC()},
 		{SentAt: time.UnixMilli(1_700_000_000_123).UTC(), HashChain: [32]byte{1, 31: 2}, Signature: [64]byte{3, 63: 4}, IdemKey: "k", Correlation: "c"},

@@ -55,7 +55,7 @@ func OutgoingBytes(m *driver.Outgoing) int {
 }
 
 // PeekBatch reads the target of a request with a batch (OpSend, OpAck, OpNack,
-// OpExtend, OpBury), and how many elements it says it has.
+// OpExtend, OpDeadLetter), and how many elements it says it has.
 func PeekBatch(payload []byte) (Target, int, error) {
 	r := reader{rest: payload}
 	t := r.target()

@@ -72,8 +72,8 @@ func ParseExtend(payload []byte, extensions []driver.Extension) (Target, []drive
 	return t, extensions, r.end()
 }
 
-// AppendBury writes the payload of OpBury.
-func AppendBury(dst []byte, t Target, requests []driver.DeadLetterRequest) []byte {
+// AppendDeadLetterRequests writes the payload of OpDeadLetter.
+func AppendDeadLetterRequests(dst []byte, t Target, requests []driver.DeadLetterRequest) []byte {
 	dst = appendNumber(AppendTarget(dst, t), uint64(len(requests)))
 	for i := range requests {
 		dst = appendReceipt(dst, &requests[i].Receipt)
@@ -84,8 +84,8 @@ func AppendBury(dst []byte, t Target, requests []driver.DeadLetterRequest) []byt
 	return dst
 }
 
-// ParseBury reads the payload of OpBury and adds its requests to requests.
-func ParseBury(payload []byte, requests []driver.DeadLetterRequest) (Target, []driver.DeadLetterRequest, error) {
+// ParseDeadLetterRequests reads the payload of OpDeadLetter and adds its requests to requests.
+func ParseDeadLetterRequests(payload []byte, requests []driver.DeadLetterRequest) (Target, []driver.DeadLetterRequest, error) {
 	r := reader{rest: payload}
 	t := r.target()
 	for range r.count(1 + 3) {

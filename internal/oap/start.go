@@ -10,7 +10,7 @@ import (
 // ProtocolVersion is the version of the payloads of the Mailbox protocol.
 const ProtocolVersion = 1
 
-// Hello is what a server says about itself to anybody: the JSON answer to a
+// Hello describes a server to any client: the JSON answer to a
 // frame of ProtocolHello.
 type Hello struct {
 	Server      string `json:"server"`
@@ -37,8 +37,8 @@ func AppendHello(dst []byte, hello *Hello) []byte {
 	return append(dst, text...)
 }
 
-// ParseHello reads the answer to HELLO. Unlike all else here it takes what it
-// does not know, for HELLO is how the two sides find out what they know.
+// ParseHello parses the answer to HELLO. Unlike all other parsers it accepts unknown
+// fields, because HELLO is how the two sides find out what they support.
 func ParseHello(payload []byte) (hello Hello, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(payload))
 	if err := decoder.Decode(&hello); err != nil {

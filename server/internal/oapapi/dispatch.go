@@ -27,7 +27,7 @@ type batch struct {
 // dispatch does a request, or has it done.
 func (c *conn) dispatch(ctx context.Context, f *oap.Frame) {
 	switch f.Code {
-	case oap.OpSend, oap.OpReceive, oap.OpAck, oap.OpNack, oap.OpExtend, oap.OpExtendGranted, oap.OpBury:
+	case oap.OpSend, oap.OpReceive, oap.OpAck, oap.OpNack, oap.OpExtend, oap.OpExtendGranted, oap.OpDeadLetter:
 		c.collect(ctx, f)
 	case oap.OpPing, oap.OpOpen, oap.OpOpenIdentified, oap.OpConfigure, oap.OpConfig, oap.OpQueues, oap.OpDelete:
 		c.administer(ctx, f)

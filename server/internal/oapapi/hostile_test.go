@@ -67,7 +67,7 @@ func TestABatchThatIsTooLongIsRefusedAndNothingOfItIsDone(t *testing.T) {
 		if spent := (after.TotalAlloc - before.TotalAlloc) >> 20; spent > 16 {
 			t.Errorf("it cost %d MiB to refuse %d KiB", spent, len(payload)>>10)
 		}
-		for i, code := range []uint16{oap.OpAck, oap.OpNack, oap.OpExtend, oap.OpBury} {
+		for i, code := range []uint16{oap.OpAck, oap.OpNack, oap.OpExtend, oap.OpDeadLetter} {
 			receipts := make([]driver.Receipt, 1000)
 			payload := oap.AppendAck(nil, target, receipts) // it does not get so far as to matter
 			r.send(requestHeader(code, uint64(3+i)), nil, payload)

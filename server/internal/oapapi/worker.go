@@ -66,8 +66,8 @@ func (w *worker) alike(ctx context.Context, requests []request) {
 		together(ctx, w, requests, &w.extensions, oap.ParseExtend, withoutGrants(h.extending(caller.Extend)), w.settled)
 	case oap.OpExtendGranted:
 		together(ctx, w, requests, &w.extensions, oap.ParseExtend, h.extending(caller.Extend), w.granted)
-	case oap.OpBury:
-		together(ctx, w, requests, &w.burials, oap.ParseBury, settling(ending(h, caller.DeadLetter)), w.settled)
+	case oap.OpDeadLetter:
+		together(ctx, w, requests, &w.burials, oap.ParseDeadLetterRequests, settling(ending(h, caller.DeadLetter)), w.settled)
 	}
 }
 
