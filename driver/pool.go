@@ -17,15 +17,16 @@ type Pool struct {
 	// Max bounds how many backends are open at once; 0 means no bound.
 	Max int
 
-	mu      sync.Mutex // guards the fields below, and users of every entry
+	mu      sync.Mutex // guards the fields below, and users and closing of every entry
 	entries map[string]*poolEntry
 	closed  bool
 }
 
 // A poolEntry is a backend of a Pool.
 type poolEntry struct {
-	users int  // those that wait for turn included
-	kept  bool // by Share: not closed by the pool
+	users   int  // those that wait for turn included
+	kept    bool // by Share: not closed by the pool
+	closing bool // a goroutine closes the backend, and removes the entry if there are no users then
 
 	// turn is held while the backend is opened or closed, and guards backend. It is
 	// a channel because that may take long, and waiting for it ends with a context.
@@ -159,7 +160,7 @@ func (p *Pool) enterLocked(key string) (*poolEntry, error) {
 func (p *Pool) leave(key string, e *poolEntry) error {
 	p.mu.Lock()
 	e.users--
-	last := e.users == 0
+	last := e.users == 0 && !e.closing
 	p.mu.Unlock()
 	if !last {
 		return nil
@@ -168,6 +169,7 @@ func (p *Pool) leave(key string, e *poolEntry) error {
 	defer func() { <-e.turn }()
 	p.mu.Lock()
 	unused := e.users == 0 && p.entries[key] == e
+	e.closing = unused
 	p.mu.Unlock()
 	if !unused { // another user came, or the backend is closed already
 		return nil
@@ -179,6 +181,7 @@ func (p *Pool) leave(key string, e *poolEntry) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	e.closing = false
 	if e.users == 0 && p.entries[key] == e {
 		delete(p.entries, key)
 	}

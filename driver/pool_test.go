@@ -115,6 +115,31 @@ func TestPoolCancelledUserLeavesNothing(t *testing.T) {
 	})
 }
 
+func TestPoolCancelledUserDoesNotWaitForClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var pool driver.Pool
+		var open atomic.Int32
+		opener := counting(t, &open, 0, time.Minute)
+		_, release, err := pool.Acquire(t.Context(), "key", opener)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var closing sync.WaitGroup
+		closing.Go(func() { _ = release() })
+		synctest.Wait()
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, _, err := pool.Acquire(ctx, "key", opener); err != context.DeadlineExceeded || time.Since(start) != time.Second {
+			t.Errorf("got %v after %v, want the context's error when it ended", err, time.Since(start))
+		}
+		closing.Wait()
+		if open.Load() != 0 || pool.Len() != 0 {
+			t.Errorf("%d backends are open, %d are in the pool", open.Load(), pool.Len())
+		}
+	})
+}
+
 func TestPoolFailedOpenIsTriedAgain(t *testing.T) {
 	var pool driver.Pool
 	var open atomic.Int32
