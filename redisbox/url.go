@@ -75,10 +75,7 @@ func clientOption(address *url.URL, parameters url.Values) (rueidis.ClientOption
 	}
 	isSentinel, isGroup := address.Scheme == urlSchemeSentinel, address.Scheme == urlSchemeSentinel || address.Scheme == urlSchemeCluster
 	secure := address.Scheme == urlSchemeSecure || parameters.Get("tls") == "true"
-	further, port := parameters["addr"], defaultPort // of the same cluster, or the other sentinels
-	if isSentinel {
-		port = defaultSentinelPort
-	}
+	further := parameters["addr"] // of the same cluster, or the other sentinels
 	switch tls := parameters.Get("tls"); {
 	case tls != "" && tls != "true" && tls != "false":
 		return fail("query", "parameter tls: want true or false")
@@ -99,7 +96,7 @@ func clientOption(address *url.URL, parameters url.Values) (rueidis.ClientOption
 	}
 	option := rueidis.ClientOption{AlwaysPipelining: true, SelectDB: database, Username: address.User.Username()}
 	option.Password, _ = address.User.Password()
-	option.InitAddress = append(option.InitAddress, net.JoinHostPort(address.Hostname(), cmp.Or(address.Port(), port)))
+	option.InitAddress = append(option.InitAddress, net.JoinHostPort(address.Hostname(), portOf(address)))
 	for _, node := range further {
 		if _, _, err := net.SplitHostPort(node); err != nil {
 			return fail("addr", "is not HOST:PORT")
@@ -134,10 +131,21 @@ func openURL(ctx context.Context, scheme string, option rueidis.ClientOption, pr
 			defer cancel()
 			defer context.AfterFunc(ctx, cancel)()
 		}
+		var conn net.Conn
+		var err error
 		if config == nil {
-			return dialer.DialContext(dialing, "tcp", address)
+			conn, err = dialer.DialContext(dialing, "tcp", address)
+		} else {
+			conn, err = (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext(dialing, "tcp", address)
 		}
-		return (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext(dialing, "tcp", address)
+		if err == nil && !connected.Load() {
+			context.AfterFunc(ctx, func() { // NewClient waits for the server's greeting without a context
+				if !connected.Load() {
+					_ = conn.Close()
+				}
+			})
+		}
+		return conn, err
 	}
 	client, err := rueidis.NewClient(option)
 	switch {
@@ -177,8 +185,8 @@ func connectError(err error) error {
 //
 // The schemes are redis, rediss, redis+sentinel and redis+cluster. The backend that was
 // given for an address decides where it leads; the scheme is part of the name. The port
-// is 6379 unless the address has another, and the database is 0 unless it has a
-// parameter db.
+// is 6379, or 26379 with redis+sentinel, unless the address has another, and the database
+// is 0 unless it has a parameter db.
 type URLOpener struct {
 	servers map[string]*Backend // by canonical address
 }
@@ -254,10 +262,14 @@ func readAddress(address *url.URL) (server, name string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	port := address.Port()
-	if port == "" {
-		port = defaultPort
-	}
-	server = address.Scheme + "://" + net.JoinHostPort(strings.ToLower(address.Hostname()), port) + "?db=" + strconv.FormatUint(number, 10)
+	server = address.Scheme + "://" + net.JoinHostPort(strings.ToLower(address.Hostname()), portOf(address)) + "?db=" + strconv.FormatUint(number, 10)
 	return server, strings.TrimPrefix(address.Path, "/"), nil
+}
+
+// portOf returns the port of an address, or that of its scheme.
+func portOf(address *url.URL) string {
+	if address.Port() == "" && address.Scheme == urlSchemeSentinel {
+		return defaultSentinelPort
+	}
+	return cmp.Or(address.Port(), defaultPort)
 }

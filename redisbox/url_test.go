@@ -1,7 +1,10 @@
 package redisbox_test
 
 import (
+	"context"
 	"errors"
+	"net"
+	"net/url"
 	"testing"
 	"time"
 
@@ -89,5 +92,44 @@ func TestURLOpenerRefusesBadServers(t *testing.T) {
 		if _, err := redisbox.NewURLOpener(servers); !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %s", address, err, want)
 		}
+	}
+}
+
+// target reads a URL of mailbox.OpenURL.
+func target(t *testing.T, text string) driver.URLTarget {
+	t.Helper()
+	address, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := driver.ReadURL(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read
+}
+
+func TestURLPortsOfSentinelsDoNotShareBackend(t *testing.T) {
+	implicit := target(t, "redis+sentinel://host/orders?master_set=main").Key
+	if implicit == target(t, "redis+sentinel://host:6379/orders?master_set=main").Key {
+		t.Error("the port of sentinels and that of Redis share a backend")
+	}
+	if implicit != target(t, "redis+sentinel://host:26379/orders?master_set=main").Key {
+		t.Error("the port of sentinels has two backends, with and without its number")
+	}
+}
+
+func TestURLOpenOfSilentServerEndsWithContext(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // connects, and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	_, err = target(t, "redis://"+listener.Addr().String()+"/orders").Open(ctx)
+	if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > 3*time.Second {
+		t.Errorf("got %v after %v, want the error of the context at once", err, took)
 	}
 }
