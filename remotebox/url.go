@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io/fs"
 	"net"
 	"net/url"
 	"os"
@@ -106,6 +107,9 @@ func tokenOf(file string) (string, error) {
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
+		if named, ok := errors.AsType[*fs.PathError](err); ok {
+			err = named.Err // without the name, which may be a token by mistake
+		}
 		return "", &driver.Error{Code: driver.ErrUnauthenticated, Op: "open", Field: "token", Detail: source + " names a file that cannot be read", Err: err}
 	}
 	return strings.TrimSpace(string(text)), nil
