@@ -97,7 +97,7 @@ func parseTrustedURL(rawURL string) (*url.URL, error) {
 		// The parser's error repeats the URL.
 		return nil, invalid("cannot be read; want SCHEME://HOST:PORT/QUEUE, with /, ?, #, @ and % in a password or a name as %2F, %3F, %23, %40 and %25")
 	}
-	if end := strings.IndexAny(rest, "/?#"); end >= 0 && strings.Contains(rest[end:], "@") {
+	if hasLateAt(rest) {
 		return nil, invalid("has an @ behind the host; write /, ?, # and @ in a password or a name as %2F, %3F, %23 and %40")
 	}
 	return address, nil

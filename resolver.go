@@ -79,18 +79,27 @@ func printable(id string) string {
 
 // withoutPassword returns an identifier without its password.
 func withoutPassword(id string) string {
-	scheme, _, isURI := strings.Cut(id, "://")
-	if !isURI {
+	if !strings.Contains(id, "://") {
 		return id
 	}
+	scheme, rest, _ := strings.Cut(id, ":")
 	address, err := url.Parse(id)
 	switch {
-	case err != nil:
+	case err != nil || address.Opaque != "":
 		return scheme + "://…" // any part may be the password
+	case strings.Contains(address.Host, ":") && hasLateAt(strings.TrimPrefix(rest, "//")):
+		return scheme + "://…" // USER:PASSWORD@, where the parser took the password for port and path
 	case address.User != nil:
 		return address.Redacted()
 	}
 	return id
+}
+
+// hasLateAt returns whether there is an @ behind the host in rest, a URL without
+// SCHEME://. A password with a /, ? or # that is not escaped looks so.
+func hasLateAt(rest string) bool {
+	end := strings.IndexAny(rest, "/?#")
+	return end >= 0 && strings.Contains(rest[end:], "@")
 }
 
 func isContextError(err error) bool {

@@ -57,8 +57,7 @@ var _ driver.Opener = Schemes{}
 // ErrUnresolved, with ErrInvalid for a scheme that ByScheme does not have,
 // for an invalid URI and for a plain name without a Default.
 func (s Schemes) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
-	scheme, _, isURI := strings.Cut(name, "://")
-	if !isURI {
+	if !strings.Contains(name, "://") {
 		if s.Default == nil {
 			return nil, unresolved(name, "is not a URI", ErrInvalid)
 		}
@@ -72,7 +71,7 @@ func (s Schemes) OpenQueue(ctx context.Context, name string) (driver.Queue, erro
 	open := s.ByScheme[address.Scheme]
 	if open == nil {
 		known := slices.Sorted(maps.Keys(s.ByScheme))
-		return nil, unresolved(name, fmt.Sprintf("scheme %q is none of %q", scheme, known), ErrInvalid)
+		return nil, unresolved(name, fmt.Sprintf("scheme %q is none of %q", address.Scheme, known), ErrInvalid)
 	}
 	queue, err := open(ctx, address)
 	if e, ok := errors.AsType[*Error](err); ok && e.Queue == "" {

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/mailboxmq/mailbox"
@@ -207,4 +208,19 @@ func TestRES3DirectoriesAreSharedAndClosedWithTheirLastQueue(t *testing.T) {
 
 func schemesOf(dirs *diskbox.URLOpener) mailbox.Schemes {
 	return mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"disk": dirs.OpenURL}}
+}
+
+func TestSchemesErrorsHaveNoMisplacedPassword(t *testing.T) {
+	for _, address := range []string{
+		"redis://user:SECRET@host/orders",
+		"redis://user:1/SECRET@host/orders",
+		"redis://user:1?SECRET@host/orders",
+		"redis://user:1#SECRET@host/orders",
+		"redis:user:SECRET@host/orders?://",
+	} {
+		_, err := mailbox.Schemes{}.OpenQueue(t.Context(), address)
+		if err == nil || strings.Contains(err.Error(), "SECRET") {
+			t.Errorf("%s: error is %v", address, err)
+		}
+	}
 }
