@@ -241,7 +241,7 @@ func (v *Verifier) examineMacaroon(ctx context.Context, m *macaroon, passed time
 		return nil, ReasonNotGenuine, nil
 	}
 	known.grant = &Grant{identifier: id, meter: v.meter}
-	if reason := known.grant.scope.of(m, &id); reason != "" {
+	if reason := known.grant.scope.load(m, &id); reason != "" {
 		return known, reason, nil
 	}
 	if !key.retiredAt.IsZero() {
@@ -298,9 +298,9 @@ func ownerOf(m *macaroon, id *identifier) share.Path {
 	return owner
 }
 
-// of sets the scope to that of a token. It returns "", or why the token is always
+// load sets the scope to that of a token. It returns "", or why the token is always
 // refused.
-func (s *scope) of(m *macaroon, id *identifier) Reason {
+func (s *scope) load(m *macaroon, id *identifier) Reason {
 	if id.tenant != "" {
 		s.tenants = append(s.tenants, id.tenant)
 	}

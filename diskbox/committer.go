@@ -28,7 +28,7 @@ func (j *journal) Unlock() {
 // largeBatch is the size at which a new batch is begun.
 const largeBatch = 16 << 20
 
-// Await makes somebody lead if nobody does: the one whose pending it is.
+// Await adds p to the next commit. If no goroutine leads, the one that waits for p leads it.
 func (j *journal) Await(p *host.Pending) {
 	j.pendings = append(j.pendings, p)
 	if !j.leading {
@@ -126,10 +126,9 @@ func (j *journal) takeLocked() []*store.Batch {
 // commit commits batches, and returns the token when they can be read.
 //
 // If one is refused, the store is stopped before the token is returned. What was
-// recorded is lost then, and the messages in memory have come apart from those on
-// disk: nothing that is recorded later may be stored without it, and nobody who
-// waits for it may be told that all is well. With a store that fails by itself
-// there is nothing left to do, and one that was closed stays closed.
+// recorded is lost then, and memory and disk differ: operations that are recorded later
+// must not be stored, and callers that wait get an error. A store that has failed or is
+// closed needs nothing more.
 func (j *journal) commit(batches []*store.Batch, durable bool) error {
 	returned := false
 	giveBack := func() {

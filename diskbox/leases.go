@@ -9,8 +9,14 @@ import (
 
 // leases are the leases that are not in a batch yet. They are added at the end of a batch,
 // so that the lease of a message that is settled before, as most are under load, is never
-// written. Leases are read only when a store is opened, see readLeases in recover.go, so
-// their position in a batch does not matter.
+// written.
+//
+// A lease survives a crash from then on: when a store is opened, readLeases (recover.go)
+// reads the messages in flight, and engine.Shard.Restore makes them in flight again until
+// their deadline. A delivery does not wait for its lease to be written, so a crash can lose
+// the leases of the last moments; those messages are ready again, as at-least-once allows.
+// Messages that existed at an earlier crash are the exception, see taken.survivors in
+// package host.
 type leases map[leaseID]heldLease
 
 type leaseID struct {

@@ -7,7 +7,17 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// keyNames are the keys of a shard, in the order in which scripts take them.
+// keyNames are the keys of a shard, in the order in which scripts take them. The names are
+// stored. Those that are not words of the glossary:
+//
+//	pending    ready messages, in order; those that return to an earlier place are in returned
+//	invisible  messages in flight, by deadline
+//	the ninth  what is stored about dead letters; dead has their order
+//	out        messages that block their strict group
+//	outbox     dead letters that have to be forwarded
+//	manifests  bundles: see bundle.lua
+//	windows    dedup keys, by the end of their window
+//	arrivals   messages that came from other queues, so that none arrives twice
 var keyNames = []string{
 	"meta", "pending", "returned", "invisible", "delayed", "data", "state", "dead", "graves",
 	"ages", "groups", "eligible", "out", "outbox", "dedup", "windows", "sessions", "arrivals",

@@ -44,7 +44,8 @@ func (e *replicaError) Error() string {
 	return fmt.Sprintf("%d of %d replicas have confirmed", e.got, e.want)
 }
 
-// durable returns the options of calls that must be neither lost nor repeated.
+// durable returns the options of single calls that replicas must confirm, and that a
+// session makes safe to repeat. Batches have the same: see batch.go.
 func (b *Backend) durable(sess *session) callOptions {
 	return callOptions{session: sess, replicas: b.options.Replicas}
 }

@@ -160,7 +160,7 @@ func (m *Memory) Resolve(ctx context.Context, id string, answer driver.Answer) e
 	if s == nil {
 		return driver.SlotError(opResolve, id, driver.ErrNotFound)
 	}
-	if s.state != driver.SlotPending {
+	if s.state != driver.SlotPending { // a slot is written once
 		return s.state.WriteError(opResolve, id)
 	}
 	s.state, s.answer, s.resolved = driver.SlotResolved, answer, now

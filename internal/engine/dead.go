@@ -73,7 +73,7 @@ func (s *Shard) die(e *Entry) {
 	}
 	s.addDeadLetter(dead)
 	if g != nil { // after the effect, which the backlog must see first
-		s.settleGroup(g)
+		s.regroup(g)
 	}
 }
 

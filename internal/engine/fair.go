@@ -40,7 +40,7 @@ func (s *Shard) groupFor(name string) *group {
 func (s *Shard) serve(g *group) {
 	g.out++
 	s.noteServed(g)
-	s.settleGroup(g)
+	s.regroup(g)
 }
 
 // moveClock moves the clock forward to at, and forgets idle groups.

@@ -169,7 +169,7 @@ func (s *Shard) waitInGroup(e *Entry, how EffectKind) {
 		s.offer(e)
 	}
 	if left != nil {
-		s.settleGroup(left)
+		s.regroup(left)
 	}
 }
 
@@ -178,7 +178,7 @@ func (s *Shard) waitInGroup(e *Entry, how EffectKind) {
 func (s *Shard) offerInGroup(e *Entry) bool {
 	if s.window != nil && s.leavesUnknown(e) {
 		if g := s.groups.byName[e.groupName()]; g != nil {
-			s.settleGroup(g) // e may have been its only message
+			s.regroup(g) // e may have been its only message
 		}
 		return true
 	}
@@ -192,12 +192,13 @@ func (s *Shard) offerInGroup(e *Entry) bool {
 	} else {
 		s.offerInWindow(g, e)
 	}
-	s.settleGroup(g)
+	s.regroup(g)
 	return true
 }
 
-// settleGroup updates the heap after a change of one group.
-func (s *Shard) settleGroup(g *group) {
+// regroup puts a group where it belongs after a change: into the heap of groups that may be
+// served if its first message is before all messages that block it, and out of it otherwise.
+func (s *Shard) regroup(g *group) {
 	head, limit := g.waiting.head(), g.limit()
 	if head == nil && g.more && !g.sure && g.from < limit {
 		s.refillGroup(g, 0)
@@ -281,7 +282,7 @@ func (s *Shard) groupHead() *Entry {
 			return head
 		}
 		s.refillGroup(g, 1)
-		s.settleGroup(g)
+		s.regroup(g)
 		if s.window.stopped() {
 			return nil
 		}

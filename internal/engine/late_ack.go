@@ -80,7 +80,7 @@ func (s *Shard) ExtendLate(now Moment, d Delivery, visibility time.Duration) (gr
 	}
 	s.putInFlight(now, e, visibility)
 	if e.group != nil {
-		s.settleGroup(e.group)
+		s.regroup(e.group)
 	}
 	s.leftGroup(e, e.Place)
 	return visibility, nil

@@ -308,7 +308,7 @@ func (p *pair) restore(_ *rapid.T, config driver.Config) {
 	for _, g := range p.whole.groups.byName { // turns are not kept
 		p.whole.groups.remove(g)
 		g.after, g.served = 0, 0
-		p.whole.settleGroup(g)
+		p.whole.regroup(g)
 	}
 	p.step(func(s *Shard) string { s.Configure(at(p.now), config); return "" })
 }

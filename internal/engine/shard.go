@@ -207,7 +207,7 @@ func (s *Shard) vanish(e *Entry) {
 func (s *Shard) leaveGroup(e *Entry) {
 	if g := e.group; g != nil {
 		e.group = nil
-		s.settleGroup(g)
+		s.regroup(g)
 	}
 }
 

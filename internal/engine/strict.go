@@ -44,7 +44,7 @@ func (s *Shard) hold(e *Entry) {
 	}
 	g.out++
 	g.blockers.add(e.Place)
-	s.settleGroup(g)
+	s.regroup(g)
 }
 
 // endBatch puts the groups that a batch has taken from behind the others.
@@ -52,7 +52,7 @@ func (s *Shard) endBatch() {
 	for _, g := range s.taken {
 		g.taken = false
 		s.noteServed(g)
-		s.settleGroup(g)
+		s.regroup(g)
 	}
 	clear(s.taken)
 	s.taken = s.taken[:0]
@@ -62,7 +62,7 @@ func (s *Shard) endBatch() {
 func (s *Shard) unblock(name string, place uint64) {
 	if g := s.groups.byName[name]; g != nil {
 		g.blockers.remove(place)
-		s.settleGroup(g)
+		s.regroup(g)
 	}
 }
 

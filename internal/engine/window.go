@@ -109,7 +109,7 @@ func (s *Shard) refillReady() {
 		return
 	}
 	for _, g := range s.advanceHorizon() {
-		s.settleGroup(g)
+		s.regroup(g)
 	}
 }
 

@@ -70,7 +70,7 @@ func (s *Shard) mayFindQuieter(e *Entry, g *group) bool {
 
 // meetGroup makes the group of a ready message at the horizon known. It returns nil
 // if the message has to wait like one without a group; isNew reports whether the
-// group was unknown, and the caller has to call settleGroup.
+// group was unknown, and the caller has to call regroup.
 func (s *Shard) meetGroup(e *Entry) (g *group, isNew bool) {
 	if s.inGroup(e) {
 		g = s.groupFor(e.groupName())
@@ -250,6 +250,6 @@ func (s *Shard) forgetGroups() {
 		}
 	}
 	for _, g := range s.groups.byName {
-		s.settleGroup(g)
+		s.regroup(g)
 	}
 }

@@ -89,7 +89,7 @@ func (q *queue) configure(config driver.Config, target *queue) {
 	settings := &settings{config: config, traits: q.backend.sharedTraits(traits)}
 	q.settings.Store(settings)
 	q.dedup.configure(settings)
-	q.waiters.elsewhere.Store(target != nil)
+	q.waiters.forwards.Store(target != nil)
 	for i, sh := range q.shards {
 		sh.lock()
 		sh.setTarget(target)
@@ -201,7 +201,7 @@ func (q *queue) forgetTarget(target *queue) {
 		sh.lock()
 		if sh.target == target {
 			sh.setTarget(nil)
-			q.waiters.elsewhere.Store(false)
+			q.waiters.forwards.Store(false)
 		}
 		sh.unlock()
 	}
@@ -213,7 +213,7 @@ func (q *queue) end(code driver.Code) {
 		q.code = code
 		q.isEnded.Store(true)
 		q.waiters.stop()
-		q.waiters.dismiss(nil)
+		q.waiters.wakeOwner(nil)
 	})
 }
 

@@ -2,11 +2,40 @@ package host
 
 import (
 	"cmp"
+	"context"
+	"fmt"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/engine"
 	"github.com/mailboxmq/mailbox/internal/ident"
 )
+
+func (h *handle) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	if err := h.check(ctx, "send"); err != nil {
+		return nil, err
+	}
+	if len(msgs) == 0 {
+		return nil, nil
+	}
+	if h.journal != nil {
+		if err := h.journal.Admit(); err != nil {
+			return nil, h.named(err, "send")
+		}
+	}
+	batch := sendBatch{run: run{queue: h.queue}, sent: make([]driver.Sent, len(msgs))}
+	batch.all(msgs)
+	if err := batch.finish(); err != nil {
+		return nil, h.named(err, "send")
+	}
+	if h.journal == nil { // otherwise publishing wakes receivers
+		h.waiters.wake(batch.ready)
+		if batch.delayed || h.waiters.forwards.Load() {
+			h.refresh()
+		}
+	}
+	return batch.sent, batch.failures.err()
+}
 
 // sendBatch is the state of one call of Send.
 type sendBatch struct {
@@ -129,4 +158,25 @@ func (s *sendBatch) finish() error {
 		err = s.queue.backend.barrier()
 	}
 	return err
+}
+
+// retryAfter is the RetryAfter of a full queue. It is a pace, not a prediction: the time of the
+// next ack is unknown.
+const retryAfter = time.Second
+
+// noRoomLocked returns the error for a message that does not fit in the shard, and names the
+// limit that it meets.
+func (q *queue) noRoomLocked(sh *shard) error {
+	config := &q.settings.Load().config
+	field, limit := "MaxBytes", config.MaxBytes
+	if !sh.engine.Fits(0) {
+		field, limit = "MaxMessages", config.MaxMessages
+	}
+	return &driver.Error{
+		Code: driver.ErrFull, Queue: q.name, Field: field, Detail: fmt.Sprintf("queue is full (%s %d)", field, limit), RetryAfter: retryAfter,
+	}
+}
+
+func (q *queue) full(detail string, wait time.Duration) error {
+	return &driver.Error{Code: driver.ErrFull, Queue: q.name, Detail: detail, RetryAfter: wait}
 }

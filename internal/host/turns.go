@@ -1,8 +1,7 @@
 package host
 
-// Turns say which shard comes next for a queue: nothing is promised about it,
-// so nothing keeps it, and a backend begins anew when it is restarted. A test
-// that holds one backend against another, across restarts, has to carry it over.
+// Turns say which shard of a queue is next for a send and for a receive. They are not
+// promised and not stored. A test that compares two backends across restarts sets them.
 type Turns struct{ send, take uint64 }
 
 // Turns returns the turns of all queues by name.

@@ -10,17 +10,18 @@ import (
 
 // waiters are the receivers that wait on a queue, oldest first.
 //
-// A waiter is woken by a signal and then takes messages itself, under the
-// shard's lock like everybody else. Nothing is handed over, so a waiter that is
-// cancelled has nothing to give back; if it was signalled it passes the signal
-// on. A waiter first registers and then looks, and a sender first inserts and
-// then looks for waiters, so one of them always sees the other.
+// A send wakes them when its messages can be received: Send calls wake in memory, and
+// shard.publish calls refresh when a journal has made them durable. A waiter that is woken
+// takes messages under the shard's lock, as any receive does. Nothing is handed over, so a
+// waiter that is cancelled has nothing to give back; if it was woken it wakes the next one.
+// A waiter first joins and then looks, and a sender first inserts and then wakes, so one of
+// them always sees the other.
 type waiters struct {
 	queue *queue
-	count atomic.Int32 // read without the lock, to skip it when nobody waits
-	// elsewhere: the queue's dead letters go to another, where somebody may
-	// wait for them, so the timer runs even if nobody waits here.
-	elsewhere atomic.Bool
+	count atomic.Int32 // read without the lock, to skip it when there are no waiters
+	// forwards: the queue forwards its dead letters to another, where receivers may wait
+	// for them, so the timer runs even without waiters here.
+	forwards atomic.Bool
 
 	mu          sync.Mutex // guards the fields below
 	first, last *waiter
@@ -65,8 +66,8 @@ func (b *Backend) freeWaiter(w *waiter) {
 
 func (ws *waiters) init(q *queue) { ws.queue = q }
 
-// wanted reports whether anybody would notice if the timer fired.
-func (ws *waiters) wanted() bool { return ws.count.Load() > 0 || ws.elsewhere.Load() }
+// wanted reports whether the timer is needed.
+func (ws *waiters) wanted() bool { return ws.count.Load() > 0 || ws.forwards.Load() }
 
 // join registers a new waiter of a handle, which waits for as long as patience
 // says.
@@ -113,7 +114,7 @@ func (ws *waiters) leave(w *waiter, emptyHanded bool) {
 	}
 }
 
-// rest says that a signalled waiter has found nothing and waits on.
+// rest makes a waiter that was woken and has found nothing wait again.
 func (ws *waiters) rest(w *waiter) {
 	ws.mu.Lock()
 	w.signalled = false
@@ -136,9 +137,9 @@ func (ws *waiters) wake(n int) {
 	}
 }
 
-// dismiss makes the waiters of a handle, or of all if it is nil, look whether they
-// may still wait. What keeps them from it is there before: who joins later sees it.
-func (ws *waiters) dismiss(owner *handle) {
+// wakeOwner wakes the waiters of a handle, or all if it is nil, so that they notice that it
+// is closed or the queue has ended. A waiter that joins later sees that without being woken.
+func (ws *waiters) wakeOwner(owner *handle) {
 	if ws.count.Load() == 0 {
 		return
 	}

@@ -15,10 +15,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestNobodyWaitsOnWhatHasEnded lets receives begin to wait while their handle is
+// TestReceiveEndsWithItsHandleOrQueue lets receives begin to wait while their handle is
 // closed, or their queue ends. One that missed it would wait for an hour, or for the
 // test to be ended.
-func TestNobodyWaitsOnWhatHasEnded(t *testing.T) {
+func TestReceiveEndsWithItsHandleOrQueue(t *testing.T) {
 	const rounds, receivers = 300, 4
 	for name, test := range map[string]struct {
 		end  func(b *host.Backend, q driver.Queue) error
