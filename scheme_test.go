@@ -224,3 +224,16 @@ func TestSchemesErrorsHaveNoMisplacedPassword(t *testing.T) {
 		}
 	}
 }
+
+func TestDiskAddressesTellNothingOfOtherDirectories(t *testing.T) {
+	outside := t.TempDir()
+	if err := os.WriteFile(filepath.Join(outside, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opener := diskbox.NewURLOpener([]string{t.TempDir()}, nil)
+	defer opener.Close()
+	for _, path := range []string{"file", "file/below", "none", "none/below"} {
+		_, err := opener.OpenURL(t.Context(), &url.URL{Scheme: "disk", Path: filepath.Join(outside, path), RawQuery: "queue=orders"})
+		wantError(t, err, mailbox.ErrForbidden)
+	}
+}

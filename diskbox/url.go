@@ -142,16 +142,19 @@ func plainDirectory(dir string) (string, error) {
 // allowed is plainDirectory, and refuses a directory that is not within those allowed.
 func (o *URLOpener) allowed(dir string) (string, error) {
 	where, err := plainDirectory(dir)
-	if err != nil {
+	switch {
+	case errors.Is(err, driver.ErrInvalid):
 		return "", err
+	case err != nil:
+		where = dir // the error says what exists, so it is only for directories that are allowed
 	}
 	for _, base := range o.within {
-		base, err := followLinks(filepath.Clean(base))
-		if err != nil {
-			continue // a directory that does not exist contains nothing
+		base, unreadable := followLinks(filepath.Clean(base))
+		if unreadable != nil {
+			continue
 		}
-		if inside, err := filepath.Rel(base, where); err == nil && filepath.IsLocal(inside) {
-			return where, nil
+		if inside, outside := filepath.Rel(base, where); outside == nil && filepath.IsLocal(inside) {
+			return where, err
 		}
 	}
 	return "", &driver.Error{Code: driver.ErrForbidden, Op: "open", Field: "dir", Detail: "is not within the directories that may be opened"}
