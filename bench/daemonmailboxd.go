@@ -52,11 +52,24 @@ func mailboxdStand(binary string, durable bool, dial func(daemonDoor, int, *daem
 			return nil, errors.Join(err, stand.close())
 		}
 		door.token = strings.TrimSpace(string(token))
+		if err := door.createQueue(); err != nil {
+			return nil, errors.Join(err, stand.close())
+		}
 		if err := dial(door, batch, stand); err != nil {
 			return nil, errors.Join(err, stand.close())
 		}
 		return stand, nil
 	}
+}
+
+// createQueue creates the queue: consumers may ask before the first message is sent.
+func (d daemonDoor) createQueue() error {
+	ctx := context.Background()
+	backend, err := remotebox.Open(ctx, []string{d.oap}, d.token, nil)
+	if err != nil {
+		return err
+	}
+	return errors.Join(backend.ConfigureQueue(ctx, daemonQueue, driver.Config{}), backend.Close())
 }
 
 // overOAP lets all workers share one remotebox, as the goroutines of a program do.
