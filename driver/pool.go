@@ -51,30 +51,38 @@ func (p *Pool) Acquire(ctx context.Context, key string, open func(context.Contex
 	case <-ctx.Done():
 		return nil, nil, joinErrors(ctx.Err(), leave())
 	}
-	if e.backend == nil {
-		err = p.openInTurn(ctx, e, open)
+	opened := false
+	defer func() {
+		if !opened { // open has failed, or panics
+			err = joinErrors(err, leave())
+		}
+	}()
+	if backend, err = p.openInTurn(ctx, e, open); err != nil {
+		return nil, nil, err
 	}
-	backend = e.backend
-	<-e.turn
-	if err != nil {
-		return nil, nil, joinErrors(err, leave())
-	}
+	opened = true
 	return backend, leave, nil
 }
 
-// openInTurn opens the backend of e.
-func (p *Pool) openInTurn(ctx context.Context, e *poolEntry, open func(context.Context) (Backend, error)) error {
+// openInTurn returns the backend of e, which it opens if it is not open, and ends the turn of
+// the caller.
+func (p *Pool) openInTurn(ctx context.Context, e *poolEntry, open func(context.Context) (Backend, error)) (Backend, error) {
+	defer func() { <-e.turn }()
+	if e.backend != nil {
+		return e.backend, nil
+	}
 	p.mu.Lock()
 	closed := p.closed
 	p.mu.Unlock()
 	if closed {
-		return &Error{Code: ErrClosed, Op: "open"}
+		return nil, &Error{Code: ErrClosed, Op: "open"}
 	}
 	backend, err := open(ctx)
-	if err == nil {
-		e.backend = backend
+	if err != nil {
+		return nil, err
 	}
-	return err
+	e.backend = backend
+	return backend, nil
 }
 
 // OpenQueue opens a queue of the backend of key, which is released when the queue is

@@ -157,6 +157,33 @@ func TestPoolFailedOpenIsTriedAgain(t *testing.T) {
 	}
 }
 
+func TestPoolOpensAgainAfterOpenPanicked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var pool driver.Pool
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic of open was lost")
+				}
+			}()
+			_, _, _ = pool.Acquire(t.Context(), "key", func(context.Context) (driver.Backend, error) { panic("broken") })
+		}()
+		if n := pool.Len(); n != 0 {
+			t.Errorf("%d backends are open", n)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var open atomic.Int32
+		_, release, err := pool.Acquire(ctx, "key", counting(t, &open, 0, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := release(); err != nil || open.Load() != 0 {
+			t.Errorf("%v, %d are open", err, open.Load())
+		}
+	})
+}
+
 func TestPoolIsBoundedAndCloses(t *testing.T) {
 	pool := driver.Pool{Max: 2}
 	var first, second, kept atomic.Int32
