@@ -11,6 +11,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/mailboxmq/mailbox/capability"
 	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
@@ -79,6 +80,23 @@ func TestHealthChecksWithoutTokenAreBounded(t *testing.T) {
 		}
 		if took := time.Since(began); took < time.Second {
 			t.Errorf("2,000 checks took %v", took)
+		}
+	})
+}
+
+func TestCallsWithoutTokenAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDaemon(t, membox.New(nil), broker.Limits{})
+		defer d.stop()
+		client := d.rpc(capability.Token{}, connect.WithGRPC())
+		began := time.Now()
+		for range 2000 {
+			if _, err := client.Ping(t.Context(), &mailboxv1.PingRequest{}); connect.CodeOf(err) != connect.CodeUnauthenticated {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(began); took < time.Second {
+			t.Errorf("2,000 calls took %v", took)
 		}
 	})
 }
