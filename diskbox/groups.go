@@ -69,6 +69,39 @@ func (b *backlog) atPlace(place uint64) *engine.Entry {
 	return e
 }
 
+// Groups reads the index by group. The Group of a position is the hash in the keys.
+func (b *backlog) Groups(from engine.GroupPoint, visit func(e *engine.Entry, at engine.GroupPoint) (engine.GroupPoint, bool)) (end bool) {
+	if !b.upToDate() {
+		return false
+	}
+	prefix := appendShardKey(nil, groupKind, b.shard)
+	it := b.store.Iterate(prefix, successor(prefix))
+	found, more := it.Seek(appendGroupPoint(prefix, from)), true
+	for found && more {
+		var e *engine.Entry
+		key := it.Key()
+		if len(key) == groupKeyLen {
+			e = b.atPlace(lastNumber(key))
+		}
+		if e == nil {
+			found = it.Next()
+			continue
+		}
+		if from, more = visit(e, engine.GroupPoint{Group: string(key[shardKeyLen : groupKeyLen-8]), Place: lastNumber(key)}); more {
+			found = it.Seek(appendGroupPoint(prefix, from))
+		}
+	}
+	return !b.fail(it.Close()) && !found
+}
+
+// appendGroupPoint appends a position to the prefix of the index by group.
+func appendGroupPoint(prefix []byte, at engine.GroupPoint) []byte {
+	if at.Group == "" {
+		return prefix
+	}
+	return binary.BigEndian.AppendUint64(append(prefix, at.Group...), at.Place)
+}
+
 func (b *backlog) Group(name string, from uint64) iter.Seq[*engine.Entry] {
 	return func(yield func(*engine.Entry) bool) {
 		if b.journal != nil { // messages below are removed; skip their deleted records

@@ -89,6 +89,34 @@ func TestFairGroupIndexFindsMessages(t *testing.T) {
 	})
 }
 
+func TestGroupIndexListsEveryMessageOnce(t *testing.T) {
+	disk := storetest.NewDisk()
+	m := start(t, disk)
+	q := configure(t, m, "strict", driver.Config{StrictGroups: true})
+	for i := range 20 {
+		send(t, q, driver.Outgoing{Body: fmt.Append(nil, i), Group: fmt.Sprint("g", i%4)})
+	}
+	closeIt(t, m)
+	meddle(t, disk, func(s *store.Store) {
+		sh := &backlog{store: s, shard: host.ShardID{Queue: 1}}
+		var order []string // of the groups
+		listed := 0
+		end := sh.Groups(engine.GroupPoint{}, func(e *engine.Entry, at engine.GroupPoint) (engine.GroupPoint, bool) {
+			listed++
+			if len(order) == 0 || order[len(order)-1] != groupOf(e) {
+				order = append(order, groupOf(e))
+			}
+			if e.Place != at.Place {
+				t.Errorf("message at place %d is listed at %d", e.Place, at.Place)
+			}
+			return engine.GroupPoint{Group: at.Group, Place: at.Place + 1}, true
+		})
+		if !end || listed != 20 || len(order) != 4 {
+			t.Errorf("listed %d messages in groups %v, want 20 in 4", listed, order)
+		}
+	})
+}
+
 func first(sh *backlog, group string, from uint64) *engine.Entry {
 	for e := range sh.Group(group, from) {
 		return e

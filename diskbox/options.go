@@ -91,9 +91,9 @@ func (o *Options) check() error {
 // hold returns the limits of the messages in memory for each shard.
 func (o *Options) hold() engine.Limits {
 	if o.small {
-		return engine.Limits{Messages: 3, Bytes: 64, Look: 64, Groups: 1000}
+		return engine.Limits{Messages: 3, Bytes: 64, Look: 64, Pass: 8, Groups: 1000}
 	}
-	return engine.Limits{Messages: 512, Bytes: 256 << 10, Look: 1024, Groups: 10_000}
+	return engine.Limits{Messages: 512, Bytes: 256 << 10, Look: 1024, Pass: 256, Groups: 10_000}
 }
 
 // storeOptions returns the options of the store.

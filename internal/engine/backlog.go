@@ -36,6 +36,11 @@ type Reader interface {
 	// or after from. It is called with strict groups, and with fair groups that
 	// have a name.
 	Group(name string, from uint64) iter.Seq[*Entry]
+	// Groups calls visit with the first message that is not dead at or after a position
+	// in the order of groups, then with the first at or after the position that visit
+	// returns, and so on until visit returns false. end reports that there was no
+	// further message. It is called with strict groups.
+	Groups(from GroupPoint, visit func(e *Entry, at GroupPoint) (next GroupPoint, more bool)) (end bool)
 	// Dead yields the dead letters by death, the first at or after from.
 	Dead(from uint64) iter.Seq[*Entry]
 	// FindDead returns the dead letter with this id, or nil.
@@ -43,6 +48,17 @@ type Reader interface {
 	// Err returns why the backlog cannot be read, or nil. An error is permanent.
 	Err() error
 }
+
+// GroupPoint is a position in the order of a backlog by group and Place. Group stands for
+// the name of a group; which comes first is up to the backlog.
+type GroupPoint struct {
+	Group string
+	Place uint64
+}
+
+// nextMessage and nextGroup return the positions after a message and after its group.
+func (p GroupPoint) nextMessage() GroupPoint { return GroupPoint{p.Group, p.Place + 1} }
+func (p GroupPoint) nextGroup() GroupPoint   { return GroupPoint{p.Group, allPlaces} }
 
 // backlog returns the backlog after passing it the effects it does not have yet.
 func (s *Shard) backlog() Backlog {

@@ -106,6 +106,21 @@ func (b *memoryBacklog) Group(name string, from uint64) iter.Seq[*Entry] {
 	return sorted(b.live, func(e *Entry) bool { return e.Place >= from && e.groupName() == name }, byPlace)
 }
 
+func (b *memoryBacklog) Groups(from GroupPoint, visit func(e *Entry, at GroupPoint) (GroupPoint, bool)) (end bool) {
+	point := func(e *Entry) GroupPoint { return GroupPoint{"group " + e.groupName(), e.Place} }
+	compare := func(a, b GroupPoint) int { return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Place, b.Place)) }
+	more := true
+	for e := range sorted(b.live, func(*Entry) bool { return true }, func(a, b *Entry) int { return compare(point(a), point(b)) }) {
+		if !more {
+			return false
+		}
+		if compare(point(e), from) >= 0 {
+			from, more = visit(e, point(e))
+		}
+	}
+	return more
+}
+
 func (b *memoryBacklog) Dead(from uint64) iter.Seq[*Entry] {
 	return sorted(b.dead, func(e *Entry) bool { return e.Place >= from }, byPlace)
 }
@@ -132,6 +147,7 @@ func TestShardWithBacklogBehavesLikeOneWithout(t *testing.T) {
 			Messages: limit,
 			Bytes:    rapid.SampledFrom([]int{3, 1000}).Draw(t, "bytes"),
 			Look:     rapid.SampledFrom([]int{1, 3, 1000}).Draw(t, "look"),
+			Pass:     rapid.SampledFrom([]int{0, 2, 1000}).Draw(t, "pass"),
 		}}
 		if config.FairGroups || config.StrictGroups {
 			p.limits.Look = 1000 // a receive that stops early may find another group

@@ -258,7 +258,7 @@ func (s *Shard) checkGrouped(e *Entry) (held bool, err error) {
 	case g != nil && g.waiting.find(e.Place) != nil, s.ready.find(e.Place) != nil:
 		return true, nil
 	case g != nil && g.known && g.more && g.from <= e.Place:
-	case (g == nil || !g.known) && (e.Place >= s.window.horizon || s.window.reread):
+	case (g == nil || !g.known) && (e.Place >= s.window.horizon && !s.window.done || s.window.reread):
 	default:
 		return false, fmt.Errorf("engine: message %d of group %q is ready but not in the window", e.Seq, e.groupName())
 	}

@@ -272,7 +272,7 @@ func (s *Shard) groupHead() *Entry {
 			}
 		}
 		if s.window != nil && s.mayFindQuieter(e, g) {
-			s.refillReady()
+			s.searchGroups()
 			continue
 		}
 		if g == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// countingBacklog counts how many messages Waiting yields.
+// countingBacklog counts how many messages Waiting and Groups yield.
 type countingBacklog struct {
 	*memoryBacklog
 	looked int
@@ -24,6 +24,13 @@ func (c *countingBacklog) Waiting(from uint64) iter.Seq[*Entry] {
 			}
 		}
 	}
+}
+
+func (c *countingBacklog) Groups(from GroupPoint, visit func(e *Entry, at GroupPoint) (GroupPoint, bool)) (end bool) {
+	return c.memoryBacklog.Groups(from, func(e *Entry, at GroupPoint) (GroupPoint, bool) {
+		c.looked++
+		return visit(e, at)
+	})
 }
 
 // stocked returns a shard with a backlog, and a function that sends to it.
@@ -67,7 +74,7 @@ func reread(s *Shard, on *countingBacklog, limits Limits) *Shard {
 // TestReceiveBoundsItsScan: a blocked group or a delay may hold back very many
 // messages, and finding the first deliverable one must not hold up other callers.
 func TestReceiveBoundsItsScan(t *testing.T) {
-	limits := Limits{Messages: 5, Bytes: 1000, Look: 10}
+	limits := Limits{Messages: 5, Bytes: 1000, Look: 10, Pass: 1000}
 	for _, test := range []struct {
 		name   string
 		config driver.Config

@@ -31,6 +31,35 @@ func TestBlockedBacklogIsNotReadThrough(t *testing.T) {
 	}
 }
 
+// TestHeldGroupIsNotReadThroughAfterRestart: after a restart the shard does not know
+// which groups there are.
+func TestHeldGroupIsNotReadThroughAfterRestart(t *testing.T) {
+	limits := Limits{Messages: 5, Bytes: 1000, Look: 1000, Pass: 20}
+	s, on, send := stocked(driver.Config{StrictGroups: true}, limits)
+	for range 500 {
+		send("long", 1, 0)
+	}
+	send("short", 1, 0)
+	s.Receive(at(0), 1, 0, time.Hour, nil)
+	on.CatchUp(s.Effects())
+	s = reread(s, on, limits)
+	on.looked = 0
+	got, _ := s.Receive(at(0), 1, 0, time.Hour, nil)
+	if len(got) != 1 || got[0].groupName() != "short" {
+		t.Fatalf("got %d messages, want one of the group short", len(got))
+	}
+	if on.looked > limits.Pass+10 {
+		t.Errorf("looked at %d messages", on.looked)
+	}
+	on.CatchUp(s.Effects())
+	if err := s.Check(); err != nil {
+		t.Error(err)
+	}
+	if s.Receive(at(0), 1, 0, time.Hour, nil); s.Searching() {
+		t.Error("searches on although all groups are known")
+	}
+}
+
 // TestSendDelaysOfGroupAreNotReadAgain: messages that were sent with a delay stand
 // before those that are ready, and are passed over once.
 func TestSendDelaysOfGroupAreNotReadAgain(t *testing.T) {
@@ -64,8 +93,9 @@ func TestSendDelaysOfGroupAreNotReadAgain(t *testing.T) {
 func TestStrictGroupsBeyondLimitAreDelivered(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := Limits{
-			Messages: rapid.IntRange(1, 4).Draw(t, "messages"), Bytes: 1000, Groups: 2,
+			Messages: rapid.IntRange(1, 4).Draw(t, "messages"), Bytes: 1000, Groups: rapid.SampledFrom([]int{2, 4, 100}).Draw(t, "groups"),
 			Look: rapid.SampledFrom([]int{1, 3, 1000}).Draw(t, "look"),
+			Pass: rapid.SampledFrom([]int{0, 2, 1000}).Draw(t, "pass"),
 		}
 		s, on, _ := stocked(driver.Config{StrictGroups: true}, limits)
 		r := &strictRun{t: t, s: s, on: on, limits: limits, next: make(map[string][]int)}

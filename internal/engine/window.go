@@ -14,6 +14,9 @@ type Limits struct {
 	// Look is how many messages a call reads to find one that it can deliver; see
 	// Searching.
 	Look int
+	// Pass is how many messages of known strict groups a call reads in a row before it
+	// lists the groups instead; see window_groups.go.
+	Pass int
 	// Groups is how many groups are known at a time; 0 means no limit. See
 	// window_groups.go.
 	Groups int
@@ -62,7 +65,8 @@ type window struct {
 
 	unpublished []uint64 // places of staged messages, ascending
 
-	reread bool // strict groups must be read again from the first place on
+	reread  bool // strict groups must be read again from the first place on
+	listing      // of strict groups
 	// strayed: Shard.ready may hold messages of unknown fair groups.
 	strayed bool
 	looks   int // how many more messages this call may read to find a quieter group
@@ -87,6 +91,7 @@ func (w *window) empty() {
 	w.horizon, w.heldReady, w.readyBytes = allPlaces, 0, 0
 	w.dueHorizon, w.heldDelayed, w.delayedBytes = allTimes, 0, 0
 	w.oldest, w.backs = noAges, nil
+	w.listing = listing{}
 }
 
 // admits reports whether a message that becomes ready enters the window.
@@ -108,9 +113,7 @@ func (s *Shard) refillReady() {
 	if s.window.horizon == allPlaces {
 		return
 	}
-	for _, g := range s.advanceHorizon() {
-		s.regroup(g)
-	}
+	s.regroupAll(s.advanceHorizon())
 }
 
 // advanceHorizon reads the next messages of the backlog and moves the horizon past
@@ -119,7 +122,7 @@ func (s *Shard) refillReady() {
 // met twice.
 func (s *Shard) advanceHorizon() (met []*group) {
 	w := s.window
-	looked := 0
+	looked, listed := 0, s.listsGroups()
 	for e := range s.backlog().Waiting(w.horizon) {
 		w.horizon = e.Place + 1
 		isNews := s.notWaiting(e)
@@ -133,8 +136,11 @@ func (s *Shard) advanceHorizon() (met []*group) {
 			g, isNew := s.meetGroup(e)
 			switch {
 			case isNew:
+				w.passed = 0
 				met = append(met, g)
-			case g == nil:
+			case g != nil:
+				w.passed++
+			default:
 				e.State = Ready
 				e.timerIndex = -1
 				s.holdReady(e)
@@ -142,7 +148,7 @@ func (s *Shard) advanceHorizon() (met []*group) {
 		}
 		looked++
 		w.looks--
-		if looked >= w.limits.Look || (w.full() && s.ready.head() != nil) {
+		if looked >= w.limits.Look || s.listsGroups() != listed || (w.full() && s.ready.head() != nil) {
 			return met
 		}
 	}
@@ -188,7 +194,7 @@ func (w *window) full() bool { return w.limits.enough(w.heldReady, w.readyBytes)
 // or fewer than it could, although messages are ready.
 func (s *Shard) Searching() bool {
 	w := s.window
-	if w == nil || w.horizon == allPlaces || s.stats.Ready == 0 || w.stopped() {
+	if w == nil || w.knowsAll() || s.stats.Ready == 0 || w.stopped() {
 		return false
 	}
 	return s.ready.head() == nil && len(s.groups.eligible) == 0

@@ -10,9 +10,11 @@ package engine
 // A group becomes known when one of its messages becomes ready, or when the horizon
 // reaches one: all ready messages of unknown groups are at or after the horizon. So
 // reading beyond the horizon is unnecessary while a group before it has nothing in
-// flight. After a restart the horizon passes the whole backlog; then every group with
-// a ready message is known. A known group costs some hundred bytes, and its messages
-// are read when it is their turn.
+// flight. After a restart the horizon passes the backlog, until every group with a
+// ready message is known. A known group costs some hundred bytes, and its messages
+// are read when it is their turn. A strict group that is held may have any number of
+// messages before those of the next group, so the horizon does not pass them all: after
+// Limits.Pass messages of known groups, the groups are listed instead.
 //
 // Beyond Limits.Groups, no more fair groups become known. Ready messages of the others
 // are strays: they wait like messages without a group until there is room and their
@@ -40,11 +42,82 @@ func (s *Shard) leavesUnknown(e *Entry) bool {
 	if g := s.groups.byName[e.groupName()]; g != nil && g.known {
 		return false
 	}
-	if e.Place < s.window.horizon && !s.window.groupsEnough(&s.groups) {
+	w := s.window
+	enough := w.groupsEnough(&s.groups)
+	if !enough && (e.Place < w.horizon || w.begun()) {
 		return false
 	}
-	s.window.horizon = min(s.window.horizon, e.Place)
+	if enough {
+		w.listing = listing{given: true}
+	}
+	w.horizon = min(w.horizon, e.Place)
 	return true
+}
+
+// listing is how far the strict groups of a backlog were listed. While it goes on, a
+// group that gets a message becomes known at once, so that none is missed.
+type listing struct {
+	passed int        // messages of known groups that the horizon has passed in a row
+	at     GroupPoint // the next group
+	// done: all groups with ready messages are known, also beyond the horizon, which
+	// only moves need to advance. given: given up, because there are too many groups.
+	done, given bool
+}
+
+func (l *listing) begun() bool { return l.done || l.at != GroupPoint{} }
+
+// knowsAll reports whether no search can find another ready message.
+func (w *window) knowsAll() bool { return w.horizon == allPlaces || w.done }
+
+// searchGroups makes groups beyond the horizon known.
+func (s *Shard) searchGroups() {
+	if s.listsGroups() {
+		s.regroupAll(s.listGroups())
+		return
+	}
+	s.refillReady()
+}
+
+// listsGroups reports whether a search lists the groups instead of moving the horizon.
+func (s *Shard) listsGroups() bool {
+	return s.config.StrictGroups && !s.window.given && s.window.passed >= s.window.limits.Pass
+}
+
+// listGroups reads the first message of each group, as far as this call may, and returns
+// the groups that became known. Of messages that are not ready it reads the next one too.
+func (s *Shard) listGroups() (met []*group) {
+	w := s.window
+	end := s.backlog().Groups(w.at, func(e *Entry, at GroupPoint) (next GroupPoint, more bool) {
+		if w.at = at.nextMessage(); !s.notWaiting(e) {
+			g := s.groups.byName[e.groupName()]
+			switch {
+			case g != nil && g.known:
+				w.at = at.nextGroup()
+			case s.isDelayed(e):
+				if s.blocksWhileDelayed(e) {
+					s.groups.get(e.groupName()).block(e.Place)
+				}
+			case w.groupsEnough(&s.groups):
+				w.listing = listing{given: true}
+			default:
+				g = s.groups.get(e.groupName())
+				s.know(g, e.Place)
+				g.from = e.Place // messages before it are delayed, and read
+				met = append(met, g)
+				w.at = at.nextGroup()
+			}
+		}
+		w.looks--
+		return w.at, w.looks > 0 && !w.given
+	})
+	w.done = end && !w.stopped()
+	return met
+}
+
+func (s *Shard) regroupAll(groups []*group) {
+	for _, g := range groups {
+		s.regroup(g)
+	}
 }
 
 // allowLooking lets the current call read beyond the horizon for a quieter group.
@@ -60,7 +133,7 @@ func (s *Shard) allowLooking() {
 func (s *Shard) mayFindQuieter(e *Entry, g *group) bool {
 	w := s.window
 	switch {
-	case w.horizon == allPlaces || w.looks <= 0 || w.stopped():
+	case w.knowsAll() || w.looks <= 0 || w.stopped():
 		return false
 	case g != nil:
 		return !g.turn.before(turn{place: w.horizon})
@@ -237,7 +310,7 @@ func (s *Shard) leftGroup(e *Entry, place uint64) {
 // so that they are read again.
 func (s *Shard) forgetGroups() {
 	w := s.window
-	w.reread = false
+	w.reread, w.listing = false, listing{given: w.given}
 	w.horizon, w.heldReady, w.readyBytes = 0, 0, 0
 	for _, g := range s.groups.byName {
 		g.waiting.clear()
