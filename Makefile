@@ -201,6 +201,12 @@ bench: ## Mailbox beside other libraries, in one run (BENCHFLAGS="-rounds 5")
 	tools/fauxqs.sh
 	cd bench && $(GO) run . $(BENCHFLAGS)
 
+.PHONY: bench-daemon
+bench-daemon: ## mailboxd beside other servers, W1 to W4 (BENCHFLAGS="-run W1 -peers redis -rounds 1")
+	tools/redis.sh
+	tools/beanstalkd.sh
+	cd bench && $(GO) run . -suite daemon $(BENCHFLAGS)
+
 .PHONY: generate
 generate: ## Generate code again
 	$(GO) generate ./...

@@ -8,32 +8,83 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 )
 
-// The sizes of the daemon suite: how many producers and how many consumers use a
-// server at once, and how many messages a batch has where there are batches.
+// The sizes of the daemon suite: how many producers and how many consumers use a server at
+// once, how many messages a batch has in W2, and how many in W4, which is the largest batch
+// of Mailbox.
 const (
 	daemonWorkers = 8
 	daemonBatch   = 10
+	daemonBulk    = 256
 )
 
 // daemonRate is how many messages a second are sent while latencies are taken:
 // few enough for every server to be idle most of the time.
 const daemonRate = 500
 
+// A daemonShape is how workers use a server.
+type daemonShape struct {
+	workers int // producers, and as many consumers
+	batch   int // messages in a call
+	queues  int // the workers use them in turn
+	body    int // bytes of a body
+}
+
+// shapeOf returns the shape of the suite with batches of the given size.
+func shapeOf(batch int) daemonShape {
+	return daemonShape{workers: daemonWorkers, batch: batch, queues: 1, body: bodyBytes}
+}
+
 // daemonRow is one server with one way to speak to it.
 type daemonRow struct {
-	name string
-	// ours is set for mailboxd.
-	ours bool
-	// judged is set for the rows that have a target.
-	judged bool
-	// open starts the server with its files in dir, and connects the workers, which
-	// handle batches of the given size.
-	open func(dir string, batch int) (*daemonStand, error)
+	// peer selects the row on the command line.
+	peer string
+	// durable: the server syncs to the disk before it answers.
+	durable bool
+	// named: the row runs only if the command line names its peer.
+	named bool
+	// open starts the server with its files in dir, which it creates, and connects the
+	// workers.
+	open func(dir string, shape daemonShape) (*daemonStand, error)
 }
+
+// name names the row in tables: the peer and where its messages are.
+func (r daemonRow) name() string {
+	if r.durable {
+		return r.peer + " disk"
+	}
+	return r.peer + " memory"
+}
+
+// daemonWorkload is what workers do with every server, in turns.
+type daemonWorkload struct {
+	name  string
+	title string
+	batch int
+	// run measures once with workers that are connected. It is nil for W4, which needs a
+	// new server each time.
+	run func(stand *daemonStand, during time.Duration) (daemonPace, error)
+}
+
+func daemonWorkloads(backlog int) []daemonWorkload {
+	confirmed := fmt.Sprintf("%d producers, %d consumers, send, receive and ack confirmed", daemonWorkers, daemonWorkers)
+	return []daemonWorkload{
+		{"W1", confirmed + ", one message a call", 1, (*daemonStand).flood},
+		{"W2", fmt.Sprintf("%s, batches of %d", confirmed, daemonBatch), daemonBatch, (*daemonStand).flood},
+		{"W3", fmt.Sprintf("%d messages a second, from enqueue to dequeue", daemonRate), 1, (*daemonStand).trickle},
+		{"W4", fmt.Sprintf("%d messages sent in batches of %d, then received and acked", backlog, daemonBulk), daemonBulk, nil},
+	}
+}
+
+// Errors of rows that cannot run.
+var (
+	// errNoBatches is the error of a server without batches.
+	errNoBatches = errors.New("it has no batches")
+	// errMissing is the error of a server that is not installed.
+	errMissing = errors.New("not installed")
+)
 
 // daemonSuite runs the real daemon side by side with other servers, each in a
 // process of its own, over loopback.
@@ -51,160 +102,176 @@ func (r *report) daemons() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(binaries)) }()
-	mailboxd, nats, err := buildDaemons(binaries)
+	rows, err := r.daemonRows(binaries)
 	if err != nil {
 		return err
 	}
-	for _, group := range []struct {
-		title   string
-		atLeast float64
-		rows    []daemonRow
-	}{
-		{"synced to the disk before every answer", 2, daemonRows(mailboxd, nats, true)},
-		{"in memory", 1.5, daemonRows(mailboxd, nats, false)},
-	} {
-		for _, batch := range []int{1, daemonBatch} {
-			if err := r.daemonGroup(group.title, group.rows, batch, group.atLeast); err != nil {
-				return err
+	results := newDaemonResults(r)
+	for _, w := range daemonWorkloads(r.backlog) {
+		if len(r.workloads) > 0 && !slices.Contains(r.workloads, w.name) {
+			continue
+		}
+		if w.run == nil {
+			err = r.daemonBacklogs(w, rows, results)
+		} else {
+			err = r.daemonTurns(w, rows, results)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", w.name, err)
+		}
+		results.showWorkload(os.Stdout, w.name)
+	}
+	results.compare()
+	results.showComparisons(os.Stdout)
+	if r.json != "" {
+		err = results.write(r.json)
+	}
+	return errors.Join(err, results.failure())
+}
+
+// daemonRows returns the rows that the command line selects.
+func (r *report) daemonRows(binaries string) ([]daemonRow, error) {
+	var all []daemonRow
+	for _, build := range []struct{ peer, binary string }{{"mailboxd", r.mailboxd}, {"baseline", r.baseline}} {
+		if build.binary == "none" {
+			continue
+		}
+		if build.peer == "mailboxd" && build.binary == "" {
+			built, err := buildMailboxd(binaries)
+			if err != nil {
+				return nil, err
 			}
+			build.binary = built
+		}
+		if build.binary == "" {
+			continue
+		}
+		for _, durable := range []bool{false, true} {
+			all = append(all,
+				daemonRow{peer: build.peer, durable: durable, open: mailboxdStand(build.binary, durable, overOAP)},
+				daemonRow{peer: build.peer + "-subscribed", durable: durable, named: true, open: mailboxdStand(build.binary, durable, overSubscription)},
+				daemonRow{peer: build.peer + "-grpc", durable: durable, named: true, open: mailboxdStand(build.binary, durable, overGRPC)},
+				daemonRow{peer: build.peer + "-http", durable: durable, named: true, open: mailboxdStand(build.binary, durable, overHTTP)},
+			)
 		}
 	}
-	return nil
-}
-
-// daemonRows are the rows of one table: those that sync to the disk before they
-// answer, or those that keep messages in memory.
-func daemonRows(mailboxd, nats string, durable bool) []daemonRow {
-	return []daemonRow{
-		{name: "mailboxd, remotebox", ours: true, judged: true, open: mailboxdStand(mailboxd, durable, overOAP)},
-		{name: "mailboxd, remotebox, subscribed", ours: true, judged: true, open: mailboxdStand(mailboxd, durable, overSubscription)},
-		{name: "mailboxd, gRPC", ours: true, open: mailboxdStand(mailboxd, durable, overGRPC)},
-		{name: "mailboxd, HTTP", ours: true, open: mailboxdStand(mailboxd, durable, overHTTP)},
-		{name: "Redis lists", open: redisStand(durable)},
-		{name: "beanstalkd", open: beanstalkdStand(durable)},
-		{name: "NATS JetStream", open: natsStand(nats, durable)},
+	for _, durable := range []bool{false, true} {
+		all = append(all,
+			daemonRow{peer: "redis", durable: durable, open: redisStand(durable)},
+			daemonRow{peer: "beanstalkd", durable: durable, open: beanstalkdStand(durable)},
+			daemonRow{peer: "nats", durable: durable, open: natsStand(binaries, durable)},
+		)
 	}
+	all = append(all, daemonRow{peer: "redisbox", open: redisboxStand})
+	return r.selectRows(all)
 }
 
-// errNoBatches is the error of a server without batches.
-var errNoBatches = errors.New("it has no batches")
+// selectRows returns the rows that the flags select. Builds of mailboxd always run.
+func (r *report) selectRows(all []daemonRow) ([]daemonRow, error) {
+	known := map[string]bool{}
+	var rows []daemonRow
+	for _, row := range all {
+		known[row.peer] = true
+		ours := row.peer == "mailboxd" || row.peer == "baseline"
+		wanted := ours || len(r.peers) == 0 && !row.named || slices.Contains(r.peers, row.peer)
+		stored := r.storage == "" || r.storage == "disk" == row.durable
+		if wanted && stored {
+			rows = append(rows, row)
+		}
+	}
+	for _, peer := range r.peers {
+		if !known[peer] {
+			return nil, fmt.Errorf("-peers: unknown peer %q; want some of %s", peer, strings.Join(sortedKeys(known), ", "))
+		}
+	}
+	return rows, nil
+}
 
-// daemonGroup measures the rows in turns and prints them beside each other. The
-// servers stay up all the while, so that a slow spell of the machine hits all of
-// them. Latencies are for single messages.
-func (r *report) daemonGroup(title string, rows []daemonRow, batch int, atLeast float64) (err error) {
+// daemonTurns measures all rows in turns, round by round, and every other round in the
+// opposite order. The servers stay up all the while, so that a slow spell of the machine
+// hits all of them.
+func (r *report) daemonTurns(w daemonWorkload, rows []daemonRow, results *daemonResults) (err error) {
 	dir, err := os.MkdirTemp(r.dir, "mailbox-bench-daemon-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	var present []daemonRow
-	var stands []*daemonStand
+	stands := make([]*daemonStand, len(rows))
 	for i, row := range rows {
-		stand, err := row.open(filepath.Join(dir, strconv.Itoa(i)), batch)
-		if errors.Is(err, errNoBatches) {
+		stand, openErr := row.open(filepath.Join(dir, strconv.Itoa(i)), shapeOf(w.batch))
+		if openErr != nil {
+			results.absent(w.name, row, openErr)
 			continue
 		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", row.name, err)
-		}
 		defer func() { err = errors.Join(err, stand.close()) }()
-		present, stands = append(present, row), append(stands, stand)
+		if _, runErr := stand.flood(r.each); runErr != nil { // to warm up
+			results.absent(w.name, row, runErr)
+			continue
+		}
+		stands[i] = stand
 	}
-	paces := make([][]daemonPace, len(present))
-	for round := range 1 + 2*r.rounds {
-		for i, row := range present {
-			pace, err := stands[i].flood(batch, 2*r.each)
+	for round := range r.rounds {
+		for n := range rows {
+			i := turn(n, len(rows), round)
+			if stands[i] == nil {
+				continue
+			}
+			pace, runErr := w.run(stands[i], daemonSlot*r.each)
+			if runErr != nil {
+				stands[i] = nil
+				results.absent(w.name, rows[i], runErr)
+				continue
+			}
+			results.add(w.name, rows[i], pace)
+		}
+	}
+	return nil
+}
+
+// daemonSlot is how many times as long as a case of other suites a row runs in a round.
+const daemonSlot = 5
+
+// turn returns which of count rows is the nth of a round.
+func turn(n, count, round int) int {
+	if round%2 == 1 {
+		return count - 1 - n
+	}
+	return n
+}
+
+// daemonBacklogs measures W4: all rows in turns, each time with a new server, whose memory
+// shows what a waiting message costs.
+func (r *report) daemonBacklogs(w daemonWorkload, rows []daemonRow, results *daemonResults) error {
+	gone := make([]bool, len(rows))
+	for round := range r.rounds {
+		for n := range rows {
+			i := turn(n, len(rows), round)
+			if gone[i] {
+				continue
+			}
+			sent, drained, err := r.daemonBacklog(w, rows[i])
 			if err != nil {
-				return fmt.Errorf("%s: %w", row.name, err)
+				gone[i] = true
+				results.absent(w.name, rows[i], err)
+				continue
 			}
-			if round > 0 { // the first is to warm up
-				paces[i] = append(paces[i], pace)
-			}
+			results.add(w.name+" send", rows[i], sent)
+			results.add(w.name+" drain", rows[i], drained)
 		}
 	}
-	heading := fmt.Sprintf("%s, %d bytes, %d producers and %d consumers, send, receive and ack confirmed", title, bodyBytes, daemonWorkers, daemonWorkers)
-	if batch > 1 {
-		showDaemonRates(heading+fmt.Sprintf(", batches of %d", batch), present, paces, 0)
-		return nil
-	}
-	showDaemonRates(heading, present, paces, atLeast)
-	return r.daemonLatencies(title, present, stands)
+	return nil
 }
 
-// showDaemonRates prints rates, and the cost of a message for the server and the
-// clients. The yardstick is the best peer of the run. Ratios are ratios of medians: on a
-// busy machine the ratios of neighbouring turns scatter by a factor of ten.
-func showDaemonRates(title string, rows []daemonRow, paces [][]daemonPace, atLeast float64) {
-	best := -1
-	for i, row := range rows {
-		if !row.ours && (best < 0 || daemonMedian(paces[i], daemonRateOf) > daemonMedian(paces[best], daemonRateOf)) {
-			best = i
-		}
+func (r *report) daemonBacklog(w daemonWorkload, row daemonRow) (sent, drained daemonPace, err error) {
+	dir, err := os.MkdirTemp(r.dir, "mailbox-bench-daemon-")
+	if err != nil {
+		return sent, drained, err
 	}
-	fmt.Printf("\n%s\n", title)
-	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "  \tmessages/s\tserver CPU µs\tclients CPU µs\tserver MiB\tof "+rows[best].name+"\tpromise")
-	for i, row := range rows {
-		share := daemonMedian(paces[i], daemonRateOf) / daemonMedian(paces[best], daemonRateOf)
-		verdict := ""
-		if row.judged && atLeast > 0 {
-			verdict = fmt.Sprintf("at least %.1f× the best peer: %s", atLeast, kept(share >= atLeast))
-		}
-		fmt.Fprintf(table, "  %s\t%.0f\t%.1f\t%.1f\t%.0f\t%.2f×\t%s\n", row.name, daemonMedian(paces[i], daemonRateOf),
-			daemonMedian(paces[i], func(p daemonPace) float64 { return p.server }),
-			daemonMedian(paces[i], func(p daemonPace) float64 { return p.clients }),
-			daemonMedian(paces[i], func(p daemonPace) float64 { return p.resident }),
-			share, verdict)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	stand, err := row.open(filepath.Join(dir, "server"), shapeOf(w.batch))
+	if err != nil {
+		return sent, drained, err
 	}
-	_ = table.Flush()
-}
-
-func daemonRateOf(p daemonPace) float64 { return p.rate }
-
-func daemonMedian(paces []daemonPace, figure func(daemonPace) float64) float64 {
-	figures := make([]float64, len(paces))
-	for i, p := range paces {
-		figures[i] = figure(p)
-	}
-	return median(figures)
-}
-
-// daemonLatencies prints how long messages take from the call that sends them to
-// the return of the one that receives them, at a rate that keeps every server idle.
-func (r *report) daemonLatencies(title string, rows []daemonRow, stands []*daemonStand) error {
-	took := make([][]time.Duration, len(rows))
-	for range 2 * r.rounds {
-		for i, row := range rows {
-			durations, err := stands[i].trickle(daemonRate, max(2*r.each, time.Second))
-			if err != nil {
-				return fmt.Errorf("%s: %w", row.name, err)
-			}
-			took[i] = append(took[i], durations...)
-		}
-	}
-	for i := range took {
-		slices.Sort(took[i])
-	}
-	fmt.Printf("\n%s, from enqueue to dequeue at %d messages a second\n", title, daemonRate)
-	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "  \tp50\tp99\tpromise")
-	for i, row := range rows {
-		p50, p99 := percentile(took[i], 50), percentile(took[i], 99)
-		verdict := ""
-		if row.judged {
-			var slower []string
-			for n, peer := range rows {
-				if !peer.ours && percentile(took[n], 99) <= p99 {
-					slower = append(slower, peer.name)
-				}
-			}
-			verdict = "p99 below each peer's: " + kept(len(slower) == 0)
-			if len(slower) > 0 {
-				verdict += ", not below " + strings.Join(slower, ", ")
-			}
-		}
-		fmt.Fprintf(table, "  %s\t%v\t%v\t%s\n", row.name, p50.Round(time.Microsecond), p99.Round(time.Microsecond), verdict)
-	}
-	return table.Flush()
+	defer func() { err = errors.Join(err, stand.close()) }()
+	return stand.backlog(uint64(r.backlog))
 }

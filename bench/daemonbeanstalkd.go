@@ -14,15 +14,16 @@ import (
 )
 
 // beanstalkdStand starts beanstalkd, with a log that is synced at each write or
-// with none. A connection handles one command at a time, so each worker has one.
-func beanstalkdStand(durable bool) func(string, int) (*daemonStand, error) {
-	return func(dir string, batch int) (*daemonStand, error) {
-		if batch > 1 {
+// with none. A connection handles one command at a time, so each worker has one. It has no
+// batches.
+func beanstalkdStand(durable bool) func(string, daemonShape) (*daemonStand, error) {
+	return func(dir string, shape daemonShape) (*daemonStand, error) {
+		if shape.batch > 1 && shape.batch < daemonBulk { // W4 sends one by one
 			return nil, errNoBatches
 		}
 		binary, err := exec.LookPath(cmp.Or(os.Getenv("MAILBOX_BEANSTALKD"), "beanstalkd"))
 		if err != nil {
-			return nil, fmt.Errorf("the daemon suite needs beanstalkd: use make bench, or run tools/beanstalkd.sh once, which installs it (%w)", err)
+			return nil, fmt.Errorf("beanstalkd: %w; run tools/beanstalkd.sh", errMissing)
 		}
 		address, err := freeAddress()
 		if err != nil {
@@ -40,22 +41,15 @@ func beanstalkdStand(durable bool) func(string, int) (*daemonStand, error) {
 		if err != nil {
 			return nil, err
 		}
-		stand := &daemonStand{process: process}
-		var connections []io.Closer
-		stand.disconnect = func() (err error) {
-			for _, c := range connections {
-				err = errors.Join(err, c.Close())
-			}
-			return err
-		}
-		for i := range 2 * daemonWorkers {
+		stand := &daemonStand{process: process, shape: shape}
+		for i := range 2 * shape.workers {
 			connection, err := net.Dial("tcp", address)
 			if err != nil {
 				return nil, errors.Join(err, stand.close())
 			}
-			connections = append(connections, connection)
+			stand.onDisconnect(connection.Close)
 			worker := &beanstalkdWorker{connection: connection, answers: bufio.NewReader(connection)}
-			if i < daemonWorkers {
+			if i < shape.workers {
 				stand.producers = append(stand.producers, worker.send)
 			} else {
 				stand.consumers = append(stand.consumers, worker)

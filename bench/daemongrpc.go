@@ -13,7 +13,7 @@ import (
 )
 
 // overGRPC lets the workers share the generated client, and so one connection.
-func overGRPC(door daemonDoor, batch int, stand *daemonStand) error {
+func overGRPC(door daemonDoor, stand *daemonStand) error {
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)
 	stand.disconnect = func() error {
@@ -26,7 +26,7 @@ func overGRPC(door daemonDoor, batch int, stand *daemonStand) error {
 		call.RequestHeader().Set("Authorization", "Bearer "+door.token)
 		return ctx
 	}
-	for range daemonWorkers {
+	for range stand.shape.workers {
 		stand.producers = append(stand.producers, func(bodies [][]byte) error {
 			request := &mailboxv1.SendRequest{Topic: daemonQueue, Keyless: true}
 			for _, body := range bodies {
@@ -38,7 +38,7 @@ func overGRPC(door daemonDoor, batch int, stand *daemonStand) error {
 			}
 			return checkGRPC(len(bodies), response.GetResults())
 		})
-		stand.consumers = append(stand.consumers, &grpcConsumer{client: client, authorized: authorized, batch: batch})
+		stand.consumers = append(stand.consumers, &grpcConsumer{client: client, authorized: authorized, batch: stand.shape.batch})
 	}
 	return nil
 }

@@ -12,15 +12,15 @@ import (
 )
 
 // overHTTP lets the workers post JSON, each over a connection that stays open.
-func overHTTP(door daemonDoor, batch int, stand *daemonStand) error {
-	transport := &http.Transport{MaxIdleConnsPerHost: 2 * daemonWorkers}
+func overHTTP(door daemonDoor, stand *daemonStand) error {
+	transport := &http.Transport{MaxIdleConnsPerHost: 2 * stand.shape.workers}
 	stand.disconnect = func() error {
 		transport.CloseIdleConnections()
 		return nil
 	}
 	poster := &httpPoster{client: &http.Client{Transport: transport}, base: "http://" + door.http, token: door.token}
 	var keys atomic.Int64 // a send without a key is not taken
-	for range daemonWorkers {
+	for range stand.shape.workers {
 		stand.producers = append(stand.producers, func(bodies [][]byte) error {
 			messages := make([]httpMessage, len(bodies))
 			for i, body := range bodies {
@@ -28,7 +28,7 @@ func overHTTP(door daemonDoor, batch int, stand *daemonStand) error {
 			}
 			return poster.send(messages)
 		})
-		stand.consumers = append(stand.consumers, &httpConsumer{poster: poster, batch: batch})
+		stand.consumers = append(stand.consumers, &httpConsumer{poster: poster, batch: stand.shape.batch})
 	}
 	return nil
 }

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,8 +29,8 @@ type daemonDoor struct {
 
 // mailboxdStand starts mailboxd with default settings except for its addresses and its
 // directory. dial connects the workers.
-func mailboxdStand(binary string, durable bool, dial func(daemonDoor, int, *daemonStand) error) func(string, int) (*daemonStand, error) {
-	return func(dir string, batch int) (*daemonStand, error) {
+func mailboxdStand(binary string, durable bool, dial func(daemonDoor, *daemonStand) error) func(string, daemonShape) (*daemonStand, error) {
+	return func(dir string, shape daemonShape) (*daemonStand, error) {
 		var door daemonDoor
 		var err error
 		if door.oap, err = freeAddress(); err != nil {
@@ -46,103 +48,159 @@ func mailboxdStand(binary string, durable bool, dial func(daemonDoor, int, *daem
 		if err != nil {
 			return nil, err
 		}
-		stand := &daemonStand{process: process}
+		stand := &daemonStand{process: process, shape: shape}
 		token, err := os.ReadFile(filepath.Join(dir, "operator.token"))
 		if err != nil {
 			return nil, errors.Join(err, stand.close())
 		}
 		door.token = strings.TrimSpace(string(token))
-		if err := door.createQueue(); err != nil {
+		if err := door.createQueues(shape.queues); err != nil {
 			return nil, errors.Join(err, stand.close())
 		}
-		if err := dial(door, batch, stand); err != nil {
+		if err := dial(door, stand); err != nil {
 			return nil, errors.Join(err, stand.close())
 		}
 		return stand, nil
 	}
 }
 
-// createQueue creates the queue: consumers may ask before the first message is sent.
-func (d daemonDoor) createQueue() error {
+// createQueues creates the queues: consumers may ask before the first message is sent.
+func (d daemonDoor) createQueues(count int) error {
 	ctx := context.Background()
 	backend, err := remotebox.Open(ctx, []string{d.oap}, d.token, nil)
 	if err != nil {
 		return err
 	}
-	return errors.Join(backend.ConfigureQueue(ctx, daemonQueue, driver.Config{}), backend.Close())
+	for i := range count {
+		err = cmp.Or(err, backend.ConfigureQueue(ctx, queueName(i), driver.Config{}))
+	}
+	return errors.Join(err, backend.Close())
+}
+
+// queueName names the queue with an index.
+func queueName(i int) string {
+	if i == 0 {
+		return daemonQueue
+	}
+	return daemonQueue + strconv.Itoa(i)
+}
+
+// A rotation is the order in which a worker uses queues: each for a batch. A producer and
+// the consumer with the same number use the same queues in the same order.
+type rotation struct {
+	at, step, queues int
+	batch, done      int
+}
+
+// rotation returns the order of the worker with number i. Workers that outnumber the queues
+// share them.
+func (s daemonShape) rotation(i int) *rotation {
+	return &rotation{at: i % s.queues, step: s.workers, queues: s.queues, batch: s.batch}
+}
+
+func (r *rotation) current() int { return r.at }
+
+// next returns the current queue and counts messages of it; after a batch comes another queue.
+func (r *rotation) next(messages int) int {
+	current := r.at
+	if r.done += messages; r.done >= r.batch && r.queues > 1 {
+		r.done -= r.batch
+		r.at = (r.at + r.step) % r.queues
+	}
+	return current
 }
 
 // overOAP lets all workers share one remotebox, as the goroutines of a program do.
 // Consumers pull.
-func overOAP(door daemonDoor, batch int, stand *daemonStand) error {
-	queue, err := dialOAP(door, stand)
+func overOAP(door daemonDoor, stand *daemonStand) error {
+	backend, err := stand.dialOAP(door)
 	if err != nil {
 		return err
 	}
-	for range daemonWorkers {
-		stand.consumers = append(stand.consumers, &oapConsumer{queue: queue, batch: batch})
+	return stand.useQueues(backend)
+}
+
+func (s *daemonStand) dialOAP(door daemonDoor) (*remotebox.Backend, error) {
+	backend, err := remotebox.Open(context.Background(), []string{door.oap}, door.token, nil)
+	if err != nil {
+		return nil, err
+	}
+	s.onDisconnect(backend.Close)
+	return backend, nil
+}
+
+// useQueues adds producers and consumers that share a backend.
+func (s *daemonStand) useQueues(backend driver.Opener) error {
+	queues := make([]driver.Queue, s.shape.queues)
+	for i := range queues {
+		var err error
+		if queues[i], err = backend.OpenQueue(context.Background(), queueName(i)); err != nil {
+			return err
+		}
+	}
+	for i := range s.shape.workers {
+		s.produceTo(queues, i)
+		s.consumers = append(s.consumers, &pullConsumer{queues: queues, batch: s.shape.batch, rotation: s.shape.rotation(i)})
 	}
 	return nil
 }
 
-// dialOAP connects, and adds the producers.
-func dialOAP(door daemonDoor, stand *daemonStand) (driver.Queue, error) {
-	ctx := context.Background()
-	backend, err := remotebox.Open(ctx, []string{door.oap}, door.token, nil)
-	if err != nil {
-		return nil, err
-	}
-	stand.disconnect = backend.Close
-	queue, err := backend.OpenQueue(ctx, daemonQueue)
-	if err != nil {
-		return nil, err
-	}
-	for range daemonWorkers {
-		var out []driver.Outgoing
-		stand.producers = append(stand.producers, func(bodies [][]byte) error {
-			out = out[:0]
-			for _, body := range bodies {
-				out = append(out, driver.Outgoing{Body: body})
-			}
-			_, err := queue.Send(ctx, out)
-			return err
-		})
-	}
-	return queue, nil
+// produceTo adds the producer with number i.
+func (s *daemonStand) produceTo(queues []driver.Queue, i int) {
+	var out []driver.Outgoing
+	order := s.shape.rotation(i)
+	s.producers = append(s.producers, func(bodies [][]byte) error {
+		out = out[:0]
+		for _, body := range bodies {
+			out = append(out, driver.Outgoing{Body: body})
+		}
+		_, err := queues[order.next(len(bodies))].Send(context.Background(), out)
+		return err
+	})
 }
 
-type oapConsumer struct {
-	queue    driver.Queue
+// pullConsumer receives from queues of any backend.
+type pullConsumer struct {
+	queues   []driver.Queue
 	batch    int
+	rotation *rotation
+	from     driver.Queue
 	bodies   [][]byte
 	receipts []driver.Receipt
 }
 
-func (c *oapConsumer) receive() ([][]byte, error) {
-	got, err := c.queue.Receive(context.Background(), driver.ReceiveRequest{Max: c.batch, Visibility: daemonVisibility, Wait: daemonWait})
+func (c *pullConsumer) receive() ([][]byte, error) {
+	c.from = c.queues[c.rotation.current()]
+	got, err := c.from.Receive(context.Background(), driver.ReceiveRequest{Max: c.batch, Visibility: daemonVisibility, Wait: daemonWait})
 	c.bodies, c.receipts = c.bodies[:0], c.receipts[:0]
 	for i := range got {
 		c.bodies, c.receipts = append(c.bodies, got[i].Body), append(c.receipts, got[i].Receipt)
 	}
+	c.rotation.next(len(got))
 	return c.bodies, err
 }
 
-func (c *oapConsumer) ack() error { return c.queue.Ack(context.Background(), c.receipts) }
+func (c *pullConsumer) ack() error { return c.from.Ack(context.Background(), c.receipts) }
 
 // overSubscription lets the daemon push messages to the consumers, as far ahead as NATS
 // does.
-func overSubscription(door daemonDoor, batch int, stand *daemonStand) error {
-	queue, err := dialOAP(door, stand)
+func overSubscription(door daemonDoor, stand *daemonStand) error {
+	backend, err := stand.dialOAP(door)
+	if err != nil {
+		return err
+	}
+	queue, err := backend.OpenQueue(context.Background(), daemonQueue)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	disconnect := stand.disconnect
-	stand.disconnect = func() error {
+	stand.onDisconnect(func() error {
 		cancel()
-		return disconnect()
-	}
-	for range daemonWorkers {
+		return nil
+	})
+	batch := stand.shape.batch
+	for i := range stand.shape.workers {
+		stand.produceTo([]driver.Queue{queue}, i)
 		c := &subscribedConsumer{queue: queue, batch: batch, deliveries: make(chan driver.Delivery, batch), failed: make(chan error, 1)}
 		go c.pump(ctx)
 		stand.consumers = append(stand.consumers, c)

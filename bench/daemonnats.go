@@ -14,9 +14,14 @@ import (
 
 // natsStand starts a NATS server with one stream that is a work queue, kept in a
 // file that is synced at each write or in memory. Consumers pull, and the server
-// sends some messages ahead; every publication and every ack is confirmed.
-func natsStand(binary string, durable bool) func(string, int) (*daemonStand, error) {
-	return func(dir string, batch int) (*daemonStand, error) {
+// sends some messages ahead; every publication and every ack is confirmed. Each worker has
+// a connection. The server is built, in the version that this module requires.
+func natsStand(binaries string, durable bool) func(string, daemonShape) (*daemonStand, error) {
+	return func(dir string, shape daemonShape) (*daemonStand, error) {
+		binary, err := buildServer(".", filepath.Join(binaries, "nats-server"), "github.com/nats-io/nats-server/v2")
+		if err != nil {
+			return nil, err
+		}
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
 		}
@@ -33,26 +38,17 @@ func natsStand(binary string, durable bool) func(string, int) (*daemonStand, err
 		if err != nil {
 			return nil, err
 		}
-		stand := &daemonStand{process: process}
-		if err := dialNATS(address, durable, batch, stand); err != nil {
+		stand := &daemonStand{process: process, shape: shape}
+		if err := stand.dialNATS(address, durable); err != nil {
 			return nil, errors.Join(err, stand.close())
 		}
 		return stand, nil
 	}
 }
 
-// dialNATS connects once for all producers and once for all consumers.
-func dialNATS(address string, durable bool, batch int, stand *daemonStand) error {
+func (s *daemonStand) dialNATS(address string, durable bool) error {
 	ctx := context.Background()
-	producers, err := nats.Connect("nats://" + address)
-	if err != nil {
-		return err
-	}
-	stand.disconnect = func() error {
-		producers.Close()
-		return nil
-	}
-	stream, err := jetstream.New(producers)
+	first, err := s.connectNATS(address)
 	if err != nil {
 		return err
 	}
@@ -60,24 +56,49 @@ func dialNATS(address string, durable bool, batch int, stand *daemonStand) error
 	if durable {
 		storage = jetstream.FileStorage
 	}
-	if _, err = stream.CreateStream(ctx, jetstream.StreamConfig{
+	if _, err := first.CreateStream(ctx, jetstream.StreamConfig{
 		Name: daemonQueue, Subjects: []string{daemonQueue}, Retention: jetstream.WorkQueuePolicy, Storage: storage,
 	}); err != nil {
 		return err
 	}
-	for range daemonWorkers {
-		stand.producers = append(stand.producers, natsProducer(stream))
-	}
-	consumers, err := nats.Connect("nats://" + address)
-	if err != nil {
+	if _, err := first.CreateConsumer(ctx, daemonQueue, jetstream.ConsumerConfig{
+		Durable: daemonQueue, AckPolicy: jetstream.AckExplicitPolicy, AckWait: daemonVisibility,
+	}); err != nil {
 		return err
 	}
-	stand.disconnect = func() error {
-		consumers.Close()
-		producers.Close()
-		return nil
+	for range s.shape.workers {
+		producer, err := s.connectNATS(address)
+		if err != nil {
+			return err
+		}
+		s.producers = append(s.producers, natsProducer(producer))
+		own, err := s.connectNATS(address)
+		if err != nil {
+			return err
+		}
+		consumer, err := own.Consumer(ctx, daemonQueue, daemonQueue)
+		if err != nil {
+			return err
+		}
+		messages, err := consumer.Messages(jetstream.PullMaxMessages(max(2, s.shape.batch)))
+		if err != nil {
+			return err
+		}
+		s.consumers = append(s.consumers, &natsConsumer{messages: messages, batch: s.shape.batch})
 	}
-	return natsConsumers(consumers, batch, stand)
+	return nil
+}
+
+func (s *daemonStand) connectNATS(address string) (jetstream.JetStream, error) {
+	connection, err := nats.Connect("nats://" + address)
+	if err != nil {
+		return nil, err
+	}
+	s.onDisconnect(func() error {
+		connection.Close()
+		return nil
+	})
+	return jetstream.New(connection)
 }
 
 // natsProducer publishes one message and waits, or a batch and then waits for all.
@@ -104,28 +125,6 @@ func natsProducer(stream jetstream.JetStream) func([][]byte) error {
 		}
 		return nil
 	}
-}
-
-func natsConsumers(connection *nats.Conn, batch int, stand *daemonStand) error {
-	ctx := context.Background()
-	stream, err := jetstream.New(connection)
-	if err != nil {
-		return err
-	}
-	consumer, err := stream.CreateConsumer(ctx, daemonQueue, jetstream.ConsumerConfig{
-		Durable: daemonQueue, AckPolicy: jetstream.AckExplicitPolicy, AckWait: daemonVisibility,
-	})
-	if err != nil {
-		return err
-	}
-	for range daemonWorkers {
-		messages, err := consumer.Messages(jetstream.PullMaxMessages(daemonAhead * batch))
-		if err != nil {
-			return err
-		}
-		stand.consumers = append(stand.consumers, &natsConsumer{messages: messages, batch: batch})
-	}
-	return nil
 }
 
 type natsConsumer struct {

@@ -13,30 +13,35 @@ import (
 	"time"
 )
 
-// buildDaemons builds mailboxd from the module that is measured, and nats-server
-// from the version that this module requires.
-func buildDaemons(dir string) (mailboxd, nats string, err error) {
+// buildMailboxd builds mailboxd from the module that is measured.
+func buildMailboxd(dir string) (string, error) {
 	const module = "github.com/mailboxmq/mailbox"
 	source, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
-		return "", "", fmt.Errorf("the daemon suite builds its servers, and must be run in the folder of the benchmark: %w", err)
+		return "", fmt.Errorf("build mailboxd: run this in the folder bench, or name a binary with -mailboxd: %w", err)
 	}
-	mailboxd, nats = filepath.Join(dir, "mailboxd"), filepath.Join(dir, "nats-server")
-	ours := exec.Command("go", "build", "-o", mailboxd, module+"/cmd/mailboxd")
-	ours.Dir = strings.TrimSpace(string(source))
-	theirs := exec.Command("go", "build", "-o", nats, "github.com/nats-io/nats-server/v2")
-	for _, build := range []*exec.Cmd{ours, theirs} {
-		if output, err := build.CombinedOutput(); err != nil {
-			return "", "", fmt.Errorf("%v: %w\n%s", build.Args, err, output)
-		}
+	return buildServer(strings.TrimSpace(string(source)), filepath.Join(dir, "mailboxd"), module+"/cmd/mailboxd")
+}
+
+// buildServer builds a program in the context of the module in folder, unless it is
+// there.
+func buildServer(folder, binary, program string) (string, error) {
+	if _, err := os.Stat(binary); err == nil {
+		return binary, nil
 	}
-	return mailboxd, nats, nil
+	build := exec.Command("go", "build", "-o", binary, program)
+	build.Dir = folder
+	if output, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%v: %w\n%s", build.Args, err, output)
+	}
+	return binary, nil
 }
 
 // A daemonProcess is a server in a process of its own. It ends with this process.
 type daemonProcess struct {
 	command *exec.Cmd
 	log     *os.File
+	disk    string // where the system counts what the disk of its directory does
 }
 
 // startDaemon starts a server with its output in dir, which it creates, and returns when
@@ -49,7 +54,7 @@ func startDaemon(dir string, addresses []string, binary string, arguments ...str
 	if err != nil {
 		return nil, err
 	}
-	p := &daemonProcess{command: exec.Command(binary, arguments...), log: log}
+	p := &daemonProcess{command: exec.Command(binary, arguments...), log: log, disk: diskOf(dir)}
 	p.command.Stdout, p.command.Stderr = log, log
 	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.command.Start(); err != nil {
@@ -86,30 +91,31 @@ func (p *daemonProcess) stop() error {
 	return p.log.Close()
 }
 
-// processor returns the processor time of the server. Linux counts it in hundredths of
-// a second.
-func (p *daemonProcess) processor() time.Duration {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.command.Process.Pid))
-	if err != nil {
-		return 0
+// resident returns the resident memory of the server in MiB, child processes included.
+func (p *daemonProcess) resident() float64 {
+	kilobytes := uint64(0)
+	for _, pid := range p.tree() {
+		kilobytes += field(fmt.Sprintf("/proc/%d/status", pid), "VmRSS:")
 	}
-	// The name of the program, in brackets, may contain blanks. The fields after it are
-	// counted from the third.
-	_, rest, _ := strings.Cut(string(text), ") ")
-	fields := strings.Fields(rest)
-	const user, system = 14 - 3, 15 - 3
-	if len(fields) <= system {
-		return 0
-	}
-	ticks := 0
-	for _, field := range []string{fields[user], fields[system]} {
-		n, _ := strconv.Atoi(field) // 0 if it is not a number
-		ticks += n
-	}
-	return time.Duration(ticks) * 10 * time.Millisecond
+	return float64(kilobytes) / 1024
 }
 
-// resident returns the resident memory of the server in MiB.
-func (p *daemonProcess) resident() float64 {
-	return float64(field(fmt.Sprintf("/proc/%d/status", p.command.Process.Pid), "VmRSS:")) / 1024
+// tree returns the server's process and its descendants.
+func (p *daemonProcess) tree() []int {
+	if p == nil {
+		return nil
+	}
+	all := []int{p.command.Process.Pid}
+	for i := 0; i < len(all); i++ {
+		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", all[i]))
+		for _, file := range files {
+			text, _ := os.ReadFile(file) // the thread may have ended
+			for _, word := range strings.Fields(string(text)) {
+				if pid, err := strconv.Atoi(word); err == nil {
+					all = append(all, pid)
+				}
+			}
+		}
+	}
+	return all
 }

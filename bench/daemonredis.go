@@ -1,119 +1,222 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os/exec"
 	"strconv"
 
-	"github.com/redis/rueidis"
+	"github.com/mailboxmq/mailbox/redisbox"
 )
 
-// redisStand starts Redis, with a log that is synced at each write or with no file
-// at all. Messages wait in one list and move to a list of their consumer while it has
-// them, which is the least that loses none. All workers share a client, which pipelines
-// concurrent commands; blocking commands have connections of their own.
-func redisStand(durable bool) func(string, int) (*daemonStand, error) {
-	return func(dir string, batch int) (*daemonStand, error) {
-		binary, err := exec.LookPath("redis-server")
-		if err != nil {
-			return nil, fmt.Errorf("the daemon suite needs redis-server: use make bench, or run tools/redis.sh once, which installs it (%w)", err)
-		}
-		address, err := freeAddress()
+// startRedisProcess starts Redis, with a log that is synced at each write or with no file
+// at all.
+func startRedisProcess(dir string, durable bool) (process *daemonProcess, address string, err error) {
+	binary, err := exec.LookPath("redis-server")
+	if err != nil {
+		return nil, "", fmt.Errorf("redis-server: %w; run tools/redis.sh", errMissing)
+	}
+	if address, err = freeAddress(); err != nil {
+		return nil, "", err
+	}
+	_, port, _ := net.SplitHostPort(address)
+	arguments := []string{"--bind", "127.0.0.1", "--port", port, "--save", "", "--loglevel", "warning"}
+	if durable {
+		arguments = append(arguments, "--dir", dir, "--appendonly", "yes", "--appendfsync", "always")
+	}
+	process, err = startDaemon(dir, []string{address}, binary, arguments...)
+	return process, address, err
+}
+
+// redisStand starts Redis. Messages wait in a list and move to a list of their consumer
+// while it has them, which is the least that loses none. Each worker has a connection.
+func redisStand(durable bool) func(string, daemonShape) (*daemonStand, error) {
+	return func(dir string, shape daemonShape) (*daemonStand, error) {
+		process, address, err := startRedisProcess(dir, durable)
 		if err != nil {
 			return nil, err
 		}
-		_, port, _ := net.SplitHostPort(address)
-		arguments := []string{"--bind", "127.0.0.1", "--port", port, "--save", "", "--loglevel", "warning"}
-		if durable {
-			arguments = append(arguments, "--dir", dir, "--appendonly", "yes", "--appendfsync", "always")
-		}
-		process, err := startDaemon(dir, []string{address}, binary, arguments...)
-		if err != nil {
-			return nil, err
-		}
-		stand := &daemonStand{process: process}
-		client, err := newRueidis(address)
-		if err != nil {
-			return nil, errors.Join(err, stand.close())
-		}
-		stand.disconnect = func() error {
-			client.Close()
-			return nil
-		}
-		for i := range daemonWorkers {
+		stand := &daemonStand{process: process, shape: shape}
+		for i := range shape.workers {
+			producer, err := dialRedis(address, stand)
+			if err != nil {
+				return nil, errors.Join(err, stand.close())
+			}
+			consumer, err := dialRedis(address, stand)
+			if err != nil {
+				return nil, errors.Join(err, stand.close())
+			}
+			sending, receiving := shape.rotation(i), shape.rotation(i)
 			stand.producers = append(stand.producers, func(bodies [][]byte) error {
-				push := client.B().Lpush().Key(daemonQueue).Element()
-				for _, body := range bodies {
-					push = push.Element(rueidis.BinaryString(body))
-				}
-				return client.Do(context.Background(), push.Build()).Error()
+				return producer.push(queueName(sending.next(len(bodies))), bodies)
 			})
-			stand.consumers = append(stand.consumers, &redisConsumer{client: client, batch: batch, own: daemonQueue + strconv.Itoa(i)})
+			stand.consumers = append(stand.consumers, &redisConsumer{redisConn: consumer, batch: shape.batch, queues: receiving, own: "own" + strconv.Itoa(i)})
 		}
 		return stand, nil
 	}
 }
 
+// redisboxStand starts Redis without a file for redisbox, whose workers share a client as
+// the goroutines of a program do.
+func redisboxStand(dir string, shape daemonShape) (*daemonStand, error) {
+	process, address, err := startRedisProcess(dir, false)
+	if err != nil {
+		return nil, err
+	}
+	stand := &daemonStand{process: process, shape: shape}
+	client, err := newRueidis(address)
+	if err != nil {
+		return nil, errors.Join(err, stand.close())
+	}
+	stand.onDisconnect(func() error {
+		client.Close()
+		return nil
+	})
+	backend, err := redisbox.Open(context.Background(), client, nil)
+	if err != nil {
+		return nil, errors.Join(err, stand.close())
+	}
+	stand.onDisconnect(backend.Close)
+	if err := stand.useQueues(backend); err != nil {
+		return nil, errors.Join(err, stand.close())
+	}
+	return stand, nil
+}
+
+// A redisConn is a connection that speaks the protocol of Redis, and does no more.
+type redisConn struct {
+	out *bufio.Writer
+	in  *bufio.Reader
+}
+
+func dialRedis(address string, stand *daemonStand) (*redisConn, error) {
+	connection, err := net.Dial("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	stand.onDisconnect(connection.Close)
+	return &redisConn{out: bufio.NewWriterSize(connection, 64<<10), in: bufio.NewReaderSize(connection, 64<<10)}, nil
+}
+
+// command writes a command to the buffer.
+func (c *redisConn) command(words ...string) {
+	c.head('*', len(words))
+	for _, word := range words {
+		c.head('$', len(word))
+		_, _ = c.out.WriteString(word) // Flush returns its error
+		_, _ = c.out.WriteString("\r\n")
+	}
+}
+
+func (c *redisConn) head(kind byte, n int) {
+	buffer := append(c.out.AvailableBuffer(), kind)
+	_, _ = c.out.Write(append(strconv.AppendInt(buffer, int64(n), 10), '\r', '\n'))
+}
+
+// answer reads a text or a number; nil for none.
+func (c *redisConn) answer() ([]byte, error) {
+	line, err := c.in.ReadSlice('\n')
+	if err != nil {
+		return nil, err
+	}
+	kind, text := line[0], line[1:len(line)-len("\r\n")]
+	switch kind {
+	case '$', '*':
+		size, err := strconv.Atoi(string(text))
+		if err != nil || size < 0 {
+			return nil, err
+		}
+		body := make([]byte, size+len("\r\n"))
+		_, err = io.ReadFull(c.in, body)
+		return body[:size], err
+	case '-':
+		return nil, errors.New(string(text))
+	}
+	return text, nil
+}
+
+func (c *redisConn) push(queue string, bodies [][]byte) error {
+	c.head('*', len(bodies)+2)
+	for _, word := range []string{"LPUSH", queue} {
+		c.head('$', len(word))
+		_, _ = c.out.WriteString(word + "\r\n")
+	}
+	for _, body := range bodies {
+		c.head('$', len(body))
+		_, _ = c.out.Write(body)
+		_, _ = c.out.WriteString("\r\n")
+	}
+	if err := c.out.Flush(); err != nil {
+		return err
+	}
+	_, err := c.answer()
+	return err
+}
+
 type redisConsumer struct {
-	client rueidis.Client
+	*redisConn
 	batch  int
+	queues *rotation
 	own    string // the list of the consumer's messages
-	texts  []string
+	bodies [][]byte
 }
 
 func (c *redisConsumer) receive() ([][]byte, error) {
-	ctx := context.Background()
-	c.texts = c.texts[:0]
+	c.bodies = c.bodies[:0]
+	queue := queueName(c.queues.current())
 	if c.batch > 1 {
-		moves := make(rueidis.Commands, c.batch)
-		for i := range moves {
-			moves[i] = c.client.B().Lmove().Source(daemonQueue).Destination(c.own).Right().Left().Build()
+		for range c.batch {
+			c.command("LMOVE", queue, c.own, "RIGHT", "LEFT")
 		}
-		for _, result := range c.client.DoMulti(ctx, moves...) {
-			if err := c.take(result); err != nil {
-				return nil, err
-			}
-		}
-	}
-	if len(c.texts) == 0 {
-		move := c.client.B().Blmove().Source(daemonQueue).Destination(c.own).Right().Left().Timeout(daemonWait.Seconds()).Build()
-		if err := c.take(c.client.Do(ctx, move)); err != nil {
+		if err := c.take(c.batch); err != nil {
 			return nil, err
 		}
 	}
-	bodies := make([][]byte, len(c.texts))
-	for i, text := range c.texts {
-		bodies[i] = []byte(text)
+	if len(c.bodies) == 0 {
+		c.command("BLMOVE", queue, c.own, "RIGHT", "LEFT", strconv.FormatFloat(daemonWait.Seconds(), 'f', -1, 64))
+		if err := c.take(1); err != nil {
+			return nil, err
+		}
 	}
-	return bodies, nil
+	c.queues.next(len(c.bodies))
+	return c.bodies, nil
 }
 
-func (c *redisConsumer) take(result rueidis.RedisResult) error {
-	text, err := result.ToString()
-	switch {
-	case rueidis.IsRedisNil(err):
-		return nil
-	case err != nil:
+// take sends the commands and reads as many answers.
+func (c *redisConsumer) take(answers int) error {
+	if err := c.out.Flush(); err != nil {
 		return err
 	}
-	c.texts = append(c.texts, text)
-	return nil
-}
-
-func (c *redisConsumer) ack() error {
-	removals := make(rueidis.Commands, len(c.texts))
-	for i, text := range c.texts {
-		removals[i] = c.client.B().Lrem().Key(c.own).Count(1).Element(text).Build()
-	}
-	for _, result := range c.client.DoMulti(context.Background(), removals...) {
-		removed, err := result.AsInt64()
+	for range answers {
+		body, err := c.answer()
 		if err != nil {
 			return err
 		}
-		if removed != 1 {
+		if body != nil {
+			c.bodies = append(c.bodies, body)
+		}
+	}
+	return nil
+}
+
+// ack removes the messages from the consumer's list, from the end where the oldest is.
+func (c *redisConsumer) ack() error {
+	for _, body := range c.bodies {
+		c.command("LREM", c.own, "-1", string(body))
+	}
+	if err := c.out.Flush(); err != nil {
+		return err
+	}
+	for range c.bodies {
+		removed, err := c.answer()
+		if err != nil {
+			return err
+		}
+		if string(removed) != "1" {
 			return errors.New("there was nothing to remove")
 		}
 	}

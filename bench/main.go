@@ -8,6 +8,7 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -18,38 +19,58 @@ import (
 	"time"
 )
 
-// suites by name, in the order they run.
+// suites by name, in the order they run, and how many rounds each has by default.
 var suites = []struct {
-	name string
-	run  func(*report)
+	name   string
+	rounds int
+	run    func(*report)
 }{
-	{"memory", memorySuite},
-	{"disk", diskSuite},
-	{"redis", redisSuite},
-	{"reply", replySuite},
-	{"worker", workerSuite},
-	{"daemon", daemonSuite},
-	{"sqs", sqsSuite},
+	{"memory", 3, memorySuite},
+	{"disk", 3, diskSuite},
+	{"redis", 3, redisSuite},
+	{"reply", 3, replySuite},
+	{"worker", 3, workerSuite},
+	{"daemon", 5, daemonSuite},
+	{"sqs", 3, sqsSuite},
 }
 
 func main() {
 	testing.Init()
+	var r report
 	only := flag.String("suite", "", "run only this suite")
-	rounds := flag.Int("rounds", 3, "how often each case runs; the median counts")
-	each := flag.Duration("time", 300*time.Millisecond, "how long one case runs")
-	dir := flag.String("dir", os.TempDir(), "where the disk suite makes its files; it measures that disk")
-	backlog := flag.Int("backlog", 500_000, "how many messages wait in the disk suite's backlog")
+	rounds := flag.Int("rounds", 0, "how often each case runs; the median counts (default 3, in the daemon suite 5)")
+	flag.DurationVar(&r.each, "time", 300*time.Millisecond, "how long one case runs; in the daemon suite five times as long")
+	flag.StringVar(&r.dir, "dir", os.TempDir(), "where servers and the disk suite make their files; it measures that disk")
+	flag.IntVar(&r.backlog, "backlog", 500_000, "how many messages wait in the disk suite's backlog and in W4")
+	r.daemonFlags()
 	flag.Parse()
-	if err := flag.Set("test.benchtime", each.String()); err != nil {
+	if err := flag.Set("test.benchtime", r.each.String()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
 	for _, suite := range suites {
 		if *only == "" || *only == suite.name {
 			fmt.Printf("== %s ==\n", suite.name)
-			suite.run(&report{rounds: *rounds, each: *each, dir: *dir, backlog: *backlog})
+			r.rounds = cmp.Or(*rounds, suite.rounds)
+			suite.run(&r)
 		}
 	}
+}
+
+// daemonFlags defines the flags of the daemon suite.
+func (r *report) daemonFlags() {
+	list := func(to *[]string) func(string) error {
+		return func(text string) error {
+			*to = strings.Split(text, ",")
+			return nil
+		}
+	}
+	flag.Func("run", "daemon suite: the workloads to run, such as W1,W3 (default all)", list(&r.workloads))
+	flag.Func("peers", "daemon suite: the peers to run beside mailboxd, such as redis,beanstalkd (default all)", list(&r.peers))
+	flag.StringVar(&r.storage, "storage", "", "daemon suite: memory or disk (default both)")
+	flag.StringVar(&r.mailboxd, "mailboxd", "", "daemon suite: a built mailboxd, or none (default is built from this tree)")
+	flag.StringVar(&r.baseline, "baseline", "", "daemon suite: another build of mailboxd to run in turns with the first")
+	flag.StringVar(&r.json, "json", "", "daemon suite: write all figures to this file")
 }
 
 // report runs cases and prints their times.
@@ -58,6 +79,12 @@ type report struct {
 	each    time.Duration
 	dir     string
 	backlog int
+
+	// Settings of the daemon suite.
+	workloads, peers   []string
+	storage            string
+	mailboxd, baseline string
+	json               string
 }
 
 // A contender is one candidate of a case.

@@ -15,7 +15,7 @@ type sqsRow struct {
 	// atLeast is the target as a multiple of the emulator's rate; 0 for the emulator
 	// itself, which comes last.
 	atLeast float64
-	open    func(dir string, batch int) (*daemonStand, error)
+	open    func(dir string, shape daemonShape) (*daemonStand, error)
 }
 
 // sqsSuite runs the real daemon side by side with an emulator of SQS by others, each in
@@ -62,7 +62,7 @@ func (r *report) sqsGroup(rows []sqsRow, batch int) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	stands := make([]*daemonStand, len(rows))
 	for i, row := range rows {
-		stand, err := row.open(filepath.Join(dir, strconv.Itoa(i)), batch)
+		stand, err := row.open(filepath.Join(dir, strconv.Itoa(i)), shapeOf(batch))
 		if err != nil {
 			return fmt.Errorf("%s: %w", row.name, err)
 		}
@@ -72,7 +72,7 @@ func (r *report) sqsGroup(rows []sqsRow, batch int) (err error) {
 	paces := make([][]daemonPace, len(rows))
 	for round := range 1 + 2*r.rounds {
 		for i, row := range rows {
-			pace, err := stands[i].flood(batch, 2*r.each)
+			pace, err := stands[i].flood(2 * r.each)
 			if err != nil {
 				return fmt.Errorf("%s: %w", row.name, err)
 			}
@@ -93,7 +93,7 @@ func (r *report) sqsGroup(rows []sqsRow, batch int) (err error) {
 // share a machine, the clients' share bounds the rate of a fast server, so what the
 // servers cost is compared too.
 func showSQS(title string, rows []sqsRow, paces [][]daemonPace) {
-	server := func(p daemonPace) float64 { return p.server }
+	server := func(p daemonPace) float64 { return p.ServerCPU }
 	emulator := len(rows) - 1
 	fmt.Printf("\n%s\n", title)
 	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
@@ -106,9 +106,13 @@ func showSQS(title string, rows []sqsRow, paces [][]daemonPace) {
 		}
 		fmt.Fprintf(table, "  %s\t%.0f\t%.1f\t%.1f\t%.0f\t%.2f×\t%.1f×\t%s\n", row.name, daemonMedian(paces[i], daemonRateOf),
 			daemonMedian(paces[i], server),
-			daemonMedian(paces[i], func(p daemonPace) float64 { return p.clients }),
-			daemonMedian(paces[i], func(p daemonPace) float64 { return p.resident }),
+			daemonMedian(paces[i], func(p daemonPace) float64 { return p.ClientCPU }),
+			daemonMedian(paces[i], func(p daemonPace) float64 { return p.Resident }),
 			share, daemonMedian(paces[emulator], server)/daemonMedian(paces[i], server), verdict)
 	}
 	_ = table.Flush()
+}
+
+func daemonMedian(paces []daemonPace, figure func(daemonPace) float64) float64 {
+	return median((&daemonSeries{Rounds: paces}).of(figure))
 }

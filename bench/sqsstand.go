@@ -35,19 +35,16 @@ func sqsServers(dir string) (mailboxd, fauxqs string, err error) {
 	if _, err := os.Stat(filepath.Join(fauxqs, "node_modules", "fauxqs")); err != nil {
 		return "", "", fmt.Errorf("fauxqs is needed for this suite, and make servers installs it: %w", err)
 	}
-	mailboxd = filepath.Join(dir, "mailboxd")
-	build := exec.Command("go", "build", "-o", mailboxd, module+"/cmd/mailboxd")
-	build.Dir = root
-	if output, err := build.CombinedOutput(); err != nil {
-		return "", "", fmt.Errorf("%v: %w\n%s", build.Args, err, output)
+	if mailboxd, err = buildMailboxd(dir); err != nil {
+		return "", "", err
 	}
 	return mailboxd, fauxqs, nil
 }
 
 // sqsMailboxd starts mailboxd with default settings except for its address and its
 // directory. Signatures are verified.
-func sqsMailboxd(binary string, durable bool) func(string, int) (*daemonStand, error) {
-	return func(dir string, batch int) (*daemonStand, error) {
+func sqsMailboxd(binary string, durable bool) func(string, daemonShape) (*daemonStand, error) {
+	return func(dir string, shape daemonShape) (*daemonStand, error) {
 		address, err := freeAddress()
 		if err != nil {
 			return nil, err
@@ -61,7 +58,7 @@ func sqsMailboxd(binary string, durable bool) func(string, int) (*daemonStand, e
 		if err != nil {
 			return nil, err
 		}
-		stand := &daemonStand{process: process}
+		stand := &daemonStand{process: process, shape: shape}
 		text, err := os.ReadFile(filepath.Join(dir, "operator.token"))
 		if err != nil {
 			return nil, errors.Join(err, stand.close())
@@ -71,7 +68,7 @@ func sqsMailboxd(binary string, durable bool) func(string, int) (*daemonStand, e
 			return nil, errors.Join(err, stand.close())
 		}
 		keys := token.Credentials()
-		return stand.dialSQS(address, batch, keys.AccessKeyID, keys.SecretAccessKey.Reveal(), keys.SessionToken)
+		return stand.dialSQS(address, keys.AccessKeyID, keys.SecretAccessKey.Reveal(), keys.SessionToken)
 	}
 }
 
@@ -82,8 +79,8 @@ const fauxqsScript = `import(require('node:url').pathToFileURL(process.argv[2] +
   await server.listen({ port: Number(process.argv[3]), host: '127.0.0.1' })
 })`
 
-func sqsFauxqs(installed string) func(string, int) (*daemonStand, error) {
-	return func(dir string, batch int) (*daemonStand, error) {
+func sqsFauxqs(installed string) func(string, daemonShape) (*daemonStand, error) {
+	return func(dir string, shape daemonShape) (*daemonStand, error) {
 		address, err := freeAddress()
 		if err != nil {
 			return nil, err
@@ -97,13 +94,13 @@ func sqsFauxqs(installed string) func(string, int) (*daemonStand, error) {
 		if err != nil {
 			return nil, err
 		}
-		return (&daemonStand{process: process}).dialSQS(address, batch, "test", "test", "")
+		return (&daemonStand{process: process, shape: shape}).dialSQS(address, "test", "test", "")
 	}
 }
 
 // dialSQS creates the queue and connects the workers, which share one client.
-func (s *daemonStand) dialSQS(address string, batch int, key, secret, session string) (*daemonStand, error) {
-	transport := &http.Transport{MaxIdleConnsPerHost: 4 * daemonWorkers}
+func (s *daemonStand) dialSQS(address string, key, secret, session string) (*daemonStand, error) {
+	transport := &http.Transport{MaxIdleConnsPerHost: 4 * s.shape.workers}
 	client := sqs.New(sqs.Options{
 		Region: "us-east-1", BaseEndpoint: aws.String("http://" + address), HTTPClient: &http.Client{Transport: transport},
 		Credentials: credentials.NewStaticCredentialsProvider(key, secret, session),
@@ -119,9 +116,9 @@ func (s *daemonStand) dialSQS(address string, batch int, key, secret, session st
 		return nil, errors.Join(err, s.close())
 	}
 	queue := &sqsQueue{client: client, url: out.QueueUrl}
-	for range daemonWorkers {
+	for range s.shape.workers {
 		s.producers = append(s.producers, queue.send)
-		s.consumers = append(s.consumers, &sqsConsumer{sqsQueue: queue, batch: batch})
+		s.consumers = append(s.consumers, &sqsConsumer{sqsQueue: queue, batch: s.shape.batch})
 	}
 	return s, nil
 }

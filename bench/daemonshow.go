@@ -1,0 +1,159 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// A daemonColumn is a column of a table.
+type daemonColumn struct {
+	head   string
+	format func([]daemonPace) string
+}
+
+// ranged shows the median and the range; plain the median only.
+func ranged(figure func(daemonPace) float64) func([]daemonPace) string {
+	return func(paces []daemonPace) string {
+		s := spreadOf((&daemonSeries{Rounds: paces}).of(figure))
+		return fmt.Sprintf("%s (%s–%s)", grouped(s.Median), grouped(s.Low), grouped(s.High))
+	}
+}
+
+func plain(digits int, figures ...func(daemonPace) float64) func([]daemonPace) string {
+	return func(paces []daemonPace) string {
+		var parts []string
+		for _, figure := range figures {
+			parts = append(parts, fmt.Sprintf("%.*f", digits, spreadOf((&daemonSeries{Rounds: paces}).of(figure)).Median))
+		}
+		return strings.Join(parts, " / ")
+	}
+}
+
+// grouped writes a number without decimals, with commas between thousands.
+func grouped(f float64) string {
+	text := fmt.Sprintf("%.0f", f)
+	for at := len(text) - 3; at > 0 && text[at-1] != '-'; at -= 3 {
+		text = text[:at] + "," + text[at:]
+	}
+	return text
+}
+
+var (
+	cpuColumn = daemonColumn{"CPU µs a message, server / client", plain(1,
+		func(p daemonPace) float64 { return p.ServerCPU }, func(p daemonPace) float64 { return p.ClientCPU })}
+	switchColumn = daemonColumn{"context switches a message, server / client", plain(2,
+		func(p daemonPace) float64 { return p.ServerSwitches }, func(p daemonPace) float64 { return p.ClientSwitches })}
+	flushColumn  = daemonColumn{"disk flushes/s, whole machine", plain(0, func(p daemonPace) float64 { return p.Flushes })}
+	memoryColumn = daemonColumn{"server MiB", plain(0, func(p daemonPace) float64 { return p.Resident })}
+	rateColumn   = daemonColumn{"messages/s (range)", ranged(daemonRateOf)}
+)
+
+// daemonColumns are the columns of the table of a workload.
+func daemonColumns(workload string) []daemonColumn {
+	switch workload {
+	case "W3":
+		return []daemonColumn{
+			{"p50 µs (range)", ranged(daemonP50)},
+			{"p99 µs (range)", ranged(func(p daemonPace) float64 { return p.P99 })},
+			cpuColumn, switchColumn, flushColumn,
+		}
+	case "W4 send":
+		return []daemonColumn{
+			rateColumn, cpuColumn, switchColumn, flushColumn,
+			{"waiting", plain(0, func(p daemonPace) float64 { return float64(p.Waiting) })},
+			{"RSS bytes a waiting message", plain(0, func(p daemonPace) float64 { return p.BytesWaiting })},
+		}
+	}
+	return []daemonColumn{rateColumn, cpuColumn, switchColumn, flushColumn, memoryColumn}
+}
+
+// daemonTable is a table of texts, for the terminal and for the page.
+type daemonTable struct {
+	title string
+	head  []string
+	rows  [][]string
+}
+
+// tables returns the tables of a workload; W4 has two.
+func (d *daemonResults) tables(workload string) []daemonTable {
+	var names []string
+	for _, s := range d.Series {
+		if (s.Workload == workload || strings.HasPrefix(s.Workload, workload+" ")) && !slices.Contains(names, s.Workload) {
+			names = append(names, s.Workload)
+		}
+	}
+	var tables []daemonTable
+	for _, name := range names {
+		t := daemonTable{title: name, head: []string{""}}
+		for _, w := range daemonWorkloads(d.Backlog) {
+			if strings.HasPrefix(name, w.name) {
+				t.title += ": " + w.title
+			}
+		}
+		columns := daemonColumns(name)
+		for _, c := range columns {
+			t.head = append(t.head, c.head)
+		}
+		for _, s := range d.Series {
+			if s.Workload != name {
+				continue
+			}
+			row := []string{s.Server}
+			for _, c := range columns {
+				row = append(row, c.format(s.Rounds))
+			}
+			t.rows = append(t.rows, row)
+		}
+		tables = append(tables, t)
+	}
+	return tables
+}
+
+func (t daemonTable) print(out io.Writer) {
+	fmt.Fprintf(out, "\n%s\n", t.title)
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, row := range append([][]string{t.head}, t.rows...) {
+		fmt.Fprintln(table, "  "+strings.Join(row, "\t"))
+	}
+	_ = table.Flush()
+}
+
+// showWorkload prints the tables of a workload, and the servers that did not run it.
+func (d *daemonResults) showWorkload(out io.Writer, workload string) {
+	for _, t := range d.tables(workload) {
+		t.print(out)
+	}
+	for _, a := range d.Absent {
+		if a.Workload == workload {
+			fmt.Fprintf(out, "  %s: %s\n", a.Server, a.Why)
+		}
+	}
+}
+
+// standing is the table of the comparisons.
+func (d *daemonResults) standing() daemonTable {
+	t := daemonTable{
+		title: "where we stand: ratios within each round, their median and range",
+		head:  []string{"", "ratio", "range", "at least", "goal", "met"},
+	}
+	for _, c := range d.Comparisons {
+		least, goal, ratio, between := "", "", "–", ""
+		if c.Least > 0 {
+			least, goal = fmt.Sprintf("%.2f×", c.Least), fmt.Sprintf("%.2f×", c.Goal)
+		}
+		if c.Rounds > 0 {
+			ratio, between = fmt.Sprintf("%.2f×", c.Ratio.Median), fmt.Sprintf("%.2f–%.2f", c.Ratio.Low, c.Ratio.High)
+		}
+		t.rows = append(t.rows, []string{c.What, ratio, between, least, goal, c.met()})
+	}
+	return t
+}
+
+func (d *daemonResults) showComparisons(out io.Writer) {
+	if len(d.Comparisons) > 0 {
+		d.standing().print(out)
+	}
+}
