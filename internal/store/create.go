@@ -51,7 +51,7 @@ func createEngine(path string, o Options, f *fuse, id storeID) error {
 		err = closeErr
 	}
 	if err == nil {
-		err = logs.end(tracker.get())
+		err = logs.note(tracker.get())
 	}
 	if err == nil {
 		err = f.blown()

@@ -14,7 +14,7 @@
 //     wrong. The same holds for missing and truncated files. There is one
 //     exception: after a crash, damage in the commits of the very last sync
 //     looks like commits that the crash prevented; and if the end of the last
-//     log is cut off, so do all commits in it.
+//     log is cut off, so do the commits of the second before the crash.
 //   - After the first failed write or sync, no commit succeeds ([ErrFailed]),
 //     nothing more is written, and no caller hangs.
 //   - An idle store does nothing: no timer runs.
@@ -34,7 +34,7 @@
 //	    MANIFEST-<n>           the engine's list of live tables
 //	    seal-MANIFEST-<n>      length and hash of that list
 //	    <n>.log                write-ahead logs, with watermarks
-//	    seal-logs              which logs there are, their lengths and checksums
+//	    seal-logs              which logs there are, how far they are durable, checksums
 //	    <n>.sst                tables
 //	    OPTIONS-<n> marker.*   more of the engine's
 //	<dir>/db.creating/         a store that is being created; stale ones are removed

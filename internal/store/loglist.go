@@ -14,12 +14,14 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A logList lists the existing logs in a file beside them, each with its length and checksum if
-// it is complete.
+// A logList lists the existing logs in a file beside them, each with how much of it is known to
+// be durable: all of a complete log, and of the current one what was durable at most a second
+// after it was written (see sealer).
 //
 // The engine reads the logs that it finds, and does not detect that one is missing. A missing
 // log loses all operations that are not in a table yet, together with the watermarks about it.
-// So does the last log, if it is truncated: no later record covers it.
+// So does the last log if it is truncated, unless the list covers what is missing: the
+// watermarks about it are in the log itself.
 //
 // Every log in the list exists at all times, whatever crashes: a log is added when its name is
 // durable, and removed from the list before it is removed or overwritten. A log that is not in
@@ -30,7 +32,7 @@ type logList struct {
 	// turn is held by the goroutine that changes the list. It is a channel because that takes
 	// I/O: a goroutine that waits for a mutex stops virtual time in tests.
 	turn chan struct{}
-	logs map[uint64]watermark // with a length of 0: not complete
+	logs map[uint64]watermark // with a length of 0: nothing is known
 }
 
 // newLogList returns a list that starts with the existing logs.
@@ -45,7 +47,7 @@ func (l *logList) add(number uint64, last watermark) error {
 	if err := syncDir(l.fs, l.dir); err != nil {
 		return err
 	}
-	l.complete(last)
+	l.extend(last)
 	l.logs[number] = watermark{log: number}
 	return l.write()
 }
@@ -61,20 +63,20 @@ func (l *logList) remove(number uint64) error {
 	return l.write()
 }
 
-// end records the final state of the last log.
-func (l *logList) end(last watermark) error {
+// note records how far a log is durable.
+func (l *logList) note(durable watermark) error {
 	l.turn <- struct{}{}
 	defer func() { <-l.turn }()
-	if !l.complete(last) {
+	if !l.extend(durable) {
 		return nil
 	}
 	return l.write()
 }
 
-// complete records the final state of a log. It reports whether that is new.
-func (l *logList) complete(w watermark) bool {
+// extend records how far a log is durable, and reports whether that is news.
+func (l *logList) extend(w watermark) bool {
 	before, listed := l.logs[w.log]
-	if !listed || w == before {
+	if !listed || w.length <= before.length {
 		return false
 	}
 	l.logs[w.log] = w

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -82,9 +84,9 @@ func TestMissingLogIsDetectedAndNamed(t *testing.T) {
 	}
 }
 
-// TestShortenedLogIsDetected: after a crash the last log may be torn, which no reader can
-// detect. The length and checksum of all others, and after an orderly stop of all logs, are
-// known.
+// TestShortenedLogIsDetected: in the second before a crash the last log may be torn, which no
+// reader can detect. The length and checksum of all others, and after an orderly stop of all
+// logs, are known.
 func TestShortenedLogIsDetected(t *testing.T) {
 	crashed, closed := pileOfLogs(t)
 	for state, image := range map[string]*vfs.MemFS{"crashed": crashed, "closed": closed} {
@@ -101,6 +103,41 @@ func TestShortenedLogIsDetected(t *testing.T) {
 				wantRefused(t, fmt.Sprintf("%s, with %d bytes of %s", state, left, name), changed, name)
 			}
 		}
+	}
+}
+
+// TestShortenedLastLogIsDetectedAfterASecond: the list says how far the last log was durable
+// a second before the crash, while commits go on and in an idle store.
+func TestShortenedLastLogIsDetectedAfterASecond(t *testing.T) {
+	for _, busy := range []bool{false, true} {
+		var image *vfs.MemFS
+		var length int64 // of the log, a second before the crash
+		synctest.Test(t, func(t *testing.T) {
+			disk := storetest.NewDisk()
+			s := mustOpen(t, testDir, memOptions(disk.FS()))
+			defer mustClose(t, s)
+			for i := range 100 {
+				put(t, s, numbered("k", i), "value")
+			}
+			length = int64(s.tracker.get().length)
+			for i := range 150 {
+				if busy {
+					put(t, s, numbered("l", i), "value")
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			synctest.Wait()
+			image = disk.Mem().CrashClone(vfs.CrashCloneCfg{})
+		})
+		logs := engineFiles(t, image, isLog)
+		last := slices.Max(logs)
+		data := readFile(t, image, last)
+		for _, left := range []int64{0, length / 2, length - 1} {
+			changed := image.CrashClone(vfs.CrashCloneCfg{})
+			writeFile(t, changed, last, slices.Clone(data[:left]))
+			wantRefused(t, fmt.Sprintf("busy: %v, with %d bytes of %s", busy, left, last), changed, last)
+		}
+		mustClose(t, mustOpen(t, testDir, memOptions(image)))
 	}
 }
 

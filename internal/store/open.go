@@ -266,7 +266,10 @@ func newStore(dir, path string, o Options, id storeID) *Store {
 	watched := &watchFS{FS: o.FS, watch: s.watch}
 	s.space = &space{fs: watched, dir: dir, log: o.Logger, reserve: o.reserve, ballast: o.BallastBytes}
 	s.guard = newGuardFS(watched, path, s.fuse, s.space.diskFull)
-	s.sealer = &sealer{policy: o.Sync, after: o.SealAfter, sync: s.inBackground(s.syncLog), seal: s.inBackground(s.sealIdle)}
+	s.sealer = &sealer{
+		policy: o.Sync, after: o.SealAfter,
+		sync: s.inBackground(s.syncLog), seal: s.inBackground(s.sealIdle), note: s.inBackground(s.noteLog),
+	}
 	return s
 }
 

@@ -190,7 +190,7 @@ func TestBackupSeesOnlyStablePartOfLog(t *testing.T) {
 func TestSyncCoversOnlyCommitsThatBeganBeforeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var syncs, seals atomic.Int64
-		s := &sealer{after: time.Hour, sync: func() { syncs.Add(1) }, seal: func() { seals.Add(1) }}
+		s := &sealer{after: time.Hour, sync: func() { syncs.Add(1) }, seal: func() { seals.Add(1) }, note: func() {}}
 		want := func(wantSyncs, wantSeals int64) {
 			t.Helper()
 			if syncs.Load() != wantSyncs || seals.Load() != wantSeals {

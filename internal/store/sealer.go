@@ -5,16 +5,17 @@ import (
 	"time"
 )
 
-// sealer completes the work of commits: it syncs commits that did not wait for the disk, and
-// seals the end of the log, which no watermark covers yet. It has one timer, which runs only
-// while there is work.
+// sealer completes the work of commits: it syncs commits that did not wait for the disk,
+// seals the end of the log, which no watermark covers yet, and notes outside of the log how
+// far it is durable. It has one timer, which runs only while there is work.
 type sealer struct {
 	policy SyncPolicy
 	after  time.Duration // idle time until the log is sealed
 	// sync makes all commits durable; seal ends the log with a watermark that covers all
-	// durable bytes.
+	// durable bytes; note records outside of the log how far it is durable.
 	sync func()
 	seal func()
+	note func()
 
 	mu         sync.Mutex
 	timer      *time.Timer
@@ -29,10 +30,16 @@ type sealer struct {
 	waiting       uint64
 	waitingSince  time.Time
 	somethingWait bool
+	// unnoted: since unnotedSince there are durable commits that note has not recorded.
+	unnoted      bool
+	unnotedSince time.Time
 }
 
 // rideAlong bounds the time that a commit which does not wait for the disk remains unsynced.
 const rideAlong = time.Second
+
+// noteWithin bounds the time until note records a durable commit.
+const noteWithin = time.Second
 
 // begin is called before a commit, and must be followed by end; its result tells end which
 // earlier commits a sync of this one covers.
@@ -52,6 +59,7 @@ func (s *sealer) end(earlier uint64, synced bool, now time.Time) {
 	s.unsealed = true
 	if synced {
 		s.covered(earlier)
+		s.noteLater(now)
 	} else {
 		s.commits++
 		s.waiting = s.commits
@@ -66,6 +74,13 @@ func (s *sealer) end(earlier uint64, synced bool, now time.Time) {
 func (s *sealer) covered(n uint64) {
 	if s.waiting <= n {
 		s.somethingWait = false
+	}
+}
+
+// noteLater records that there are durable commits to note. s.mu must be held.
+func (s *sealer) noteLater(now time.Time) {
+	if !s.unnoted {
+		s.unnoted, s.unnotedSince = true, now
 	}
 }
 
@@ -92,6 +107,11 @@ func (s *sealer) due() (at time.Time, ok bool) {
 		}
 		if syncAt := s.waitingSince.Add(limit); !ok || syncAt.Before(at) {
 			at, ok = syncAt, true
+		}
+	}
+	if s.unnoted {
+		if noteAt := s.unnotedSince.Add(noteWithin); !ok || noteAt.Before(at) {
+			at, ok = noteAt, true
 		}
 	}
 	return at, ok
@@ -124,12 +144,22 @@ func (s *sealer) fire() {
 		if idle {
 			s.unsealed = false
 		}
+		if unsynced {
+			s.noteLater(now)
+		}
+		noted := s.unnoted && !now.Before(s.unnotedSince.Add(noteWithin))
+		if noted {
+			s.unnoted = false
+		}
 		s.mu.Unlock()
 		if unsynced {
 			s.sync()
 		}
 		if idle {
 			s.seal()
+		}
+		if noted {
+			s.note()
 		}
 		s.mu.Lock()
 		s.covered(upTo)

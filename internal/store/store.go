@@ -221,6 +221,15 @@ func (s *Store) sealLog() error {
 	return s.markLog()
 }
 
+// noteLog records in the list of logs how far the current log is durable, so that a log that
+// was truncated since is not taken for one that a crash has torn.
+func (s *Store) noteLog() error {
+	if s.options.forgetWatermarks {
+		return nil
+	}
+	return s.outcome("note", s.logs.note(s.tracker.get()))
+}
+
 // logData adds a record to the log that the engine ignores, and syncs the log, even a lazy one.
 func (s *Store) logData(op string, record []byte) error {
 	s.tracker.forced.Add(1)
@@ -348,7 +357,7 @@ func (s *Store) close() error {
 		err = s.outcome("close", closeErr)
 	}
 	if err == nil && !s.options.ReadOnly {
-		err = s.outcome("close", s.logs.end(s.tracker.get()))
+		err = s.outcome("close", s.logs.note(s.tracker.get()))
 	}
 	s.watch.stop()
 	if unlockErr := s.lock.Close(); err == nil {
