@@ -1,33 +1,65 @@
 package remotebox
 
 import (
+	"bytes"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/oap"
 )
 
 // A call is one request on one connection.
 type call struct {
-	// fill writes the payload. The number of the queue is that of the
-	// connection.
-	code     uint16
-	sequence uint64 // 0 if it may be done more than once
-	handle   uint32
+	code   uint16
+	ticket oap.Ticket // zero if it may be done more than once
+	handle uint32
+	// The arguments: of the operations that are called most, and fill, which
+	// writes the payload, of all others. A closure for each message is an
+	// allocation for each.
+	msgs     []driver.Outgoing
+	receipts []driver.Receipt
+	receive  driver.ReceiveRequest
+	began    time.Time
 	fill     func(dst []byte, target oap.Target) []byte
 
 	link        *link // that it was posted on
 	correlation uint64
 	offset      uint64 // where in the link's output it begins
 
-	// The answer, once done has a signal. What is kept is memory of its own;
-	// anything else is used again.
+	// The answer, once done has a signal. With kept the payload is memory of its
+	// own, otherwise it is scratch, which the next call uses again.
 	done    chan struct{}
 	kept    bool
 	status  uint16
 	payload []byte
+	scratch []byte
 	// parts are the answers before the last, if there are several.
 	parts [][]byte
 	// stream gets parts as they come, instead.
 	stream *stream
 	lost   error // the connection was lost
+}
+
+// appendPayload writes the payload of the request.
+func (c *call) appendPayload(dst []byte) []byte {
+	target := oap.Target{Ticket: c.ticket, Handle: c.handle}
+	switch {
+	case c.fill != nil:
+		return c.fill(dst, target)
+	case c.code == oap.OpSend:
+		dst = oap.AppendSend(dst, target, len(c.msgs))
+		for i := range c.msgs {
+			dst = oap.AppendOutgoing(dst, &c.msgs[i])
+		}
+		return dst
+	case c.code == oap.OpAck:
+		return oap.AppendAck(dst, target, c.receipts)
+	}
+	left := c.receive
+	if left.Wait > 0 {
+		left.Wait = max(0, left.Wait-time.Since(c.began))
+	}
+	return oap.AppendReceive(dst, c.handle, left)
 }
 
 // newCall returns a call, one that was used before if there is one.
@@ -40,34 +72,39 @@ func (b *Backend) newCall(code uint16, fill func(dst []byte, target oap.Target) 
 	return c
 }
 
-// keptPayload is the largest buffer that is kept for the next call.
-const keptPayload = 4 << 10
+// keptScratch is the largest buffer that is kept for the next call.
+const keptScratch = 4 << 10
 
 // free keeps a call for reuse. No other goroutine may use it any more.
 func (b *Backend) free(c *call) {
-	payload := c.payload[:0]
-	if c.kept || cap(payload) > keptPayload {
-		payload = nil
+	scratch := c.scratch
+	if cap(scratch) > keptScratch {
+		scratch = nil
 	}
-	*c = call{done: c.done, payload: payload}
+	*c = call{done: c.done, scratch: scratch}
 	b.spare.Put(c)
 }
 
-// take takes in an answer, and reports whether it was the last. It is called by
-// the connection's reader.
-func (c *call) take(status uint16, payload []byte) (last bool) {
+// takePart takes in what comes before the last answer, and reports whether this is the
+// last one. The caller holds the lock of the link.
+func (c *call) takePart(status uint16, payload []byte) (last bool) {
 	if c.stream != nil {
 		return c.stream.take(status, payload)
 	}
 	if status == oap.StatusMore {
-		c.parts = append(c.parts, append([]byte(nil), payload...))
-		return false
+		c.parts = append(c.parts, bytes.Clone(payload))
 	}
+	return status != oap.StatusMore
+}
+
+// takeLast takes in the last answer. The link does not know the call any more, so this
+// needs no lock.
+func (c *call) takeLast(status uint16, payload []byte) {
 	c.status = status
 	if c.kept {
 		c.payload = append(make([]byte, 0, len(payload)), payload...)
-	} else {
-		c.payload = append(c.payload[:0], payload...)
+		return
 	}
-	return true
+	c.scratch = append(c.scratch[:0], payload...)
+	c.payload = c.scratch
 }

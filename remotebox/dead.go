@@ -10,7 +10,7 @@ import (
 
 // DeadLetter moves leased messages to the dead letters.
 func (q *queue) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) error {
-	return settle(ctx, q, "dead-letter", oap.OpDeadLetter, requests, oap.AppendDeadLetterRequests, oap.ParseFailures, func(r *driver.DeadLetterRequest) int {
+	return settle(ctx, q, "dead-letter", oap.OpDeadLetter, requests, filledBy(oap.AppendDeadLetterRequests), oap.ParseFailures, func(r *driver.DeadLetterRequest) int {
 		return textOverhead + len(r.Receipt.Handle) + len(r.Reason) +
 			min(len(r.Error), driver.MaxCauseBytes) + min(len(r.ErrorType), driver.MaxCauseBytes)
 	})

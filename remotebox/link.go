@@ -4,9 +4,9 @@ import (
 	"errors"
 	"io"
 	"net"
-	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/oap"
@@ -21,15 +21,19 @@ type link struct {
 	onTraits func(*link, *oap.Opened)
 	onDrain  func(*link)
 	onLeave  func(*link)
-	wake     chan struct{} // there is something to write
+	socket   *socket       // nil if the connection can only be written to in a way that blocks
 	ended    chan struct{} // closed when the link is over
 	running  sync.WaitGroup
+	// crowded is set when the latest read brought answers for several callers, so
+	// that more requests are about to follow.
+	crowded atomic.Bool
 
 	mu       sync.Mutex // guards the fields below
-	pending  []byte     // frames that the writer has not begun to write
+	pending  []byte     // frames that are not being written yet
 	spare    []byte
-	written  uint64 // bytes that were taken from pending so far
-	writing  bool   // the writer is awake
+	written  uint64        // bytes that were taken from pending so far
+	writing  bool          // a goroutine writes what is pending
+	room     chan struct{} // closed when pending is taken; nil if no caller waits
 	calls    map[uint64]*call
 	previous uint64 // correlation id
 	failure  error
@@ -40,25 +44,19 @@ type link struct {
 	idle sync.Cond
 }
 
-// keptBuffer is the largest buffer that is kept for the next time.
-const keptBuffer = 256 << 10
-
 func newLink(nc net.Conn, started *oap.StartAnswer, b *Backend) *link {
 	l := &link{
 		net: nc, instance: started.Server, resumed: started.Resumed, sequence: b.sequence,
 		onTraits: b.traitsChanged, onDrain: b.drained, onLeave: b.dismissed,
-		wake: make(chan struct{}, 1), ended: make(chan struct{}),
-		calls: make(map[uint64]*call),
+		socket: newSocket(nc), ended: make(chan struct{}), calls: make(map[uint64]*call),
 	}
 	l.idle.L = &l.mu
 	return l
 }
 
-// run starts the goroutines that read and write. rest is what was read beyond
-// the handshake.
+// run starts the goroutine that reads. rest is what was read beyond the handshake.
 func (l *link) run(rest []byte) {
 	l.running.Go(func() { l.fail(l.read(rest)) })
-	l.running.Go(l.write)
 }
 
 // errLost says that a connection is gone for an unknown reason.
@@ -77,6 +75,7 @@ func (l *link) fail(reason error) {
 	l.failure = reason
 	calls := l.calls
 	l.calls = nil
+	l.makeRoomLocked()
 	l.idle.Broadcast()
 	l.mu.Unlock()
 	close(l.ended)
@@ -115,58 +114,6 @@ func (l *link) reached(c *call) bool {
 	return c.offset < l.written
 }
 
-// post puts a call on its way. It does not block. It returns false if the link
-// is over, or about to be.
-func (l *link) post(c *call) bool {
-	ticket := l.sequence.ticket(c.sequence)
-	l.mu.Lock()
-	if l.failure != nil || l.left {
-		l.mu.Unlock()
-		return false
-	}
-	l.previous++
-	c.link, c.correlation = l, l.previous
-	l.calls[c.correlation] = c
-	c.offset = l.written + uint64(len(l.pending))
-	start := l.beginLocked(oap.Request, c.code, c.correlation)
-	l.pending = c.fill(l.pending, oap.Target{Ticket: ticket, Handle: c.handle})
-	oap.SetLength(l.pending, start)
-	l.wakeLocked()
-	l.mu.Unlock()
-	return true
-}
-
-func (l *link) beginLocked(flags oap.Flags, code uint16, correlation uint64) (start int) {
-	start = len(l.pending)
-	l.pending = oap.AppendHeader(l.pending, &oap.Header{
-		Flags: flags, Code: code, Protocol: oap.ProtocolMailbox, Correlation: correlation,
-	})
-	return start
-}
-
-// wakeLocked has what is pending written.
-func (l *link) wakeLocked() {
-	if !l.writing {
-		l.writing = true
-		l.wake <- struct{}{} // has room: the writer took the last one
-	}
-}
-
-// event sends something that is not answered.
-func (l *link) event(flags oap.Flags, code uint16, correlation uint64, fill func(dst []byte) []byte) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.failure != nil {
-		return
-	}
-	start := l.beginLocked(oap.Event|flags, code, correlation)
-	if fill != nil {
-		l.pending = fill(l.pending)
-	}
-	oap.SetLength(l.pending, start)
-	l.wakeLocked()
-}
-
 // forget makes the link drop the answer to a call, and reports whether it had
 // none yet. If it had, the signal is there or about to be.
 func (l *link) forget(c *call) bool {
@@ -181,38 +128,6 @@ func (l *link) forget(c *call) bool {
 		delete(l.calls, c.correlation)
 	}
 	return true
-}
-
-// write writes what is pending, all of it at a time.
-func (l *link) write() {
-	for {
-		select {
-		case <-l.wake:
-		case <-l.ended:
-			return
-		}
-		// Others who were woken by the same answers have something to say too:
-		// let them, and say it all at once.
-		runtime.Gosched()
-		l.mu.Lock()
-		for len(l.pending) > 0 {
-			frames := l.pending
-			l.pending, l.spare = l.spare[:0], nil
-			l.written += uint64(len(frames))
-			l.mu.Unlock()
-			if _, err := l.net.Write(frames); err != nil {
-				l.fail(err)
-				return
-			}
-			l.mu.Lock()
-			if cap(frames) <= keptBuffer {
-				l.spare = frames[:0]
-			}
-		}
-		l.writing = false
-		l.idle.Broadcast()
-		l.mu.Unlock()
-	}
 }
 
 // Sizes of the buffer that a link reads into.
@@ -247,60 +162,74 @@ func (l *link) read(rest []byte) error {
 // takeFrames handles every frame that has arrived, and returns what is left and
 // how long that has to get.
 func (l *link) takeFrames(b []byte) (left []byte, need int, err error) {
-	for {
+	for answers := 0; ; {
 		var f oap.Frame
 		if f, b, need, err = oap.Next(b); err != nil || need > 0 {
 			return b, need, err
 		}
-		if err := l.take(&f); err != nil {
+		answered, err := l.take(&f)
+		if err != nil {
 			return b, 0, err
+		}
+		if answered {
+			answers++
+			l.crowded.Store(answers > 1)
 		}
 	}
 }
 
-// take handles one frame.
-func (l *link) take(f *oap.Frame) error {
-	switch {
-	case f.Protocol != oap.ProtocolMailbox || f.Flags&oap.Request != 0:
-		return oap.FrameError("a frame that no daemon sends")
-	case f.Flags&oap.Event != 0 && f.Code == oap.EventDrain:
-		l.onDrain(l)
-		return nil
-	case f.Flags&oap.Event != 0 && f.Code == oap.EventLeave:
-		l.onLeave(l)
-		return nil
-	case f.Flags&oap.Event != 0 && f.Code == oap.EventTraits:
-		return l.takeTraits(f.Payload, oap.ParseOpened)
-	case f.Flags&oap.Event != 0 && f.Code == oap.EventOpened:
-		return l.takeTraits(f.Payload, oap.ParseIdentified)
-	case f.Flags&oap.Event != 0 && f.Code != oap.EventDeliver:
-		return nil // a newer daemon has more to say
+// take handles one frame, and reports whether it woke a caller.
+func (l *link) take(f *oap.Frame) (answered bool, err error) {
+	if f.Protocol != oap.ProtocolMailbox || f.Flags&oap.Request != 0 {
+		return false, oap.FrameError("a frame that no daemon sends")
+	}
+	if f.Flags&oap.Event != 0 && f.Code != oap.EventDeliver {
+		return false, l.takeEvent(f)
 	}
 	l.mu.Lock()
 	c := l.calls[f.Correlation]
 	if c == nil {
 		l.mu.Unlock()
 		if f.Flags&oap.End != 0 {
-			return closeReason(f)
+			return false, closeReason(f)
 		}
-		return nil
+		return false, nil
 	}
-	last := c.take(f.Code, f.Payload)
+	last := c.takePart(f.Code, f.Payload)
 	if last {
 		delete(l.calls, f.Correlation)
 		if len(l.calls) == 0 && l.draining {
 			l.idle.Broadcast()
 		}
 	}
-	l.mu.Unlock()
-	switch {
-	case !last:
-	case c.done == nil:
-		l.giveBack(c)
-	default:
-		c.done <- struct{}{}
+	l.unlockAndWrite()
+	if !last {
+		return false, nil
 	}
-	return nil
+	if c.stream == nil {
+		c.takeLast(f.Code, f.Payload)
+	}
+	if c.done == nil {
+		l.giveBack(c)
+		return false, nil
+	}
+	c.done <- struct{}{}
+	return true, nil
+}
+
+// takeEvent handles an event of the daemon or of a queue.
+func (l *link) takeEvent(f *oap.Frame) error {
+	switch f.Code {
+	case oap.EventDrain:
+		l.onDrain(l)
+	case oap.EventLeave:
+		l.onLeave(l)
+	case oap.EventTraits:
+		return l.takeTraits(f.Payload, oap.ParseOpened)
+	case oap.EventOpened:
+		return l.takeTraits(f.Payload, oap.ParseIdentified)
+	}
+	return nil // a newer daemon may have more events
 }
 
 // closeReason returns the error with which the daemon ended the connection.
@@ -342,8 +271,8 @@ func (l *link) giveBack(c *call) {
 // extend extends leases. It does not wait for the answer.
 func (l *link) extend(handle uint32, extensions []driver.Extension) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.extendLocked(handle, extensions)
+	l.unlockAndWrite()
 }
 
 // giveBackBatch is how many leases one request ends: what every queue allows. The
@@ -351,14 +280,9 @@ func (l *link) extend(handle uint32, extensions []driver.Extension) {
 const giveBackBatch = 10
 
 func (l *link) extendLocked(handle uint32, extensions []driver.Extension) {
-	if l.failure != nil {
-		return
-	}
 	for batch := range slices.Chunk(extensions, giveBackBatch) {
-		l.previous++
-		start := l.beginLocked(oap.Request, oap.OpExtend, l.previous)
-		l.pending = oap.AppendExtend(l.pending, oap.Target{Handle: handle}, batch)
-		oap.SetLength(l.pending, start)
-		l.wakeLocked()
+		l.requestLocked(oap.OpExtend, func(dst []byte) []byte {
+			return oap.AppendExtend(dst, oap.Target{Handle: handle}, batch)
+		})
 	}
 }

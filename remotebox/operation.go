@@ -33,12 +33,12 @@ func (b *Backend) roundTrip(ctx context.Context, o *operation) error {
 	}
 	defer b.active.Done()
 	if o.numbered {
-		number, err := b.sequence.take(ctx)
+		ticket, err := b.sequence.take(ctx)
 		if err != nil {
 			return err
 		}
-		o.call.sequence = number
-		defer b.sequence.end(number)
+		o.call.ticket = ticket
+		defer b.sequence.end(ticket.Sequence)
 	}
 	var since time.Time // when the trouble began
 	var avoid *link
@@ -110,8 +110,8 @@ func (b *Backend) attemptOn(ctx context.Context, l *link, o *operation) (again b
 		}
 		c.handle = handle
 	}
-	if !l.post(c) {
-		return true, nil
+	if posted, err := o.post(ctx, l, c); !posted {
+		return err == nil, err
 	}
 	if err := o.await(ctx, l); err != nil {
 		return false, err
@@ -138,17 +138,40 @@ func (b *Backend) attemptOn(ctx context.Context, l *link, o *operation) (again b
 	return false, e
 }
 
+// post puts a call on its way. It blocks only while too much waits to be written. It
+// returns false without an error if the link is over, or about to be.
+func (o *operation) post(ctx context.Context, l *link, c *call) (posted bool, err error) {
+	for {
+		posted, room := l.post(c)
+		if room == nil {
+			return posted, nil
+		}
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-o.closed():
+			return false, closedError(o.name, o.queueName())
+		}
+	}
+}
+
 // await waits for the answer to a call. The call is done if it returns nil, even
 // if it failed, and forgotten otherwise.
 func (o *operation) await(ctx context.Context, l *link) error {
 	c := o.call
+	cancelled, closed := ctx.Done(), o.closed()
+	if cancelled == nil && closed == nil { // cheaper than a select
+		<-c.done
+		return nil
+	}
 	var err error
 	select {
 	case <-c.done:
 		return nil
-	case <-ctx.Done():
+	case <-cancelled:
 		err = ctx.Err()
-	case <-o.closed():
+	case <-closed:
 		err = closedError(o.name, o.queueName())
 	}
 	if o.waits {

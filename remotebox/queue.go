@@ -179,15 +179,8 @@ func (q *queue) Close() error {
 // release tells the daemon that a handle is not used any more.
 func (l *link) release(handle uint32) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.failure != nil {
-		return
-	}
-	l.previous++ // no caller waits for the answer
-	start := l.beginLocked(oap.Request, oap.OpClose, l.previous)
-	l.pending = oap.AppendTarget(l.pending, oap.Target{Handle: handle})
-	oap.SetLength(l.pending, start)
-	l.wakeLocked()
+	l.requestLocked(oap.OpClose, func(dst []byte) []byte { return oap.AppendTarget(dst, oap.Target{Handle: handle}) })
+	l.unlockAndWrite()
 }
 
 // Purge removes everything that is not dead. It blocks until the daemon has

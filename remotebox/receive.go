@@ -13,29 +13,25 @@ import (
 // daemon had leased for it by then is returned. If the connection is lost it
 // goes on waiting on another.
 func (q *queue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-	began := time.Now()
-	c := q.backend.newCall(oap.OpReceive, func(dst []byte, t oap.Target) []byte {
-		left := req
-		if left.Wait > 0 {
-			left.Wait = max(0, req.Wait-time.Since(began))
-		}
-		return oap.AppendReceive(dst, t.Handle, left)
-	})
-	c.kept = true
+	c := q.backend.newCall(oap.OpReceive, nil)
+	c.receive, c.began, c.kept = req, time.Now(), true
 	o := operation{name: "receive", queue: q, call: c, repeatable: true, waits: true}
 	if err := q.backend.roundTrip(ctx, &o); err != nil {
 		return nil, err
 	}
 	defer q.backend.free(c)
 	var got []driver.Delivery
+	if req.Max > 0 {
+		got = make([]driver.Delivery, 0, min(req.Max, 1+len(c.payload)/minDeliveryBytes))
+	}
 	var err error
-	for _, payload := range append(c.parts, c.payload) {
-		if got == nil && req.Max > 0 {
-			got = make([]driver.Delivery, 0, min(req.Max, 1+len(payload)/minDeliveryBytes))
-		}
+	for _, payload := range c.parts {
 		if got, err = oap.ParseDeliveries(payload, got); err != nil {
 			return nil, o.unknown(err.Error())
 		}
+	}
+	if got, err = oap.ParseDeliveries(c.payload, got); err != nil {
+		return nil, o.unknown(err.Error())
 	}
 	if len(got) == 0 {
 		return nil, nil

@@ -265,8 +265,8 @@ func TestTheWindowOfNumbersIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSequence()
 		for want := uint64(1); want <= oap.MaxWindow; want++ {
-			if n, err := s.take(t.Context()); err != nil || n != want {
-				t.Fatal(n, err)
+			if ticket, err := s.take(t.Context()); err != nil || ticket.Sequence != want {
+				t.Fatal(ticket, err)
 			}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -275,22 +275,19 @@ func TestTheWindowOfNumbersIsKept(t *testing.T) {
 			t.Errorf("one more than fits: %v", err)
 		}
 		s.end(2) // not the oldest: no room yet
-		next := make(chan uint64)
+		next := make(chan oap.Ticket)
 		go func() {
-			n, _ := s.take(t.Context())
-			next <- n
+			ticket, _ := s.take(t.Context())
+			next <- ticket
 		}()
 		synctest.Wait()
 		select {
-		case n := <-next:
-			t.Errorf("got %d while 1 has no answer", n)
+		case ticket := <-next:
+			t.Errorf("got %+v while 1 has no answer", ticket)
 		default:
 		}
 		s.end(1)
-		if n := <-next; n != oap.MaxWindow+1 {
-			t.Errorf("got %d", n)
-		}
-		if ticket := s.ticket(oap.MaxWindow + 1); ticket.Behind != oap.MaxWindow-2 {
+		if ticket := <-next; ticket != (oap.Ticket{Sequence: oap.MaxWindow + 1, Behind: oap.MaxWindow - 2}) {
 			t.Errorf("got %+v: 3 is the oldest", ticket)
 		}
 	})

@@ -109,13 +109,8 @@ func (q *queue) sendPart(ctx context.Context, msgs []driver.Outgoing, sent []dri
 	for i := range msgs {
 		keyed = keyed && msgs[i].DedupKey != ""
 	}
-	c := q.backend.newCall(oap.OpSend, func(dst []byte, t oap.Target) []byte {
-		dst = oap.AppendSend(dst, t, len(msgs))
-		for i := range msgs {
-			dst = oap.AppendOutgoing(dst, &msgs[i])
-		}
-		return dst
-	})
+	c := q.backend.newCall(oap.OpSend, nil)
+	c.msgs, c.kept = msgs, true
 	o := operation{name: "send", queue: q, call: c, numbered: true, repeatable: keyed}
 	if err := q.backend.roundTrip(ctx, &o); err != nil {
 		return nil, err

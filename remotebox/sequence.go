@@ -19,16 +19,17 @@ type sequence struct {
 
 func newSequence() *sequence { return &sequence{next: 1, oldest: 1} }
 
-// take returns a number. It blocks while the window is full, until ctx ends.
-func (s *sequence) take(ctx context.Context) (uint64, error) {
+// take returns a number, and how far the oldest without an answer is behind it. It
+// blocks while the window is full, until ctx ends.
+func (s *sequence) take(ctx context.Context) (oap.Ticket, error) {
 	for {
 		s.mu.Lock()
 		if s.next-s.oldest < oap.MaxWindow {
-			n := s.next
+			ticket := oap.Ticket{Sequence: s.next, Behind: s.next - s.oldest}
+			s.ended[s.next%oap.MaxWindow] = false
 			s.next++
-			s.ended[n%oap.MaxWindow] = false
 			s.mu.Unlock()
-			return n, nil
+			return ticket, nil
 		}
 		if s.room == nil {
 			s.room = make(chan struct{})
@@ -38,7 +39,7 @@ func (s *sequence) take(ctx context.Context) (uint64, error) {
 		select {
 		case <-room:
 		case <-ctx.Done():
-			return 0, ctx.Err()
+			return oap.Ticket{}, ctx.Err()
 		}
 	}
 }
@@ -58,14 +59,4 @@ func (s *sequence) end(n uint64) {
 		close(s.room)
 		s.room = nil
 	}
-}
-
-// ticket is what the daemon is told about a number.
-func (s *sequence) ticket(n uint64) oap.Ticket {
-	if n == 0 {
-		return oap.Ticket{}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return oap.Ticket{Sequence: n, Behind: n - s.oldest}
 }

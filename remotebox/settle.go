@@ -15,13 +15,13 @@ const textOverhead = 64
 
 // Ack removes messages permanently. It blocks until the daemon has answered.
 func (q *queue) Ack(ctx context.Context, receipts []driver.Receipt) error {
-	return settle(ctx, q, "ack", oap.OpAck, receipts, oap.AppendAck, oap.ParseFailures,
+	return settle(ctx, q, "ack", oap.OpAck, receipts, func(c *call, part []driver.Receipt) { c.receipts = part }, oap.ParseFailures,
 		func(r *driver.Receipt) int { return textOverhead + len(r.Handle) })
 }
 
 // Nack gives messages back. It blocks until the daemon has answered.
 func (q *queue) Nack(ctx context.Context, nacks []driver.Nack) error {
-	return settle(ctx, q, "nack", oap.OpNack, nacks, oap.AppendNack, oap.ParseFailures,
+	return settle(ctx, q, "nack", oap.OpNack, nacks, filledBy(oap.AppendNack), oap.ParseFailures,
 		func(n *driver.Nack) int {
 			return textOverhead + len(n.Receipt.Handle) + min(len(n.Cause), driver.MaxCauseBytes)
 		})
@@ -34,7 +34,7 @@ func (q *queue) Extend(ctx context.Context, extensions []driver.Extension) ([]ti
 	size := func(e *driver.Extension) int { return textOverhead + len(e.Receipt.Handle) }
 	if !q.backend.ungranted.Load() {
 		var granted []time.Duration
-		err := settle(ctx, q, "extend", oap.OpExtendGranted, extensions, oap.AppendExtend,
+		err := settle(ctx, q, "extend", oap.OpExtendGranted, extensions, filledBy(oap.AppendExtend),
 			func(payload []byte, n int) (*driver.BatchError, error) {
 				part, batch, err := oap.ParseGranted(payload, n)
 				granted = append(granted, part...)
@@ -49,20 +49,29 @@ func (q *queue) Extend(ctx context.Context, extensions []driver.Extension) ([]ti
 		}
 		q.backend.ungranted.Store(true)
 	}
-	err := settle(ctx, q, "extend", oap.OpExtend, extensions, oap.AppendExtend, oap.ParseFailures, size)
+	err := settle(ctx, q, "extend", oap.OpExtend, extensions, filledBy(oap.AppendExtend), oap.ParseFailures, size)
 	return driver.GrantedAsAsked(extensions, err), err
 }
 
-// settle settles a batch, in as many requests as it needs.
+// filledBy returns the function that gives a call its elements for the given encoder.
+func filledBy[T any](write func([]byte, oap.Target, []T) []byte) func(*call, []T) {
+	return func(c *call, part []T) {
+		c.fill = func(dst []byte, t oap.Target) []byte { return write(dst, t, part) }
+	}
+}
+
+// settle settles a batch, in as many requests as it needs. give gives a call its
+// elements.
 func settle[T any](ctx context.Context, q *queue, name string, code uint16, elements []T,
-	write func([]byte, oap.Target, []T) []byte, read func([]byte, int) (*driver.BatchError, error), size func(*T) int,
+	give func(*call, []T), read func([]byte, int) (*driver.BatchError, error), size func(*T) int,
 ) error {
 	if len(elements) == 0 {
 		return q.ready(ctx, name)
 	}
 	return inParts(len(elements), func(i int) int { return size(&elements[i]) }, func(from, to int) ([]error, error) {
 		part := elements[from:to]
-		c := q.backend.newCall(code, func(dst []byte, t oap.Target) []byte { return write(dst, t, part) })
+		c := q.backend.newCall(code, nil)
+		give(c, part)
 		o := operation{name: name, queue: q, call: c, numbered: true, repeatable: true}
 		if err := q.backend.roundTrip(ctx, &o); err != nil {
 			return nil, err

@@ -91,8 +91,8 @@ func (w *listing) begin(ctx context.Context, b *Backend, since time.Time, avoid 
 			}
 			c.handle = handle
 		}
-		if l.post(c) {
-			return c, nil
+		if posted, err := o.post(ctx, l, c); posted || err != nil {
+			return c, err
 		}
 	}
 }

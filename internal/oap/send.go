@@ -132,7 +132,8 @@ func AppendSent(dst []byte, sent []driver.Sent, errs []error) []byte {
 }
 
 // ParseSent reads the answer to OpSend into sent, which has the length of the
-// batch. errs is nil if nothing was refused, and of the same length otherwise.
+// batch. errs is nil if nothing was refused, and of the same length otherwise. The ids
+// keep the payload, which must not be changed or used again.
 func ParseSent(payload []byte, sent []driver.Sent) (errs []error, err error) {
 	r := reader{rest: payload}
 	if n := r.count(2); n != len(sent) {
@@ -141,9 +142,9 @@ func ParseSent(payload []byte, sent []driver.Sent) (errs []error, err error) {
 	for i := range sent {
 		switch r.byte() {
 		case wasSent:
-			sent[i] = driver.Sent{ID: r.text()}
+			sent[i] = driver.Sent{ID: r.kept()}
 		case wasDuplicate:
-			sent[i] = driver.Sent{ID: r.text(), Duplicate: true}
+			sent[i] = driver.Sent{ID: r.kept(), Duplicate: true}
 		case wasRefused:
 			if errs == nil {
 				errs = make([]error, len(sent))
