@@ -198,14 +198,19 @@ bench: ## Mailbox beside other libraries, in one run (BENCHFLAGS="-rounds 5")
 	tools/redis.sh
 	tools/postgres.sh
 	tools/beanstalkd.sh
+	tools/rabbitmq.sh || true
 	tools/fauxqs.sh
 	cd bench && $(GO) run . $(BENCHFLAGS)
 
 .PHONY: bench-daemon
 bench-daemon: ## mailboxd beside other servers, W1 to W4 (BENCHFLAGS="-run W1 -peers redis -rounds 1")
 	tools/redis.sh
-	tools/beanstalkd.sh
+	@for peer in beanstalkd postgres rabbitmq; do tools/$$peer.sh || true; done # the table names what is missing
 	cd bench && $(GO) run . -suite daemon $(BENCHFLAGS)
+
+.PHONY: bench-page
+bench-page: ## Write docs/benchmarks.md from the figures in bench/results
+	cd bench && $(GO) run . -page ../docs/benchmarks.md results/*.json
 
 .PHONY: generate
 generate: ## Generate code again

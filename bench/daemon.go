@@ -30,6 +30,8 @@ type daemonShape struct {
 	batch   int // messages in a call
 	queues  int // the workers use them in turn
 	body    int // bytes of a body
+	waiting int // messages that a queue has to hold, if that is more than usual
+	idle    int // further connections, which do nothing
 }
 
 // shapeOf returns the shape of the suite with batches of the given size.
@@ -57,6 +59,9 @@ func (r daemonRow) name() string {
 	}
 	return r.peer + " memory"
 }
+
+// ours reports whether the row is a build of mailboxd over remotebox.
+func (r daemonRow) ours() bool { return r.peer == "mailboxd" || r.peer == "baseline" }
 
 // daemonWorkload is what workers do with every server, in turns.
 type daemonWorkload struct {
@@ -106,13 +111,13 @@ func (r *report) daemons() (err error) {
 	if err != nil {
 		return err
 	}
-	results := newDaemonResults(r)
+	results := newDaemonResults("daemon", r)
 	for _, w := range daemonWorkloads(r.backlog) {
-		if len(r.workloads) > 0 && !slices.Contains(r.workloads, w.name) {
+		if !r.runs(w.name) {
 			continue
 		}
 		if w.run == nil {
-			err = r.daemonBacklogs(w, rows, results)
+			r.daemonBacklogs(w, rows, results)
 		} else {
 			err = r.daemonTurns(w, rows, results)
 		}
@@ -127,6 +132,11 @@ func (r *report) daemons() (err error) {
 		err = results.write(r.json)
 	}
 	return errors.Join(err, results.failure())
+}
+
+// runs reports whether the command line selects a workload.
+func (r *report) runs(workload string) bool {
+	return len(r.workloads) == 0 || slices.Contains(r.workloads, workload)
 }
 
 // daemonRows returns the rows that the command line selects.
@@ -162,7 +172,11 @@ func (r *report) daemonRows(binaries string) ([]daemonRow, error) {
 			daemonRow{peer: "nats", durable: durable, open: natsStand(binaries, durable)},
 		)
 	}
-	all = append(all, daemonRow{peer: "redisbox", open: redisboxStand})
+	all = append(all,
+		daemonRow{peer: "rabbitmq", durable: true, open: rabbitmqStand},
+		daemonRow{peer: "river", durable: true, open: riverStand(r.dir)},
+		daemonRow{peer: "redisbox", open: redisboxStand},
+	)
 	return r.selectRows(all)
 }
 
@@ -172,8 +186,7 @@ func (r *report) selectRows(all []daemonRow) ([]daemonRow, error) {
 	var rows []daemonRow
 	for _, row := range all {
 		known[row.peer] = true
-		ours := row.peer == "mailboxd" || row.peer == "baseline"
-		wanted := ours || len(r.peers) == 0 && !row.named || slices.Contains(r.peers, row.peer)
+		wanted := row.ours() || r.peers == nil && !row.named || slices.Contains(r.peers, row.peer)
 		stored := r.storage == "" || r.storage == "disk" == row.durable
 		if wanted && stored {
 			rows = append(rows, row)
@@ -187,6 +200,34 @@ func (r *report) selectRows(all []daemonRow) ([]daemonRow, error) {
 	return rows, nil
 }
 
+// openStand starts the server of a row with its files in dir, and counts its flushes if it
+// can.
+func openStand(row daemonRow, dir string, shape daemonShape) (*daemonStand, error) {
+	stand, err := row.open(dir, shape)
+	if err != nil {
+		return nil, err
+	}
+	if stand.flushes, err = countFlushes(stand.process); err != nil && !errors.Is(err, errNoTracing) {
+		return nil, errors.Join(err, stand.close())
+	}
+	return stand, nil
+}
+
+// withStand runs something with a new server, and stops it.
+func (r *report) withStand(row daemonRow, shape daemonShape, run func(*daemonStand) error) (err error) {
+	dir, err := os.MkdirTemp(r.dir, "mailbox-bench-daemon-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	stand, err := openStand(row, filepath.Join(dir, "server"), shape)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stand.close()) }()
+	return run(stand)
+}
+
 // daemonTurns measures all rows in turns, round by round, and every other round in the
 // opposite order. The servers stay up all the while, so that a slow spell of the machine
 // hits all of them.
@@ -198,7 +239,7 @@ func (r *report) daemonTurns(w daemonWorkload, rows []daemonRow, results *daemon
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	stands := make([]*daemonStand, len(rows))
 	for i, row := range rows {
-		stand, openErr := row.open(filepath.Join(dir, strconv.Itoa(i)), shapeOf(w.batch))
+		stand, openErr := openStand(row, filepath.Join(dir, strconv.Itoa(i)), shapeOf(w.batch))
 		if openErr != nil {
 			results.absent(w.name, row, openErr)
 			continue
@@ -241,37 +282,28 @@ func turn(n, count, round int) int {
 
 // daemonBacklogs measures W4: all rows in turns, each time with a new server, whose memory
 // shows what a waiting message costs.
-func (r *report) daemonBacklogs(w daemonWorkload, rows []daemonRow, results *daemonResults) error {
+func (r *report) daemonBacklogs(w daemonWorkload, rows []daemonRow, results *daemonResults) {
 	gone := make([]bool, len(rows))
+	shape := shapeOf(w.batch)
+	shape.waiting = r.backlog
 	for round := range r.rounds {
 		for n := range rows {
 			i := turn(n, len(rows), round)
 			if gone[i] {
 				continue
 			}
-			sent, drained, err := r.daemonBacklog(w, rows[i])
+			err := r.withStand(rows[i], shape, func(stand *daemonStand) error {
+				sent, drained, err := stand.backlog(uint64(r.backlog))
+				if err == nil {
+					results.add(w.name+" send", rows[i], sent)
+					results.add(w.name+" drain", rows[i], drained)
+				}
+				return err
+			})
 			if err != nil {
 				gone[i] = true
 				results.absent(w.name, rows[i], err)
-				continue
 			}
-			results.add(w.name+" send", rows[i], sent)
-			results.add(w.name+" drain", rows[i], drained)
 		}
 	}
-	return nil
-}
-
-func (r *report) daemonBacklog(w daemonWorkload, row daemonRow) (sent, drained daemonPace, err error) {
-	dir, err := os.MkdirTemp(r.dir, "mailbox-bench-daemon-")
-	if err != nil {
-		return sent, drained, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	stand, err := row.open(filepath.Join(dir, "server"), shapeOf(w.batch))
-	if err != nil {
-		return sent, drained, err
-	}
-	defer func() { err = errors.Join(err, stand.close()) }()
-	return stand.backlog(uint64(r.backlog))
 }

@@ -15,12 +15,15 @@ import (
 type daemonStand struct {
 	process *daemonProcess
 	shape   daemonShape
+	door    daemonDoor // of mailboxd
 	// producers send bodies and return when the server has confirmed all of them.
 	producers []func(bodies [][]byte) error
 	consumers []daemonConsumer
 	// disconnect closes the connections of the workers.
 	disconnect func() error
-	runs       uint64
+	// flushes counts how often the server flushes files, if that can be counted.
+	flushes *flushCounter
+	runs    uint64
 }
 
 // daemonConsumer receives and acks.
@@ -37,7 +40,7 @@ func (s *daemonStand) close() error {
 	if s.disconnect != nil {
 		err = s.disconnect()
 	}
-	return errors.Join(err, s.process.stop())
+	return errors.Join(err, s.flushes.close(), s.process.stop())
 }
 
 // onDisconnect adds to what disconnect closes, first in, last out.

@@ -27,8 +27,11 @@ type daemonDoor struct {
 	token     string
 }
 
-// mailboxdStand starts mailboxd with default settings except for its addresses and its
-// directory. dial connects the workers.
+// mailboxdCapacity is how many messages a queue may hold by default.
+const mailboxdCapacity = 1 << 20
+
+// mailboxdStand starts mailboxd with default settings except for its addresses, its
+// directory and, where they are not enough, its limits. dial connects the workers.
 func mailboxdStand(binary string, durable bool, dial func(daemonDoor, *daemonStand) error) func(string, daemonShape) (*daemonStand, error) {
 	return func(dir string, shape daemonShape) (*daemonStand, error) {
 		var door daemonDoor
@@ -43,8 +46,15 @@ func mailboxdStand(binary string, durable bool, dial func(daemonDoor, *daemonSta
 		if durable {
 			backend = "disk:" + filepath.Join(dir, "queues")
 		}
-		process, err := startDaemon(dir, []string{door.oap, door.http}, binary,
-			"--data-dir", dir, "--backend", backend, "--listen", door.http, "--listen-oap", door.oap, "--log-level", "warn")
+		arguments := []string{"--data-dir", dir, "--backend", backend, "--listen", door.http, "--listen-oap", door.oap, "--log-level", "warn"}
+		if shape.waiting > mailboxdCapacity {
+			arguments = append(arguments, "--shard-cap", strconv.Itoa(2*shape.waiting))
+		}
+		if shape.idle > 0 {
+			// A token has less than half of the connections.
+			arguments = append(arguments, "--max-conns", strconv.Itoa(3*shape.idle))
+		}
+		process, err := startDaemon(dir, []string{door.oap, door.http}, binary, arguments...)
 		if err != nil {
 			return nil, err
 		}
@@ -54,6 +64,7 @@ func mailboxdStand(binary string, durable bool, dial func(daemonDoor, *daemonSta
 			return nil, errors.Join(err, stand.close())
 		}
 		door.token = strings.TrimSpace(string(token))
+		stand.door = door
 		if err := door.createQueues(shape.queues); err != nil {
 			return nil, errors.Join(err, stand.close())
 		}

@@ -20,9 +20,9 @@ type daemonPace struct {
 	// ServerSwitches and ClientSwitches are context switches a message, voluntary or not.
 	ServerSwitches float64 `json:"server_switches"`
 	ClientSwitches float64 `json:"client_switches"`
-	// Flushes is how often a second the disk was flushed, by all processes of the machine;
-	// 0 where the system does not count it.
-	Flushes float64 `json:"disk_flushes_per_second"`
+	// Flushes is how often a second the server flushed a file to the disk. It is nil where
+	// calls are not counted.
+	Flushes *float64 `json:"flushes_per_second,omitempty"`
 	// Resident is the server's memory at the end, in MiB.
 	Resident float64 `json:"server_mib"`
 	// P50 and P99 are microseconds from enqueue to dequeue (W3).
@@ -76,15 +76,39 @@ func (p *daemonProcess) threads() threads {
 	return all
 }
 
+// fieldsOf reads the words of a file, none if it cannot be read.
+func fieldsOf(file string) []string {
+	text, _ := os.ReadFile(file) // it may have ended
+	return strings.Fields(string(text))
+}
+
+// tree returns the server's process and its descendants.
+func (p *daemonProcess) tree() []int {
+	if p == nil {
+		return nil
+	}
+	all := []int{p.command.Process.Pid}
+	for i := 0; i < len(all); i++ {
+		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", all[i]))
+		for _, file := range files {
+			for _, word := range fieldsOf(file) {
+				if pid, err := strconv.Atoi(word); err == nil {
+					all = append(all, pid)
+				}
+			}
+		}
+	}
+	return all
+}
+
 // runTime reads the processor time of a thread, which Linux counts in nanoseconds: the
 // first number of the file.
 func runTime(schedstat string) time.Duration {
-	text, err := os.ReadFile(schedstat)
-	if err != nil {
+	words := fieldsOf(schedstat)
+	if len(words) == 0 {
 		return 0
 	}
-	first, _, _ := strings.Cut(string(text), " ")
-	ns, _ := strconv.ParseInt(first, 10, 64) // 0 if it is not a number
+	ns, _ := strconv.ParseInt(words[0], 10, 64) // 0 if it is not a number
 	return time.Duration(ns)
 }
 
@@ -97,19 +121,20 @@ func ownUsage() usage {
 	return usage{processor: time.Duration(u.Utime.Nano() + u.Stime.Nano()), switches: uint64(u.Nvcsw + u.Nivcsw)}
 }
 
-// A daemonMeter is what a server, this process and the disk have used so far.
+// A daemonMeter is what a server and this process have used so far.
 type daemonMeter struct {
 	server   threads
 	client   usage
 	flushes  uint64
+	counted  bool // flushes are counted
 	at       time.Time
 	resident float64
 }
 
 func (s *daemonStand) meter() daemonMeter {
-	m := daemonMeter{at: time.Now(), client: ownUsage()}
+	m := daemonMeter{at: time.Now(), client: ownUsage(), counted: s.flushes != nil}
 	if s.process != nil {
-		m.server, m.resident, m.flushes = s.process.threads(), s.process.resident(), diskFlushes(s.process.disk)
+		m.server, m.resident, m.flushes = s.process.threads(), s.process.resident(), s.flushes.total()
 	}
 	return m
 }
@@ -118,48 +143,19 @@ func (s *daemonStand) meter() daemonMeter {
 func (m daemonMeter) pace(after daemonMeter, messages uint64, elapsed time.Duration) daemonPace {
 	n := float64(max(messages, 1))
 	server := after.server.since(m.server)
-	return daemonPace{
+	pace := daemonPace{
 		Rate:           float64(messages) / max(elapsed, 1).Seconds(),
 		ServerCPU:      microseconds(server.processor) / n,
 		ClientCPU:      microseconds(after.client.processor-m.client.processor) / n,
 		ServerSwitches: float64(server.switches) / n,
 		ClientSwitches: float64(after.client.switches-m.client.switches) / n,
-		Flushes:        float64(after.flushes-m.flushes) / max(after.at.Sub(m.at), 1).Seconds(),
 		Resident:       after.resident,
 	}
+	if after.counted {
+		flushes := float64(after.flushes-m.flushes) / max(after.at.Sub(m.at), 1).Seconds()
+		pace.Flushes = &flushes
+	}
+	return pace
 }
 
 func microseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
-
-// diskOf returns the file in which Linux counts what the disk under a directory has done,
-// or "" where there is none.
-func diskOf(dir string) string {
-	var s syscall.Stat_t
-	if syscall.Stat(dir, &s) != nil {
-		return ""
-	}
-	major, minor := s.Dev>>8&0xfff|s.Dev>>32&^0xfff, s.Dev&0xff|s.Dev>>12&^0xff
-	device, err := filepath.EvalSymlinks(fmt.Sprintf("/sys/dev/block/%d:%d", major, minor))
-	if err != nil {
-		return ""
-	}
-	if _, err := os.Stat(filepath.Join(device, "partition")); err == nil {
-		device = filepath.Dir(device) // flushes are those of the whole disk
-	}
-	return filepath.Join(device, "stat")
-}
-
-// diskFlushes reads how many flushes the disk has completed: the 16th number of the file.
-func diskFlushes(file string) uint64 {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return 0
-	}
-	const flushes = 15
-	fields := strings.Fields(string(text))
-	if len(fields) <= flushes {
-		return 0
-	}
-	n, _ := strconv.ParseUint(fields[flushes], 10, 64) // 0 if it is not a number
-	return n
-}

@@ -41,12 +41,18 @@ func buildServer(folder, binary, program string) (string, error) {
 type daemonProcess struct {
 	command *exec.Cmd
 	log     *os.File
-	disk    string // where the system counts what the disk of its directory does
+	// halt stops a server that has its own way to stop.
+	halt func() error
 }
 
 // startDaemon starts a server with its output in dir, which it creates, and returns when
 // the server listens on all addresses.
 func startDaemon(dir string, addresses []string, binary string, arguments ...string) (*daemonProcess, error) {
+	return startDaemonWith(dir, addresses, nil, binary, arguments...)
+}
+
+// startDaemonWith is startDaemon with an environment that is added to that of this process.
+func startDaemonWith(dir string, addresses, environment []string, binary string, arguments ...string) (*daemonProcess, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -54,8 +60,9 @@ func startDaemon(dir string, addresses []string, binary string, arguments ...str
 	if err != nil {
 		return nil, err
 	}
-	p := &daemonProcess{command: exec.Command(binary, arguments...), log: log, disk: diskOf(dir)}
+	p := &daemonProcess{command: exec.Command(binary, arguments...), log: log}
 	p.command.Stdout, p.command.Stderr = log, log
+	p.command.Env = append(os.Environ(), environment...)
 	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.command.Start(); err != nil {
 		return nil, errors.Join(err, log.Close())
@@ -70,7 +77,7 @@ func startDaemon(dir string, addresses []string, binary string, arguments ...str
 }
 
 func awaitListener(address string) (err error) {
-	for range 1000 {
+	for range 3000 { // RabbitMQ takes ten seconds on a busy machine
 		var connection net.Conn
 		if connection, err = net.Dial("tcp", address); err == nil {
 			return connection.Close()
@@ -86,7 +93,12 @@ func freeAddress() (string, error) {
 }
 
 func (p *daemonProcess) stop() error {
-	_ = p.command.Process.Kill()
+	if p.halt != nil {
+		return p.halt()
+	}
+	for _, pid := range p.tree() {
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
+	}
 	_ = p.command.Wait() // it was killed
 	return p.log.Close()
 }
@@ -98,24 +110,4 @@ func (p *daemonProcess) resident() float64 {
 		kilobytes += field(fmt.Sprintf("/proc/%d/status", pid), "VmRSS:")
 	}
 	return float64(kilobytes) / 1024
-}
-
-// tree returns the server's process and its descendants.
-func (p *daemonProcess) tree() []int {
-	if p == nil {
-		return nil
-	}
-	all := []int{p.command.Process.Pid}
-	for i := 0; i < len(all); i++ {
-		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", all[i]))
-		for _, file := range files {
-			text, _ := os.ReadFile(file) // the thread may have ended
-			for _, word := range strings.Fields(string(text)) {
-				if pid, err := strconv.Atoi(word); err == nil {
-					all = append(all, pid)
-				}
-			}
-		}
-	}
-	return all
 }

@@ -13,6 +13,7 @@ import (
 
 // daemonResults is what the daemon suite found, and the form of its JSON file.
 type daemonResults struct {
+	Suite    string            `json:"suite"`
 	Command  string            `json:"command"`
 	Time     time.Time         `json:"time"`
 	Machine  machine           `json:"machine"`
@@ -21,6 +22,7 @@ type daemonResults struct {
 	Slot     string            `json:"time_per_round"`
 	Backlog  int               `json:"backlog"`
 	Series   []*daemonSeries   `json:"series"`
+	Idle     []daemonIdle      `json:"idle,omitempty"`
 	// Absent says which servers did not run a workload, and why.
 	Absent      []daemonAbsence    `json:"absent,omitempty"`
 	Comparisons []daemonComparison `json:"comparisons"`
@@ -41,8 +43,9 @@ type daemonAbsence struct {
 	failed   bool
 }
 
-func newDaemonResults(r *report) *daemonResults {
+func newDaemonResults(suite string, r *report) *daemonResults {
 	return &daemonResults{
+		Suite:   suite,
 		Command: "go run . " + strings.Join(os.Args[1:], " "), Time: time.Now().UTC().Truncate(time.Second),
 		Machine: thisMachine(r.dir), Versions: serverVersions(),
 		Rounds: r.rounds, Slot: (daemonSlot * r.each).String(), Backlog: r.backlog,
@@ -56,6 +59,17 @@ func (d *daemonResults) series(workload, server string) *daemonSeries {
 		}
 	}
 	return nil
+}
+
+// servers returns the names of the servers, in the order of their first figures.
+func (d *daemonResults) servers() []string {
+	var names []string
+	for _, s := range d.Series {
+		if !slices.Contains(names, s.Server) {
+			names = append(names, s.Server)
+		}
+	}
+	return names
 }
 
 func (d *daemonResults) add(workload string, row daemonRow, pace daemonPace) {

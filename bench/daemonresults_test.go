@@ -157,13 +157,6 @@ func TestFilesOfTheSystemAreParsed(t *testing.T) {
 	if got := runTime(write("schedstat", "885821 260175 14\n")); got != 885821*time.Nanosecond {
 		t.Errorf("got %v of processor time, want 885.821µs", got)
 	}
-	disk := write("stat", "  880202   155880 504987698  2015303 19710415  3038163 980846384  5703003        0  2187448  9120639  2564754      501 3045808896   362704  6395523  1039628\n")
-	if got := diskFlushes(disk); got != 6395523 {
-		t.Errorf("got %d flushes, want 6395523", got)
-	}
-	if got := diskFlushes(write("old", "1 2 3 4 5 6 7 8 9 10 11\n")); got != 0 {
-		t.Errorf("got %d flushes of a kernel that does not count them", got)
-	}
 }
 
 func TestProducerAndConsumerUseTheSameQueuesInOrder(t *testing.T) {

@@ -32,6 +32,20 @@ func plain(digits int, figures ...func(daemonPace) float64) func([]daemonPace) s
 	}
 }
 
+// flushes shows how often a second the server flushed, where it was counted.
+func flushes(paces []daemonPace) string {
+	var counted []float64
+	for _, p := range paces {
+		if p.Flushes != nil {
+			counted = append(counted, *p.Flushes)
+		}
+	}
+	if len(counted) == 0 {
+		return "not counted"
+	}
+	return grouped(median(counted))
+}
+
 // grouped writes a number without decimals, with commas between thousands.
 func grouped(f float64) string {
 	text := fmt.Sprintf("%.0f", f)
@@ -46,8 +60,9 @@ var (
 		func(p daemonPace) float64 { return p.ServerCPU }, func(p daemonPace) float64 { return p.ClientCPU })}
 	switchColumn = daemonColumn{"context switches a message, server / client", plain(2,
 		func(p daemonPace) float64 { return p.ServerSwitches }, func(p daemonPace) float64 { return p.ClientSwitches })}
-	flushColumn  = daemonColumn{"disk flushes/s, whole machine", plain(0, func(p daemonPace) float64 { return p.Flushes })}
+	flushColumn  = daemonColumn{"flushes/s", flushes}
 	memoryColumn = daemonColumn{"server MiB", plain(0, func(p daemonPace) float64 { return p.Resident })}
+	bytesColumn  = daemonColumn{"RSS bytes a waiting message", plain(0, func(p daemonPace) float64 { return p.BytesWaiting })}
 	rateColumn   = daemonColumn{"messages/s (range)", ranged(daemonRateOf)}
 )
 
@@ -64,7 +79,7 @@ func daemonColumns(workload string) []daemonColumn {
 		return []daemonColumn{
 			rateColumn, cpuColumn, switchColumn, flushColumn,
 			{"waiting", plain(0, func(p daemonPace) float64 { return float64(p.Waiting) })},
-			{"RSS bytes a waiting message", plain(0, func(p daemonPace) float64 { return p.BytesWaiting })},
+			bytesColumn,
 		}
 	}
 	return []daemonColumn{rateColumn, cpuColumn, switchColumn, flushColumn, memoryColumn}
@@ -126,6 +141,11 @@ func (d *daemonResults) showWorkload(out io.Writer, workload string) {
 	for _, t := range d.tables(workload) {
 		t.print(out)
 	}
+	d.showAbsent(out, workload)
+}
+
+// showAbsent prints the servers that did not run a workload.
+func (d *daemonResults) showAbsent(out io.Writer, workload string) {
 	for _, a := range d.Absent {
 		if a.Workload == workload {
 			fmt.Fprintf(out, "  %s: %s\n", a.Server, a.Why)

@@ -15,10 +15,12 @@ require (
 	github.com/jackc/pgx/v5 v5.11.0
 	github.com/mailboxmq/mailbox v0.0.0-00010101000000-000000000000
 	github.com/nats-io/nats.go v1.53.1
+	github.com/rabbitmq/amqp091-go v1.16.0
 	github.com/redis/rueidis v1.0.79
 	github.com/riverqueue/river v0.50.0
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.50.0
 	gocloud.dev v0.47.0
+	golang.org/x/sys v0.49.0
 )
 
 require (
@@ -91,7 +93,6 @@ require (
 	golang.org/x/exp v0.0.0-20231006140011-7918f672742d // indirect
 	golang.org/x/net v0.62.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
-	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
 	golang.org/x/xerrors v0.0.0-20240903120638-7835f813f4da // indirect

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -16,12 +17,15 @@ type machine struct {
 	MemoryGiB  uint64 `json:"memory_gib"`
 	Kernel     string `json:"kernel"`
 	Filesystem string `json:"filesystem"`
+	// Load is the load average of the last minute before the run.
+	Load string `json:"load"`
 }
 
 func thisMachine(dir string) machine {
 	return machine{
 		Processor: processorName(), Cores: runtime.NumCPU(), MemoryGiB: (field("/proc/meminfo", "MemTotal:") + 1<<19) >> 20,
 		Kernel: firstLine(os.ReadFile("/proc/sys/kernel/osrelease")), Filesystem: filesystem(dir),
+		Load: strings.Join(append(fieldsOf("/proc/loadavg"), "unknown")[:1], ""),
 	}
 }
 
@@ -70,17 +74,24 @@ func filesystem(dir string) string {
 // the modules that this program has.
 func serverVersions() map[string]string {
 	versions := map[string]string{"go": runtime.Version()}
-	for name, command := range map[string][]string{
-		"redis": {"redis-server", "--version"}, "beanstalkd": {"beanstalkd", "-v"},
-	} {
-		if text, err := exec.Command(command[0], command[1:]...).Output(); err == nil {
+	ask := func(name, binary string, arguments ...string) {
+		if text, err := exec.Command(binary, arguments...).Output(); err == nil {
 			versions[name] = firstLine(text, nil)
 		}
+	}
+	ask("redis", "redis-server", "--version")
+	ask("beanstalkd", "beanstalkd", "-v")
+	if binary, err := postgresBinary("postgres"); err == nil {
+		ask("postgres", binary, "--version")
+	}
+	if binary, err := rabbitmqServer(); err == nil {
+		// .../rabbitmq_server-VERSION/sbin/rabbitmq-server
+		versions["rabbitmq"] = strings.TrimPrefix(filepath.Base(filepath.Dir(filepath.Dir(binary))), "rabbitmq_server-")
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, module := range info.Deps {
 			switch module.Path {
-			case "github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go", "github.com/riverqueue/river":
+			case "github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go", "github.com/riverqueue/river", "github.com/rabbitmq/amqp091-go":
 				versions[module.Path] = module.Version
 			}
 		}

@@ -3,6 +3,7 @@
 // runs, or two machines, mean little; ratios within a run mean more.
 //
 //	go run . [-suite memory] [-rounds 3] [-time 300ms] [-dir /mnt/disk] [-backlog 10000000]
+//	go run . -suite daemon [-run W1,W2] [-peers redis,nats] [-baseline OLD] [-json FILE]
 //
 // It is a module of its own, so that users of Mailbox do not download its peers.
 package main
@@ -31,6 +32,7 @@ var suites = []struct {
 	{"reply", 3, replySuite},
 	{"worker", 3, workerSuite},
 	{"daemon", 5, daemonSuite},
+	{"growth", 3, growthSuite},
 	{"sqs", 3, sqsSuite},
 }
 
@@ -42,8 +44,16 @@ func main() {
 	flag.DurationVar(&r.each, "time", 300*time.Millisecond, "how long one case runs; in the daemon suite five times as long")
 	flag.StringVar(&r.dir, "dir", os.TempDir(), "where servers and the disk suite make their files; it measures that disk")
 	flag.IntVar(&r.backlog, "backlog", 500_000, "how many messages wait in the disk suite's backlog and in W4")
+	page := flag.String("page", "", "write this page of the documentation from the JSON files that are arguments, and measure nothing")
 	r.daemonFlags()
 	flag.Parse()
+	if *page != "" {
+		if err := writePage(*page, flag.Args()); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if err := flag.Set("test.benchtime", r.each.String()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
@@ -65,12 +75,12 @@ func (r *report) daemonFlags() {
 			return nil
 		}
 	}
-	flag.Func("run", "daemon suite: the workloads to run, such as W1,W3 (default all)", list(&r.workloads))
+	flag.Func("run", "daemon suite: the workloads to run, such as W1,W3; growth suite: some of workers,queues,body,waiting,idle (default all)", list(&r.workloads))
 	flag.Func("peers", "daemon suite: the peers to run beside mailboxd, such as redis,beanstalkd (default all)", list(&r.peers))
 	flag.StringVar(&r.storage, "storage", "", "daemon suite: memory or disk (default both)")
 	flag.StringVar(&r.mailboxd, "mailboxd", "", "daemon suite: a built mailboxd, or none (default is built from this tree)")
 	flag.StringVar(&r.baseline, "baseline", "", "daemon suite: another build of mailboxd to run in turns with the first")
-	flag.StringVar(&r.json, "json", "", "daemon suite: write all figures to this file")
+	flag.StringVar(&r.json, "json", "", "daemon and growth suite: write all figures to this file")
 }
 
 // report runs cases and prints their times.

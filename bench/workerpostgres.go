@@ -37,7 +37,7 @@ func postgresBinary(name string) (string, error) {
 	}
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
 	if err != nil || len(found) == 0 {
-		return "", errors.New("the worker suite needs PostgreSQL: use make bench, or run tools/postgres.sh once, which installs it")
+		return "", fmt.Errorf("PostgreSQL: %w; run tools/postgres.sh", errMissing)
 	}
 	return slices.Max(found), nil
 }

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// writePage renders files that -json wrote as a page of the documentation.
+func writePage(page string, files []string) error {
+	text, err := renderPage(files)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(page, []byte(text), 0o644)
+}
+
+func renderPage(files []string) (string, error) {
+	var out strings.Builder
+	fmt.Fprint(&out, pageHead)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return "", err
+		}
+		var d daemonResults
+		if err := json.Unmarshal(text, &d); err != nil {
+			return "", fmt.Errorf("%s: %w", file, err)
+		}
+		d.render(&out, filepath.Base(file))
+	}
+	fmt.Fprint(&out, pageFoot)
+	return out.String(), nil
+}
+
+const pageHead = `# Benchmarks
+
+<!-- Written by make bench-page from the files in bench/results. Do not edit. -->
+
+` + "`mailboxd`" + ` beside the servers that it may replace, each as its users run it, on one machine, clients included. Read the
+ratios, not the rates: a machine with other work differs by half from one minute to the next. All servers of a workload run in
+turns, round by round; a ratio is taken within each round, and the median of the ratios counts.
+
+| server | how it runs |
+|---|---|
+| mailboxd | default settings, ` + "`remotebox`" + `, one connection shared by all workers. Memory: nothing is kept. Disk: synced before each answer |
+| baseline | an earlier build of mailboxd, with the same client |
+| redis | lists; a message moves to the list of its consumer and is removed from it by the ack. Disk: ` + "`appendonly yes`, `appendfsync always`" + ` |
+| beanstalkd | one job a command. Disk: ` + "`-b DIR -f0`" + ` |
+| nats | JetStream, a work queue, pulled; publishing and acks are confirmed. Disk: ` + "`sync_interval: always`" + ` |
+| rabbitmq | a quorum queue, publisher confirms; its protocol does not confirm acks |
+| river | River on PostgreSQL with default settings, fetching as often as River allows; it completes jobs after the worker has returned |
+| redisbox | the library on a Redis without a file |
+
+Peers have a client that does no more than it must, or their own, with a connection for each worker. Bodies have 256 random bytes unless a
+table says otherwise. Every run checks that each message came exactly once.
+`
+
+const pageFoot = `
+## What the figures do not say
+
+- Clients and servers share the processors. On two machines a server that needs less processor time gains more than these rates show;
+  compare the columns of processor time.
+- A list of Redis and a tube of beanstalkd have no dead letters that keep their reason, no dedup keys and no tokens. A consumer of a
+  Redis list that dies leaves its messages in its own list.
+- Everything is on one machine: no replication, no TLS, no network between client and server.
+- "Synced" is what the system says. A disk that acknowledges a flush early makes all servers faster and none durable.
+- Flushes are calls of fsync and fdatasync by the server. Context switches are those of threads that live at the end of a round.
+
+## Measure yours
+
+` + "```sh" + `
+make bench-daemon                                              # all workloads and peers: half an hour
+make bench-daemon BENCHFLAGS="-run W1,W2,W3 -peers redis -rounds 1"    # below a minute
+make bench-daemon BENCHFLAGS="-baseline /tmp/mailboxd-before -run W1"  # two builds in turns
+cd bench && go run . -suite growth                             # how cost grows
+` + "```" + `
+
+Peers that are not installed are named in the output. ` + "`-json FILE`" + ` writes every figure of every round. Flushes are counted for root with tracefs
+mounted at ` + "`/sys/kernel/tracing`" + `.
+`
+
+// render writes what one file has.
+func (d *daemonResults) render(out io.Writer, file string) {
+	title := "W1 to W4"
+	if d.Suite == "growth" {
+		title = "How cost grows"
+	}
+	fmt.Fprintf(out, "\n## %s\n\n", title)
+	m := d.Machine
+	fmt.Fprintf(out, "`%s` on %s, %d processors (%s), %d GiB, Linux %s, %s; %d rounds of %s; load average %s at the start. All figures: `bench/results/%s`.\n",
+		d.Command, d.Time.Format("2 January 2006"), m.Cores, m.Processor, m.MemoryGiB, m.Kernel, m.Filesystem, d.Rounds, d.Slot, m.Load, file)
+	fmt.Fprintf(out, "\nVersions: ")
+	for i, name := range sortedKeys(d.Versions) {
+		if i > 0 {
+			fmt.Fprint(out, "; ")
+		}
+		fmt.Fprintf(out, "%s: %s", name, d.Versions[name])
+	}
+	fmt.Fprintln(out, ".")
+	for _, t := range d.allTables() {
+		t.markdown(out)
+	}
+	for _, a := range d.Absent {
+		fmt.Fprintf(out, "\n%s, %s: %s.\n", a.Workload, a.Server, firstLine([]byte(a.Why), nil))
+	}
+}
+
+// allTables returns every table of a run.
+func (d *daemonResults) allTables() []daemonTable {
+	var tables []daemonTable
+	if d.Suite == "growth" {
+		for _, axis := range growthAxes(d.Backlog) {
+			if t := d.growthTable(axis); len(t.rows) > 0 {
+				tables = append(tables, t)
+			}
+		}
+		if len(d.Idle) > 0 {
+			tables = append(tables, d.idleTable())
+		}
+		return tables
+	}
+	if len(d.Comparisons) > 0 {
+		tables = append(tables, d.standing())
+	}
+	for _, w := range daemonWorkloads(d.Backlog) {
+		tables = append(tables, d.tables(w.name)...)
+	}
+	return tables
+}
+
+func (t daemonTable) markdown(out io.Writer) {
+	fmt.Fprintf(out, "\n### %s\n\n", t.title)
+	fmt.Fprintf(out, "| %s |\n|%s\n", strings.Join(t.head, " | "), strings.Repeat("---|", len(t.head)))
+	for _, row := range t.rows {
+		fmt.Fprintf(out, "| %s |\n", strings.Join(row, " | "))
+	}
+}

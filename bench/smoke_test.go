@@ -1,0 +1,72 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// The suite runs with a real daemon and, where it is installed, Redis, and writes figures
+// of every workload.
+func TestSuiteWritesFiguresOfAllWorkloads(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the daemon")
+	}
+	dir := t.TempDir()
+	mailboxd, err := buildMailboxd(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &report{
+		rounds: 2, each: 10 * time.Millisecond, dir: dir, backlog: 2000,
+		peers: []string{"redis"}, mailboxd: mailboxd, json: filepath.Join(dir, "figures.json"),
+	}
+	if err := r.daemons(); err != nil {
+		t.Fatal(err)
+	}
+	d := readResults(t, r.json)
+	servers := []string{"mailboxd memory", "mailboxd disk"}
+	if _, err := exec.LookPath("redis-server"); err == nil {
+		servers = append(servers, "redis memory", "redis disk")
+	}
+	for _, workload := range []string{"W1", "W2", "W3", "W4 send", "W4 drain"} {
+		for _, server := range servers {
+			s := d.series(workload, server)
+			if s == nil || len(s.Rounds) != r.rounds {
+				t.Errorf("%s, %s: got %+v, want %d rounds", workload, server, s, r.rounds)
+				continue
+			}
+			for _, pace := range s.Rounds {
+				if pace.Rate <= 0 || pace.ServerCPU <= 0 || pace.ClientCPU <= 0 || pace.ServerSwitches <= 0 {
+					t.Errorf("%s, %s: got %+v, want a rate, processor time and context switches", workload, server, pace)
+				}
+				if workload == "W3" && (pace.P50 <= 0 || pace.P99 < pace.P50) {
+					t.Errorf("%s: got p50 %v and p99 %v", server, pace.P50, pace.P99)
+				}
+				if workload == "W4 send" && pace.Waiting != uint64(r.backlog) {
+					t.Errorf("%s: %d messages waited, want %d", server, pace.Waiting, r.backlog)
+				}
+			}
+		}
+	}
+	if len(servers) > 2 && slices.ContainsFunc(d.Comparisons, func(c daemonComparison) bool { return c.Rounds == 0 && c.What[:2] != "W1" }) {
+		t.Errorf("got comparisons that were not made: %+v", d.Comparisons)
+	}
+}
+
+func readResults(t *testing.T, file string) *daemonResults {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d daemonResults
+	if err := json.Unmarshal(text, &d); err != nil {
+		t.Fatal(err)
+	}
+	return &d
+}
