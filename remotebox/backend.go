@@ -26,6 +26,8 @@ type Backend struct {
 	// ungranted is set when the daemon turns out to be of an earlier version, which
 	// does not say what extensions were granted.
 	ungranted atomic.Bool
+	// maxFrame is how long a request may be, as the daemon announced last.
+	maxFrame atomic.Int64
 
 	mu      sync.Mutex // guards the fields below
 	closed  bool
@@ -58,6 +60,7 @@ func New(addresses []string, token string, options *Options) *Backend {
 		links: make(map[*link]struct{}), changed: make(chan struct{}),
 		queues: make(map[*queue]struct{}),
 	}
+	b.maxFrame.Store(oap.MaxFrameBytes)
 	if options != nil {
 		b.options = *options
 	}

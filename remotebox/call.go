@@ -1,7 +1,6 @@
 package remotebox
 
 import (
-	"bytes"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -33,9 +32,9 @@ type call struct {
 	status  uint16
 	payload []byte
 	scratch []byte
-	// parts are the answers before the last, if there are several.
-	parts [][]byte
-	// stream gets parts as they come, instead.
+	// parts are the payloads before the last, if the answer has several frames.
+	parts []byte
+	// stream gets them as they come, instead.
 	stream *stream
 	lost   error // the connection was lost
 }
@@ -91,18 +90,24 @@ func (c *call) takePart(status uint16, payload []byte) (last bool) {
 	if c.stream != nil {
 		return c.stream.take(status, payload)
 	}
-	if status == oap.StatusMore {
-		c.parts = append(c.parts, bytes.Clone(payload))
+	if status != oap.StatusMore {
+		return true
 	}
-	return status != oap.StatusMore
+	c.parts = append(c.parts, payload...)
+	return false
 }
 
-// takeLast takes in the last answer. The link does not know the call any more, so this
+// takeLast takes in the last answer, and joins it with the parts: an element of a long
+// answer may be longer than a frame. The link does not know the call any more, so this
 // needs no lock.
 func (c *call) takeLast(status uint16, payload []byte) {
 	c.status = status
-	if c.kept {
+	if c.kept && c.parts == nil {
 		c.payload = append(make([]byte, 0, len(payload)), payload...)
+		return
+	}
+	if c.parts != nil && status == oap.StatusOK {
+		c.payload = append(c.parts, payload...)
 		return
 	}
 	c.scratch = append(c.scratch[:0], payload...)

@@ -211,6 +211,9 @@ func (b *Backend) attempt(ctx context.Context, address string) (*link, error) {
 		}
 		return nil, unavailable(address, err)
 	}
+	if started.MaxFrame > 0 {
+		b.maxFrame.Store(int64(started.MaxFrame))
+	}
 	l := newLink(nc, &started, b)
 	l.run(rest)
 	return l, nil

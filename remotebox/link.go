@@ -257,15 +257,9 @@ func (l *link) giveBack(c *call) {
 	if c.status != oap.StatusOK {
 		return
 	}
-	var extensions []driver.Extension
-	for _, payload := range append(c.parts, c.payload) {
-		got, err := oap.ParseDeliveries(payload, nil)
-		if err != nil {
-			return
-		}
-		extensions = append(extensions, leases(got)...)
+	if got, err := oap.ParseDeliveries(c.payload, nil); err == nil {
+		l.extend(c.handle, leases(got))
 	}
-	l.extend(c.handle, extensions)
 }
 
 // extend extends leases. It does not wait for the answer.

@@ -24,13 +24,8 @@ func (q *queue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]drive
 	if req.Max > 0 {
 		got = make([]driver.Delivery, 0, min(req.Max, 1+len(c.payload)/minDeliveryBytes))
 	}
-	var err error
-	for _, payload := range c.parts {
-		if got, err = oap.ParseDeliveries(payload, got); err != nil {
-			return nil, o.unknown(err.Error())
-		}
-	}
-	if got, err = oap.ParseDeliveries(c.payload, got); err != nil {
+	got, err := oap.ParseDeliveries(c.payload, got)
+	if err != nil {
 		return nil, o.unknown(err.Error())
 	}
 	if len(got) == 0 {

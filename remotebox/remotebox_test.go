@@ -30,6 +30,8 @@ type script struct {
 	refuse *driver.Error
 	// unreachable is how often dialing fails first.
 	unreachable int
+	// maxFrame is announced, if it is not 0.
+	maxFrame int
 	// answer handles a request, and reports whether to go on.
 	answer func(conn net.Conn, f *oap.Frame) bool
 }
@@ -68,7 +70,7 @@ func (s *script) serve(nc net.Conn) {
 			respond(nc, oap.StatusOf(s.refuse.Code), &f, oap.AppendError(nil, s.refuse))
 			return
 		case f.Code == oap.OpStart:
-			respond(nc, oap.StatusOK, &f, oap.AppendStarted(nil, &oap.StartAnswer{Version: 1, Window: oap.MaxWindow}))
+			respond(nc, oap.StatusOK, &f, oap.AppendStarted(nil, &oap.StartAnswer{Version: 1, Window: oap.MaxWindow, MaxFrame: s.maxFrame}))
 		case f.Code == oap.OpOpenIdentified:
 			respond(nc, oap.StatusOK, &f, oap.AppendIdentified(nil, &oap.Opened{Handle: 1, Traits: driver.Traits{
 				MaxBodyBytes: 1 << 20, MaxBatch: 256,

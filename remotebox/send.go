@@ -2,22 +2,31 @@ package remotebox
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/oap"
 )
 
-// maxRequestBytes is how much of a batch goes into one request. A batch that is
-// longer is several requests.
-const maxRequestBytes = 1 << 20
+// frameOverhead is what a request with a batch has beside its elements: the header,
+// the target and the count.
+const frameOverhead = oap.HeaderBytes + oap.MaxTargetBytes + binary.MaxVarintLen64
+
+// maxElement is how many bytes a single element of a batch may have, so that its
+// request is not longer than the daemon has announced to accept.
+func (b *Backend) maxElement() int {
+	return min(int(b.maxFrame.Load())-frameOverhead, oap.MaxPayloadBytes)
+}
 
 // fitting is how many elements from the first on go into one request, at least
 // one.
-func fitting(from, n int, size func(i int) int) (to int) {
+func (b *Backend) fitting(from, n int, size func(i int) int) (to int) {
+	limit := min(b.maxElement(), oap.MaxRequestBytes-frameOverhead)
 	total := 0
 	for to = from; to < n; to++ {
-		if total += size(to); total > maxRequestBytes && to > from {
+		if total += size(to); total > limit && to > from {
 			return to
 		}
 	}
@@ -34,8 +43,8 @@ func (q *queue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent
 	}
 	sent := make([]driver.Sent, len(msgs))
 	size := func(i int) int { return oap.OutgoingBytes(&msgs[i]) }
-	to := fitting(0, len(msgs), size)
-	if to == len(msgs) && (to > 1 || size(0) <= oap.MaxPayloadBytes) { // as nearly always
+	to := q.backend.fitting(0, len(msgs), size)
+	if to == len(msgs) && (to > 1 || size(0) <= q.backend.maxElement()) { // as nearly always
 		errs, err := q.sendPart(ctx, msgs, sent)
 		if err != nil {
 			return nil, err
@@ -45,8 +54,8 @@ func (q *queue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent
 		}
 		return sent, nil
 	}
-	err := inParts(len(msgs), size, func(from, to int) ([]error, error) {
-		if to == from+1 && size(from) > oap.MaxPayloadBytes {
+	err := q.backend.inParts(len(msgs), size, func(from, to int) ([]error, error) {
+		if to == from+1 && size(from) > q.backend.maxElement() {
 			return []error{q.tooLarge(&msgs[from])}, nil
 		}
 		return q.sendPart(ctx, msgs[from:to], sent[from:to])
@@ -59,10 +68,10 @@ func (q *queue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent
 
 // inParts does a long batch in parts. A failure of a whole part after the first
 // concerns its elements and those that were not tried.
-func inParts(n int, size func(i int) int, do func(from, to int) ([]error, error)) error {
+func (b *Backend) inParts(n int, size func(i int) int, do func(from, to int) ([]error, error)) error {
 	var errs []error
 	for from := 0; from < n; {
-		to := fitting(from, n, size)
+		to := b.fitting(from, n, size)
 		failed, err := do(from, to)
 		switch {
 		case err != nil && from == 0:
@@ -100,7 +109,10 @@ func (q *queue) tooLarge(msg *driver.Outgoing) error {
 	if err := msg.Check(&traits); err != nil {
 		return (&operation{name: "send", queue: q}).located(err)
 	}
-	return &driver.Error{Code: driver.ErrTooLarge, Op: "send", Queue: q.name, Detail: "the message does not fit in a frame"}
+	return &driver.Error{
+		Code: driver.ErrTooLarge, Op: "send", Queue: q.name,
+		Detail: fmt.Sprintf("the message, with its attributes, is longer than the %d bytes that the daemon accepts in a frame", q.backend.maxFrame.Load()),
+	}
 }
 
 // sendPart sends what fits in one request.

@@ -68,7 +68,7 @@ func settle[T any](ctx context.Context, q *queue, name string, code uint16, elem
 	if len(elements) == 0 {
 		return q.ready(ctx, name)
 	}
-	return inParts(len(elements), func(i int) int { return size(&elements[i]) }, func(from, to int) ([]error, error) {
+	return q.backend.inParts(len(elements), func(i int) int { return size(&elements[i]) }, func(from, to int) ([]error, error) {
 		part := elements[from:to]
 		c := q.backend.newCall(code, nil)
 		give(c, part)

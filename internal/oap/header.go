@@ -16,8 +16,14 @@ const (
 	MaxPayloadBytes = 1<<20 + PayloadOverhead
 	// PayloadOverhead is what a payload may have beyond 1 MiB of bodies.
 	PayloadOverhead = 128 << 10
-	// MaxFrameBytes bounds a whole frame.
+	// MaxFrameBytes bounds a whole frame: what earlier clients and servers send.
 	MaxFrameBytes = HeaderBytes + MaxCapabilityBytes + MaxPayloadBytes
+	// MaxRequestBytes is how long clients let a frame become, its header included. Only a
+	// single message that is longer comes in a longer one, to servers that
+	// announce that they accept it.
+	MaxRequestBytes = 1 << 20
+	// MaxTargetBytes is the most that a Target takes.
+	MaxTargetBytes = 2*binary.MaxVarintLen64 + binary.MaxVarintLen32
 	// ChunkBytes is about how long the frames of a stream are: long enough to
 	// be cheap, short enough to let others through. It has nothing to do with
 	// the largest frame.
