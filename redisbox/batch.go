@@ -156,10 +156,9 @@ func (s *shard) hand(ctx context.Context, receives []*receiveOp, counts string, 
 
 // arguments returns the arguments of batch.lua.
 func (s *shard) arguments(b *shardBatch) []string {
-	settles, sends, special, bytes, size := 0, 0, false, 0, 7+5*len(b.receives)
+	sends, special, bytes, size := 0, false, 0, 7+5*len(b.receives)
 	for _, op := range b.settles {
-		settles += len(op.positions)
-		size += len(op.args)
+		size += 2 * len(op.settlements)
 	}
 	for _, op := range b.sends {
 		sends += len(op.ids)
@@ -179,11 +178,10 @@ func (s *shard) arguments(b *shardBatch) []string {
 		counts = []string{"0", plain}
 	}
 	args := make([]string, 0, size)
-	args = append(args, strconv.Itoa(settles), counts[0], counts[1], strconv.Itoa(bytes),
+	args = append(args, "", counts[0], counts[1], strconv.Itoa(bytes),
 		packDoubles(float64(b.nonce)), strconv.Itoa(answerBytes), digit(int(s.queue.waiters.count.Load()) > waiting))
-	for _, op := range b.settles {
-		args = append(args, op.args...)
-	}
+	args, settles := appendSettlements(args, b.settles)
+	args[0] = strconv.Itoa(settles)
 	for _, op := range b.sends {
 		for i := 0; i < len(op.args); i += 3 {
 			args = append(args, op.args[i], op.args[i+1])

@@ -2,9 +2,11 @@ package redisbox
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/redistest"
@@ -92,4 +94,62 @@ func TestManyCallersShareCalls(t *testing.T) {
 		t.Errorf("%d calls for %d sends by %d callers", calls, callers*each, callers)
 	}
 	wantStats(t, w, driver.Stats{Ready: callers * each})
+}
+
+// TestSendersAndConsumersShareCalls: a send, an ack and a receive that come while a call
+// is under way go into one call. A special send does not wait for it.
+func TestSendersAndConsumersShareCalls(t *testing.T) {
+	t.Parallel()
+	q := openQueue(t, open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)}))
+	send(t, q, "acked", "received")
+	leased := receive(t, q, 1, hold)
+
+	shared, calls := q.shards[0].shared, make(chan int)
+	eventually(t, "no call is under way", func() bool { return shared.underWay() == 0 })
+	perform := shared.perform
+	shared.perform = func(ctx context.Context, sess *session, batch []operation) {
+		select {
+		case calls <- len(batch):
+		case <-t.Context().Done(): // the test has failed
+		}
+		perform(ctx, sess, batch)
+	}
+	var group sync.WaitGroup
+	group.Go(func() { send(t, q, "under way") })
+	eventually(t, "a call is under way", func() bool { return shared.waiting() == 0 && shared.underWay() == 1 })
+	shared.mu.Lock()
+	shared.latest = time.Now().Add(time.Hour) // it is never slow
+	shared.mu.Unlock()
+	if _, err := q.Send(t.Context(), []driver.Outgoing{{Body: []byte("special"), Delay: hold}}); err != nil {
+		t.Fatal(err)
+	}
+	group.Go(func() { send(t, q, "sent") })
+	group.Go(func() {
+		if err := q.Ack(t.Context(), []driver.Receipt{leased[0].Receipt}); err != nil {
+			t.Error(err)
+		}
+	})
+	group.Go(func() { receive(t, q, 1, hold) })
+	eventually(t, "three operations wait", func() bool { return shared.waiting() == 3 })
+	for _, want := range []int{1, 3} {
+		if n := <-calls; n != want {
+			t.Errorf("a call with %d operations, want %d", n, want)
+		}
+	}
+	group.Wait()
+	wantStats(t, q, driver.Stats{Ready: 2, Delayed: 1, InFlight: 1})
+}
+
+// waiting returns how many operations wait for the next call.
+func (b *batcher) waiting() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.queued)
+}
+
+// underWay returns how many calls are under way.
+func (b *batcher) underWay() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.calls
 }

@@ -40,7 +40,7 @@ const (
 	// is slow because it is large or the server is far away. Small calls would cost
 	// more than they gain.
 	maxCalls      = 4
-	extraCallSize = 64
+	extraCallSize = 128
 	slowCall      = time.Millisecond
 )
 

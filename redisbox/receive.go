@@ -254,7 +254,7 @@ func (s *shard) giveBack(ctx context.Context, op *receiveOp) {
 		back.add(i, "r", d.Receipt, "")
 	}
 	if len(got) > 0 {
-		s.settles.submit(ctx, back)
+		s.shared.submit(ctx, back)
 	}
 	if len(damaged) > 0 {
 		s.deadLetterDamaged(ctx, damaged)
@@ -271,7 +271,7 @@ func (s *shard) deadLetterDamaged(ctx context.Context, damaged []driver.Receipt)
 	for i, receipt := range damaged {
 		dead.add(i, "b", receipt, packDeadLetter(driver.ReasonIntegrity, damagedCause, ""))
 	}
-	s.settles.submit(ctx, dead)
+	s.shared.submit(ctx, dead)
 	<-dead.done
 	s.queue.backend.options.Logger.ErrorContext(ctx, "messages are damaged", "queue", s.queue.name, "count", len(damaged), "first", damaged[0].Handle)
 	kept := newSettleOp(ctx, s)
@@ -281,7 +281,7 @@ func (s *shard) deadLetterDamaged(ctx context.Context, damaged []driver.Receipt)
 		}
 	}
 	if len(kept.positions) > 0 {
-		s.settles.submit(ctx, kept)
+		s.shared.submit(ctx, kept)
 		<-kept.done
 	}
 }

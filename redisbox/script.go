@@ -54,7 +54,7 @@ var (
 	deleteScript = newScript("delete", ofShardAndGone, []string{"what", "queue"})
 	pingScript   = newScript("ping", ofRegistry, nil)
 	batchScript  = newScript("batch", ofShard, with("settles", "plain", "special", "size", "nonce", "most", "others"),
-		elements{"settles", []string{"id", "how"}},
+		elements{"settles", []string{"ids", "how"}},
 		elements{"plain", []string{"id", "record"}},
 		elements{"special", []string{"id", "record", "extra"}},
 		elements{"", []string{"number", "max", "bytes", "visibility", "waits"}})

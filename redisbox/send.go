@@ -90,7 +90,7 @@ func (d *sendCall) flush(ctx context.Context) error {
 				rest = append(rest, part)
 			} else {
 				round = append(round, part)
-				part.shard.sends.submit(ctx, part)
+				part.batcher().submit(ctx, part)
 			}
 		}
 		d.parts = rest
@@ -248,6 +248,14 @@ func (o *sendOp) addSent(i int, id string, wall int64, msg *driver.Outgoing, e e
 	o.special = o.special || special != ""
 	o.bytes += len(record)
 	o.bodies += len(msg.Body)
+}
+
+// batcher returns the batcher that sends the messages.
+func (o *sendOp) batcher() *batcher {
+	if o.special {
+		return o.shard.special
+	}
+	return o.shard.shared
 }
 
 func (o *sendOp) size() (elements, bytes int) { return len(o.ids), o.bytes }

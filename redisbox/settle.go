@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -116,7 +117,7 @@ func (h *handle) settleParts(ctx context.Context, op string, n int, each func(i 
 		parts[len(parts)-1].add(i, what, receipt, detail)
 	}
 	for _, part := range parts {
-		part.shard.settles.submit(ctx, part)
+		part.shard.shared.submit(ctx, part)
 	}
 	for _, part := range parts {
 		select {
@@ -148,11 +149,11 @@ func (q *queue) settleError(op string, part *settleOp, k int) error {
 		return nil
 	case 'f':
 		return &driver.Error{
-			Code: driver.ErrFull, Op: op, Queue: q.name, MessageID: part.args[2*k],
+			Code: driver.ErrFull, Op: op, Queue: q.name, MessageID: part.settlements[k].id,
 			Detail: "the dead letters are full", RetryAfter: driver.DeadRetry,
 		}
 	}
-	return q.expired(op, driver.Receipt{Handle: part.args[2*k]})
+	return q.expired(op, driver.Receipt{Handle: part.settlements[k].id})
 }
 
 func (q *queue) expired(op string, receipt driver.Receipt) error {
@@ -162,10 +163,10 @@ func (q *queue) expired(op string, receipt driver.Receipt) error {
 // settleOp is the part of an Ack, Nack, Extend or DeadLetter that goes to one shard; see
 // batcher.
 type settleOp struct {
-	shard     *shard
-	ctx       context.Context // of the caller
-	positions []int
-	args      []string // two for each delivery
+	shard       *shard
+	ctx         context.Context // of the caller
+	positions   []int
+	settlements []settlement
 
 	done   chan struct{} // closed when the fields below are set
 	codes  string
@@ -221,7 +222,14 @@ func addSettleOp(ctx context.Context, parts []*settleOp, s *shard) []*settleOp {
 
 func (o *settleOp) add(i int, what string, receipt driver.Receipt, detail string) {
 	o.positions = append(o.positions, i)
-	o.args = append(o.args, receipt.Handle, what+packNonce(receipt.Nonce)+detail)
+	o.settlements = append(o.settlements, settlement{what: what, id: receipt.Handle, nonce: receipt.Nonce, detail: detail})
+}
+
+// A settlement says how to settle one delivery; see settle.lua.
+type settlement struct {
+	what, id string
+	nonce    uint64
+	detail   string
 }
 
 // Deliveries are numbered by call, by bundle in the call and by message in the bundle;
@@ -231,10 +239,38 @@ const (
 	noncesPerCall = 1024
 )
 
-// packNonce packs the number of a delivery as scripts take it.
-func packNonce(nonce uint64) string {
-	first := nonce &^ (noncesPerCall - 1)
-	return packDoubles(float64(first)) + string([]byte{byte((nonce - first) / bundleMax), byte(nonce % bundleMax)})
+// together reports whether two settlements can be one argument: they ack messages of
+// the same bundle.
+func (s *settlement) together(next *settlement) bool {
+	return s.what == "a" && next.what == "a" && s.nonce/bundleMax == next.nonce/bundleMax
+}
+
+// appendSettlements appends the arguments for settlements, and returns how many pairs
+// they are. Acks of one bundle that follow each other are one pair.
+func appendSettlements(args []string, settles []*settleOp) (_ []string, pairs int) {
+	var ids, how []byte
+	var last *settlement
+	flush := func() {
+		if last != nil {
+			args = append(args, string(ids), string(append(how, last.detail...)))
+			pairs++
+		}
+	}
+	for _, op := range settles {
+		for i := range op.settlements {
+			next := &op.settlements[i]
+			if last == nil || !last.together(next) {
+				flush()
+				first := next.nonce &^ (noncesPerCall - 1)
+				ids, how = ids[:0], append(how[:0], next.what...)
+				how = binary.LittleEndian.AppendUint64(how, math.Float64bits(float64(first)))
+				how = append(how, byte((next.nonce-first)/bundleMax))
+			}
+			ids, how, last = append(ids, next.id...), append(how, byte(next.nonce%bundleMax)), next
+		}
+	}
+	flush()
+	return args, pairs
 }
 
 func (o *settleOp) size() (elements, bytes int) { return len(o.positions), 0 }

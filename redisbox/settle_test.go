@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/ident"
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
@@ -252,4 +253,49 @@ func TestLateAckIsOneCallPerBatch(t *testing.T) {
 	}
 	w.wantRequests(t, "late ack", 1)
 	wantStats(t, w, driver.Stats{})
+}
+
+// TestForeignHandleLeavesOtherAcksAlone: acks of one bundle share an argument, in which ids
+// have one length. A receipt with a handle of another length is refused before that.
+func TestForeignHandleLeavesOtherAcksAlone(t *testing.T) {
+	t.Parallel()
+	q := openQueue(t, open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)}))
+	send(t, q, "a", "b", "c")
+	got := receive(t, q, 3, hold)
+	foreign := driver.Receipt{Handle: got[1].ID + "0", Nonce: got[1].Receipt.Nonce}
+	foreign.Place = hash(foreign.Handle) & (1<<oldPlaceBits - 1)
+	err := q.Ack(t.Context(), []driver.Receipt{got[0].Receipt, foreign, got[2].Receipt})
+	batch, ok := errors.AsType[*driver.BatchError](err)
+	if !ok {
+		t.Fatalf("ack: got %v, want an error for one of three", err)
+	}
+	for i, failure := range batch.Errs {
+		if want := i == 1; (failure != nil) != want {
+			t.Errorf("receipt %d: got %v", i, failure)
+		}
+	}
+	wantCode(t, batch.Errs[1], driver.ErrReceiptExpired)
+	wantStats(t, q, driver.Stats{InFlight: 1})
+}
+
+func TestAcksOfOneBundleAreOneArgument(t *testing.T) {
+	t.Parallel()
+	const first = 3 * noncesPerCall
+	id := func(n int) string { return fmt.Sprintf("%0*d", ident.TextLen, n) }
+	var settles []*settleOp
+	for n, what := range []string{"a", "a", "n", "a", "a", "a"} {
+		op := newSettleOp(t.Context(), nil)
+		op.add(0, what, driver.Receipt{Handle: id(n), Nonce: first + bundleMax - 4 + uint64(n)}, "")
+		settles = append(settles, op)
+	}
+	args, pairs := appendSettlements(nil, settles)
+	how := func(what string, bundle byte, numbers ...byte) string {
+		return what + packDoubles(first) + string(append([]byte{bundle}, numbers...))
+	}
+	want := []string{
+		id(0) + id(1), how("a", 0, 12, 13), id(2), how("n", 0, 14), id(3), how("a", 0, 15), id(4) + id(5), how("a", 1, 0, 1),
+	}
+	if pairs != 4 || !slices.Equal(args, want) {
+		t.Errorf("%d pairs: got %q, want %q", pairs, args, want)
+	}
 }

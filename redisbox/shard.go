@@ -18,10 +18,11 @@ type shard struct {
 	clock   clock
 	watcher shardWatcher
 
-	// The batchers of sends, settles and receives. Senders do not wait for consumers, nor
-	// consumers for senders. Settles and receives share a batcher, unless replicas have
-	// to confirm: receives do not wait for replicas.
-	sends, settles, receives *batcher
+	// Sends, settles and receives share the batcher shared, so that one call serves
+	// senders and consumers. Sends of special messages have their own: one of them puts
+	// its whole call on the slow path, see batch.lua. So do receives, if replicas have to
+	// confirm: receives do not wait for replicas.
+	shared, special, receives *batcher
 
 	idMu sync.Mutex // guards ids
 	ids  *ident.Source
@@ -42,8 +43,8 @@ func newShard(q *queue, number int) *shard {
 	}
 	s.watcher.init(s)
 	newBatcher := func() *batcher { return &batcher{goroutines: &q.backend.running, perform: s.perform} }
-	s.sends, s.settles = newBatcher(), newBatcher()
-	s.receives = s.settles
+	s.shared, s.special = newBatcher(), newBatcher()
+	s.receives = s.shared
 	if q.backend.options.Replicas > 0 {
 		s.receives = newBatcher()
 	}
@@ -108,7 +109,7 @@ func (q *queue) shardOfReceipt(receipt driver.Receipt) *shard {
 	} else if receipt.Place&(1<<checkBits-1) != receiptCheck(receipt.Handle, told, receipt.Nonce) {
 		return nil
 	}
-	if number >= uint64(len(q.shards)) || receipt.Nonce == 0 || receipt.Nonce > maxNonce {
+	if number >= uint64(len(q.shards)) || receipt.Nonce == 0 || receipt.Nonce > maxNonce || len(receipt.Handle) != ident.TextLen {
 		return nil
 	}
 	return q.shards[number]

@@ -4,7 +4,7 @@
 --
 -- KEYS: the shard
 -- ARGV: queue, floor, fence, session, turn, settles, plain, special, size, nonce,
---   most, others; for each delivery to settle id, how; for each plain message id,
+--   most, others; for each settlement ids, how; for each plain message id,
 --   record; for each special message id, record, extra; for each kind of request
 --   number, max, bytes, visibility, waits
 -- Result: head; results; locators; for each message leased, in the order of the
@@ -23,7 +23,7 @@
 -- Because it does not say "allow-oom", a server that is out of memory refuses it; a
 -- call that sends no messages runs a copy that says so.
 
-local SETTLE = 13 -- where the first delivery to settle is in ARGV
+local SETTLE = 13 -- where the first settlement is in ARGV
 local PLAIN = SETTLE + 2 * ARGV[6]
 local SPECIAL = PLAIN + 2 * ARGV[7]
 local RECEIVE = SPECIAL + 3 * ARGV[8]

@@ -1,6 +1,6 @@
 -- The end of the fast path: it writes the state, announces ready messages or an earlier
 -- deadline, and returns the answer. Announcing must not fail: the changes are made.
--- memory is what a repeated call needs.
+-- memory is what the session stores for a repeated call.
 
 if fast then
   local ready = 0
@@ -19,7 +19,7 @@ if fast then
   fast[1], fast[2] = 'ok', pack('<dddddd', now, wall, next, version, term, forwards ~= 0 and call('ZCARD', KEYS[14]) or 0)
   local after = pack(STATE, now, offset, term, last, death, bytes, next, wantsReady, wantsDue, hasReturned, bundleCount, bundledCount)
   if session ~= '' then
-    call('HSET', meta, 'state', after, 's:' .. session, pack('<d', turn) .. memory)
+    call('HSET', meta, 'state', after, 's:' .. session, memory)
   else
     call('HSET', meta, 'state', after)
   end

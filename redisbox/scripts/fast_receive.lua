@@ -9,8 +9,8 @@ if simple and demand > 0 and hasReturned == 0
     wanted = math.min(wanted, 16 + math.floor(MOST * count / (bytes + 1)))
   end
   local locators, sent, good = call('LPOP', pending, wanted) or {}, {}, true
-  for i, locator in ipairs(locators) do
-    ids[i], good = sub(locator, 1, ID), good and #locator == LOCATOR
+  for i = 1, #locators do
+    ids[i], good = sub(locators[i], 1, ID), good and #locators[i] == LOCATOR
   end
   if good and #ids > 0 then
     sent = call('HMGET', data, unpack(ids))
@@ -85,5 +85,5 @@ if simple and (counts or demand == 0) then
   settled, added, counts = settled or '', added or '', counts or ''
   local results = pack('<HHHc0c0c0', #settled, #added, #counts, settled, added, counts)
   fast, answers[3] = answers, pack('<d', left) .. results
-  memory = 's' .. results .. concat(ids, '', 1, taken)
+  memory = pack('<d', turn) .. 's' .. results .. concat(ids, '', 1, taken)
 end

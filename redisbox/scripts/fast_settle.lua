@@ -12,35 +12,39 @@ if simple and PLAIN > SETTLE then
     found[names[i]] = packed and { packed = packed, size = (#packed - BUNDLE_HEAD) / BUNDLE_CELL, acked = {}, count = 0 }
   end
 
-  local acked, alone, aged, codes, all = {}, {}, {}, {}, true -- codes: a number is a place in ARGV
+  local acked, alone, nonces, aged, codes, all = {}, {}, {}, {}, {}, true -- codes: a number is a place in alone
   for i = SETTLE, PLAIN - 1, 2 do
-    local id, how = ARGV[i], ARGV[i + 1]
+    local ids, how = ARGV[i], ARGV[i + 1]
     local bundle = found[sub(how, 2, 10)]
-    if bundle then
-      local numbers = BUNDLE_HEAD + (LOCATOR + 4) * bundle.size
-      local at = string.find(bundle.packed, sub(how, 11), numbers + 1, true)
-      local from = at and BUNDLE_HEAD + LOCATOR * (at - numbers - 1)
-      if from and not bundle.acked[from] and sub(bundle.packed, from + 1, from + ID) == id then
-        bundle.acked[from], bundle.count = true, bundle.count + 1
-        acked[#acked + 1] = id
-        codes[#codes + 1] = 's'
+    local at = 0 -- where the message is in its bundle, from 1 on
+    for k = 1, #ids / ID do
+      local id, number = sub(ids, ID * (k - 1) + 1, ID * k), byte(how, 10 + k)
+      if bundle then
+        local numbers = BUNDLE_HEAD + (LOCATOR + 4) * bundle.size
+        at = at + 1 -- mostly
+        if byte(bundle.packed, numbers + at) ~= number then
+          at = (string.find(bundle.packed, char(number), numbers + 1, true) or numbers) - numbers
+        end
+        local from = BUNDLE_HEAD + LOCATOR * (at - 1)
+        if at > 0 and not bundle.acked[at] and sub(bundle.packed, from + 1, from + ID) == id then
+          bundle.acked[at], bundle.count = true, bundle.count + 1
+          acked[#acked + 1], codes[#codes + 1] = id, 's'
+        else
+          codes[#codes + 1], all = 'x', false
+        end
       else
-        codes[#codes + 1], all = 'x', false
+        alone[#alone + 1], codes[#codes + 1] = id, #alone + 1
+        nonces[#alone] = parse('<d', how, 2) + BUNDLE_MAX * byte(how, 10) + number
       end
-    else
-      alone[#alone + 1] = id
-      codes[#codes + 1] = i
     end
   end
 
   if #alone > 0 then
-    local entries, n, removed, seen = call('HMGET', state, unpack(alone)), 0, {}, {}
-    for k, i in ipairs(codes) do
-      if type(i) == 'number' then
-        n = n + 1
-        local id, how, entry = ARGV[i], ARGV[i + 1], entries[n]
-        local nonce = parse('<d', how, 2) + BUNDLE_MAX * byte(how, 10) + byte(how, 11)
-        if entry and #entry >= ENTRY_BYTES and not seen[id] and (parse('<d', entry, 25)) == nonce then
+    local entries, removed, seen = call('HMGET', state, unpack(alone)), {}, {}
+    for k, n in ipairs(codes) do
+      if type(n) == 'number' then
+        local id, entry = alone[n], entries[n]
+        if entry and #entry >= ENTRY_BYTES and not seen[id] and (parse('<d', entry, 25)) == nonces[n] then
           local size, isAged = parse('<dd', entry, 49)
           bytes, codes[k], seen[id] = bytes - size, 's', true
           acked[#acked + 1], removed[#removed + 1] = id, id
@@ -70,7 +74,7 @@ if simple and PLAIN > SETTLE then
       local locators, sizes, numbers, total = {}, {}, {}, 0
       for i = 0, bundle.size - 1 do
         local from = BUNDLE_HEAD + LOCATOR * i
-        if not bundle.acked[from] then
+        if not bundle.acked[i + 1] then
           local n = #locators + 1
           locators[n] = sub(bundle.packed, from + 1, from + LOCATOR)
           from = BUNDLE_HEAD + LOCATOR * bundle.size + 4 * i

@@ -1,7 +1,7 @@
 -- Settling deliveries.
 --
--- how packs the operation, the name of the bundle, the number in the bundle, and the
--- details: a ack; l ack late (place); n nack (delay, cause); e extend (visibility); g
+-- ids are those of messages of one bundle. how packs the operation, the name of the
+-- bundle, the number of each message in it, and the details: a ack; l ack late (place); n nack (delay, cause); e extend (visibility); g
 -- extend, or lease again (visibility); b dead-letter (reason, failure, kind); r return,
 -- as if it had not been delivered.
 --
@@ -103,20 +103,22 @@ end
 function engine.settle(from, to)
   local codes, grants = {}, {}
   for i = from, to, 2 do
-    local how = ARGV[i + 1]
-    local name = sub(how, 2, 10)
+    local ids, how = ARGV[i], ARGV[i + 1]
+    local n, name = #ids / ID, sub(how, 2, 10)
+    local what, detail = sub(how, 1, 1), sub(how, 11 + n)
     engine.splitBundle(name)
-    local e = engine.get(ARGV[i])
-    local what, detail = sub(how, 1, 1), sub(how, 12)
-    local nonce = engine.nonceOf(name, byte(how, 11))
-    if e.nonce == nonce then
-      local code, grant = act(what == 'l' and 'a' or what, e, detail)
-      codes[#codes + 1] = code
-      grants[#grants + 1] = grant or nil
-    elseif what == 'g' then
-      codes[#codes + 1] = leaseAgain(ARGV[i], nonce, (parse('<d', detail)))
-    else
-      codes[#codes + 1] = what == 'l' and lateAck(ARGV[i], parse('<d', detail)) or 'x'
+    for k = 1, n do
+      local id, nonce = sub(ids, ID * (k - 1) + 1, ID * k), engine.nonceOf(name, byte(how, 10 + k))
+      local e = engine.get(id)
+      if e.nonce == nonce then
+        local code, grant = act(what == 'l' and 'a' or what, e, detail)
+        codes[#codes + 1] = code
+        grants[#grants + 1] = grant or nil
+      elseif what == 'g' then
+        codes[#codes + 1] = leaseAgain(id, nonce, (parse('<d', detail)))
+      else
+        codes[#codes + 1] = what == 'l' and lateAck(id, parse('<d', detail)) or 'x'
+      end
     end
   end
   codes = concat(codes)
