@@ -1,9 +1,11 @@
 package diskbox
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -93,26 +95,42 @@ func TestDamagedRecordsAreNoticed(t *testing.T) {
 		Extra: &engine.Extra{Attributes: map[string]string{"k": "v"}, Group: "g", LastError: "boom", Reason: driver.ReasonFatal, DeadAt: 1},
 	}
 	key := []byte("key")
-	var w writer
-	w.begin(key)
-	w.dead(e)
-	record := w.end()
+	record := deadRecord(key, e)
+	bodyAt := bytes.Index(record, e.Body)
 	for bit := range 8 * len(record) {
 		flipped := append([]byte(nil), record...)
 		flipped[bit/8] ^= 1 << (bit % 8)
-		if r := open(key, flipped); !r.damaged {
+		var back engine.Entry
+		r := openMessage(key, flipped)
+		r.dead(&back)
+		switch inBody := bit/8 >= bodyAt; {
+		case !inBody && !r.damaged:
 			t.Fatalf("flipped bit %d was not noticed", bit)
+		case inBody && (r.damaged || !back.Is(engine.Damaged) || back.Body != nil || back.ID != e.ID || back.Extra.Reason != driver.ReasonIntegrity):
+			t.Fatalf("flipped bit %d of the body: read %+v, damaged: %v", bit, back, r.damaged)
 		}
 	}
-	if r := open([]byte("other"), record); !r.damaged {
+	for length := range record {
+		if r := openMessage(key, record[:length]); !r.damaged && !r.bodyDamaged {
+			t.Fatalf("a record of %d bytes was taken for sound with %d", len(record), length)
+		}
+	}
+	if r := openMessage([]byte("other"), record); !r.damaged {
 		t.Error("a record under another key was taken for sound")
 	}
-	r := open(key, record)
+	r := openMessage(key, record)
 	var back engine.Entry
 	r.dead(&back)
 	if r.damaged || back.ID != e.ID || string(back.Body) != "tea" || back.Extra.Attributes["k"] != "v" || back.Extra.Reason != driver.ReasonFatal {
 		t.Errorf("read back %+v", back)
 	}
+}
+
+// deadRecord returns the record of a dead letter.
+func deadRecord(key []byte, e *engine.Entry) []byte {
+	j := journal{key: key}
+	j.beginMessage().dead(e)
+	return j.w.endMessage(e.Body)
 }
 
 func TestClosedBackendSaysSo(t *testing.T) {
@@ -138,7 +156,7 @@ func TestClosedBackendSaysSo(t *testing.T) {
 // FuzzRecords reads records with a valid hash and arbitrary content.
 func FuzzRecords(f *testing.F) {
 	var w writer
-	w.dead(&engine.Entry{ID: "id", Body: []byte("tea"), Extra: &engine.Extra{Attributes: map[string]string{"k": "v"}}})
+	w.dead(&engine.Entry{ID: "id", Extra: &engine.Extra{Attributes: map[string]string{"k": "v"}}})
 	f.Add(w.buf)
 	f.Add([]byte{recordVersion, 0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Fuzz(func(t *testing.T, record []byte) {
@@ -146,15 +164,19 @@ func FuzzRecords(f *testing.F) {
 		var w writer
 		w.begin(key)
 		w.buf = append(w.buf, record...)
-		sealed := w.end()
-		for _, read := range []func(*reader, *engine.Entry){
-			(*reader).message, (*reader).dead, func(r *reader, e *engine.Entry) { r.state(e) },
-		} {
-			r := open(key, sealed)
-			var e engine.Entry
-			read(&r, &e)
-			if len(e.Body) > len(record) {
-				t.Fatalf("a record of %d bytes has a body of %d", len(record), len(e.Body))
+		sealed := slices.Clone(w.end())
+		j := journal{key: key}
+		j.beginMessage().buf = append(j.w.buf, record...)
+		for _, sealed := range [][]byte{sealed, j.w.endMessage(record), record} {
+			for _, read := range []func(*reader, *engine.Entry){
+				(*reader).message, (*reader).dead, func(r *reader, e *engine.Entry) { r.state(e) },
+			} {
+				r := openMessage(key, sealed)
+				var e engine.Entry
+				read(&r, &e)
+				if len(e.Body) > len(record) {
+					t.Fatalf("a record of %d bytes has a body of %d", len(record), len(e.Body))
+				}
 			}
 		}
 	})

@@ -278,7 +278,7 @@ func (b *backlog) deathOf(id string) (death uint64, ok bool) {
 func readMessage(key, value []byte) *engine.Entry {
 	seq := lastNumber(key)
 	e := &engine.Entry{Seq: seq, Place: seq}
-	r := open(key, value)
+	r := openMessage(key, value)
 	r.message(e)
 	if r.damaged {
 		return damaged(key)
@@ -314,7 +314,7 @@ func readState(e *engine.Entry, key, value []byte) {
 
 func readDead(key, value []byte) *engine.Entry {
 	e := &engine.Entry{Place: lastNumber(key)}
-	r := open(key, value)
+	r := openMessage(key, value)
 	r.dead(e)
 	if r.damaged {
 		e = &engine.Entry{Place: e.Place, Marks: engine.Damaged, Extra: &engine.Extra{

@@ -81,6 +81,53 @@ func TestDamagedDeadLettersCanOnlyBeDiscarded(t *testing.T) {
 	}
 }
 
+// A message whose body is damaged loses only the body: the dead letter has its id and its
+// attributes.
+func TestDamagedBodyLeavesIDAndAttributes(t *testing.T) {
+	m := start(t, storetest.NewDisk())
+	q := openQueue(t, m, "orders")
+	for i := range 3 {
+		send(t, q, driver.Outgoing{Body: fmt.Append(nil, "body ", i), Attributes: map[string]string{"n": fmt.Sprint(i)}, Group: "g"})
+	}
+	whole := receive(t, q, 3)
+	for _, d := range whole {
+		if err := q.Nack(t.Context(), []driver.Nack{{Receipt: d.Receipt}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closeIt(t, m)
+	meddle(t, m.disk, func(s *store.Store) {
+		key := appendNumberKey(nil, messageKind, host.ShardID{Queue: 1}, 2)
+		record, err := s.Get(key, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		record[len(record)-crcLen-1] ^= 1 // the last byte of the body
+		b := s.NewBatch()
+		b.Set(key, record)
+		if err := s.Commit(b, true); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for range 2 { // as it is found, and as it is stored then
+		m = start(t, m.disk)
+		q = openQueue(t, m, "orders")
+		stats, _ := q.Stats(t.Context())
+		expectBodies(t, q, []string{"body 0", "body 2"}[stats.Dead*2:]...)
+		letters := lettersOf(t, q)
+		if len(letters) != 1 {
+			t.Fatalf("the dead letters are %+v", letters)
+		}
+		if l := letters[0]; l.ID != whole[1].ID || l.Attributes["n"] != "1" || l.Group != "g" || l.Reason != driver.ReasonIntegrity || len(l.Body) > 0 {
+			t.Errorf("the dead letter is %+v", l)
+		}
+		if n, err := q.Redrive(t.Context(), []string{letters[0].ID}, 0); n != 0 || !errors.Is(err, driver.ErrIntegrity) {
+			t.Errorf("redrove %d without a body, %v", n, err)
+		}
+		closeIt(t, m)
+	}
+}
+
 // A dead letter that is damaged keeps its id, which is also in the index by id.
 func TestDamagedDeadLetterKeepsItsID(t *testing.T) {
 	m := start(t, storetest.NewDisk())

@@ -40,8 +40,9 @@
 //
 // A message that was sent and never delivered has only its m record, so the messages by
 // number are nearly the ready ones by place; w has the few that were nacked. Every record
-// with content ends with a hash over its key and its bytes. A damaged message is never
-// delivered: it becomes a dead letter with reason integrity when it is read. Check
+// with content has a checksum over its key and its bytes, and m and d have another one for
+// the body. A damaged message is never delivered: it becomes a dead letter with reason
+// integrity when it is read, with its id and attributes if only the body is damaged. Check
 // verifies all of this, Dump lists it.
 //
 // # Time

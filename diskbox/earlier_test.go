@@ -87,6 +87,52 @@ func TestEarlierStrictGroupsDrainByTheNewRule(t *testing.T) {
 	expectStats(t, q, driver.Stats{})
 }
 
+// TestFormat1OpensAndGetsFormat2 opens a directory of the version before messages had two
+// checksums. Of 8 orders, 0 was acked, 1 was nacked, 2 is dead, 3 was in flight, 7 was delayed.
+func TestFormat1OpensAndGetsFormat2(t *testing.T) {
+	dir := unpack(t, "format-1.tar.gz")
+	format := filepath.Join(dir, "db", "MAILBOX_FORMAT")
+	expectFormat := func(want string) {
+		t.Helper()
+		text, err := os.ReadFile(format)
+		if err != nil || !strings.HasPrefix(string(text), "mailbox disk format "+want+"\n") {
+			t.Errorf("the format is %q, %v, want %s", text, err, want)
+		}
+	}
+	if report, err := Check(t.Context(), dir, nil); err != nil || len(report.Problems) > 0 || report.Messages != 6 || report.Dead != 1 || report.Keys != 8 {
+		t.Errorf("check says %+v, %v", report, err)
+	}
+	expectFormat("1") // Check changes nothing
+	for opened := range 2 {
+		b, err := Open(t.Context(), dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		expectFormat("2")
+		q, err := b.OpenQueue(t.Context(), "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if opened == 0 {
+			send(t, q, driver.Outgoing{Body: []byte("order 8")})
+		} else {
+			got := receive(t, q, 7)
+			if bodies := bodiesOf(got); bodies != "order 3 order 4 order 5 order 6 order 7 order 1 order 8" || got[0].Attributes["n"] != "3" {
+				t.Errorf("received %q", bodies)
+			}
+			if letters := lettersOf(t, q); len(letters) != 1 || string(letters[0].Body) != "order 2" || letters[0].Reason != driver.ReasonFatal {
+				t.Errorf("the dead letters are %+v", letters)
+			}
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if report, err := Check(t.Context(), dir, nil); err != nil || len(report.Problems) > 0 {
+		t.Errorf("check says %+v, %v", report, err)
+	}
+}
+
 func bodiesOf(deliveries []driver.Delivery) string {
 	var bodies []string
 	for _, d := range deliveries {

@@ -108,8 +108,8 @@ func (j *journal) Sent(shard host.ShardID, e *engine.Entry) {
 		return
 	}
 	j.number(messageKind, shard, e.Seq)
-	j.begin().message(e)
-	j.end()
+	j.beginMessage().message(e)
+	j.endMessage(e.Body)
 	j.indexDue(shard, e)
 	j.indexGroup(shard, e)
 	a := j.ledger.change(shard)
@@ -217,8 +217,8 @@ func (j *journal) Died(shard host.ShardID, e *engine.Entry) {
 	j.remove(stateKind, shard, e.Seq)
 	j.forgetDue(shard, e)
 	j.number(deadKind, shard, e.Place)
-	j.begin().dead(e)
-	j.end()
+	j.beginMessage().dead(e)
+	j.endMessage(e.Body)
 	j.key = appendDeadIDKey(j.key[:0], shard, e.ID)
 	j.batch.Set(j.key, binary.BigEndian.AppendUint64(nil, e.Place))
 	if e.Is(engine.Leaving) {

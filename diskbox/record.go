@@ -1,6 +1,7 @@
 package diskbox
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"maps"
@@ -16,10 +17,10 @@ import (
 // A record is a sequence of fields: numbers as varints, strings and bytes with their
 // length in front, and at the end 16 bytes of BLAKE3 over the key and all fields.
 //
-//	message:  version id enqueued born due timed first extra body
 //	state:    version place due timed hold nonce deliveries first last-error
-//	dead:     message and, last, number deliveries reason type dead-at
 //	count:    version messages bytes dead next-message deaths
+//
+// Those of messages and dead letters have another form; see messagerecord.go.
 const recordVersion = 2
 
 const sumLen = 16
@@ -72,6 +73,10 @@ func sealed(key, record []byte) (content []byte, ok bool) {
 type reader struct {
 	buf     []byte
 	damaged bool
+	// of messages and dead letters: the body, and whether it is damaged, or the body is
+	// inside of buf
+	body                    []byte
+	bodyDamaged, bodyInside bool
 }
 
 // open checks the hash of a record and returns a reader of its content.
@@ -120,21 +125,13 @@ func (r *reader) take() []byte {
 
 func (r *reader) text() string { return string(r.take()) }
 
-// message writes the fields that do not change while a message is in the queue.
-func (w *writer) message(e *engine.Entry) {
-	w.number(recordVersion)
-	w.text(e.ID)
-	w.signed(e.EnqueuedAt)
-	w.signed(int64(e.Born))
-	w.due(e)
-	w.signed(e.FirstReceivedAt)
-	w.extra(e.Extra)
-	w.bytes(e.Body)
-}
+// noExtra is the extra of most messages: no attributes, four empty texts, no redrives.
+const noExtra = "\x00\x00\x00\x00\x00\x00"
 
 func (w *writer) extra(x *engine.Extra) {
 	if x == nil {
-		x = &engine.Extra{}
+		w.buf = append(w.buf, noExtra...)
+		return
 	}
 	w.number(uint64(len(x.Attributes)))
 	for _, key := range slices.Sorted(maps.Keys(x.Attributes)) {
@@ -147,18 +144,11 @@ func (w *writer) extra(x *engine.Extra) {
 	w.number(uint64(x.Redrives))
 }
 
-func (r *reader) message(e *engine.Entry) {
-	e.ID = r.text()
-	e.EnqueuedAt = r.signed()
-	e.Born = engine.Instant(r.signed())
-	r.due(e)
-	e.FirstReceivedAt = r.signed()
-	e.Extra = r.extra()
-	e.Body = append([]byte(nil), r.take()...)
-	e.Size = uint32(len(e.Body))
-}
-
 func (r *reader) extra() *engine.Extra {
+	if bytes.HasPrefix(r.buf, []byte(noExtra)) {
+		r.buf = r.buf[len(noExtra):]
+		return nil
+	}
 	x := &engine.Extra{}
 	if n := r.number(); n > 0 && !r.damaged {
 		x.Attributes = make(map[string]string, min(n, driver.MaxAttributes))
@@ -240,26 +230,4 @@ func (r *reader) totals() (t engine.Totals) {
 	t.NextSeq = r.number()
 	t.Deaths = r.number()
 	return t
-}
-
-// dead writes a dead letter.
-func (w *writer) dead(e *engine.Entry) {
-	w.message(e)
-	w.number(e.Seq)
-	w.number(uint64(e.Deliveries))
-	w.text(string(e.Extra.Reason))
-	w.text(e.Extra.ErrorType)
-	w.signed(e.Extra.DeadAt)
-}
-
-func (r *reader) dead(e *engine.Entry) {
-	r.message(e)
-	e.Seq = r.number()
-	e.Deliveries = uint32(r.number())
-	if e.Extra == nil {
-		e.Extra = &engine.Extra{}
-	}
-	e.Extra.Reason = driver.Reason(r.text())
-	e.Extra.ErrorType = r.text()
-	e.Extra.DeadAt = r.signed()
 }

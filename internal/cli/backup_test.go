@@ -368,6 +368,34 @@ func TestDamagedDirectoryIsReportedAndNotChanged(t *testing.T) {
 	mailbox(t, nil, "check", filepath.Join(t.TempDir(), "nowhere")).wantCode(t, 5, "check the path")
 }
 
+func TestRepairSaysThatFlippedBitLosesNothing(t *testing.T) {
+	d := start(t, onDisk())
+	for range 50 {
+		d.must(t, "send", "jobs", strings.Repeat("x", 100))
+	}
+	d.stop()
+	logs, err := filepath.Glob(filepath.Join(d.dir, "queues", "db", "*.log"))
+	if err != nil || len(logs) == 0 {
+		t.Fatal(logs, err)
+	}
+	log := slices.Max(logs)
+	content, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content[len(content)/2] ^= 1
+	if err := os.WriteFile(log, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := mailbox(t, nil, "repair", "--dry-run", d.dir)
+	if r.code != 1 || !strings.Contains(r.stderr, "one bit of byte") || !strings.Contains(r.stderr, "no message is lost") {
+		t.Errorf("exit code %d, %s%s", r.code, r.stdout, r.stderr)
+	}
+	if after, err := os.ReadFile(log); err != nil || !bytes.Equal(after, content) {
+		t.Errorf("the log was changed, %v", err)
+	}
+}
+
 // audited returns the subjects and queues of the audit records of a daemon, in order.
 func (d *daemon) audited(t *testing.T) (records []string) {
 	t.Helper()

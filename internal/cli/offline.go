@@ -18,6 +18,7 @@ import (
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/audit"
+	"github.com/mailboxmq/mailbox/internal/store"
 )
 
 // queuesDir is the directory of messages in a data directory.
@@ -168,6 +169,10 @@ func (s *shell) repairDryRun(ctx context.Context, path string) error {
 	report, err := diskbox.Check(ctx, storeIn(path), nil)
 	if errors.Is(err, driver.ErrIntegrity) {
 		f := offline(err).(*failure) //nolint:errorlint,forcetypeassert // offline returns a *failure for a driver.Error
+		if errors.Is(err, store.ErrOneBit) {
+			f.advice = "no message is lost: start the daemon, which restores the bit, and check the disk"
+			return f
+		}
 		f.sentence += ": how much would be lost cannot be known"
 		f.advice = "restore a backup with mailbox restore, and keep this directory until that has worked"
 		return f

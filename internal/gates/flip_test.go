@@ -13,9 +13,9 @@ import (
 )
 
 // TestG7FlippedBitsAreFound flips single bits in the files of a daemon that is not
-// running, one at a time, and starts it again: it refuses to start and names the
-// damaged file, or delivers only what was sent. A flipped bit of a body is always
-// detected.
+// running, one at a time, and starts it again: it restores the bit and logs that, refuses
+// to start and names the damaged file, or delivers only what was sent. A flipped bit of a
+// body is always detected.
 func TestG7FlippedBitsAreFound(t *testing.T) {
 	const messages = 40
 	origin := t.TempDir()
@@ -162,6 +162,9 @@ func afterFlip(t *testing.T, dir string, sent map[string]string) string {
 	}
 	if dead > 0 {
 		return "dead letters, and the others delivered"
+	}
+	if said := d.Stderr.String(); strings.Contains(said, "restored a flipped bit") && strings.Contains(said, dir) {
+		return "restored the bit, named the file, and delivered all as they were sent"
 	}
 	return unharmed
 }

@@ -15,6 +15,7 @@
 //     exception: after a crash, damage in the commits of the very last sync
 //     looks like commits that the crash prevented; and if the end of the last
 //     log is cut off, so do the commits of the second before the crash.
+//   - A single flipped bit in a log or in the MANIFEST is restored; see mender.
 //   - After the first failed write or sync, no commit succeeds ([ErrFailed]),
 //     nothing more is written, and no caller hangs.
 //   - An idle store does nothing: no timer runs.

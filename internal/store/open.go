@@ -205,18 +205,19 @@ func openLocked(ctx context.Context, dir string, o Options) (*Store, error) {
 			return nil, err
 		}
 	}
-	id, err := readFormat(o.FS, path)
+	id, version, err := readFormat(o.FS, path)
 	if err != nil {
 		return nil, err
 	}
+	m := &mender{fs: o.FS, log: o.Logger, readOnly: o.ReadOnly}
 	if !o.forgetSeals {
-		if err := verifySeal(o.FS, path); err != nil {
+		if err := verifySeal(m, path); err != nil {
 			return nil, err
 		}
 	}
 	logs, err := readLogList(o.FS, path)
 	if err == nil {
-		err = auditLogs(o.FS, path, id, logs)
+		err = auditLogs(m, path, id, logs)
 	}
 	if err != nil {
 		return nil, err
@@ -231,6 +232,11 @@ func openLocked(ctx context.Context, dir string, o Options) (*Store, error) {
 	}
 	if err == nil {
 		err = s.openEngine(path)
+	}
+	if err == nil && version < formatVersion && !o.ReadOnly {
+		if err = ioError("open", path, writeFormat(s.guard, path, id)); err != nil {
+			_ = s.db.Close()
+		}
 	}
 	if err != nil {
 		s.watch.stop()

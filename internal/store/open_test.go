@@ -137,7 +137,7 @@ func TestNewerFormatIsRefusedAndLeftAlone(t *testing.T) {
 	}
 	before := tree(t, dir)
 	_, err := Open(t.Context(), dir, diskOptions())
-	wantError(t, err, driver.ErrUnsupported, format, "format 2", "up to 1", "newer")
+	wantError(t, err, driver.ErrUnsupported, format, "format 3", "up to 2", "newer")
 	wantUntouched(t, dir, before)
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"hash/crc32"
 	"io"
 	"strconv"
 	"strings"
@@ -122,10 +123,12 @@ type manifestFile struct {
 	path    string
 	written uint64
 	sum     hash.Hash
+	crc     uint32 // to mend it
 }
 
 func (f *manifestFile) Write(p []byte) (int, error) {
 	f.sum.Write(p) // before the file: vfs.File.Write may change p
+	f.crc = crc32.Update(f.crc, castagnoli, p)
 	f.written += uint64(len(p))
 	return f.File.Write(p)
 }
@@ -145,7 +148,7 @@ func (f *manifestFile) SyncData() error {
 }
 
 func (f *manifestFile) seal() error {
-	body := fmt.Sprintf("file %s\nbytes %d\nsha256 %x\n", f.fs.PathBase(f.path), f.written, f.sum.Sum(nil))
+	body := fmt.Sprintf("file %s\nbytes %d\nsha256 %x\ncrc32c %08x\n", f.fs.PathBase(f.path), f.written, f.sum.Sum(nil), f.crc)
 	return writeChecked(f.fs, sealPath(f.fs, f.path), body)
 }
 
@@ -154,8 +157,9 @@ func sealPath(fs vfs.FS, manifest string) string {
 }
 
 // verifySeal returns ErrIntegrity if the MANIFEST that the engine would read differs from the
-// sealed content, up to the sealed length. It changes nothing.
-func verifySeal(fs vfs.FS, dir string) error {
+// sealed content, up to the sealed length. It changes nothing but what m can mend.
+func verifySeal(m *mender, dir string) error {
+	fs := m.fs
 	name, err := atomicfs.ReadMarker(fs, dir, manifestMarker)
 	if err != nil {
 		return fileError(driver.ErrIntegrity, "open", dir, "the names of its marker files are damaged; nothing was changed; restore from a backup", err)
@@ -164,10 +168,32 @@ func verifySeal(fs vfs.FS, dir string) error {
 		return fileError(driver.ErrIntegrity, "open", dir, "the marker of the current MANIFEST is missing; nothing was changed; restore from a backup", nil)
 	}
 	manifest := fs.PathJoin(dir, name)
-	length, sum, err := readSeal(fs, manifest)
+	seal, err := readSeal(fs, manifest)
 	if err != nil {
 		return err
 	}
+	err = seal.verify(fs, manifest)
+	if errors.Is(err, driver.ErrIntegrity) {
+		mended, mendErr := m.mend(checkedPrefix{manifest, manifestChunkHeader, uint64(seal.length), seal.crc})
+		switch {
+		case mended:
+			err = seal.verify(fs, manifest)
+		case mendErr != nil && !isNotExist(mendErr):
+			err = ioError("open", manifest, mendErr)
+		}
+	}
+	return err
+}
+
+// A manifestSeal is the content of the file beside a MANIFEST.
+type manifestSeal struct {
+	length int64
+	sum    [sha256.Size]byte
+	crc    uint32 // 0 in files of earlier versions
+}
+
+// verify compares a MANIFEST with its seal.
+func (s *manifestSeal) verify(fs vfs.FS, manifest string) error {
 	f, err := fs.Open(manifest)
 	if err != nil {
 		if isNotExist(err) {
@@ -177,41 +203,45 @@ func verifySeal(fs vfs.FS, dir string) error {
 	}
 	defer func() { _ = f.Close() }()
 	h := sha256.New()
-	n, err := io.CopyN(h, f, length)
+	n, err := io.CopyN(h, f, s.length)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return ioError("open", manifest, err)
 	}
-	if n != length || [sha256.Size]byte(h.Sum(nil)) != sum {
+	if n != s.length || [sha256.Size]byte(h.Sum(nil)) != s.sum {
 		return fileError(driver.ErrIntegrity, "open", manifest,
-			fmt.Sprintf("the file is not what was written: its first %d bytes do not match %s; nothing was changed; restore from a backup", length, fs.PathBase(sealPath(fs, manifest))), nil)
+			fmt.Sprintf("the file is not what was written: its first %d bytes do not match %s; nothing was changed; restore from a backup", s.length, fs.PathBase(sealPath(fs, manifest))), nil)
 	}
 	return nil
 }
 
-func readSeal(fs vfs.FS, manifest string) (length int64, sum [sha256.Size]byte, err error) {
+func readSeal(fs vfs.FS, manifest string) (*manifestSeal, error) {
 	path := sealPath(fs, manifest)
 	body, err := readChecked(fs, path)
 	switch {
 	case errors.Is(err, errDamaged):
-		return 0, sum, fileError(driver.ErrIntegrity, "open", path, "the seal is damaged; nothing was changed; restore from a backup", err)
+		return nil, fileError(driver.ErrIntegrity, "open", path, "the seal is damaged; nothing was changed; restore from a backup", err)
 	case isNotExist(err):
-		return 0, sum, fileError(driver.ErrIntegrity, "open", path, "the seal is missing; nothing was changed; restore from a backup", err)
+		return nil, fileError(driver.ErrIntegrity, "open", path, "the seal is missing; nothing was changed; restore from a backup", err)
 	case err != nil:
-		return 0, sum, ioError("open", path, err)
+		return nil, ioError("open", path, err)
 	}
 	values := fields(body)
-	length, err = strconv.ParseInt(values["bytes"], 10, 64)
+	var seal manifestSeal
+	seal.length, err = strconv.ParseInt(values["bytes"], 10, 64)
 	if err == nil {
 		var n int
-		n, err = hex.Decode(sum[:], []byte(values["sha256"]))
-		if err == nil && n != len(sum) {
+		n, err = hex.Decode(seal.sum[:], []byte(values["sha256"]))
+		if err == nil && n != len(seal.sum) {
 			err = io.ErrUnexpectedEOF
 		}
 	}
-	if err != nil || values["file"] != fs.PathBase(manifest) {
-		return 0, sum, fileError(driver.ErrIntegrity, "open", path, "the seal makes no sense; nothing was changed; restore from a backup", err)
+	if crc, isThere := values["crc32c"]; isThere && err == nil {
+		_, err = fmt.Sscanf(crc, "%x", &seal.crc)
 	}
-	return length, sum, nil
+	if err != nil || values["file"] != fs.PathBase(manifest) {
+		return nil, fileError(driver.ErrIntegrity, "open", path, "the seal makes no sense; nothing was changed; restore from a backup", err)
+	}
+	return &seal, nil
 }
 
 // removeStaleSeals removes the seals of removed manifests, and half-written files of a crash.

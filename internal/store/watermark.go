@@ -62,8 +62,9 @@ func parseWatermark(b []byte) (w watermark, ok bool) {
 }
 
 // auditLogs returns ErrIntegrity if a log in the list is missing, or does not match the list,
-// or a watermark in it or in a later log. It changes nothing.
-func auditLogs(fs vfs.FS, dir string, id storeID, list map[uint64]watermark) error {
+// or a watermark in it or in a later log. It changes nothing but what m can mend.
+func auditLogs(m *mender, dir string, id storeID, list map[uint64]watermark) error {
+	fs := m.fs
 	names, err := fs.List(dir)
 	if err != nil {
 		return ioError("open", dir, err)
@@ -88,8 +89,17 @@ func auditLogs(fs vfs.FS, dir string, id storeID, list map[uint64]watermark) err
 	}
 	for _, name := range names {
 		number, _ := logNumber(name)
-		path := fs.PathJoin(dir, name)
-		if err := verifyLog(fs, path, highest[number], buf); err != nil {
+		path, w := fs.PathJoin(dir, name), highest[number]
+		err := verifyLog(fs, path, w, buf)
+		if errors.Is(err, driver.ErrIntegrity) {
+			mended, mendErr := m.mend(checkedPrefix{path, logChunkHeader, w.length, w.crc})
+			if mended {
+				err = verifyLog(fs, path, w, buf)
+			} else if mendErr != nil {
+				err = mendErr
+			}
+		}
+		if err != nil {
 			return ioError("open", path, err)
 		}
 	}

@@ -1,0 +1,144 @@
+package diskbox
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/engine"
+)
+
+// The records of messages and dead letters have two checksums, so that a damaged body costs
+// the body, and not the id and the other fields:
+//
+//	version (1 byte), length of the head (4 bytes)
+//	head
+//	CRC-32C of the key and everything before
+//	body
+//	CRC-32C of the body, continued from the one before
+//
+// The fields of a head are
+//
+//	message:  id enqueued born due timed first extra further
+//	dead:     the same without further, then number deliveries reason type dead-at further
+//
+// where further is a count, and a tag and bytes for each of so many fields; a reader skips the
+// tags that it does not know. None is written today: they are room for fields to come.
+//
+// The engine of the store has checksums of its own around these, so 32 bits are enough, and
+// with 256 bytes they take a tenth of the time of the 128-bit hash of other records. Records of
+// version 2, which end with such a hash, have the body behind extra.
+const messageVersion = 3
+
+const (
+	headAt    = 1 + 4 // the head in a record
+	crcLen    = 4
+	noFurther = 0
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// beginMessage starts the record of a message with the key j.key, and endMessage adds it to the
+// batch.
+func (j *journal) beginMessage() *writer {
+	w := j.begin()
+	w.buf = append(w.buf, messageVersion, 0, 0, 0, 0)
+	return w
+}
+
+func (j *journal) endMessage(body []byte) { j.batch.Set(j.key, j.w.endMessage(body)) }
+
+// endMessage adds the checksums and the body, and returns the record, which is valid until the
+// next begin.
+func (w *writer) endMessage(body []byte) []byte {
+	w.number(noFurther)
+	record := w.buf[w.keyLen:]
+	binary.BigEndian.PutUint32(record[1:], uint32(len(record)-headAt))
+	sum := crc32.Checksum(w.buf, castagnoli)
+	w.buf = binary.BigEndian.AppendUint32(w.buf, sum)
+	w.buf = append(w.buf, body...)
+	w.buf = binary.BigEndian.AppendUint32(w.buf, crc32.Update(sum, castagnoli, body))
+	return w.buf[w.keyLen:]
+}
+
+// openMessage checks the record of a message or dead letter and returns a reader of its head.
+func openMessage(key, record []byte) reader {
+	if len(record) == 0 || record[0] != messageVersion {
+		r := open(key, record)
+		r.bodyInside = true
+		return r
+	}
+	if len(record) < headAt+2*crcLen {
+		return reader{damaged: true}
+	}
+	head := uint64(binary.BigEndian.Uint32(record[1:]))
+	if head > uint64(len(record)-headAt-2*crcLen) {
+		return reader{damaged: true}
+	}
+	sumAt := headAt + int(head)
+	sum := crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, record[:sumAt])
+	if sum != binary.BigEndian.Uint32(record[sumAt:]) {
+		return reader{damaged: true}
+	}
+	body, bodySum := record[sumAt+crcLen:len(record)-crcLen], record[len(record)-crcLen:]
+	return reader{
+		buf: record[headAt:sumAt], body: body,
+		bodyDamaged: crc32.Update(sum, castagnoli, body) != binary.BigEndian.Uint32(bodySum),
+	}
+}
+
+// message writes the fields that do not change while a message is in the queue, but the body.
+func (w *writer) message(e *engine.Entry) {
+	w.text(e.ID)
+	w.signed(e.EnqueuedAt)
+	w.signed(int64(e.Born))
+	w.due(e)
+	w.signed(e.FirstReceivedAt)
+	w.extra(e.Extra)
+}
+
+// message reads what writer.message wrote, and the body, wherever it is. Of a message with a
+// damaged body it leaves what identifies it.
+func (r *reader) message(e *engine.Entry) {
+	e.ID = r.text()
+	e.EnqueuedAt = r.signed()
+	e.Born = engine.Instant(r.signed())
+	r.due(e)
+	e.FirstReceivedAt = r.signed()
+	e.Extra = r.extra()
+	body := r.body
+	if r.bodyInside {
+		body = r.take()
+	}
+	e.Size = uint32(len(body))
+	if r.bodyDamaged {
+		e.Born, e.Due, e.Marks = 0, 0, engine.Damaged
+		return
+	}
+	e.Body = append([]byte(nil), body...)
+}
+
+// dead writes a dead letter, but the body.
+func (w *writer) dead(e *engine.Entry) {
+	w.message(e)
+	w.number(e.Seq)
+	w.number(uint64(e.Deliveries))
+	w.text(string(e.Extra.Reason))
+	w.text(e.Extra.ErrorType)
+	w.signed(e.Extra.DeadAt)
+}
+
+func (r *reader) dead(e *engine.Entry) {
+	r.message(e)
+	e.Seq = r.number()
+	e.Deliveries = uint32(r.number())
+	if e.Extra == nil {
+		e.Extra = &engine.Extra{}
+	}
+	e.Extra.Reason = driver.Reason(r.text())
+	e.Extra.ErrorType = r.text()
+	e.Extra.DeadAt = r.signed()
+	if r.bodyDamaged {
+		e.Extra.Reason, e.Extra.LastError = driver.ReasonIntegrity, errDamaged.Error()
+	}
+}
