@@ -78,7 +78,7 @@ test: format-check vet servers ## Everything a commit must pass; CI runs exactly
 	@$(TEST) -v ./driver/drivertest/faulty 2>&1 | $(REPORT) -v test=TestEverySaboteurIsCaught
 
 .PHONY: check
-check: test lint generate-check ## test, lint and generate-check: before a review
+check: test lint generate-check bench-test ## test, lint, generate-check and bench-test: before a review
 
 .PHONY: lint
 lint: ## Run golangci-lint (the first time builds it: a few minutes)
@@ -207,6 +207,10 @@ bench-daemon: ## mailboxd beside other servers, W1 to W4 (BENCHFLAGS="-run W1 -p
 	tools/redis.sh
 	@for peer in beanstalkd postgres rabbitmq; do tools/$$peer.sh || true; done # the table names what is missing
 	cd bench && $(GO) run . -suite daemon $(BENCHFLAGS)
+
+.PHONY: bench-test
+bench-test: ## Vet and test the benchmark, which is a module of its own
+	cd bench && $(GO) vet . && $(GO) test .
 
 .PHONY: bench-page
 bench-page: ## Write docs/benchmarks.md from the figures in bench/results

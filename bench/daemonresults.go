@@ -132,6 +132,10 @@ func (s *daemonSeries) of(figure func(daemonPace) float64) []float64 {
 func daemonRateOf(p daemonPace) float64 { return p.Rate }
 func daemonP50(p daemonPace) float64    { return p.P50 }
 
+// messagesPerCPU is how many messages a second of processor time is enough for, server and
+// client together.
+func messagesPerCPU(p daemonPace) float64 { return 1e6 / max(p.ServerCPU+p.ClientCPU, 1e-9) }
+
 // A daemonComparison is a target: ours as a multiple of a peer's figure, or of the best of
 // several peers, within each round.
 type daemonComparison struct {
@@ -139,6 +143,9 @@ type daemonComparison struct {
 	// Ratio is that of the rates, or of the latencies where Slower is set.
 	Ratio  spread `json:"ratio"`
 	Slower bool   `json:"slower,omitempty"`
+	// CPU is the median ratio of processor time a message, server and client together, to the
+	// least of the peers. Other work on the machine hardly changes it.
+	CPU float64 `json:"cpu_ratio"`
 	// Least and Goal are 0 where there is no target.
 	Least float64 `json:"at_least,omitempty"`
 	Goal  float64 `json:"goal,omitempty"`
@@ -237,19 +244,29 @@ func (d *daemonResults) against(t daemonTarget) daemonComparison {
 	if t.slower {
 		figure = daemonP50
 	}
+	ratios := d.ratios(t, figure)
+	c.Ratio, c.Rounds = spreadOf(ratios), len(ratios)
+	if more := spreadOf(d.ratios(t, messagesPerCPU)).Median; more > 0 {
+		c.CPU = 1 / more
+	}
+	return c
+}
+
+// ratios returns those of a figure, round by round; none if a server did not run.
+func (d *daemonResults) ratios(t daemonTarget, figure func(daemonPace) float64) []float64 {
 	ours := d.series(t.workload, t.ours)
+	if ours == nil {
+		return nil
+	}
 	var theirs [][]float64
 	for _, name := range t.peers {
-		if peer := d.series(t.workload, name); peer != nil {
-			theirs = append(theirs, peer.of(figure))
+		peer := d.series(t.workload, name)
+		if peer == nil {
+			return nil
 		}
+		theirs = append(theirs, peer.of(figure))
 	}
-	if ours == nil || len(theirs) < len(t.peers) {
-		return c
-	}
-	ratios := ratiosWithin(ours.of(figure), theirs)
-	c.Ratio, c.Rounds = spreadOf(ratios), len(ratios)
-	return c
+	return ratiosWithin(ours.of(figure), theirs)
 }
 
 // ratiosWithin returns, for each round that all have, ours as a multiple of the largest of

@@ -14,7 +14,7 @@ import (
 func rates(figures ...float64) []daemonPace {
 	paces := make([]daemonPace, len(figures))
 	for i, f := range figures {
-		paces[i] = daemonPace{Rate: f, P50: f}
+		paces[i] = daemonPace{Rate: f, P50: f, ServerCPU: 1, ClientCPU: f}
 	}
 	return paces
 }
@@ -58,9 +58,9 @@ func TestComparisonUsesMedianOfRatios(t *testing.T) {
 	d.compare()
 	var got []string
 	for _, c := range d.Comparisons {
-		got = append(got, fmt.Sprintf("%s: %.1f %d %s", strings.Split(c.What, ",")[0], c.Ratio.Median, c.Rounds, c.met()))
+		got = append(got, fmt.Sprintf("%s: %.1f %d %s, CPU %.1f", strings.Split(c.What, ",")[0], c.Ratio.Median, c.Rounds, c.met(), c.CPU))
 	}
-	want := []string{"W1 synced: 2.0 3 goal", "W2 synced: 0.0 0 not measured", "W3 p50 synced: 1.1 1 at least"}
+	want := []string{"W1 synced: 2.0 3 goal, CPU 1.8", "W2 synced: 0.0 0 not measured, CPU 0.0", "W3 p50 synced: 1.1 1 at least, CPU 1.1"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -177,5 +177,16 @@ func TestProducerAndConsumerUseTheSameQueuesInOrder(t *testing.T) {
 	}
 	if !slices.Equal(sent[:5], []int{1, 3, 0, 2, 4}) {
 		t.Errorf("queues were used in the order %v", sent)
+	}
+}
+
+func TestVersionIsFoundInText(t *testing.T) {
+	for text, want := range map[string]string{
+		"Redis server v=7.0.15 sha=00000000:0": "7.0.15", "beanstalkd 1.12": "1.12", "postgres (PostgreSQL) 15.18 (Debian 15.18-0)": "15.18",
+		"/usr/lib/rabbitmq/lib/rabbitmq_server-3.10.8/sbin/rabbitmq-server": "3.10.8", "v2.15.2": "2.15.2", "devel": "devel",
+	} {
+		if got := versionIn(text); got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
 	}
 }

@@ -46,6 +46,14 @@ func flushes(paces []daemonPace) string {
 	return grouped(median(counted))
 }
 
+// bytesWaiting shows the memory of a waiting message; nothing for a drain.
+func bytesWaiting(paces []daemonPace) string {
+	if paces[0].Waiting == 0 {
+		return ""
+	}
+	return plain(0, func(p daemonPace) float64 { return p.BytesWaiting })(paces)
+}
+
 // grouped writes a number without decimals, with commas between thousands.
 func grouped(f float64) string {
 	text := fmt.Sprintf("%.0f", f)
@@ -62,7 +70,7 @@ var (
 		func(p daemonPace) float64 { return p.ServerSwitches }, func(p daemonPace) float64 { return p.ClientSwitches })}
 	flushColumn  = daemonColumn{"flushes/s", flushes}
 	memoryColumn = daemonColumn{"server MiB", plain(0, func(p daemonPace) float64 { return p.Resident })}
-	bytesColumn  = daemonColumn{"RSS bytes a waiting message", plain(0, func(p daemonPace) float64 { return p.BytesWaiting })}
+	bytesColumn  = daemonColumn{"RSS bytes a waiting message", bytesWaiting}
 	rateColumn   = daemonColumn{"messages/s (range)", ranged(daemonRateOf)}
 )
 
@@ -157,17 +165,18 @@ func (d *daemonResults) showAbsent(out io.Writer, workload string) {
 func (d *daemonResults) standing() daemonTable {
 	t := daemonTable{
 		title: "where we stand: ratios within each round, their median and range",
-		head:  []string{"", "ratio", "range", "at least", "goal", "met"},
+		head:  []string{"", "ratio", "range", "at least", "goal", "met", "CPU a message"},
 	}
 	for _, c := range d.Comparisons {
-		least, goal, ratio, between := "", "", "–", ""
+		least, goal, ratio, between, cpu := "", "", "–", "", ""
 		if c.Least > 0 {
 			least, goal = fmt.Sprintf("%.2f×", c.Least), fmt.Sprintf("%.2f×", c.Goal)
 		}
 		if c.Rounds > 0 {
 			ratio, between = fmt.Sprintf("%.2f×", c.Ratio.Median), fmt.Sprintf("%.2f–%.2f", c.Ratio.Low, c.Ratio.High)
+			cpu = fmt.Sprintf("%.2f×", c.CPU)
 		}
-		t.rows = append(t.rows, []string{c.What, ratio, between, least, goal, c.met()})
+		t.rows = append(t.rows, []string{c.What, ratio, between, least, goal, c.met(), cpu})
 	}
 	return t
 }

@@ -1,11 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"os"
 	"os/exec"
-	"path/filepath"
+	"regexp"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"syscall"
 )
@@ -19,14 +19,26 @@ type machine struct {
 	Filesystem string `json:"filesystem"`
 	// Load is the load average of the last minute before the run.
 	Load string `json:"load"`
+	// Priority is that of the run's session, where the system schedules by session.
+	Priority string `json:"priority,omitempty"`
 }
 
 func thisMachine(dir string) machine {
 	return machine{
 		Processor: processorName(), Cores: runtime.NumCPU(), MemoryGiB: (field("/proc/meminfo", "MemTotal:") + 1<<19) >> 20,
 		Kernel: firstLine(os.ReadFile("/proc/sys/kernel/osrelease")), Filesystem: filesystem(dir),
-		Load: strings.Join(append(fieldsOf("/proc/loadavg"), "unknown")[:1], ""),
+		Load:     strings.Join(append(fieldsOf("/proc/loadavg"), "unknown")[:1], ""),
+		Priority: sessionPriority(),
 	}
+}
+
+// sessionPriority returns the nice value of the session, unless it is the usual one.
+func sessionPriority() string {
+	words := fieldsOf("/proc/self/autogroup") // /autogroup-7 nice 0
+	if len(words) != 3 || words[2] == "0" {
+		return ""
+	}
+	return "nice " + words[2]
 }
 
 func firstLine(text []byte, err error) string {
@@ -70,31 +82,33 @@ func filesystem(dir string) string {
 	return "other"
 }
 
-// serverVersions returns the versions of the peers, as far as they are installed, and of
-// the modules that this program has.
+// serverVersions returns the versions of mailboxd and of the peers, as far as they are
+// installed.
 func serverVersions() map[string]string {
-	versions := map[string]string{"go": runtime.Version()}
+	versions := map[string]string{"Go": runtime.Version()}
 	ask := func(name, binary string, arguments ...string) {
 		if text, err := exec.Command(binary, arguments...).Output(); err == nil {
-			versions[name] = firstLine(text, nil)
+			versions[name] = versionIn(firstLine(text, nil))
 		}
 	}
-	ask("redis", "redis-server", "--version")
+	ask("Redis", "redis-server", "--version")
 	ask("beanstalkd", "beanstalkd", "-v")
 	if binary, err := postgresBinary("postgres"); err == nil {
-		ask("postgres", binary, "--version")
+		ask("PostgreSQL", binary, "--version")
 	}
 	if binary, err := rabbitmqServer(); err == nil {
-		// .../rabbitmq_server-VERSION/sbin/rabbitmq-server
-		versions["rabbitmq"] = strings.TrimPrefix(filepath.Base(filepath.Dir(filepath.Dir(binary))), "rabbitmq_server-")
+		versions["RabbitMQ"] = versionIn(binary)
 	}
-	if info, ok := debug.ReadBuildInfo(); ok {
-		for _, module := range info.Deps {
-			switch module.Path {
-			case "github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go", "github.com/riverqueue/river", "github.com/rabbitmq/amqp091-go":
-				versions[module.Path] = module.Version
-			}
-		}
+	for name, module := range map[string]string{"NATS": "github.com/nats-io/nats-server/v2", "River": "github.com/riverqueue/river"} {
+		ask(name, "go", "list", "-m", "-f", "{{.Version}}", module)
+	}
+	if text, err := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*").Output(); err == nil {
+		versions["Mailbox"] = firstLine(text, nil)
 	}
 	return versions
 }
+
+var versionPattern = regexp.MustCompile(`\d+(\.\d+)+`)
+
+// versionIn returns the first version in a text.
+func versionIn(text string) string { return cmp.Or(versionPattern.FindString(text), text) }

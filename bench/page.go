@@ -42,7 +42,8 @@ const pageHead = `# Benchmarks
 
 ` + "`mailboxd`" + ` beside the servers that it may replace, each as its users run it, on one machine, clients included. Read the
 ratios, not the rates: a machine with other work differs by half from one minute to the next. All servers of a workload run in
-turns, round by round; a ratio is taken within each round, and the median of the ratios counts.
+turns, round by round; a ratio is taken within each round, and the median of the ratios counts. Processor time a message moves least with
+other work on the machine.
 
 | server | how it runs |
 |---|---|
@@ -85,20 +86,30 @@ mounted at ` + "`/sys/kernel/tracing`" + `.
 
 // render writes what one file has.
 func (d *daemonResults) render(out io.Writer, file string) {
-	title := "W1 to W4"
-	if d.Suite == "growth" {
-		title = "How cost grows"
+	title := "How cost grows"
+	if d.Suite == "daemon" {
+		var ran []string
+		for _, w := range daemonWorkloads(d.Backlog) {
+			if len(d.tables(w.name)) > 0 {
+				ran = append(ran, w.name)
+			}
+		}
+		title = "Workloads " + strings.Join(ran, ", ")
 	}
 	fmt.Fprintf(out, "\n## %s\n\n", title)
 	m := d.Machine
-	fmt.Fprintf(out, "`%s` on %s, %d processors (%s), %d GiB, Linux %s, %s; %d rounds of %s; load average %s at the start. All figures: `bench/results/%s`.\n",
-		d.Command, d.Time.Format("2 January 2006"), m.Cores, m.Processor, m.MemoryGiB, m.Kernel, m.Filesystem, d.Rounds, d.Slot, m.Load, file)
+	other := "load average " + m.Load + " at the start"
+	if m.Priority != "" {
+		other += ", run with " + m.Priority + " beside other work"
+	}
+	fmt.Fprintf(out, "`%s` on %s, %d processors (%s), %d GiB, Linux %s, %s; %d rounds of %s; %s. All figures: `bench/results/%s`.\n",
+		d.Command, d.Time.Format("2 January 2006"), m.Cores, m.Processor, m.MemoryGiB, m.Kernel, m.Filesystem, d.Rounds, d.Slot, other, file)
 	fmt.Fprintf(out, "\nVersions: ")
 	for i, name := range sortedKeys(d.Versions) {
 		if i > 0 {
-			fmt.Fprint(out, "; ")
+			fmt.Fprint(out, ", ")
 		}
-		fmt.Fprintf(out, "%s: %s", name, d.Versions[name])
+		fmt.Fprintf(out, "%s %s", name, d.Versions[name])
 	}
 	fmt.Fprintln(out, ".")
 	for _, t := range d.allTables() {

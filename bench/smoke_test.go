@@ -70,3 +70,22 @@ func readResults(t *testing.T, file string) *daemonResults {
 	}
 	return &d
 }
+
+// The page of the documentation shows the figures that are kept, and no others.
+func TestPageShowsKeptFigures(t *testing.T) {
+	files, err := filepath.Glob("results/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("got files %v and %v", files, err)
+	}
+	want, err := renderPage(files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile("../docs/benchmarks.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Error("docs/benchmarks.md differs from bench/results: run make bench-page")
+	}
+}
