@@ -51,15 +51,17 @@ func (q *queue) Subscribe(ctx context.Context, visibility time.Duration, ahead i
 			yield(driver.Delivery{}, err)
 			return
 		}
-		if err := q.follow(ctx, &o, c, yield); err != nil {
+		if err := q.follow(ctx, &o, c, ahead, yield); err != nil {
 			yield(driver.Delivery{}, err)
 		}
 	}
 }
 
 // follow yields messages until the subscription ends, for a reason that it
-// returns, or the caller stops.
-func (q *queue) follow(ctx context.Context, o *operation, c *call, yield func(driver.Delivery, error) bool) error {
+// returns, or the caller stops. It gives the daemon credit for more when half of what may
+// be on its way has been yielded, so that not every message costs an event.
+func (q *queue) follow(ctx context.Context, o *operation, c *call, ahead int, yield func(driver.Delivery, error) bool) error {
+	owed := 0
 	for {
 		select {
 		case page, ok := <-c.stream.parts:
@@ -71,7 +73,7 @@ func (q *queue) follow(ctx context.Context, o *operation, c *call, yield func(dr
 				c.link.leaveStream(c, nil)
 				return o.unknown(err.Error())
 			}
-			came := len(got)
+			owed += len(got)
 			got, _ = q.verified(ctx, got) // what is not what was sent is in the dead letters
 			for i := range got {
 				if !yield(got[i], nil) {
@@ -79,7 +81,10 @@ func (q *queue) follow(ctx context.Context, o *operation, c *call, yield func(dr
 					return nil
 				}
 			}
-			c.link.event(0, oap.EventCredit, c.correlation, func(dst []byte) []byte { return oap.AppendCount(dst, came) })
+			if 2*owed >= ahead {
+				c.link.event(0, oap.EventCredit, c.correlation, func(dst []byte) []byte { return oap.AppendCount(dst, owed) })
+				owed = 0
+			}
 		case <-ctx.Done():
 			c.link.leaveStream(c, nil)
 			return ctx.Err()
