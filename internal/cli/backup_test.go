@@ -334,7 +334,8 @@ func TestDamagedDirectoryIsReportedAndNotChanged(t *testing.T) {
 	}
 	backup := d.backedUp(t)
 	d.stop()
-	mailbox(t, nil, "repair", d.dir).wantCode(t, 2, "--dry-run")
+	mailbox(t, nil, "repair", backup).wantCode(t, 2, "not a directory")
+	mailbox(t, nil, "repair", d.dir).wantCode(t, 0)
 	mailbox(t, nil, "repair", "--dry-run", d.dir).wantCode(t, 0)
 	content, err := os.ReadFile(backup)
 	if err != nil {
@@ -393,6 +394,14 @@ func TestRepairSaysThatFlippedBitLosesNothing(t *testing.T) {
 	}
 	if after, err := os.ReadFile(log); err != nil || !bytes.Equal(after, content) {
 		t.Errorf("the log was changed, %v", err)
+	}
+	r = mailbox(t, nil, "repair", d.dir)
+	if r.wantCode(t, 2, "--yes"); !strings.Contains(r.stdout, "one bit of byte") {
+		t.Errorf("repair does not say what is damaged: %s", r.stdout)
+	}
+	mailbox(t, nil, "repair", "--yes", d.dir).wantCode(t, 0)
+	if r := mailbox(t, nil, "check", d.dir); r.code != 0 || !strings.Contains(r.stdout, "50 messages") {
+		t.Errorf("after the repair: exit code %d, %s%s", r.code, r.stdout, r.stderr)
 	}
 }
 

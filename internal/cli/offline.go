@@ -148,34 +148,86 @@ func (s *shell) sayReport(path string, r *diskbox.Report) error {
 }
 
 func (s *shell) repairCommand() *cobra.Command {
-	var dryRun bool
+	var dryRun, yes bool
 	c := &cobra.Command{
-		Use: "repair --dry-run DIRECTORY", Short: "Show what is damaged in the directory of a stopped daemon",
-		Long: "Show what is damaged in the data directory of a stopped daemon, and what would be lost by removing it.\n" +
-			"It changes nothing, and needs --dry-run. To get damaged messages back, restore a backup.",
-		Args: wants(1, 1),
+		Use: "repair DIRECTORY", Short: "Repair the directory of a stopped daemon",
+		Long: "Show what is damaged in the data directory of a stopped daemon, ask, and rebuild indexes and counts from the messages.\n" +
+			"No message is removed: those that are damaged become dead letters with reason integrity when the daemon starts.\n" +
+			"With --dry-run it only shows. Damage to files whose extent is unknown is refused: restore a backup.",
+		Example: "mailbox repair --dry-run /var/lib/mailboxd\nmailbox repair /var/lib/mailboxd",
+		Args:    wants(1, 1),
 		RunE: s.run(func(ctx context.Context, args []string) error {
-			if !dryRun {
-				return usageError("repair changes nothing in this version; add --dry-run to see what is damaged, and restore a backup to get it back")
+			if !isDirectory(args[0]) && !dryRun {
+				return usageError("%s is not a directory; a backup cannot be repaired, take another", args[0])
 			}
-			return s.repairDryRun(ctx, args[0])
+			if dryRun {
+				return s.repairDryRun(ctx, args[0])
+			}
+			return s.repair(ctx, args[0], yes)
 		}),
 	}
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "only show what is damaged")
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return c
+}
+
+// repair shows what is wrong, asks and repairs.
+func (s *shell) repair(ctx context.Context, path string, yes bool) error {
+	report, found := diskbox.Check(ctx, storeIn(path), nil)
+	if found != nil && !errors.Is(found, driver.ErrIntegrity) {
+		return offline(found)
+	}
+	var err error
+	switch {
+	case s.global.json:
+	case found != nil: // it could not read to the end
+		err = s.line("- %s", offline(found).Error())
+	default:
+		err = s.sayReport(path, report)
+	}
+	if err == nil && (found != nil || len(report.Problems) > 0) {
+		err = s.confirm(yes, "repairing "+path)
+	}
+	if err != nil {
+		return err
+	}
+	done, err := diskbox.Repair(ctx, storeIn(path), nil)
+	if errors.Is(err, driver.ErrIntegrity) {
+		return beyondRepair(err)
+	}
+	if err != nil {
+		return offline(err)
+	}
+	if s.global.json {
+		return s.object(repairView{path, done.Rebuilt, done.Removed, done.Damaged})
+	}
+	return s.line("%s: %s rebuilt, %s removed, %s damaged.", path, plural(done.Rebuilt, "record"), plural(done.Removed, "record"), plural(done.Damaged, "message"))
+}
+
+// repairView is the result of mailbox repair in JSON.
+type repairView struct {
+	Path    string `json:"path"`
+	Rebuilt int    `json:"rebuilt"`
+	Removed int    `json:"removed"`
+	Damaged int    `json:"damaged"`
+}
+
+// beyondRepair explains damage whose extent is unknown.
+func beyondRepair(err error) error {
+	f := offline(err).(*failure) //nolint:errorlint,forcetypeassert // offline returns a *failure for a driver.Error
+	if errors.Is(err, store.ErrOneBit) {
+		f.advice = "no message is lost: start the daemon, or run mailbox repair, which restores the bit, and check the disk"
+		return f
+	}
+	f.sentence += ": how much would be lost cannot be known"
+	f.advice = "restore a backup with mailbox restore, and keep this directory until that has worked"
+	return f
 }
 
 func (s *shell) repairDryRun(ctx context.Context, path string) error {
 	report, err := diskbox.Check(ctx, storeIn(path), nil)
 	if errors.Is(err, driver.ErrIntegrity) {
-		f := offline(err).(*failure) //nolint:errorlint,forcetypeassert // offline returns a *failure for a driver.Error
-		if errors.Is(err, store.ErrOneBit) {
-			f.advice = "no message is lost: start the daemon, which restores the bit, and check the disk"
-			return f
-		}
-		f.sentence += ": how much would be lost cannot be known"
-		f.advice = "restore a backup with mailbox restore, and keep this directory until that has worked"
-		return f
+		return beyondRepair(err)
 	}
 	if err != nil {
 		return offline(err)
@@ -184,7 +236,7 @@ func (s *shell) repairDryRun(ctx context.Context, path string) error {
 		err = s.object(viewOfReport(path, report))
 	} else {
 		if err = s.sayReport(path, report); err == nil && len(report.Problems) > 0 {
-			err = s.line("Would be lost: %s of %d. Would be rebuilt from the messages: indexes and counts of the other problems. Nothing was changed.",
+			err = s.line("Is lost: %s of %d. Would be rebuilt from the messages: indexes and counts of the other problems. Nothing was changed.",
 				plural(report.Damaged, "damaged message"), report.Messages+report.Dead)
 		}
 	}
