@@ -76,3 +76,26 @@ func TestRunFailsUnlessMessagesArriveExactlyOnce(t *testing.T) {
 		})
 	}
 }
+
+// A slow server does not drain W4 in time. What came then still counts, unless a message
+// came twice.
+func TestRunThatEndsEarlyStillRefusesDuplicates(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		got   []uint64
+		until time.Duration
+		want  string
+	}{
+		{"all came", []uint64{3, 1, 2}, 0, ""},
+		{"one is left", []uint64{3, 1}, 0, "sent 3 messages and received 2"},
+		{"one is left when the time is up", []uint64{3, 1}, time.Second, ""},
+		{"one came twice when the time is up", []uint64{1, 1}, time.Second, "was lost or came twice"},
+		{"one that was not sent", []uint64{1, 2, 4}, time.Second, "was lost or came twice"},
+	} {
+		r := &daemonRun{got: c.got, until: c.until}
+		r.last.Store(3)
+		if err := r.check(); c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: got error %v, want %q", c.name, err, c.want)
+		}
+	}
+}

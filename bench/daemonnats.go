@@ -80,7 +80,7 @@ func (s *daemonStand) dialNATS(address string, durable bool) error {
 		if err != nil {
 			return err
 		}
-		messages, err := consumer.Messages(jetstream.PullMaxMessages(max(2, s.shape.batch)))
+		messages, err := consumer.Messages(jetstream.PullMaxMessages(daemonAhead * s.shape.batch))
 		if err != nil {
 			return err
 		}

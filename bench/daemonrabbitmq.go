@@ -87,7 +87,7 @@ func (s *daemonStand) dialRabbitMQ(url string) error {
 		if err != nil {
 			return err
 		}
-		if err := consumer.Qos(2*s.shape.batch, 0, false); err != nil {
+		if err := consumer.Qos(daemonAhead*s.shape.batch, 0, false); err != nil {
 			return err
 		}
 		deliveries, err := consumer.Consume(daemonQueue, "", false, false, false, false, nil)

@@ -51,8 +51,8 @@ other work on the machine.
 | baseline | an earlier build of mailboxd, with the same client |
 | redis | lists; a message moves to the list of its consumer and is removed from it by the ack. Disk: ` + "`appendonly yes`, `appendfsync always`" + ` |
 | beanstalkd | one job a command. Disk: ` + "`-b DIR -f0`" + ` |
-| nats | JetStream, a work queue, pulled; publishing and acks are confirmed. Disk: ` + "`sync_interval: always`" + ` |
-| rabbitmq | a quorum queue, publisher confirms; its protocol does not confirm acks |
+| nats | JetStream, a work queue, pulled some messages ahead; publishing and acks are confirmed. Disk: ` + "`sync_interval: always`" + ` |
+| rabbitmq | a quorum queue, publisher confirms, some messages sent ahead; its protocol does not confirm acks |
 | river | River on PostgreSQL with default settings, fetching as often as River allows; it completes jobs after the worker has returned |
 | redisbox | the library on a Redis without a file |
 

@@ -58,6 +58,34 @@ func TestSuiteWritesFiguresOfAllWorkloads(t *testing.T) {
 	}
 }
 
+// The growth suite keeps a figure for each point of an axis.
+func TestGrowthHasFigureForEachPoint(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the daemon")
+	}
+	dir := t.TempDir()
+	mailboxd, err := buildMailboxd(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &report{
+		rounds: 1, each: 10 * time.Millisecond, dir: dir, backlog: 1000, workloads: []string{"body", "waiting"},
+		storage: "memory", mailboxd: mailboxd, json: filepath.Join(dir, "figures.json"),
+	}
+	if err := r.growth(); err != nil {
+		t.Fatal(err)
+	}
+	d := readResults(t, r.json)
+	for _, point := range []string{"body 256", "body 4096", "body 65536", "waiting 1000 send", "waiting 1000 drain"} {
+		if s := d.series(point, "mailboxd memory"); s == nil || len(s.Rounds) != 1 || s.Rounds[0].Rate <= 0 {
+			t.Errorf("%s: got %+v, want one round with a rate", point, s)
+		}
+	}
+	if len(d.Series) != 5 {
+		t.Errorf("got %d series, want those of body and waiting only", len(d.Series))
+	}
+}
+
 func readResults(t *testing.T, file string) *daemonResults {
 	t.Helper()
 	text, err := os.ReadFile(file)
