@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -96,16 +97,30 @@ func TestManyCallersShareCalls(t *testing.T) {
 	wantStats(t, w, driver.Stats{Ready: callers * each})
 }
 
-// TestSendersAndConsumersShareCalls: a send, an ack and a receive that come while a call
-// is under way go into one call. A special send does not wait for it.
+// TestSendersAndConsumersShareCalls: a send, an ack and a receive that come while calls
+// are under way go into one call. A special send does not wait for them.
 func TestSendersAndConsumersShareCalls(t *testing.T) {
 	t.Parallel()
 	q := openQueue(t, open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)}))
-	send(t, q, "acked", "received")
-	leased := receive(t, q, 1, hold)
+	send(t, q, "acked", "acked", "received")
+	leased := receive(t, q, 2, hold)
+	ack := func(d driver.Delivery) {
+		if err := q.Ack(t.Context(), []driver.Receipt{d.Receipt}); err != nil {
+			t.Error(err)
+		}
+	}
 
 	shared, calls := q.shards[0].shared, make(chan int)
-	eventually(t, "no call is under way", func() bool { return shared.underWay() == 0 })
+	expectCalls := func(underWay, waiting int) {
+		t.Helper()
+		eventually(t, fmt.Sprint(underWay, " calls are under way, ", waiting, " operations wait"), func() bool {
+			shared.mu.Lock()
+			defer shared.mu.Unlock()
+			shared.latest = time.Now().Add(time.Hour) // none is slow
+			return shared.calls == underWay && len(shared.queued) == waiting
+		})
+	}
+	expectCalls(0, 0)
 	perform := shared.perform
 	shared.perform = func(ctx context.Context, sess *session, batch []operation) {
 		select {
@@ -116,40 +131,23 @@ func TestSendersAndConsumersShareCalls(t *testing.T) {
 	}
 	var group sync.WaitGroup
 	group.Go(func() { send(t, q, "under way") })
-	eventually(t, "a call is under way", func() bool { return shared.waiting() == 0 && shared.underWay() == 1 })
-	shared.mu.Lock()
-	shared.latest = time.Now().Add(time.Hour) // it is never slow
-	shared.mu.Unlock()
+	expectCalls(1, 0)
+	group.Go(func() { send(t, q, "waits for the first") })
+	expectCalls(1, 1)
+	group.Go(func() { ack(leased[0]) }) // the process also consumes
+	expectCalls(2, 0)
 	if _, err := q.Send(t.Context(), []driver.Outgoing{{Body: []byte("special"), Delay: hold}}); err != nil {
 		t.Fatal(err)
 	}
 	group.Go(func() { send(t, q, "sent") })
-	group.Go(func() {
-		if err := q.Ack(t.Context(), []driver.Receipt{leased[0].Receipt}); err != nil {
-			t.Error(err)
-		}
-	})
+	group.Go(func() { ack(leased[1]) })
 	group.Go(func() { receive(t, q, 1, hold) })
-	eventually(t, "three operations wait", func() bool { return shared.waiting() == 3 })
-	for _, want := range []int{1, 3} {
+	expectCalls(2, 3)
+	for _, want := range []int{1, 2, 3} {
 		if n := <-calls; n != want {
 			t.Errorf("a call with %d operations, want %d", n, want)
 		}
 	}
 	group.Wait()
-	wantStats(t, q, driver.Stats{Ready: 2, Delayed: 1, InFlight: 1})
-}
-
-// waiting returns how many operations wait for the next call.
-func (b *batcher) waiting() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.queued)
-}
-
-// underWay returns how many calls are under way.
-func (b *batcher) underWay() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.calls
+	wantStats(t, q, driver.Stats{Ready: 3, Delayed: 1, InFlight: 1})
 }

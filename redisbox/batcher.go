@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A batcher groups operations on a shard into calls. Operations submitted while a
-// call is under way go into the next one: a single caller waits for one round trip,
+// A batcher groups operations on a shard into calls. Operations submitted while
+// calls are under way go into the next one: a single caller waits for one round trip,
 // and many callers share the cost of a call. No operation waits for others to arrive.
 //
 // A batcher has no goroutine while it has no operations.
@@ -21,6 +21,8 @@ type batcher struct {
 	queued   []operation
 	elements int       // in queued
 	calls    int       // under way
+	sends    bool      // since no call was under way
+	consumes bool      // likewise
 	latest   time.Time // when the latest call began
 	idle     []*session
 }
@@ -36,9 +38,10 @@ type operation interface {
 const (
 	maxElements = 1024
 	maxBytes    = 4 << 20
-	// A second call starts only if enough elements are queued, or if the call under way
-	// is slow because it is large or the server is far away. Small calls would cost
-	// more than they gain.
+	// Where a process sends and consumes, two calls are under way: while the server performs
+	// one, the callers of the other act on its answer. Further calls start only if enough
+	// elements are queued, or if the latest call is slow because it is large or the server
+	// is far away. Smaller calls would cost more than they gain.
 	maxCalls      = 4
 	extraCallSize = 128
 	slowCall      = time.Millisecond
@@ -51,7 +54,9 @@ func (b *batcher) submit(ctx context.Context, op operation) {
 	defer b.mu.Unlock()
 	elements, _ := op.size()
 	b.queued, b.elements = append(b.queued, op), b.elements+elements
-	if b.calls > 0 && (b.calls == maxCalls || (b.elements < extraCallSize && time.Since(b.latest) < slowCall)) {
+	_, isSend := op.(*sendOp)
+	b.sends, b.consumes = b.sends || isSend, b.consumes || !isSend
+	if !b.startsCall() {
 		return
 	}
 	b.calls++
@@ -63,6 +68,16 @@ func (b *batcher) submit(ctx context.Context, op operation) {
 	}
 	ctx = context.WithoutCancel(ctx)
 	b.goroutines.start(func() { b.run(ctx, sess) })
+}
+
+// startsCall reports whether the queued operations start another call. The caller holds
+// the mutex.
+func (b *batcher) startsCall() bool {
+	usual := 1
+	if b.sends && b.consumes {
+		usual = 2
+	}
+	return b.calls < usual || (b.calls < maxCalls && (b.elements >= extraCallSize || time.Since(b.latest) >= slowCall))
 }
 
 // withdraw removes an operation that is still queued, and reports whether it was.
@@ -107,7 +122,9 @@ func (b *batcher) next(sess *session) []operation {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.queued) == 0 {
+		b.queued = nil
 		b.calls--
+		b.sends, b.consumes = b.sends && b.calls > 0, b.consumes && b.calls > 0
 		b.idle = append(b.idle, sess)
 		return nil
 	}
@@ -122,7 +139,7 @@ func (b *batcher) next(sess *session) []operation {
 	batch := b.queued[:n:n]
 	b.queued, b.elements = b.queued[n:], b.elements-elements
 	if len(b.queued) == 0 {
-		b.queued = nil
+		b.queued = make([]operation, 0, n) // the next batch is likely as large
 	}
 	b.latest = time.Now()
 	return batch

@@ -18,8 +18,8 @@ import (
 // registers as a waiter and then looks, and a sender first adds its message and then
 // announces it, so one of them always sees the other.
 func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-	patience := time.NewTimer(req.Wait)
-	defer patience.Stop()
+	begun := time.Now()
+	var patience *time.Timer // made when the first look finds nothing
 	w := h.waiters.join()
 	// Asking the server for announcements is useless before the subscription stands.
 	waits := h.subscribed()
@@ -28,6 +28,10 @@ func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver
 		if err != nil || len(got) > 0 || expired {
 			h.stopWaiting(w, err != nil)
 			return got, h.received(got, blocked, err)
+		}
+		if patience == nil {
+			patience = time.NewTimer(req.Wait - time.Since(begun))
+			defer patience.Stop()
 		}
 		if !waits {
 			waits = true
