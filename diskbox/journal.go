@@ -3,6 +3,7 @@ package diskbox
 import (
 	"encoding/binary"
 	"encoding/json"
+	"maps"
 	"sync"
 	"time"
 
@@ -41,7 +42,10 @@ type journal struct {
 	secret    [32]byte
 	ledger    ledger
 	leases    leases
-	queues    map[uint32]*queueNotes
+	// stored are the leases in the store or in a batch on the way to it. Most messages are
+	// settled before their lease is written, and need no deletion.
+	stored map[leaseID]struct{}
+	queues map[uint32]*queueNotes
 
 	key []byte // reused
 	w   writer // reused
@@ -50,7 +54,7 @@ type journal struct {
 func newJournal(s *store.Store, a *axis) *journal {
 	return &journal{
 		store: s, axis: a, applying: make(chan struct{}, 1), batch: s.NewBatch(),
-		ledger: newLedger(), leases: make(leases), queues: make(map[uint32]*queueNotes),
+		ledger: newLedger(), leases: make(leases), stored: make(map[leaseID]struct{}), queues: make(map[uint32]*queueNotes),
 	}
 }
 
@@ -69,6 +73,9 @@ func (j *journal) knows(queue uint32) bool { return j.queues[queue] != nil }
 // adopt initialises the journal from recovered state.
 func (j *journal) adopt(r *recovery) {
 	j.lastID, j.secret = r.lastID, r.secret
+	for _, id := range r.leases {
+		j.stored[id] = struct{}{}
+	}
 	for id, q := range r.queues {
 		j.queues[id] = &queueNotes{groups: groupsOf(q.Config)}
 		for n := range q.Shards {
@@ -139,8 +146,18 @@ func (j *journal) Leased(shard host.ShardID, e *engine.Entry) {
 
 // endLease removes the lease of a message that was settled.
 func (j *journal) endLease(shard host.ShardID, e *engine.Entry) {
-	delete(j.leases, leaseID{shard, e.Seq})
-	j.remove(leaseKind, shard, e.Seq) // of an earlier batch
+	id := leaseID{shard, e.Seq}
+	delete(j.leases, id)
+	if _, stored := j.stored[id]; stored {
+		delete(j.stored, id)
+		j.remove(leaseKind, shard, e.Seq)
+	}
+}
+
+// forgetLeases drops the leases of messages that were removed together.
+func (j *journal) forgetLeases(gone func(leaseID) bool) {
+	maps.DeleteFunc(j.leases, func(id leaseID, _ heldLease) bool { return gone(id) })
+	maps.DeleteFunc(j.stored, func(id leaseID, _ struct{}) bool { return gone(id) })
 }
 
 func (j *journal) Waits(shard host.ShardID, e *engine.Entry, now engine.Instant) {
@@ -255,7 +272,7 @@ func (j *journal) Purged(shard host.ShardID) {
 	for _, kind := range liveKinds {
 		j.removeAll(appendShardKey(nil, kind, shard))
 	}
-	j.leases.forget(func(id leaseID) bool { return id.shard == shard })
+	j.forgetLeases(func(id leaseID) bool { return id.shard == shard })
 	a := j.ledger.change(shard)
 	a.Messages, a.Bytes = 0, 0
 }
@@ -321,7 +338,7 @@ func (j *journal) meta() {
 func (j *journal) Deleted(queue uint32) {
 	j.removeAll(appendQueueKey(nil, queueKind, queue))
 	j.drop(queue)
-	j.leases.forget(func(id leaseID) bool { return id.shard.Queue == queue })
+	j.forgetLeases(func(id leaseID) bool { return id.shard.Queue == queue })
 	j.ledger.forget(queue)
 	delete(j.queues, queue)
 }

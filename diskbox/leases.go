@@ -1,8 +1,6 @@
 package diskbox
 
 import (
-	"maps"
-
 	"github.com/mailboxmq/mailbox/internal/engine"
 	"github.com/mailboxmq/mailbox/internal/host"
 )
@@ -46,11 +44,6 @@ func (l leases) add(shard host.ShardID, e *engine.Entry) {
 	l[leaseID{shard, e.Seq}] = added
 }
 
-// forget drops the leases of removed messages.
-func (l leases) forget(gone func(leaseID) bool) {
-	maps.DeleteFunc(l, func(id leaseID, _ heldLease) bool { return gone(id) })
-}
-
 // writeLeases adds the leases to the batch that is about to end.
 func (j *journal) writeLeases() {
 	for id, l := range j.leases {
@@ -58,6 +51,7 @@ func (j *journal) writeLeases() {
 		j.number(leaseKind, id.shard, id.seq)
 		j.begin().state(&e)
 		j.end()
+		j.stored[id] = struct{}{}
 	}
 	if len(j.leases) > maxSpareLeases {
 		j.leases = make(leases)

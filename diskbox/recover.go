@@ -18,6 +18,7 @@ type recovery struct {
 	now    engine.Instant
 	queues map[uint32]*host.RestoredQueue
 	lastID uint32
+	leases []leaseID // all in the store
 	secret [32]byte
 	// closed: the last process closed the store; crashed: it did not. A new store is
 	// neither.
@@ -166,6 +167,8 @@ func (r *recovery) readLeases() error {
 		if shard == nil {
 			return nil
 		}
+		id, _ := parseShardKey(key)
+		r.leases = append(r.leases, leaseID{id, lastNumber(key)})
 		message := append([]byte{messageKind}, key[1:]...)
 		body, err := r.store.Get(message, nil)
 		if errors.Is(err, driver.ErrNotFound) {
