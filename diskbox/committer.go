@@ -2,6 +2,7 @@ package diskbox
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -28,22 +29,38 @@ func (j *journal) Unlock() {
 // largeBatch is the size at which a new batch is begun.
 const largeBatch = 16 << 20
 
-// Await adds p to the next commit. If no goroutine leads, the one that waits for p leads it.
-func (j *journal) Await(p *host.Pending) {
-	j.pendings = append(j.pendings, p)
-	if !j.leading {
-		j.leading, p.Leads = true, true
+func (j *journal) Await(p *host.Pending) { j.pendings = append(j.pendings, p) }
+
+func (j *journal) Wait(p *host.Pending) error {
+	j.mu.Lock()
+	commits := j.beginLocked()
+	j.mu.Unlock()
+	if commits {
+		j.commitHere()
+	}
+	return failure(p.Wait())
+}
+
+func (j *journal) Start(alone bool) {
+	j.mu.Lock()
+	commits := j.beginLocked()
+	j.mu.Unlock()
+	switch {
+	case commits && alone:
+		j.commitHere()
+	case commits:
+		go j.commitAll()
 	}
 }
 
-func (j *journal) Wait(p *host.Pending) error {
-	leads := p.Leads
-	p.Leads = false
-	if leads || <-p.Signal == host.Lead {
-		j.lead()
-		<-p.Signal // done: it was among those that it led
+// beginLocked reports whether the caller must commit: operations wait for it, and no
+// goroutine commits.
+func (j *journal) beginLocked() bool {
+	if j.committing || len(j.pendings) == 0 {
+		return false
 	}
-	return failure(p.Err)
+	j.committing = true
+	return true
 }
 
 // failure makes an error of the store one that the caller may change.
@@ -54,41 +71,79 @@ func failure(err error) error {
 	return &driver.Error{Code: driver.ErrUnavailable, Err: err}
 }
 
-// lead commits and publishes everything that was recorded so far, and hands the
-// lead on. The caller has it.
-func (j *journal) lead() {
+// commitHere commits the recorded operations on the goroutine of a caller. Operations that
+// are recorded meanwhile are committed by a goroutine of their own, so that the caller does
+// not work for others without end.
+func (j *journal) commitHere() {
+	if j.commitOnce() {
+		go j.commitAll()
+	}
+	j.completeAll()
+}
+
+// commitAll commits until all recorded operations are durable. While it waits for the disk,
+// another goroutine completes the operations of the commit before.
+func (j *journal) commitAll() {
+	for j.commitOnce() {
+		go j.completeAll()
+	}
+	j.completeAll()
+}
+
+// commitOnce commits all operations recorded so far, and reports whether others were
+// recorded meanwhile, which the caller must commit next. The caller is the goroutine that
+// commits.
+func (j *journal) commitOnce() (more bool) {
 	j.applying <- struct{}{}
 	j.mu.Lock()
 	j.trimLocked()
-	batches, done := j.takeLocked(), j.pendings
-	j.pendings, j.published = j.published[:0], nil
+	batches, pendings := j.takeLocked(), j.pendings
+	j.pendings = nil
+	if last := len(j.sparePendings) - 1; last >= 0 {
+		j.pendings, j.sparePendings = j.sparePendings[last], j.sparePendings[:last]
+	}
 	j.mu.Unlock()
 
-	err := j.commit(batches, len(done) > 0)
-	if err == nil {
-		host.PublishAll(done)
-	}
+	err := j.commit(batches, len(pendings) > 0)
 
 	j.mu.Lock()
+	defer j.mu.Unlock()
 	j.giveBackLocked(batches)
-	var next *host.Pending
-	if j.leading = len(j.pendings) > 0; j.leading {
-		next = j.pendings[0]
-	} else if j.unwritten() {
+	j.committed = append(j.committed, committed{pendings, err})
+	j.committing = len(j.pendings) > 0
+	if !j.committing && j.unwritten() {
 		j.armLocked()
 	}
-	j.mu.Unlock()
-	if next != nil { // first, so that the disk does not wait for the others
-		next.Signal <- host.Lead
-	}
-	for i, p := range done {
-		p.Err = err
-		p.Signal <- host.Done
-		done[i] = nil
-	}
+	return j.committing
+}
+
+// committed is what one commit made durable, or failed to.
+type committed struct {
+	pendings []*host.Pending
+	err      error
+}
+
+// completeAll completes the operations of all commits so far, in order, unless another
+// goroutine is doing that.
+func (j *journal) completeAll() {
 	j.mu.Lock()
-	j.published = done
-	j.mu.Unlock()
+	defer j.mu.Unlock()
+	if j.completing {
+		return
+	}
+	j.completing = true
+	for len(j.committed) > 0 {
+		next := j.committed[0]
+		j.committed = slices.Delete(j.committed, 0, 1)
+		j.mu.Unlock()
+		host.Complete(next.pendings, next.err)
+		clear(next.pendings)
+		j.mu.Lock()
+		if len(j.sparePendings) < maxSpare {
+			j.sparePendings = append(j.sparePendings, next.pendings[:0])
+		}
+	}
+	j.completing = false
 }
 
 // fillLocked ends the current batch and begins another.
@@ -157,7 +212,7 @@ func (j *journal) unwritten() bool {
 	return j.batch.Len() > 0 || len(j.filled) > 0 || len(j.leases) > 0
 }
 
-// maxSpare bounds the batches that are kept for reuse.
+// maxSpare bounds the batches and the lists of operations that are kept for reuse.
 const maxSpare = 3
 
 func (j *journal) giveBackLocked(batches []*store.Batch) {
@@ -193,7 +248,7 @@ func (j *journal) writeThrough() error {
 func (j *journal) Ride() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if !j.leading && len(j.pendings) == 0 {
+	if !j.committing && len(j.pendings) == 0 {
 		j.armLocked()
 	}
 }
@@ -213,11 +268,11 @@ func (j *journal) armLocked() {
 func (j *journal) ride() {
 	j.mu.Lock()
 	j.rides = false
-	leads := !j.leading && j.unwritten()
-	j.leading = j.leading || leads
+	commits := !j.committing && j.unwritten()
+	j.committing = j.committing || commits
 	j.mu.Unlock()
-	if leads {
-		j.lead()
+	if commits {
+		j.commitHere()
 	}
 }
 

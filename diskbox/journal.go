@@ -15,10 +15,11 @@ import (
 
 // journal records the operations of a host in a store.
 //
-// The first goroutine that waits for the disk leads: it commits all operations recorded
-// so far with one sync, publishes them, and wakes the others. Operations recorded during
-// a commit go into the next batch. So under load many operations share a sync, and a
-// single operation waits only for its own sync. See committer.go.
+// One goroutine at a time commits: all operations recorded so far, with one sync. It is the
+// goroutine of a caller that waits, if none commits, or one of its own. Operations recorded
+// during a commit go into the next one, and during that the earlier ones are completed. So
+// under load many operations share a sync, and a single operation waits only for its own
+// sync. See committer.go.
 type journal struct {
 	store *store.Store
 	axis  *axis
@@ -33,15 +34,17 @@ type journal struct {
 	filled   []*store.Batch // to be committed before batch
 	spare    []*store.Batch
 	pendings []*host.Pending
-	// published is an earlier slice of pendings, for reuse.
-	published []*host.Pending
-	leading   bool // a goroutine leads, or is about to
-	riding    *time.Timer
-	rides     bool // riding is set
-	lastID    uint32
-	secret    [32]byte
-	ledger    ledger
-	leases    leases
+	// sparePendings are earlier slices of pendings, for reuse.
+	sparePendings [][]*host.Pending
+	committed     []committed
+	committing    bool // a goroutine commits, or is about to
+	completing    bool // a goroutine completes committed operations
+	riding        *time.Timer
+	rides         bool // riding is set
+	lastID        uint32
+	secret        [32]byte
+	ledger        ledger
+	leases        leases
 	// stored are the leases in the store or in a batch on the way to it. Most messages are
 	// settled before their lease is written, and need no deletion.
 	stored map[leaseID]struct{}

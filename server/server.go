@@ -213,7 +213,7 @@ func (s *Server) assemble(config *Config) (err error) {
 		return err
 	}
 	s.oap = oapapi.New(oapapi.Options{
-		Authenticate: oapapi.Brokered(s.broker), MaxConnections: config.MaxConnections, Logger: s.log,
+		Broker: s.broker, MaxConnections: config.MaxConnections, Logger: s.log,
 		HandshakeTimeout: config.ReadTimeout, FrameTimeout: config.ReadTimeout, WriteTimeout: config.WriteTimeout, IdleTimeout: config.IdleTimeout,
 	})
 	s.showFigures()

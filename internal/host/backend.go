@@ -401,11 +401,19 @@ func (b *Backend) Ping(ctx context.Context) error {
 // ErrClosed, and so do all later calls. Closing twice is fine.
 func (b *Backend) Close() error {
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	b.closed = true
-	for _, q := range b.queues {
+	queues := slices.Collect(maps.Values(b.queues))
+	clear(b.queues)
+	b.mu.Unlock()
+	for _, q := range queues {
 		q.end(driver.ErrClosed)
 	}
-	clear(b.queues)
 	return nil
+}
+
+// allQueues returns the queues that exist, in no order.
+func (b *Backend) allQueues() []*queue {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Collect(maps.Values(b.queues))
 }

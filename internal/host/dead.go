@@ -16,6 +16,11 @@ func (h *handle) DeadLetter(ctx context.Context, requests []driver.DeadLetterReq
 	if err := h.check(ctx, "dead-letter"); err != nil {
 		return err
 	}
+	batch := h.stageDeadLetters(requests)
+	return batch.finish(h.frees())
+}
+
+func (h *handle) stageDeadLetters(requests []driver.DeadLetterRequest) settleBatch {
 	batch := settleBatch{run: run{queue: h.queue}, op: "dead-letter", length: len(requests)}
 	for i, request := range requests {
 		if !request.Reason.Valid() {
@@ -32,7 +37,7 @@ func (h *handle) DeadLetter(ctx context.Context, requests []driver.DeadLetterReq
 			batch.staged(i, now, e, err, request.Receipt)
 		}
 	}
-	return batch.finish(h.frees())
+	return batch
 }
 
 func (h *handle) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
@@ -86,7 +91,7 @@ func (h *handle) Redrive(ctx context.Context, ids []string, limit int) (moved in
 			return moved, h.named(err, "redrive")
 		}
 	}
-	h.refresh()
+	h.serve(nil)
 	return moved, h.broken("redrive")
 }
 
@@ -131,12 +136,12 @@ func (h *handle) redriveAll(found []foundDeadLetter, named bool) (moved int, err
 			moved++
 		}
 		if oneByOne {
-			if err := run.finish(); err != nil {
+			if err := run.finish(false); err != nil {
 				return moved, err
 			}
 		}
 	}
-	if err := run.finish(); err != nil {
+	if err := run.finish(false); err != nil {
 		return 0, err
 	}
 	return moved, refused

@@ -108,6 +108,7 @@ func (f *forwarding) forward(death engine.Effect) bool {
 		to = sh.target.shardFor(&driver.Outgoing{Group: extra.Group})
 		if !slices.Contains(f.reached, to) {
 			f.reached = append(f.reached, to)
+			defer to.queue.serveSoon()
 		}
 		now = to.queue.now()
 		if to.engine.Room(now, len(dead.Body)) != nil {
@@ -131,7 +132,6 @@ func (f *forwarding) forward(death engine.Effect) bool {
 		return true
 	}
 	to.engine.PublishNow(now, e)
-	to.queue.waiters.wake(1)
 	return true
 }
 
@@ -140,7 +140,9 @@ func (f *forwarding) forward(death engine.Effect) bool {
 func (f *forwarding) publishOwn() {
 	for _, e := range f.own {
 		f.from.engine.PublishNow(f.from.engine.Present(f.from.queue.now()), e)
-		f.from.queue.waiters.wake(1)
+	}
+	if len(f.own) > 0 {
+		f.from.queue.serveSoon()
 	}
 	f.own = nil
 }

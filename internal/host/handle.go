@@ -166,7 +166,7 @@ func (h *handle) Traits() driver.Traits { return *h.settings.Load().traits }
 
 func (h *handle) Close() error {
 	if !h.isClosed.Swap(true) {
-		h.waiters.wakeOwner(h)
+		h.waiters.dismiss(h, func(*handle) error { return h.failure(driver.ErrClosed, "receive") })
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/completion"
 	"github.com/mailboxmq/mailbox/internal/engine"
 )
 
@@ -54,15 +55,18 @@ type Journal interface {
 	// Reader returns a reader of the recorded messages of a shard, durable or not.
 	Reader(shard ShardID) engine.Reader
 
-	// Await makes the journal publish p, with PublishAll, when all operations recorded
-	// so far are durable. The journal and p's shard are locked. Pendings are published
-	// in the order of Await. The caller must call Wait for them in that order before
-	// it waits for the journal in another way, because other goroutines may depend on
-	// it to lead a commit.
+	// Await makes the journal complete p, with Complete, when all operations recorded so
+	// far are durable, or cannot become durable any more. The journal and p's shard are
+	// locked. Pendings are completed in the order of Await.
 	Await(p *Pending)
-	// Wait blocks until p is published. It returns ErrUnavailable if that will never
-	// happen; the outcome is unknown then.
+	// Wait blocks until p is complete, and returns ErrUnavailable if its operations are
+	// not durable; the outcome is unknown then. If no goroutine commits, it commits itself.
+	// The journal is not locked.
 	Wait(p *Pending) error
+	// Start begins to commit the recorded operations, and does not wait for that. If alone
+	// is set and no goroutine commits, it commits itself and waits. The journal is not
+	// locked.
+	Start(alone bool)
 	// Ride schedules the recorded operations to be written soon, without waiting for
 	// it. The journal is not locked.
 	Ride()
@@ -76,50 +80,66 @@ type ShardID struct {
 
 // Pending is a group of staged operations that wait for the journal.
 type Pending struct {
-	shard  *shard // nil: there is nothing to publish
-	staged []*engine.Entry
+	backend *Backend // nil: it is not reused
+	shard   *shard   // nil: there is nothing to publish
+	staged  []*engine.Entry
 
-	// The fields below belong to the journal: whether the waiting goroutine leads a
-	// commit from the start, the channel that wakes it, and the result.
-	Leads  bool
-	Signal chan Signal
-	Err    error
+	// One of the two is told when the operations are complete: then is called, or a
+	// goroutine that waits is signalled. If there is neither, nothing depends on it.
+	then   func(*completion.Round, error)
+	waits  bool
+	signal chan error
 }
 
-// A Signal wakes a goroutine that waits for a journal.
-type Signal uint8
-
-// The signals.
-const (
-	// Lead: the goroutine must commit the recorded operations, for all that wait.
-	Lead Signal = iota + 1
-	// Done: the pending is published, or never will be.
-	Done
-)
-
 // NewPending returns a Pending with nothing to publish, to wait for a commit.
-func NewPending() *Pending { return &Pending{Signal: make(chan Signal, 1)} }
+func NewPending() *Pending { return &Pending{signal: make(chan error, 1), waits: true} }
 
-// newPending returns a Pending for a shard, reused if possible.
+// Wait blocks until the operations are complete, and returns their error.
+func (p *Pending) Wait() error { return <-p.signal }
+
+// newPending returns a Pending for a shard, which may be nil, reused if possible.
 func (b *Backend) newPending(sh *shard) *Pending {
 	p, ok := b.pendings.Get().(*Pending)
 	if !ok {
-		p = NewPending()
+		p = &Pending{backend: b, signal: make(chan error, 1)}
 	}
 	p.shard = sh
 	return p
 }
 
-// free keeps a Pending for reuse after Wait.
-func (b *Backend) free(p *Pending) {
+// free keeps a complete Pending for reuse.
+func (p *Pending) free() {
+	if p.backend == nil {
+		return
+	}
 	clear(p.staged)
-	p.shard, p.staged, p.Err = nil, p.staged[:0], nil
-	b.pendings.Put(p)
+	p.shard, p.staged, p.then, p.waits = nil, p.staged[:0], nil, false
+	p.backend.pendings.Put(p)
 }
 
-// PublishAll publishes operations, in this order. The journal calls it when they are
-// durable, without holding a lock.
-func PublishAll(all []*Pending) {
+// Complete publishes operations in this order, serves receives that wait for them, and ends
+// the calls that wait for the operations. err is why they are not durable; then they are not
+// published. The journal calls it without holding a lock.
+func Complete(all []*Pending, err error) {
+	var round completion.Round
+	if err == nil {
+		publishAll(&round, all)
+	}
+	for _, p := range all {
+		if p.waits {
+			p.signal <- err // from here on p belongs to the goroutine that waits
+			continue
+		}
+		if p.then != nil {
+			p.then(&round, err)
+		}
+		p.free()
+	}
+	round.End()
+}
+
+func publishAll(r *completion.Round, all []*Pending) {
+	var queue *queue
 	for len(all) > 0 {
 		sh, n := all[0].shard, 1
 		for n < len(all) && all[n].shard == sh {
@@ -127,8 +147,15 @@ func PublishAll(all []*Pending) {
 		}
 		if sh != nil {
 			sh.publish(all[:n])
+			if queue != nil && queue != sh.queue {
+				queue.serve(r)
+			}
+			queue = sh.queue
 		}
 		all = all[n:]
+	}
+	if queue != nil {
+		queue.serve(r)
 	}
 }
 
@@ -142,7 +169,6 @@ func (sh *shard) publish(all []*Pending) {
 		sh.staged -= len(p.staged)
 	}
 	sh.unlock()
-	sh.queue.refresh()
 }
 
 // record records a staged operation.
@@ -183,4 +209,16 @@ func (b *Backend) durably(record func(Journal)) error {
 	journal.Await(p)
 	journal.Unlock()
 	return journal.Wait(p)
+}
+
+// whenDurable calls then when all operations recorded so far are durable. There is a
+// journal.
+func (b *Backend) whenDurable(then func(*completion.Round, error)) {
+	journal := b.options.Journal
+	p := b.newPending(nil)
+	p.then = then
+	journal.Lock()
+	journal.Await(p)
+	journal.Unlock()
+	journal.Start(false)
 }

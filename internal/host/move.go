@@ -121,10 +121,10 @@ func (m *transfer) page(from *shard, last, until uint64) (looked uint64, err err
 	}
 	m.hold(nil, nil)
 	for q := range touched {
-		q.refresh()
+		q.serve(nil)
 	}
 	if m.frees() {
-		m.refresh()
+		m.serve(nil)
 	}
 	return looked, err
 }
@@ -251,7 +251,6 @@ func (sh *shard) handOver(now engine.Moment, mark engine.Mark, to *shard) bool {
 	}
 	to.engine.PublishNow(now, e)
 	sh.engine.UnblockGroup(gone)
-	to.queue.waiters.wake(1)
 	return true
 }
 

@@ -14,13 +14,7 @@ func (b *Backend) Observe(f func(driver.Ending)) (stop func()) {
 
 // recordEndings makes all shards record endings if there are observers.
 func (b *Backend) recordEndings() {
-	b.mu.Lock()
-	queues := make([]*queue, 0, len(b.queues))
-	for _, q := range b.queues {
-		queues = append(queues, q)
-	}
-	b.mu.Unlock()
-	for _, q := range queues {
+	for _, q := range b.allQueues() {
 		q.recordEndings()
 	}
 }

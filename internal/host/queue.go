@@ -96,7 +96,7 @@ func (q *queue) configure(config driver.Config, target *queue) {
 		sh.engine.Configure(q.now(), splitConfig(config, len(q.shards), i))
 		sh.unlock()
 	}
-	q.refresh()
+	q.serve(nil)
 }
 
 // traitsOf returns what a queue with this configuration promises.
@@ -213,7 +213,7 @@ func (q *queue) end(code driver.Code) {
 		q.code = code
 		q.isEnded.Store(true)
 		q.waiters.stop()
-		q.waiters.wakeOwner(nil)
+		q.waiters.dismiss(nil, func(*handle) error { return q.failure(code, "receive") })
 	})
 }
 

@@ -3,10 +3,12 @@ package host
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/completion"
 )
 
 func (h *handle) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
@@ -17,64 +19,23 @@ func (h *handle) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driv
 	if err != nil {
 		return nil, h.named(err, "receive")
 	}
-	taken := h.take(ctx, req)
-	if len(taken.deliveries) > 0 {
-		return h.deliverTaken(taken)
+	t := h.take(req, func() bool { return ctx.Err() == nil && !h.isEnded.Load() })
+	if len(t.deliveries) > 0 {
+		h.serve(nil) // waiting receives may depend on the new deadlines
+		if t.survivors {
+			if err := h.backend.barrier(); err != nil {
+				return nil, h.named(err, "receive")
+			}
+		}
+		return t.deliveries, nil
 	}
 	if err := h.broken("receive"); err != nil {
 		return nil, err
 	}
 	if req.Wait == 0 {
-		return nil, h.inFlightFull(taken.blocked)
+		return nil, h.inFlightFull(t.blocked)
 	}
 	return h.await(ctx, req)
-}
-
-// deliverTaken ends a receive that has leased messages.
-func (h *handle) deliverTaken(t taken) ([]driver.Delivery, error) {
-	h.refresh() // waiting receivers may depend on the new deadlines
-	if t.survivors {
-		if err := h.backend.barrier(); err != nil {
-			return nil, h.named(err, "receive")
-		}
-	}
-	return t.deliveries, nil
-}
-
-// await waits for messages for as long as the request says.
-func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-	w := h.waiters.join(h, req.Wait)
-	expired, woken := false, false
-	for {
-		if err := h.check(ctx, "receive"); err != nil {
-			h.waiters.leave(w, true)
-			if woken { // pass the wake-up on
-				h.waiters.wake(1)
-			}
-			return nil, err
-		}
-		taken := h.take(ctx, req)
-		if len(taken.deliveries) > 0 {
-			h.waiters.leave(w, false) // first, so that it is not woken although it has messages
-			return h.deliverTaken(taken)
-		}
-		if err := h.broken("receive"); err != nil || expired {
-			h.waiters.leave(w, true)
-			return nil, cmp.Or(err, h.inFlightFull(taken.blocked))
-		}
-		h.refresh()
-		woken = false
-		select {
-		case <-w.signal: // also sent when the handle or the queue is closed
-			h.waiters.rest(w)
-			woken = true
-		case <-w.patience.C:
-			expired = true // try once more
-		case <-ctx.Done():
-			h.waiters.leave(w, true)
-			return nil, ctx.Err()
-		}
-	}
 }
 
 // taken is the result of leasing messages for a receive.
@@ -86,24 +47,34 @@ type taken struct {
 	// closing, and may have crashed it. Their leases must be durable before they are
 	// delivered, so that the deliveries count even if the process crashes again.
 	survivors bool
+	// searching: the search for messages was stopped before it was complete.
+	searching bool
 }
 
-// take leases ready messages.
-func (q *queue) take(ctx context.Context, req driver.ReceiveRequest) (t taken) {
+// take leases ready messages. Between two parts of a long search it asks goOn whether to
+// go on.
+func (q *queue) take(req driver.ReceiveRequest, goOn func() bool) (t taken) {
 	first := uint64(0)
 	if len(q.shards) > 1 {
 		first = q.nextTake.Add(1)
 	}
 	for i := range q.shards {
 		sh := q.shards[(first+uint64(i))%uint64(len(q.shards))]
-		for searching := true; searching; searching = searching && ctx.Err() == nil && !q.isEnded.Load() {
-			searching = sh.take(req, &t)
+		for sh.take(req, &t) {
+			if !goOn() {
+				t.searching = true
+				break
+			}
 		}
 		if got := len(t.deliveries); got == req.Max || (got > 0 && req.MaxBytes > 0) {
 			break
 		}
 	}
-	t.blocked = t.blocked && len(t.deliveries) == 0
+	if len(t.deliveries) > 0 {
+		t.blocked, t.searching = false, false
+	} else if len(q.shards) > 1 {
+		q.nextTake.Add(^uint64(0)) // it did not use up the turn
+	}
 	return t
 }
 
@@ -147,4 +118,72 @@ func (q *queue) inFlightFull(blocked bool) error {
 		Code: driver.ErrFull, Op: "receive", Queue: q.name, Field: "MaxInFlight",
 		Detail: fmt.Sprintf("in-flight limit reached (MaxInFlight %d)", q.settings.Load().config.MaxInFlight), RetryAfter: wait,
 	}
+}
+
+// await waits for messages for as long as the request says.
+func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	w := h.backend.newWaiter(h, req)
+	defer h.backend.freeWaiter(w)
+	if err := h.waiters.join(w); err != nil {
+		return nil, err
+	}
+	h.serve(nil)
+	select {
+	case <-w.signal:
+		return w.deliveries, w.err
+	case <-w.patience.C:
+		if h.waiters.leave(w, true) {
+			h.lookOnce(w)
+		}
+	case <-ctx.Done():
+		if h.waiters.leave(w, false) {
+			return nil, ctx.Err()
+		}
+	}
+	<-w.signal
+	if errors.Is(w.err, context.Canceled) {
+		return nil, ctx.Err()
+	}
+	return w.deliveries, w.err
+}
+
+// StartReceive implements completion.Queue.
+func (h *handle) StartReceive(r *completion.Round, req driver.ReceiveRequest, done completion.Delivered) (cancel func()) {
+	err := h.check(context.Background(), "receive")
+	if err == nil {
+		req, err = req.Check(h.settings.Load().traits)
+		err = h.named(err, "receive")
+	}
+	if err != nil {
+		done(r, nil, err)
+		return nil
+	}
+	w := &waiter{handle: h, req: req, done: done}
+	t := h.take(req, never)
+	switch {
+	case len(t.deliveries) > 0:
+		h.serve(r) // waiting receives may depend on the new deadlines
+		h.hand(r, w, t)
+		return nil
+	case t.searching && req.Wait == 0:
+		w.expired, w.state = true, waiterServed
+		go h.search(w)
+		return nil
+	case req.Wait == 0:
+		done(r, nil, cmp.Or(h.broken("receive"), h.inFlightFull(t.blocked)))
+		return nil
+	}
+	if err := h.waiters.join(w); err != nil {
+		done(r, nil, err)
+		return nil
+	}
+	cancel = func() {
+		if h.waiters.leave(w, false) {
+			var round completion.Round
+			w.complete(&round, nil, context.Canceled)
+			round.End()
+		}
+	}
+	h.serve(r)
+	return cancel
 }

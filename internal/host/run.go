@@ -1,15 +1,17 @@
 package host
 
-import "github.com/mailboxmq/mailbox/internal/engine"
+import (
+	"github.com/mailboxmq/mailbox/internal/completion"
+	"github.com/mailboxmq/mailbox/internal/engine"
+)
 
 // run applies a batch of operations to their shards. Consecutive operations in one shard
 // share its lock and, with a journal, one wait for the disk.
 type run struct {
 	queue   *queue
-	shard   *shard // locked; nil between shards
-	pending *Pending
-	waiting []*Pending
-	failure error // of the commits that were waited for
+	shard   *shard   // locked; nil between shards
+	pending *Pending // operations in shard; nil: none
+	awaits  bool     // operations in shards that were left wait for the journal
 }
 
 // use locks sh for the next operation, and leaves the previous shard.
@@ -25,7 +27,6 @@ func (r *run) use(sh *shard) {
 		}
 		stagingAllowed := sh.stagingAllowed
 		sh.unlock()
-		r.settle() // another goroutine may depend on this one to lead
 		<-stagingAllowed
 		sh.lock()
 	}
@@ -53,41 +54,49 @@ func (r *run) hold(e *engine.Entry) {
 	r.shard.staged++
 }
 
-// leave unlocks the shard in use.
+// leave unlocks the shard in use. More operations may follow in others.
 func (r *run) leave() {
-	sh := r.shard
-	if sh == nil {
-		return
-	}
 	if r.pending != nil {
-		journal := r.queue.backend.options.Journal
-		journal.Lock()
-		journal.Await(r.pending)
-		journal.Unlock()
-		r.waiting = append(r.waiting, r.pending)
-		r.pending = nil
+		r.await()
 	}
-	sh.unlock()
-	r.shard = nil
+	if r.shard != nil {
+		r.shard.unlock()
+		r.shard = nil
+	}
+}
+
+// await makes the operations in the shard in use wait for the journal.
+func (r *run) await() {
+	journal := r.queue.backend.options.Journal
+	journal.Lock()
+	journal.Await(r.pending)
+	journal.Unlock()
+	r.pending, r.awaits = nil, true
+}
+
+// end unlocks the shard in use, and ends the run. It returns what is complete when all of
+// the run is, or nil if that is now: p calls then, or can be waited for if that is nil. Set
+// durable if the run depends on earlier operations that may not be durable yet.
+func (r *run) end(durable bool, then func(*completion.Round, error)) (p *Pending) {
+	if r.pending == nil && (r.awaits || durable) && r.queue.journal != nil {
+		r.pending = r.queue.backend.newPending(nil)
+	}
+	if p = r.pending; p != nil {
+		p.then, p.waits = then, then == nil
+	}
+	r.leave()
+	r.awaits = false
+	return p
 }
 
 // finish ends the run and waits until all of it is published. An error concerns the whole
 // batch, whose outcome is unknown then.
-func (r *run) finish() error {
-	r.leave()
-	r.settle()
-	failure := r.failure
-	r.failure = nil
-	return failure
-}
-
-// settle waits for the operations in shards that were left.
-func (r *run) settle() {
-	for _, p := range r.waiting {
-		if err := r.queue.backend.options.Journal.Wait(p); err != nil && r.failure == nil {
-			r.failure = err
-		}
-		r.queue.backend.free(p)
+func (r *run) finish(durable bool) error {
+	p := r.end(durable, nil)
+	if p == nil {
+		return nil
 	}
-	r.waiting = nil
+	err := r.queue.journal.Wait(p)
+	p.free()
+	return err
 }

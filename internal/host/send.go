@@ -7,32 +7,30 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/completion"
 	"github.com/mailboxmq/mailbox/internal/engine"
 	"github.com/mailboxmq/mailbox/internal/ident"
 )
 
+// checkSend returns why a send of n messages cannot start, or nil.
+func (h *handle) checkSend(ctx context.Context, n int) error {
+	if err := h.check(ctx, "send"); err != nil || n == 0 || h.journal == nil {
+		return err
+	}
+	return h.named(h.journal.Admit(), "send")
+}
+
 func (h *handle) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
-	if err := h.check(ctx, "send"); err != nil {
+	if err := h.checkSend(ctx, len(msgs)); err != nil || len(msgs) == 0 {
 		return nil, err
-	}
-	if len(msgs) == 0 {
-		return nil, nil
-	}
-	if h.journal != nil {
-		if err := h.journal.Admit(); err != nil {
-			return nil, h.named(err, "send")
-		}
 	}
 	batch := sendBatch{run: run{queue: h.queue}, sent: make([]driver.Sent, len(msgs))}
 	batch.all(msgs)
 	if err := batch.finish(); err != nil {
 		return nil, h.named(err, "send")
 	}
-	if h.journal == nil { // otherwise publishing wakes receivers
-		h.waiters.wake(batch.ready)
-		if batch.delayed || h.waiters.forwards.Load() {
-			h.refresh()
-		}
+	if h.journal == nil { // otherwise publishing serves receives
+		h.serve(nil)
 	}
 	return batch.sent, batch.failures.err()
 }
@@ -83,13 +81,12 @@ func (s *sendBatch) all(msgs []driver.Outgoing) {
 			s.ready++
 		}
 		if oneByOne {
-			s.failure = s.run.finish()
+			s.failure = s.run.finish(false)
 		}
 		if s.failure != nil {
 			return
 		}
 	}
-	s.leave()
 }
 
 // retentionMakesRoom reports whether publishing a message can expire an older one and so
@@ -152,12 +149,40 @@ func (s *sendBatch) once(msg *driver.Outgoing, packed packed) (driver.Sent, erro
 }
 
 // finish waits until all operations that the answer depends on are durable.
-func (s *sendBatch) finish() error {
-	err := cmp.Or(s.failure, s.run.finish())
-	if err == nil && s.repeated {
-		err = s.queue.backend.barrier()
+func (s *sendBatch) finish() error { return cmp.Or(s.failure, s.run.finish(s.repeated)) }
+
+// StartSend implements completion.Queue.
+func (h *handle) StartSend(r *completion.Round, msgs []driver.Outgoing, done completion.Sent) {
+	err := h.checkSend(context.Background(), len(msgs))
+	if err != nil || len(msgs) == 0 {
+		done(r, nil, err)
+		return
 	}
-	return err
+	if h.journal != nil && retentionMakesRoom(&h.settings.Load().config) {
+		msgs = completion.CloneOutgoing(msgs)
+		completion.Begin(func() func(*completion.Round) {
+			sent, err := h.Send(context.Background(), msgs)
+			return func(r *completion.Round) { done(r, sent, err) }
+		})
+		return
+	}
+	s := &sendBatch{run: run{queue: h.queue}, sent: make([]driver.Sent, len(msgs))}
+	s.all(msgs)
+	p := s.end(s.repeated, func(r *completion.Round, err error) {
+		if err != nil {
+			done(r, nil, h.named(err, "send"))
+			return
+		}
+		done(r, s.sent, s.failures.err())
+	})
+	if p != nil {
+		h.journal.Start(r.Alone)
+		return
+	}
+	if h.journal == nil {
+		h.serve(r)
+	}
+	done(r, s.sent, s.failures.err())
 }
 
 // retryAfter is the RetryAfter of a full queue. It is a pace, not a prediction: the time of the

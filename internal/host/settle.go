@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/completion"
 	"github.com/mailboxmq/mailbox/internal/engine"
 )
 
@@ -16,6 +18,11 @@ func (h *handle) Ack(ctx context.Context, receipts []driver.Receipt) error {
 	if err := h.check(ctx, "ack"); err != nil {
 		return err
 	}
+	batch := h.stageAcks(receipts)
+	return batch.finish(h.frees())
+}
+
+func (h *handle) stageAcks(receipts []driver.Receipt) settleBatch {
 	batch := settleBatch{run: run{queue: h.queue}, op: "ack", length: len(receipts)}
 	for i, receipt := range receipts {
 		if delivery, ok := batch.locate(i, receipt); ok {
@@ -24,7 +31,7 @@ func (h *handle) Ack(ctx context.Context, receipts []driver.Receipt) error {
 			batch.staged(i, now, e, err, receipt)
 		}
 	}
-	return batch.finish(h.frees())
+	return batch
 }
 
 // AckLate finds a waiting message by the number in its receipt, without an index of ids.
@@ -33,7 +40,6 @@ func (h *handle) AckLate(ctx context.Context, receipts []driver.Receipt) error {
 		return err
 	}
 	batch := settleBatch{run: run{queue: h.queue}, op: "ack", length: len(receipts)}
-	withdrawn := false
 	for i, receipt := range receipts {
 		delivery, ok := batch.locate(i, receipt)
 		if !ok {
@@ -42,24 +48,23 @@ func (h *handle) AckLate(ctx context.Context, receipts []driver.Receipt) error {
 		now := h.now()
 		e, err := batch.shard.engine.StageLateAck(now, delivery)
 		if e == nil && err == nil {
-			withdrawn = true
+			batch.durable = true // the effect that removes the message is recorded
 			continue
 		}
 		batch.staged(i, now, e, err, receipt)
 	}
-	err := batch.finish(true)
-	if withdrawn {
-		if failed := h.backend.barrier(); failed != nil {
-			return h.named(failed, "ack")
-		}
-	}
-	return err
+	return batch.finish(true)
 }
 
 func (h *handle) Nack(ctx context.Context, nacks []driver.Nack) error {
 	if err := h.check(ctx, "nack"); err != nil {
 		return err
 	}
+	batch := h.stageNacks(nacks)
+	return batch.finish(true)
+}
+
+func (h *handle) stageNacks(nacks []driver.Nack) settleBatch {
 	traits := h.settings.Load().traits
 	batch := settleBatch{run: run{queue: h.queue}, op: "nack", length: len(nacks)}
 	for i, nack := range nacks {
@@ -73,7 +78,58 @@ func (h *handle) Nack(ctx context.Context, nacks []driver.Nack) error {
 			batch.staged(i, now, e, err, nack.Receipt)
 		}
 	}
-	return batch.finish(true)
+	return batch
+}
+
+// StartAck implements completion.Queue.
+func (h *handle) StartAck(r *completion.Round, receipts []driver.Receipt, done completion.Settled) {
+	startSettling(h, r, "ack", receipts, h.stageAcks, h.Ack, h.frees(), done)
+}
+
+// StartNack implements completion.Queue.
+func (h *handle) StartNack(r *completion.Round, nacks []driver.Nack, done completion.Settled) {
+	startSettling(h, r, "nack", nacks, h.stageNacks, h.Nack, true, done)
+}
+
+// StartDeadLetter implements completion.Queue.
+func (h *handle) StartDeadLetter(r *completion.Round, requests []driver.DeadLetterRequest, done completion.Settled) {
+	startSettling(h, r, "dead-letter", requests, h.stageDeadLetters, h.DeadLetter, h.frees(), done)
+}
+
+// startSettling starts to settle deliveries. Where each has to be published before the next
+// is staged, it does so with settle on another goroutine.
+func startSettling[T any](
+	h *handle, r *completion.Round, op string, elements []T, stage func([]T) settleBatch,
+	settle func(context.Context, []T) error, frees bool, done completion.Settled,
+) {
+	if err := h.check(context.Background(), op); err != nil {
+		done(r, err)
+		return
+	}
+	if h.settlesOneByOne() {
+		elements = slices.Clone(elements)
+		completion.Begin(func() func(*completion.Round) {
+			err := settle(context.Background(), elements)
+			return func(r *completion.Round) { done(r, err) }
+		})
+		return
+	}
+	batch := stage(elements)
+	complete := func(r *completion.Round, err error) {
+		if err != nil {
+			done(r, h.named(err, op))
+			return
+		}
+		if frees {
+			h.serve(r)
+		}
+		done(r, batch.failures.err())
+	}
+	if batch.end(batch.durable, complete) != nil {
+		h.journal.Start(r.Alone)
+		return
+	}
+	complete(r, nil)
 }
 
 // Extend does not wait for the journal: a lease that is lost in a crash means an early
@@ -85,6 +141,12 @@ func (h *handle) Extend(ctx context.Context, extensions []driver.Extension) ([]t
 func (h *handle) ExtendLate(ctx context.Context, extensions []driver.Extension) error {
 	_, err := h.extend(ctx, extensions, (*engine.Shard).ExtendLate)
 	return err
+}
+
+// StartExtend implements completion.Queue. An extension waits for nothing.
+func (h *handle) StartExtend(r *completion.Round, extensions []driver.Extension, done completion.Extended) {
+	granted, err := h.Extend(context.Background(), extensions)
+	done(r, granted, err)
 }
 
 func (h *handle) extend(
@@ -122,6 +184,7 @@ type settleBatch struct {
 	op       string
 	length   int
 	failures failures
+	durable  bool  // it depends on operations that were recorded outside of the run
 	failure  error // of the whole call
 }
 
@@ -147,10 +210,8 @@ func (s *settleBatch) staged(i int, now engine.Moment, e *engine.Entry, err erro
 	switch {
 	case err == nil:
 		s.publish(now, e)
-		// A message that returns can make another one expire, and both may be of this
-		// batch: then one has to be published before the next is staged.
-		if s.queue.journal != nil && s.queue.settings.Load().config.RetainReady.Count > 0 {
-			s.failure = cmp.Or(s.failure, s.run.finish())
+		if s.queue.settlesOneByOne() {
+			s.failure = cmp.Or(s.failure, s.run.finish(false))
 		}
 	case errors.Is(err, driver.ErrFull):
 		s.fail(i, s.queue.named(s.queue.full("the dead letters are full", driver.DeadRetry), s.op))
@@ -159,13 +220,19 @@ func (s *settleBatch) staged(i int, now engine.Moment, e *engine.Entry, err erro
 	}
 }
 
+// settlesOneByOne reports whether one message of a batch has to be published before the next
+// is staged: a message that returns can make another one expire, and both may be of the batch.
+func (q *queue) settlesOneByOne() bool {
+	return q.journal != nil && q.settings.Load().config.RetainReady.Count > 0
+}
+
 // finish ends the call. frees says that other messages may have become deliverable.
 func (s *settleBatch) finish(frees bool) error {
-	if err := cmp.Or(s.failure, s.run.finish()); err != nil {
+	if err := cmp.Or(s.failure, s.run.finish(s.durable)); err != nil {
 		return s.queue.named(err, s.op)
 	}
 	if frees {
-		s.queue.refresh()
+		s.queue.serve(nil)
 	}
 	return s.failures.err()
 }

@@ -1,96 +1,138 @@
 package host
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/completion"
 	"github.com/mailboxmq/mailbox/internal/engine"
 )
 
-// waiters are the receivers that wait on a queue, oldest first.
+// waiters are the receives that wait on a queue, oldest first. They are records: a receive
+// that waits needs no goroutine.
 //
-// A send wakes them when its messages can be received: Send calls wake in memory, and
-// shard.publish calls refresh when a journal has made them durable. A waiter that is woken
-// takes messages under the shard's lock, as any receive does. Nothing is handed over, so a
-// waiter that is cancelled has nothing to give back; if it was woken it wakes the next one.
-// A waiter first joins and then looks, and a sender first inserts and then wakes, so one of
+// The goroutine that makes messages available serves them: see queue.serve. A receive
+// first joins and is then served, and a sender first publishes and then serves, so one of
 // them always sees the other.
 type waiters struct {
 	queue *queue
-	count atomic.Int32 // read without the lock, to skip it when there are no waiters
-	// forwards: the queue forwards its dead letters to another, where receivers may wait
-	// for them, so the timer runs even without waiters here.
+	count atomic.Int32 // listed ones; read without the lock, to skip it when there are none
+	// forwards: the queue forwards its dead letters to another queue, where a receive may
+	// wait for them, so the timer runs even if no receive waits here.
 	forwards atomic.Bool
 
 	mu          sync.Mutex // guards the fields below
 	first, last *waiter
-	// timer fires when something falls due that a waiter may want. It is set
-	// only while it is wanted, and never moved to a later time: firing early
-	// costs a look.
+	// timer fires when something falls due that a receive may want. It is set only while
+	// it is wanted, and never moved to a later time: firing early costs a look.
 	timer   *time.Timer
 	armed   engine.Instant
 	isArmed bool
 	stopped bool
 }
 
+// waiterState is where a waiter is. It is guarded by the lock of its waiters.
+type waiterState uint8
+
+const (
+	waiterListed  waiterState = iota + 1 // it waits
+	waiterServed                         // a goroutine tries to serve it
+	waiterLeaving                        // like waiterServed, and it must not wait any longer
+	waiterDone                           // it is complete, or about to be
+)
+
+// waiter is a receive that waits.
 type waiter struct {
-	owner      *handle
-	signal     chan struct{} // holds one signal
-	signalled  bool
+	handle     *handle
+	req        driver.ReceiveRequest
+	state      waiterState
+	expired    bool // it has waited for as long as it may
 	prev, next *waiter
-	patience   *time.Timer // fires when it has waited long enough
+
+	// A started receive has done and a timer for the end of its wait. The goroutine of a
+	// blocking one waits for signal, and then reads the result.
+	done       completion.Delivered
+	timer      *time.Timer
+	signal     chan struct{}
+	patience   *time.Timer
+	deliveries []driver.Delivery
+	err        error
 }
 
-// newWaiter returns a waiter, one that was used before if there is one: a request
-// and its reply are two waits, and this is most of what they cost.
-func (b *Backend) newWaiter(patience time.Duration) *waiter {
-	w, ok := b.spareWaiters.Get().(*waiter)
-	if !ok {
-		return &waiter{signal: make(chan struct{}, 1), patience: time.NewTimer(patience)}
+// complete ends the receive. The waiter is not listed.
+func (w *waiter) complete(r *completion.Round, deliveries []driver.Delivery, err error) {
+	if w.done == nil {
+		w.deliveries, w.err = deliveries, err
+		w.signal <- struct{}{}
+		return
 	}
-	w.patience.Reset(patience)
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	w.done(r, deliveries, err)
+}
+
+// newWaiter returns a waiter for a goroutine that blocks, reused if possible: a request and
+// its reply are two waits, and this is most of what they cost.
+func (b *Backend) newWaiter(h *handle, req driver.ReceiveRequest) *waiter {
+	w, ok := b.spareWaiters.Get().(*waiter)
+	if ok {
+		w.patience.Reset(req.Wait)
+	} else {
+		w = &waiter{signal: make(chan struct{}, 1), patience: time.NewTimer(req.Wait)}
+	}
+	w.handle, w.req = h, req
 	return w
 }
 
-// freeWaiter keeps a waiter that has left for reuse.
+// freeWaiter keeps a waiter for reuse. It is not listed, and its signal was received if it
+// was sent.
 func (b *Backend) freeWaiter(w *waiter) {
 	w.patience.Stop()
-	select {
-	case <-w.signal: // it left without having looked
-	default:
-	}
-	w.owner, w.signalled, w.prev, w.next = nil, false, nil, nil
+	w.handle, w.state, w.expired, w.deliveries, w.err = nil, 0, false, nil, nil
 	b.spareWaiters.Put(w)
 }
 
 func (ws *waiters) init(q *queue) { ws.queue = q }
 
-// wanted reports whether the timer is needed.
+// wanted reports whether a receive would notice if the timer fired.
 func (ws *waiters) wanted() bool { return ws.count.Load() > 0 || ws.forwards.Load() }
 
-// join registers a new waiter of a handle, which waits for as long as patience
-// says.
-func (ws *waiters) join(owner *handle, patience time.Duration) *waiter {
-	w := ws.queue.backend.newWaiter(patience)
-	w.owner = owner
+// join lists a waiter behind all others, and sets the timer of a started receive. The error
+// is why the receive cannot wait. dismiss completes waiters that joined before.
+func (ws *waiters) join(w *waiter) error {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	w.prev = ws.last
-	if ws.last == nil {
-		ws.first = w
-	} else {
-		ws.last.next = w
+	if err := w.handle.check(context.Background(), "receive"); err != nil {
+		return err
 	}
-	ws.last = w
-	ws.count.Add(1)
-	return w
+	if w.done != nil {
+		w.timer = time.AfterFunc(w.req.Wait, func() { w.handle.expire(w) })
+	}
+	ws.listLocked(w, ws.last)
+	return nil
 }
 
-// leave removes a waiter, which is not used any more. If it goes empty-handed, a
-// signal it has got goes to the next.
-func (ws *waiters) leave(w *waiter, emptyHanded bool) {
-	ws.mu.Lock()
+// listLocked lists a waiter behind another one, or first if that is nil.
+func (ws *waiters) listLocked(w, behind *waiter) {
+	w.state, w.prev = waiterListed, behind
+	if behind == nil {
+		w.next, ws.first = ws.first, w
+	} else {
+		w.next, behind.next = behind.next, w
+	}
+	if w.next == nil {
+		ws.last = w
+	} else {
+		w.next.prev = w
+	}
+	ws.count.Add(1)
+}
+
+func (ws *waiters) unlistLocked(w *waiter, state waiterState) {
 	if w.prev == nil {
 		ws.first = w.next
 	} else {
@@ -101,65 +143,99 @@ func (ws *waiters) leave(w *waiter, emptyHanded bool) {
 	} else {
 		w.next.prev = w.prev
 	}
+	w.prev, w.next, w.state = nil, nil, state
 	ws.count.Add(-1)
 	if !ws.wanted() && ws.timer != nil {
 		ws.timer.Stop()
 		ws.isArmed = false
 	}
-	passOn := w.signalled && emptyHanded
-	ws.mu.Unlock()
-	ws.queue.backend.freeWaiter(w)
-	if passOn {
-		ws.wake(1)
-	}
 }
 
-// rest makes a waiter that was woken and has found nothing wait again.
-func (ws *waiters) rest(w *waiter) {
-	ws.mu.Lock()
-	w.signalled = false
-	ws.mu.Unlock()
-}
-
-// wake signals the n oldest waiters that have no signal yet.
-func (ws *waiters) wake(n int) {
-	if n <= 0 || ws.count.Load() == 0 {
-		return
-	}
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	for w := ws.first; w != nil && n > 0; w = w.next {
-		if !w.signalled {
-			w.signalled = true
-			w.signal <- struct{}{}
-			n--
-		}
-	}
-}
-
-// wakeOwner wakes the waiters of a handle, or all if it is nil, so that they notice that it
-// is closed or the queue has ended. A waiter that joins later sees that without being woken.
-func (ws *waiters) wakeOwner(owner *handle) {
+// take unlists the oldest waiter to serve it, and returns nil if there is none.
+func (ws *waiters) take() *waiter {
 	if ws.count.Load() == 0 {
-		return
+		return nil
 	}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	for w := ws.first; w != nil; w = w.next {
-		if (owner == nil || w.owner == owner) && !w.signalled {
-			w.signalled = true
-			w.signal <- struct{}{}
-		}
+	w := ws.first
+	if w != nil {
+		ws.unlistLocked(w, waiterServed)
 	}
+	return w
 }
 
-// WakeAll makes all receivers that wait look again, because the journal has
-// failed.
+// putBack lists a waiter that could not be served before all others. If it must not wait any
+// longer, putBack completes it. blocked says that MaxInFlight is reached.
+func (ws *waiters) putBack(r *completion.Round, w *waiter, blocked bool) {
+	ws.mu.Lock()
+	err := w.handle.check(context.Background(), "receive") // it may have ended meanwhile
+	if err == nil && w.state != waiterLeaving {
+		ws.listLocked(w, nil)
+		ws.mu.Unlock()
+		return
+	}
+	expired := w.expired
+	w.state = waiterDone
+	ws.mu.Unlock()
+	switch {
+	case err != nil:
+	case expired:
+		err = w.handle.inFlightFull(blocked)
+	default:
+		err = context.Canceled
+	}
+	w.complete(r, nil, err)
+}
+
+// leave ends the wait of a waiter, because it has expired or was cancelled. If it reports
+// true, the caller completes the receive; otherwise another goroutine does.
+func (ws *waiters) leave(w *waiter, expired bool) bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w.expired = w.expired || expired
+	switch w.state {
+	case waiterListed:
+		ws.unlistLocked(w, waiterDone)
+		return true
+	case waiterServed:
+		w.state = waiterLeaving
+	}
+	return false
+}
+
+// waits reports whether a waiter that is being served still waits.
+func (ws *waiters) waits(w *waiter) bool {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return w.state != waiterLeaving
+}
+
+// dismiss completes the receives of a handle, or all if it is nil, with why. Receives that
+// join later must see the reason themselves.
+func (ws *waiters) dismiss(owner *handle, why func(*handle) error) {
+	var dismissed []*waiter
+	ws.mu.Lock()
+	for w := ws.first; w != nil; {
+		next := w.next
+		if owner == nil || w.handle == owner {
+			ws.unlistLocked(w, waiterDone)
+			dismissed = append(dismissed, w)
+		}
+		w = next
+	}
+	ws.mu.Unlock()
+	var round completion.Round
+	for _, w := range dismissed {
+		w.complete(&round, nil, why(w.handle))
+	}
+	round.End()
+}
+
+// WakeAll completes all receives that wait, because the journal has failed.
 func (b *Backend) WakeAll() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, q := range b.queues {
-		q.waiters.wake(int(q.waiters.count.Load()))
+	for _, q := range b.allQueues() {
+		q.waiters.dismiss(nil, func(h *handle) error { return h.check(context.Background(), "receive") })
 	}
 }
 
@@ -183,7 +259,7 @@ func (ws *waiters) fire() {
 	ws.mu.Lock()
 	ws.isArmed = false
 	ws.mu.Unlock()
-	ws.queue.refresh()
+	ws.queue.serve(nil)
 }
 
 // stop ends the timer for good.
@@ -196,12 +272,119 @@ func (ws *waiters) stop() {
 	}
 }
 
-// refresh wakes as many waiters as there is work for, and sets the timer for
-// what falls due next. Everything that may change either of these calls it.
-func (q *queue) refresh() {
+// serve delivers the messages that are available to the receives that wait, and sets the
+// timer for what falls due next. Everything that may change either of these calls it,
+// without holding a lock. r may be nil.
+func (q *queue) serve(r *completion.Round) {
 	if !q.waiters.wanted() {
 		return
 	}
+	if r == nil {
+		r = new(completion.Round)
+		defer r.End()
+	}
+	for {
+		for w := q.waiters.take(); w != nil; w = q.waiters.take() {
+			if !q.serveOne(r, w) {
+				break
+			}
+		}
+		if !q.waiters.wanted() || !q.available() {
+			return
+		}
+	}
+}
+
+// serveSoon is serve for callers that hold a lock.
+func (q *queue) serveSoon() {
+	if q.waiters.count.Load() > 0 {
+		go q.serve(nil)
+	}
+}
+
+// serveOne serves a waiter that is not listed, and reports false if there is nothing for it.
+// A receive that has to search a long backlog does that on another goroutine, because the
+// caller has others to serve.
+func (q *queue) serveOne(r *completion.Round, w *waiter) bool {
+	t := q.take(w.req, never)
+	switch {
+	case len(t.deliveries) > 0:
+		w.handle.hand(r, w, t)
+		return true
+	case t.searching:
+		go w.handle.search(w)
+		return true
+	}
+	if err := q.broken("receive"); err != nil {
+		w.complete(r, nil, err)
+		return true
+	}
+	q.waiters.putBack(r, w, t.blocked)
+	return false
+}
+
+// never stops a search at once.
+func never() bool { return false }
+
+// search serves a waiter that is not listed, however long that takes.
+func (h *handle) search(w *waiter) {
+	var round completion.Round
+	defer round.End()
+	t := h.take(w.req, func() bool { return h.waiters.waits(w) && !h.isEnded.Load() })
+	if len(t.deliveries) > 0 {
+		h.hand(&round, w, t)
+		return
+	}
+	if err := h.broken("receive"); err != nil {
+		w.complete(&round, nil, err)
+		return
+	}
+	h.waiters.putBack(&round, w, t.blocked)
+	h.serve(&round)
+}
+
+// expire ends a started receive that has waited for as long as it may.
+func (h *handle) expire(w *waiter) {
+	if h.waiters.leave(w, true) {
+		h.lookOnce(w)
+	}
+}
+
+// lookOnce ends a receive that is not listed, and has expired, with a last look.
+func (h *handle) lookOnce(w *waiter) {
+	var round completion.Round
+	defer round.End()
+	t := h.take(w.req, never)
+	err := h.broken("receive")
+	switch {
+	case len(t.deliveries) > 0:
+		h.hand(&round, w, t)
+	case err != nil:
+		w.complete(&round, nil, err)
+	default:
+		w.complete(&round, nil, h.inFlightFull(t.blocked))
+	}
+}
+
+// hand completes a receive with leased messages. Leases of survivors have to be durable
+// first.
+func (h *handle) hand(r *completion.Round, w *waiter, t taken) {
+	if !t.survivors {
+		w.complete(r, t.deliveries, nil)
+		return
+	}
+	h.backend.whenDurable(func(r *completion.Round, err error) {
+		if err != nil {
+			w.complete(r, nil, h.named(err, "receive"))
+			return
+		}
+		w.complete(r, t.deliveries, nil)
+	})
+}
+
+// available reports whether a message can be received, and sets the timer for what falls
+// due next.
+func (q *queue) available() bool {
 	available := 0
 	var next, now engine.Instant
 	found := false
@@ -216,8 +399,8 @@ func (q *queue) refresh() {
 			next, found = at, true
 		}
 	}
-	q.waiters.wake(available)
 	if found {
 		q.waiters.arm(next, now)
 	}
+	return available > 0 && q.waiters.count.Load() > 0
 }

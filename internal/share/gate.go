@@ -92,6 +92,13 @@ func (g *Gate) Enter(ctx context.Context, path Path, n int64) error {
 	return refusal
 }
 
+// TryEnter is Enter for owners that do not wait: it reports whether the units were taken.
+func (g *Gate) TryEnter(path Path, n int64) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.lines[path[0]] == nil && g.pool.Take(path, n) == nil
+}
+
 // EnterUpTo takes as many units as the owner may have, most at most and least at
 // least. It waits like Enter, for the least.
 func (g *Gate) EnterUpTo(ctx context.Context, path Path, least, most int64) (int64, error) {

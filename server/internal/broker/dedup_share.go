@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"context"
 	"errors"
 	"sync"
 	"time"
@@ -90,22 +89,16 @@ func (c *Caller) takeKeys(q *queue, messages []Outgoing) (taken int64, err error
 	return taken, nil
 }
 
-// sendCounted sends messages, and counts the keys that the backend remembers of those
-// that were taken.
-func (c *Caller) sendCounted(ctx context.Context, q *queue, messages []driver.Outgoing, taken int64, window time.Duration) ([]driver.Sent, error) {
-	sent, err := q.handle.Send(ctx, messages)
-	if taken == 0 {
-		return sent, err
-	}
+// settleKeys counts the dedup keys that the backend remembers, or may remember, after a
+// send.
+func (c *Caller) settleKeys(s *sendCall, sent []driver.Sent, err error) {
 	remembered := int64(0)
-	for i := range messages {
-		if messages[i].DedupKey != "" && mayRemember(sent, err, i) {
+	for i := range s.stamped {
+		if s.stamped[i].DedupKey != "" && mayRemember(sent, err, i) {
 			remembered++
 		}
 	}
-	b := c.broker
-	b.dedup.settle(c.owner(), taken, remembered, b.now()+window)
-	return sent, err
+	c.broker.dedup.settle(c.owner(), s.keys, remembered, c.broker.now()+s.window)
 }
 
 // mayRemember reports whether the backend remembers, or may remember, a new key for a

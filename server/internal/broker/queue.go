@@ -12,6 +12,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/completion"
 	"github.com/mailboxmq/mailbox/server/internal/metrics"
 )
 
@@ -20,6 +21,7 @@ type queue struct {
 	queueKey
 	backend string // its name in the backend
 	handle  driver.Queue
+	started completion.Queue // handle, for operations that are not waited for
 	// identity is empty if the backend has none.
 	identity string
 	leases   leaseTable
@@ -181,7 +183,7 @@ func (c *Caller) open(ctx context.Context, op, backend, name string, create bool
 		return nil, err
 	}
 	b.census.add(backend, capability.TokenID{})
-	return &queue{backend: backend, handle: handle, identity: handle.Identity()}, nil
+	return &queue{backend: backend, handle: handle, started: completion.Of(handle), identity: handle.Identity()}, nil
 }
 
 // enter adds an opened queue. If another caller has added it meanwhile, enter closes

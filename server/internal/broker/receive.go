@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -69,6 +71,38 @@ func (c Caller) Receive(ctx context.Context, queue string, req driver.ReceiveReq
 }
 
 func (c *Caller) receiveFrom(ctx context.Context, q *queue, grant *capability.Grant, req driver.ReceiveRequest) ([]Delivery, error) {
+	call, err := c.prepareReceive(ctx, q, grant, req)
+	if err != nil {
+		return nil, err
+	}
+	held, err := c.receiveWaiting(ctx, q, call.req)
+	if len(held) > 0 && call.req.Wait > 0 {
+		held, err = c.stillGood(ctx, q, held)
+	}
+	var damaged []damagedDelivery
+	deliveries, err := call.finish(ctx, held, err, &damaged)
+	for i := range damaged {
+		c.deadLetterDamaged(ctx, q, &damaged[i])
+	}
+	return deliveries, err
+}
+
+// receiveCall is the state of one receive.
+type receiveCall struct {
+	caller *Caller
+	queue  *queue
+	grant  *capability.Grant
+	req    driver.ReceiveRequest // as it goes to the backend
+	groups bool                  // groups have their own order
+	began  time.Time
+	mark   orderMark
+	room   int   // leases taken from the caller's share
+	memory int64 // taken from the caller's share
+}
+
+// prepareReceive checks a request, and takes room for what it may bring from the caller's
+// shares.
+func (c *Caller) prepareReceive(ctx context.Context, q *queue, grant *capability.Grant, req driver.ReceiveRequest) (*receiveCall, error) {
 	b := c.broker
 	limits := c.limits()
 	traits := q.traits(limits)
@@ -87,31 +121,34 @@ func (c *Caller) receiveFrom(ctx context.Context, q *queue, grant *capability.Gr
 		b.metrics.Rejected(rejection(err))
 		return nil, err
 	}
-	room, err := c.reserve(req.Max, req.Wait > 0)
-	if err != nil {
+	call := &receiveCall{caller: c, queue: q, grant: grant, req: req, groups: traits.StrictGroups || traits.FairGroups}
+	if call.room, err = c.reserve(req.Max, req.Wait > 0); err != nil {
 		b.metrics.Rejected(metricSaturated)
 		return nil, refusedShare(err, "receive", q.name)
 	}
-	req.Max = room
-	taken, err := c.answer(ctx, &req)
-	if err != nil {
+	call.req.Max = call.room
+	if call.memory, err = c.answer(ctx, &call.req); err != nil {
 		owner := c.owner()
-		b.inFlight.Give(owner[:], int64(room))
+		b.inFlight.Give(owner[:], int64(call.room))
 		b.metrics.Rejected(metricSaturated)
 		return nil, refusedShare(err, "receive", q.name)
 	}
-	began, mark := time.Now(), q.order.began()
-	held, err := c.receiveWaiting(ctx, q, req)
-	if len(held) > 0 && req.Wait > 0 {
-		held, err = c.stillGood(ctx, q, held)
+	call.began, call.mark = time.Now(), q.order.began()
+	return call, nil
+}
+
+// finish gives back the room that a receive did not need, and makes deliveries of what it
+// has brought. The caller of finish dead-letters damaged messages.
+func (r *receiveCall) finish(ctx context.Context, held []driver.Delivery, err error, damaged *[]damagedDelivery) ([]Delivery, error) {
+	c, q := r.caller, r.queue
+	b := c.broker
+	if len(held) > 0 && r.req.Visibility > 0 {
+		q.leases.add(held, c.holder, r.began, b.now()+r.req.Visibility)
+		r.room -= len(held)
 	}
-	if len(held) > 0 && req.Visibility > 0 {
-		q.leases.add(held, c.holder, began, b.now()+req.Visibility)
-		room -= len(held)
-	}
-	c.answered(taken, held)
+	c.answered(r.memory, held)
 	owner := c.owner()
-	b.inFlight.Give(owner[:], int64(room))
+	b.inFlight.Give(owner[:], int64(r.room))
 	if q.gone.Load() { // no sweep sees these leases any more
 		q.leases.clear()
 	}
@@ -121,16 +158,22 @@ func (c *Caller) receiveFrom(ctx context.Context, q *queue, grant *capability.Gr
 		}
 		return nil, localised(err, q)
 	}
-	b.metrics.Dequeue.Observe(time.Since(began).Seconds())
-	deliveries, err := c.hand(ctx, q, grant, held)
-	if !traits.StrictGroups && !traits.FairGroups { // groups have their own order
+	b.metrics.Dequeue.Observe(time.Since(r.began).Seconds())
+	deliveries, err := c.hand(q, r.grant, held, damaged)
+	if !r.groups {
 		for i := range deliveries {
-			if d := &deliveries[i]; ordered(&d.Message, &d.Seal, began) {
-				q.order.deliver(mark, d.Shard, d.EnqueuedAt)
+			if d := &deliveries[i]; ordered(&d.Message, &d.Seal, r.began) {
+				q.order.deliver(r.mark, d.Shard, d.EnqueuedAt)
 			}
 		}
 	}
 	return deliveries, err
+}
+
+// damagedDelivery is a message that was changed since it was sealed.
+type damagedDelivery struct {
+	driver.Delivery
+	damage error
 }
 
 // retryInFlight is the RetryAfter of the in-flight limit: a receiver will have settled
@@ -193,8 +236,9 @@ func (c *Caller) stillGood(ctx context.Context, q *queue, held []driver.Delivery
 	return nil, refusal
 }
 
-// hand verifies messages from the backend and makes deliveries of them.
-func (c *Caller) hand(ctx context.Context, q *queue, grant *capability.Grant, held []driver.Delivery) ([]Delivery, error) {
+// hand verifies messages from the backend and makes deliveries of them. It adds those that
+// were changed to damaged.
+func (c *Caller) hand(q *queue, grant *capability.Grant, held []driver.Delivery, damaged *[]damagedDelivery) ([]Delivery, error) {
 	if len(held) == 0 {
 		return nil, nil
 	}
@@ -215,7 +259,7 @@ func (c *Caller) hand(ctx context.Context, q *queue, grant *capability.Grant, he
 		seal, err := q.unseal(&message)
 		if err != nil {
 			damage = err
-			c.deadLetterDamaged(ctx, q, &held[i], err)
+			*damaged = append(*damaged, damagedDelivery{held[i], err})
 			continue
 		}
 		bytes += int64(len(message.Body))
@@ -242,8 +286,8 @@ func (c *Caller) hand(ctx context.Context, q *queue, grant *capability.Grant, he
 
 // deadLetterDamaged dead-letters a message that was changed. If that fails it nacks the
 // message with a delay, each time it is received, rather than deliver it.
-func (c *Caller) deadLetterDamaged(ctx context.Context, q *queue, d *driver.Delivery, damage error) {
-	b := c.broker
+func (c *Caller) deadLetterDamaged(ctx context.Context, q *queue, d *damagedDelivery) {
+	b, damage := c.broker, d.damage
 	b.metrics.Rejected(metricIntegrity)
 	err := q.handle.DeadLetter(ctx, []driver.DeadLetterRequest{{
 		Receipt: d.Receipt, Reason: driver.ReasonIntegrity, Error: damage.Error(), ErrorType: string(driver.ErrIntegrity),
@@ -289,6 +333,29 @@ func (w *waitTable) enter(ctx context.Context) (context.Context, uint64) {
 	return ctx, w.next
 }
 
+// start registers a receive that is not waited for, and returns its number. It calls leave.
+func (w *waitTable) start() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.next++
+	w.ends[w.next] = func() {}
+	return w.next
+}
+
+// set sets what ends a receive that was registered with start, unless it has left.
+func (w *waitTable) set(number uint64, end func()) {
+	w.mu.Lock()
+	_, waits := w.ends[number]
+	ended := w.ended
+	if waits {
+		w.ends[number] = end
+	}
+	w.mu.Unlock()
+	if waits && ended {
+		end()
+	}
+}
+
 func (w *waitTable) leave(number uint64) {
 	w.mu.Lock()
 	cancel := w.ends[number]
@@ -300,9 +367,10 @@ func (w *waitTable) leave(number uint64) {
 // endAll ends all waiting receives, and those that enter later.
 func (w *waitTable) endAll() {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.ended = true
-	for _, cancel := range w.ends {
+	all := slices.Collect(maps.Values(w.ends))
+	w.mu.Unlock()
+	for _, cancel := range all {
 		cancel()
 	}
 }

@@ -92,50 +92,81 @@ func loadOf(messages []Outgoing) capability.Load {
 }
 
 func (c *Caller) sendTo(ctx context.Context, q *queue, messages []Outgoing) ([]driver.Sent, error) {
-	b := c.broker
-	began := time.Now()
+	call, err := c.prepareSend(q, messages)
+	if err != nil {
+		return nil, err
+	}
+	var sent []driver.Sent
+	if call.any() {
+		sent, err = q.handle.Send(ctx, call.stamped)
+	}
+	return call.finish(sent, err)
+}
+
+// sendCall is the state of one send.
+type sendCall struct {
+	caller   *Caller
+	queue    *queue
+	began    time.Time
+	messages int
+	failed   []error           // by position; nil while none has failed
+	stamped  []driver.Outgoing // those that have not failed
+	keys     int64             // dedup keys that were taken from the caller's share
+	window   time.Duration
+}
+
+// any reports whether the backend has something to do.
+func (s *sendCall) any() bool { return len(s.stamped) > 0 || s.messages == 0 }
+
+// prepareSend seals the messages that can be sent, and takes room for their dedup keys.
+func (c *Caller) prepareSend(q *queue, messages []Outgoing) (*sendCall, error) {
 	traits := q.traits(c.limits())
 	if err := c.checkBatch("send", q, &traits, len(messages)); err != nil {
 		return nil, err
 	}
-	taken, err := c.takeKeys(q, messages)
+	keys, err := c.takeKeys(q, messages)
 	if err != nil {
 		for range messages {
-			b.metrics.Rejected(metricSaturated)
+			c.broker.metrics.Rejected(metricSaturated)
 		}
 		return nil, err
 	}
-	var failed []error // nil while no position has failed
-	stamped := make([]driver.Outgoing, 0, len(messages))
+	s := &sendCall{
+		caller: c, queue: q, began: time.Now(), messages: len(messages), window: traits.DedupWindow,
+		keys: keys, stamped: make([]driver.Outgoing, 0, len(messages)),
+	}
 	for i := range messages {
 		m := &messages[i]
 		err := m.Check(&traits)
 		var out driver.Outgoing
 		if err == nil {
-			out, err = c.stamp(q, m, began)
+			out, err = c.stamp(q, m, s.began)
 		}
 		if err != nil {
-			b.metrics.Rejected(rejection(err))
-			if failed == nil {
-				failed = make([]error, len(messages))
+			c.broker.metrics.Rejected(rejection(err))
+			if s.failed == nil {
+				s.failed = make([]error, len(messages))
 			}
-			failed[i] = err
+			s.failed[i] = err
 			continue
 		}
-		stamped = append(stamped, out)
+		s.stamped = append(s.stamped, out)
 	}
-	var sent []driver.Sent
-	if len(stamped) > 0 || len(messages) == 0 {
-		sent, err = c.sendCounted(ctx, q, stamped, taken, traits.DedupWindow)
-	} else {
-		b.dedup.settle(c.owner(), taken, 0, 0)
+	return s, nil
+}
+
+// finish counts what was sent, and returns the results by position.
+func (s *sendCall) finish(sent []driver.Sent, err error) ([]driver.Sent, error) {
+	c := s.caller
+	if s.keys > 0 {
+		c.settleKeys(s, sent, err)
 	}
-	if failed != nil {
-		sent, err = spread(sent, err, failed)
+	if s.failed != nil {
+		sent, err = spread(sent, err, s.failed)
 	}
-	b.metrics.Enqueue.Observe(time.Since(began).Seconds())
-	c.countSent(q, messages, sent, err, began)
-	return sent, localised(err, q)
+	c.broker.metrics.Enqueue.Observe(time.Since(s.began).Seconds())
+	c.countSent(s, sent, err)
+	return sent, localised(err, s.queue)
 }
 
 // checkBatch returns ErrTooLarge for a batch that is longer than the queue allows,
@@ -177,9 +208,9 @@ func at(err error, i int) error {
 	return driver.At(err, i)
 }
 
-func (c *Caller) countSent(q *queue, messages []Outgoing, sent []driver.Sent, err error, began time.Time) {
+func (c *Caller) countSent(s *sendCall, sent []driver.Sent, err error) {
 	duplicates, accepted := 0, 0
-	for i := range messages {
+	for i := range s.messages {
 		if failure := at(err, i); failure != nil {
 			c.broker.metrics.Rejected(rejection(failure))
 			continue
@@ -192,7 +223,7 @@ func (c *Caller) countSent(q *queue, messages []Outgoing, sent []driver.Sent, er
 			continue
 		}
 		accepted++
-		c.broker.traces.note(&q.queueKey, sent[i].ID, c.holder, EventSent, 0, "", began)
+		c.broker.traces.note(&s.queue.queueKey, sent[i].ID, c.holder, EventSent, 0, "", s.began)
 	}
-	q.meter.Sent(accepted, duplicates)
+	s.queue.meter.Sent(accepted, duplicates)
 }

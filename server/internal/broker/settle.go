@@ -10,6 +10,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/completion"
 )
 
 // A Nack gives a delivery back.
@@ -42,22 +43,33 @@ type DeadLetterRequest struct {
 // still be acked, until the token expires. It blocks on the backend; repeating it is
 // safe.
 func (c Caller) Ack(ctx context.Context, queue string, receipts []string) error {
-	return settle(ctx, &c, queue, receipts, &settleCall[string, driver.Receipt]{
-		operation: capability.OpAck,
-		op:        "ack",
-		receipt:   func(r *string) string { return *r },
-		convert:   func(_ *queueUse, _ *string, r driver.Receipt) driver.Receipt { return r },
-		call:      func(ctx context.Context, q *queueUse, rs []driver.Receipt) error { return q.handle.Ack(ctx, rs) },
-		done: func(u *queueUse, _ position, _ *string, r driver.Receipt) {
-			u.ended(r, EventAcked, "")
-		},
-	})
+	return settle(ctx, &c, queue, receipts, acking)
+}
+
+// acking is how Ack settles.
+var acking = &settleCall[string, driver.Receipt]{
+	operation: capability.OpAck,
+	op:        "ack",
+	receipt:   func(r *string) string { return *r },
+	convert:   func(_ *queueUse, _ *string, r driver.Receipt) driver.Receipt { return r },
+	call:      func(ctx context.Context, q *queueUse, rs []driver.Receipt) error { return q.handle.Ack(ctx, rs) },
+	start: func(q *queueUse, r *completion.Round, rs []driver.Receipt, done completion.Settled) {
+		q.started.StartAck(r, rs, done)
+	},
+	done: func(u *queueUse, _ position, _ *string, r driver.Receipt) {
+		u.ended(r, EventAcked, "")
+	},
 }
 
 // Nack gives messages back, as driver.Queue.Nack does. Codes per position:
 // ErrReceiptExpired, ErrInvalid (delay).
 func (c Caller) Nack(ctx context.Context, queue string, nacks []Nack) error {
-	return settle(ctx, &c, queue, nacks, &settleCall[Nack, driver.Nack]{
+	return settle(ctx, &c, queue, nacks, c.nacking(ctx))
+}
+
+// nacking is how Nack settles.
+func (c *Caller) nacking(ctx context.Context) *settleCall[Nack, driver.Nack] {
+	return &settleCall[Nack, driver.Nack]{
 		operation: capability.OpNack,
 		op:        "nack",
 		receipt:   func(n *Nack) string { return n.Receipt },
@@ -69,11 +81,14 @@ func (c Caller) Nack(ctx context.Context, queue string, nacks []Nack) error {
 			return driver.Nack{Receipt: r, Delay: delay, Cause: text(n.Cause)}
 		},
 		call: func(ctx context.Context, q *queueUse, ns []driver.Nack) error { return q.handle.Nack(ctx, ns) },
+		start: func(q *queueUse, r *completion.Round, ns []driver.Nack, done completion.Settled) {
+			q.started.StartNack(r, ns, done)
+		},
 		done: func(u *queueUse, _ position, n *Nack, r driver.Receipt) {
 			c.logNacked(ctx, u, r)
 			u.ended(r, EventFailed, n.Cause)
 		},
-	})
+	}
 }
 
 // logNacked logs a nacked delivery at debug level.
@@ -89,9 +104,20 @@ func (c *Caller) logNacked(ctx context.Context, u *queueUse, r driver.Receipt) {
 // Extend moves deadlines, as driver.Queue.Extend does, and returns what was
 // granted. Codes per position: ErrReceiptExpired, ErrInvalid (visibility).
 func (c Caller) Extend(ctx context.Context, queue string, extensions []Extension) ([]time.Duration, error) {
-	granted := make([]time.Duration, len(extensions))
-	var called []time.Duration // of the positions that went to the backend
-	err := settle(ctx, &c, queue, extensions, &settleCall[Extension, driver.Extension]{
+	x := newExtending(len(extensions))
+	return x.result(settle(ctx, &c, queue, extensions, &x.settleCall))
+}
+
+// extending is how Extend settles, and what was granted.
+type extending struct {
+	settleCall[Extension, driver.Extension]
+	granted []time.Duration
+	called  []time.Duration // of the positions that went to the backend
+}
+
+func newExtending(extensions int) *extending {
+	x := &extending{granted: make([]time.Duration, extensions)}
+	x.settleCall = settleCall[Extension, driver.Extension]{
 		operation: capability.OpExtend,
 		op:        "extend",
 		receipt:   func(e *Extension) string { return e.Receipt },
@@ -99,49 +125,70 @@ func (c Caller) Extend(ctx context.Context, queue string, extensions []Extension
 			return driver.Extension{Receipt: r, Visibility: e.Visibility}
 		},
 		call: func(ctx context.Context, q *queueUse, es []driver.Extension) (err error) {
-			called, err = q.handle.Extend(ctx, es)
+			x.called, err = q.handle.Extend(ctx, es)
 			return err
+		},
+		start: func(q *queueUse, r *completion.Round, es []driver.Extension, done completion.Settled) {
+			q.started.StartExtend(r, es, func(r *completion.Round, granted []time.Duration, err error) {
+				x.called = granted
+				done(r, err)
+			})
 		},
 		done: func(u *queueUse, at position, e *Extension, r driver.Receipt) {
 			visibility := e.Visibility
-			if at.called < len(called) {
-				visibility = called[at.called]
+			if at.called < len(x.called) {
+				visibility = x.called[at.called]
 			}
-			granted[at.element] = visibility
+			x.granted[at.element] = visibility
 			u.extended(r, visibility)
 		},
-	})
+	}
+	return x
+}
+
+// result returns what was granted, unless the whole call failed.
+func (x *extending) result(err error) ([]time.Duration, error) {
 	if _, ok := errors.AsType[*driver.BatchError](err); err != nil && !ok {
 		return nil, err
 	}
-	return granted, err
+	return x.granted, err
 }
 
 // DeadLetter dead-letters deliveries, as driver.Queue.DeadLetter does. Like Nack it
 // needs a token for nack. Codes per position: ErrReceiptExpired, ErrInvalid (reason), ErrFull; for
 // the call: ErrUnsupported (the backend keeps no dead letters).
 func (c Caller) DeadLetter(ctx context.Context, queue string, requests []DeadLetterRequest) error {
-	return settle(ctx, &c, queue, requests, &settleCall[DeadLetterRequest, driver.DeadLetterRequest]{
-		operation: capability.OpNack,
-		op:        "dead-letter",
-		receipt:   func(b *DeadLetterRequest) string { return b.Receipt },
-		convert: func(_ *queueUse, b *DeadLetterRequest, r driver.Receipt) driver.DeadLetterRequest {
-			return driver.DeadLetterRequest{Receipt: r, Reason: b.Reason, Error: text(b.Error), ErrorType: text(b.ErrorType)}
-		},
-		call: func(ctx context.Context, q *queueUse, bs []driver.DeadLetterRequest) error {
-			if err := q.lacksDeadLetters("dead-letter"); err != nil {
-				return err
-			}
-			return q.handle.DeadLetter(ctx, bs)
-		},
-		done: func(u *queueUse, _ position, b *DeadLetterRequest, r driver.Receipt) {
-			if decidedByBackend(b.Reason) {
-				u.leases.remove(r.Handle, r) // observe has traced it
-			} else {
-				u.ended(r, EventDeadLettered, string(b.Reason))
-			}
-		},
-	})
+	return settle(ctx, &c, queue, requests, deadLettering)
+}
+
+// deadLettering is how DeadLetter settles.
+var deadLettering = &settleCall[DeadLetterRequest, driver.DeadLetterRequest]{
+	operation: capability.OpNack,
+	op:        "dead-letter",
+	receipt:   func(b *DeadLetterRequest) string { return b.Receipt },
+	convert: func(_ *queueUse, b *DeadLetterRequest, r driver.Receipt) driver.DeadLetterRequest {
+		return driver.DeadLetterRequest{Receipt: r, Reason: b.Reason, Error: text(b.Error), ErrorType: text(b.ErrorType)}
+	},
+	call: func(ctx context.Context, q *queueUse, bs []driver.DeadLetterRequest) error {
+		if err := q.lacksDeadLetters("dead-letter"); err != nil {
+			return err
+		}
+		return q.handle.DeadLetter(ctx, bs)
+	},
+	start: func(q *queueUse, r *completion.Round, bs []driver.DeadLetterRequest, done completion.Settled) {
+		if err := q.lacksDeadLetters("dead-letter"); err != nil {
+			done(r, err)
+			return
+		}
+		q.started.StartDeadLetter(r, bs, done)
+	},
+	done: func(u *queueUse, _ position, b *DeadLetterRequest, r driver.Receipt) {
+		if decidedByBackend(b.Reason) {
+			u.leases.remove(r.Handle, r) // observe has traced it
+		} else {
+			u.ended(r, EventDeadLettered, string(b.Reason))
+		}
+	},
 }
 
 // text makes the error text of a worker valid UTF-8: some wires carry nothing else, and
@@ -156,6 +203,8 @@ type settleCall[E, D any] struct {
 	receipt   func(*E) string
 	convert   func(*queueUse, *E, driver.Receipt) D
 	call      func(context.Context, *queueUse, []D) error
+	// start is call without waiting; nil where no surface needs it.
+	start func(*queueUse, *completion.Round, []D, completion.Settled)
 	// done is called for each position that succeeded.
 	done func(*queueUse, position, *E, driver.Receipt)
 }
@@ -190,55 +239,85 @@ func (u *queueUse) extended(r driver.Receipt, visibility time.Duration) {
 // settle authorises, unseals receipts, calls the backend with the positions that are
 // allowed, and returns the results at their positions.
 func settle[E, D any](ctx context.Context, c *Caller, name string, elements []E, how *settleCall[E, D]) error {
+	settling, err := prepareSettle(ctx, c, name, elements, how)
+	if err != nil {
+		return err
+	}
+	defer settling.release()
+	if err := c.turn(ctx, how.op, name, 1); err != nil {
+		return err
+	}
+	err = how.call(ctx, &settling.queueUse, settling.good)
+	c.done(1)
+	return settling.finish(err)
+}
+
+// settling is the state of one call that settles deliveries.
+type settling[E, D any] struct {
+	queueUse
+	caller   *Caller
+	how      *settleCall[E, D]
+	elements []E
+	failed   []error          // by position; nil while none has failed
+	good     []D              // those that have not failed, for the backend
+	receipts []driver.Receipt // of good
+}
+
+// prepareSettle authorises the call, opens the queue, which the caller releases, and unseals
+// the receipts.
+func prepareSettle[E, D any](ctx context.Context, c *Caller, name string, elements []E, how *settleCall[E, D]) (*settling[E, D], error) {
 	b := c.broker
 	began := time.Now()
 	whole, err := c.authorizeSettling(ctx, how.operation, name, len(elements))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := b.admit(how.op, name, lastForSettling); err != nil {
-		return err
+		return nil, err
 	}
-	var failed []error
+	s := &settling[E, D]{caller: c, how: how, elements: elements}
 	if !whole {
 		// Before the queue is opened: an invalid token does not learn whether it exists.
 		var any bool
-		if failed, any = authorizeEach(ctx, c, name, elements, how); !any {
-			return wholeError(failed)
+		if s.failed, any = authorizeEach(ctx, c, name, elements, how); !any {
+			return nil, wholeError(s.failed)
 		}
 	}
 	q, err := c.use(ctx, how.op, name, false)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer func() { q.release(b.now()) }()
+	s.queueUse = queueUse{queue: q, broker: b, by: c.holder, now: began}
 	traits := q.traits(c.limits())
 	if err := c.checkBatch(how.op, q, &traits, len(elements)); err != nil {
-		return err
+		s.release()
+		return nil, err
 	}
-	use := &queueUse{queue: q, broker: b, by: c.holder, now: began}
+	s.good, s.receipts = unsealAll(&s.queueUse, elements, s.failed, how)
+	return s, nil
+}
 
-	good, receipts := unsealAll(use, elements, failed, how)
-	if err := c.turn(ctx, how.op, name, 1); err != nil {
-		return err
-	}
-	err = how.call(ctx, use, good)
-	c.done(1)
-	c.used(q, err)
+// release ends the use of the queue.
+func (u *queueUse) release() { u.queue.release(u.broker.now()) }
+
+// finish counts what was settled, and returns the results at their positions. err is that of
+// the backend.
+func (s *settling[E, D]) finish(err error) error {
+	s.caller.used(s.queue, err)
 	if batch, ok := errors.AsType[*driver.BatchError](err); err != nil && !ok {
-		return localised(err, q)
+		return localised(err, s.queue)
 	} else if ok {
 		err = batch
 	}
-	finish(use, elements, receipts, failed, err, how)
-	if how.operation == capability.OpAck {
-		b.metrics.Ack.Observe(time.Since(began).Seconds())
+	finish(&s.queueUse, s.elements, s.receipts, s.failed, err, s.how)
+	if s.how.operation == capability.OpAck {
+		s.broker.metrics.Ack.Observe(time.Since(s.now).Seconds())
 	}
-	if failed == nil {
-		return localised(err, q)
+	if s.failed == nil {
+		return localised(err, s.queue)
 	}
-	_, err = spread(nil, err, failed)
-	return localised(err, q)
+	_, err = spread(nil, err, s.failed)
+	return localised(err, s.queue)
 }
 
 // authorizeEach authorises each position on its own. It returns the refusals by

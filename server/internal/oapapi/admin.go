@@ -2,47 +2,25 @@ package oapapi
 
 import (
 	"context"
-	"errors"
 	"iter"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/completion"
 	"github.com/mailboxmq/mailbox/internal/oap"
 )
 
-// finished answers a request that ran on its own, and flushes. The outcome is
-// remembered if the request has a ticket.
-func (c *conn) finished(correlation uint64, ticket oap.Ticket, err error, fill func(dst []byte) []byte) {
-	status := oap.StatusOK
-	switch {
-	case errors.Is(err, errElsewhere):
-		status, fill = oap.StatusElsewhere, nil
-	case err != nil:
-		e := oap.ErrorOf(err)
-		status = oap.StatusOf(e.Code)
-		fill = func(dst []byte) []byte { return oap.AppendError(dst, e) }
-	}
-	var payload []byte
-	if fill != nil {
-		payload = fill(nil)
-	}
-	if ticket.Sequence > 0 {
-		c.remember(ticket, status, payload)
-	}
-	c.out.copyFrame(oap.Response, status, correlation, payload)
-	c.inFlight.Add(-1)
-	c.out.flush()
-}
-
-// once runs do on a goroutine of its own, unless the request with this ticket
-// was done before.
+// once runs do on a goroutine of its own, unless the request with this ticket was done
+// before.
 func (c *conn) once(correlation uint64, ticket oap.Ticket, do func() (fill func(dst []byte) []byte, err error)) {
-	w := worker{conn: c}
-	if !w.admit(&request{correlation: correlation, ticket: ticket}) {
+	r := &request{conn: c, correlation: correlation, ticket: ticket}
+	if !r.admit() {
 		return
 	}
 	c.work.Go(func() {
 		fill, err := do()
-		c.finished(correlation, ticket, err, fill)
+		var round completion.Round
+		r.respond(&round, elsewhere(err), fill)
+		round.End()
 	})
 }
 
@@ -52,25 +30,25 @@ func (c *conn) administer(ctx context.Context, f *oap.Frame) {
 	var none oap.Ticket
 	switch f.Code {
 	case oap.OpPing:
-		c.once(correlation, none, func() (func([]byte) []byte, error) { return nil, c.caller.Ping(ctx) })
+		c.once(correlation, none, func() (func([]byte) []byte, error) { return nil, c.caller.user.Ping(ctx) })
 	case oap.OpQueues:
-		stream(ctx, c, correlation, c.caller.Queues, func(dst []byte, name *string) []byte {
+		stream(ctx, c, correlation, c.caller.queues, func(dst []byte, name *string) []byte {
 			return oap.AppendQueueName(dst, *name)
 		})
 	case oap.OpOpen:
 		if name, err := oap.ParseName(f.Payload); c.readable(correlation, err) {
-			c.once(correlation, none, func() (func([]byte) []byte, error) { return c.open(ctx, opening{topic: name}) })
+			c.once(correlation, none, func() (func([]byte) []byte, error) { return c.open(ctx, opening{name: name}) })
 		}
 	case oap.OpOpenIdentified:
 		if name, identity, err := oap.ParseIdentifiedName(f.Payload); c.readable(correlation, err) {
 			c.once(correlation, none, func() (func([]byte) []byte, error) {
-				return c.open(ctx, opening{topic: name, identified: true, identity: identity})
+				return c.open(ctx, opening{name: name, identified: true, identity: identity})
 			})
 		}
 	case oap.OpConfig:
 		if name, err := oap.ParseName(f.Payload); c.readable(correlation, err) {
 			c.once(correlation, none, func() (func([]byte) []byte, error) {
-				config, err := c.caller.QueueConfig(ctx, name)
+				config, err := c.caller.user.Config(ctx, name)
 				return func(dst []byte) []byte { return oap.AppendConfig(dst, &config) }, err
 			})
 		}
@@ -78,7 +56,7 @@ func (c *conn) administer(ctx context.Context, f *oap.Frame) {
 		if ticket, name, config, err := oap.ParseConfigure(f.Payload); c.readable(correlation, err) {
 			config.MaxHold = driver.ReadMaxHold(int64(config.MaxHold))
 			c.once(correlation, ticket, func() (func([]byte) []byte, error) {
-				if err := c.caller.ConfigureQueue(ctx, name, config); err != nil {
+				if err := c.caller.maker.Configure(ctx, name, config); err != nil {
 					return nil, err
 				}
 				c.server.configured(ctx, name)
@@ -87,7 +65,7 @@ func (c *conn) administer(ctx context.Context, f *oap.Frame) {
 		}
 	case oap.OpDelete:
 		if ticket, name, err := oap.ParseDelete(f.Payload); c.readable(correlation, err) {
-			c.once(correlation, ticket, func() (func([]byte) []byte, error) { return nil, c.caller.DeleteQueue(ctx, name) })
+			c.once(correlation, ticket, func() (func([]byte) []byte, error) { return nil, c.caller.user.Delete(ctx, name) })
 		}
 	}
 }
@@ -101,7 +79,7 @@ func (c *conn) readable(correlation uint64, err error) bool {
 	return err == nil
 }
 
-// attend does requests that concern an open queue and are not on the hot road.
+// attend does requests that concern an open queue and are rare.
 func (c *conn) attend(ctx context.Context, f *oap.Frame) {
 	target, q, ok := c.target(f)
 	if !ok {
@@ -111,7 +89,7 @@ func (c *conn) attend(ctx context.Context, f *oap.Frame) {
 	count := func(do func(context.Context, string) (int, error)) {
 		if _, err := oap.ParseTarget(f.Payload); c.readable(correlation, err) {
 			c.once(correlation, ticket, func() (func([]byte) []byte, error) {
-				n, err := do(ctx, q.topic)
+				n, err := do(ctx, q.name)
 				return func(dst []byte) []byte { return oap.AppendCount(dst, n) }, err
 			})
 		}
@@ -120,12 +98,12 @@ func (c *conn) attend(ctx context.Context, f *oap.Frame) {
 	case oap.OpClose:
 		c.closeQueue(correlation, q.handle)
 	case oap.OpPurge:
-		count(q.caller.Purge)
+		count(q.caller.user.Purge)
 	case oap.OpPurgeDead:
-		count(q.caller.PurgeDead)
+		count(q.caller.user.PurgeDead)
 	case oap.OpStats:
 		c.once(correlation, ticket, func() (func([]byte) []byte, error) {
-			stats, err := q.caller.Stats(ctx, q.topic)
+			stats, err := q.caller.user.Stats(ctx, q.name)
 			return func(dst []byte) []byte { return oap.AppendStats(dst, stats) }, err
 		})
 	case oap.OpRedrive:
@@ -135,19 +113,19 @@ func (c *conn) attend(ctx context.Context, f *oap.Frame) {
 	case oap.OpDiscard:
 		if _, ids, err := oap.ParseDiscard(f.Payload); c.readable(correlation, err) {
 			c.once(correlation, ticket, func() (func([]byte) []byte, error) {
-				n, err := q.caller.Discard(ctx, q.topic, ids)
+				n, err := q.caller.user.Discard(ctx, q.name, ids)
 				return func(dst []byte) []byte { return oap.AppendCount(dst, n) }, err
 			})
 		}
 	case oap.OpPeek:
 		if _, query, err := oap.ParsePeek(f.Payload); c.readable(correlation, err) {
 			stream(ctx, c, correlation, func(ctx context.Context) iter.Seq2[driver.Peeked, error] {
-				return q.caller.Peek(ctx, q.topic, query)
+				return q.caller.peek(ctx, q.name, query)
 			}, oap.AppendPeeked)
 		}
 	case oap.OpDeadLetters:
 		stream(ctx, c, correlation, func(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
-			return q.caller.DeadLetters(ctx, q.topic)
+			return q.caller.deadLetters(ctx, q.name)
 		}, oap.AppendDeadLetter)
 	case oap.OpSubscribe:
 		if s, err := oap.ParseSubscribe(f.Payload); c.readable(correlation, err) {
@@ -165,10 +143,10 @@ func (c *conn) redrive(ctx context.Context, correlation uint64, q *queue, d *oap
 		ids = []string{}
 	}
 	c.once(correlation, d.Ticket, func() (func([]byte) []byte, error) {
-		moved, err := q.caller.Redrive(ctx, q.topic, ids, d.Limit)
+		moved, err := q.caller.user.Redrive(ctx, q.name, ids, d.Limit)
 		if moved == 0 && err != nil {
 			return nil, err
 		}
-		return func(dst []byte) []byte { return oap.AppendMoved(dst, moved, err) }, nil
+		return func(dst []byte) []byte { return oap.AppendMoved(dst, moved, elsewhere(err)) }, nil
 	})
 }

@@ -46,20 +46,6 @@ func BenchmarkLoopback(b *testing.B) {
 	flow(b, q)
 }
 
-// BenchmarkRoad is BenchmarkLoopback without the broker: what is left is the road
-// and the backend.
-func BenchmarkRoad(b *testing.B) {
-	backend := membox.New(nil)
-	d := &daemon{server: oapapi.New(oapapi.Options{Authenticate: plainly(backend)}), backend: backend}
-	client := remotebox.New([]string{d.listen(b)}, "", nil)
-	b.Cleanup(func() { _ = client.Close() })
-	q, err := client.OpenQueue(b.Context(), "bench")
-	if err != nil {
-		b.Fatal(err)
-	}
-	flow(b, q)
-}
-
 // BenchmarkLatency sends a message every 2 ms, and prints how long it takes from
 // the beginning of the send until a receiver that waits has it.
 func BenchmarkLatency(b *testing.B) {

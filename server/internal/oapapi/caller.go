@@ -3,102 +3,206 @@ package oapapi
 import (
 	"context"
 	"iter"
+	"maps"
 	"net"
-	"time"
 
+	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/internal/share"
+	"github.com/mailboxmq/mailbox/internal/completion"
+	"github.com/mailboxmq/mailbox/internal/oap"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
-// A Caller does what one capability allows: it is the broker as a connection
-// sees it. The methods do, and promise, what those of driver.Queue
-// and driver.Admin with the same names do.
-type Caller interface {
-	// Open says what the topic promises, or would if it existed. A Caller that is
-	// not a Maker makes the topic.
-	Open(ctx context.Context, topic string) (driver.Traits, error)
-
-	// The following answer ErrNotFound for a topic that does not exist.
-	Send(ctx context.Context, topic string, msgs []driver.Outgoing) ([]driver.Sent, error)
-	Receive(ctx context.Context, topic string, req driver.ReceiveRequest) ([]driver.Delivery, error)
-	Ack(ctx context.Context, topic string, receipts []driver.Receipt) error
-	Nack(ctx context.Context, topic string, nacks []driver.Nack) error
-	Extend(ctx context.Context, topic string, extensions []driver.Extension) ([]time.Duration, error)
-	Purge(ctx context.Context, topic string) (removed int, err error)
-	Stats(ctx context.Context, topic string) (driver.Stats, error)
-	Peek(ctx context.Context, topic string, query driver.Query) iter.Seq2[driver.Peeked, error]
-
-	DeadLetter(ctx context.Context, topic string, burials []driver.DeadLetterRequest) error
-	DeadLetters(ctx context.Context, topic string) iter.Seq2[driver.DeadLetter, error]
-	Redrive(ctx context.Context, topic string, ids []string, limit int) (moved int, err error)
-	Discard(ctx context.Context, topic string, ids []string) (removed int, err error)
-	PurgeDead(ctx context.Context, topic string) (removed int, err error)
-
-	ConfigureQueue(ctx context.Context, topic string, config driver.Config) error
-	QueueConfig(ctx context.Context, topic string) (driver.Config, error)
-	Queues(ctx context.Context) iter.Seq2[string, error]
-	DeleteQueue(ctx context.Context, topic string) error
-	Ping(ctx context.Context) error
+// caller does what the token of a connection allows. Its errors are errElsewhere if another
+// daemon has to be asked.
+type caller struct {
+	broker      *broker.Broker
+	maker, user *broker.Caller // sends of maker create queues that do not exist
+	sealed      bool           // deliveries have their seals
 }
 
-// A Sealer is a Caller who can hand out messages with their seals.
-type Sealer interface {
-	// Sealed returns the same caller, whose deliveries have oap.AttributeSeal.
-	Sealed() Caller
-}
-
-// A Returner is a Caller whose capability may not be for giving back what it receives.
-type Returner interface {
-	// Returning returns the same caller, who can, with Extend.
-	Returning() Caller
-}
-
-// A Binder is a Caller that tells a queue from others that have had its name.
-type Binder interface {
-	// On returns the same caller, for whom a topic is there only while it is the queue
-	// that the binding is bound to.
-	On(binding *broker.Binding) Caller
-}
-
-// A Maker is a Caller whose Open makes no topics: the first send does.
-type Maker interface {
-	// Identity reports whether a topic is there, and which queue it is if that can be told.
-	Identity(ctx context.Context, topic string) (identity string, exists bool, err error)
-	// SendFirst is Send to a topic that was not there when it was opened; it is
-	// made if it still is not.
-	SendFirst(ctx context.Context, topic string, msgs []driver.Outgoing) ([]driver.Sent, error)
-}
-
-// An Owned is a Caller that counts against a share. Others count together.
-type Owned interface {
-	// Owner names the tenant and the minted token.
-	Owner() [2]share.Key
-}
-
-func ownerOf(caller Caller) owner {
-	if owned, ok := caller.(Owned); ok {
-		return owned.Owner()
+// authenticate returns the caller of a token in its binary form. The token must be genuine
+// and valid now; what it allows is decided with each operation, as is whether it is still
+// valid. Codes: ErrUnauthenticated, ErrForbidden, ErrUnavailable.
+func authenticate(ctx context.Context, b *broker.Broker, token []byte, from net.Conn) (*caller, error) {
+	parsed, err := capability.ParseBinary(token)
+	if err != nil {
+		return nil, err
 	}
-	return owner{}
+	maker := b.Caller(parsed, broker.OriginOf(from))
+	if err := maker.Genuine(ctx); err != nil {
+		return nil, err
+	}
+	maker.Arrive(ctx)
+	user := maker.Existing()
+	return &caller{broker: b, maker: &maker, user: &user}, nil
 }
 
-// An Answerer is a Caller whose receives count against a share of memory until they
-// were written.
-type Answerer interface {
-	// Answering returns the same caller, and what is called when everything that it
-	// has received so far was written.
-	Answering() (Caller, func())
+// withSeals returns the same caller, whose deliveries have oap.AttributeSeal.
+func (c *caller) withSeals() *caller {
+	sealed := *c
+	sealed.sealed = true
+	return &sealed
 }
 
-// A Divider is a Caller who knows when messages must not be divided.
-type Divider interface {
-	// Strict reports whether the topic has strict groups now, or may have: another
-	// may have deleted and made it anew since it was opened. It does no I/O.
-	Strict(topic string) bool
+// returning returns the same caller, which may return what it has received with Extend even
+// if its token does not allow that.
+func (c *caller) returning() *caller {
+	user := c.user.Returning()
+	return &caller{broker: c.broker, maker: c.maker, user: &user}
 }
 
-// Authenticate turns the capability of a connection into what it allows. Codes:
-// ErrUnauthenticated, ErrForbidden, ErrUnavailable. It must not keep token. from is
-// the connection, to be asked where it comes from.
-type Authenticate func(ctx context.Context, token []byte, from net.Conn) (Caller, error)
+// answering returns the same caller, whose receives count against a share of memory until
+// written is called, when everything that it has received so far was written.
+func (c *caller) answering() (counted *caller, written func()) {
+	answers := new(broker.Answers)
+	user := c.user.Answering(answers)
+	return &caller{broker: c.broker, maker: c.maker, user: &user, sealed: c.sealed}, answers.Done
+}
+
+// on returns the same caller, for which a queue exists only while it is the one that the
+// binding is bound to.
+func (c *caller) on(binding *broker.Binding) *caller {
+	maker, user := c.maker.On(binding), c.user.On(binding)
+	return &caller{broker: c.broker, maker: &maker, user: &user, sealed: c.sealed}
+}
+
+// elsewhere returns err, or errElsewhere if another daemon has to be asked.
+func elsewhere(err error) error {
+	if broker.NotDone(err) {
+		return errElsewhere
+	}
+	return err
+}
+
+// sendFirst sends to a queue that did not exist when it was opened, and creates it if it
+// still does not. It blocks.
+func (c *caller) sendFirst(ctx context.Context, queue string, messages []driver.Outgoing) ([]driver.Sent, error) {
+	sent, err := c.maker.Send(ctx, queue, brokerMessages(messages))
+	return sent, elsewhere(err)
+}
+
+func (c *caller) startSend(ctx context.Context, r *completion.Round, queue string, messages []driver.Outgoing, done completion.Sent) {
+	c.user.StartSend(ctx, r, queue, brokerMessages(messages), func(r *completion.Round, sent []driver.Sent, err error) {
+		done(r, sent, elsewhere(err))
+	})
+}
+
+func brokerMessages(messages []driver.Outgoing) []broker.Outgoing {
+	out := make([]broker.Outgoing, len(messages))
+	for i := range messages {
+		out[i].Outgoing = messages[i]
+	}
+	return out
+}
+
+func (c *caller) startReceive(ctx context.Context, r *completion.Round, queue string, req driver.ReceiveRequest, done completion.Delivered) (cancel func()) {
+	return c.user.StartReceive(ctx, r, queue, req, func(r *completion.Round, got []broker.Delivery, err error) {
+		deliveries, err := c.received(req, got, err)
+		done(r, deliveries, err)
+	})
+}
+
+// receive blocks until there are messages, for subscriptions.
+func (c *caller) receive(ctx context.Context, queue string, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := c.user.Receive(ctx, queue, req)
+	return c.received(req, got, err)
+}
+
+// received returns the result of a receive as the client gets it.
+func (c *caller) received(req driver.ReceiveRequest, got []broker.Delivery, err error) ([]driver.Delivery, error) {
+	if len(got) == 0 {
+		if err == nil && req.Wait > 0 && c.broker.State() >= broker.StateSettling {
+			return nil, errElsewhere // it waits there
+		}
+		return nil, elsewhere(err)
+	}
+	deliveries := make([]driver.Delivery, len(got))
+	for i := range got {
+		deliveries[i] = driver.Delivery{Message: got[i].Message, Receipt: driver.Receipt{Handle: got[i].Receipt}}
+		if c.sealed {
+			deliveries[i].Attributes = withSeal(&got[i])
+		}
+	}
+	return deliveries, err
+}
+
+// withSeal returns the attributes of a delivery and its seal. Those of the message are
+// shared, and must not be changed.
+func withSeal(d *broker.Delivery) map[string]string {
+	attributes := make(map[string]string, len(d.Attributes)+1)
+	maps.Copy(attributes, d.Attributes)
+	attributes[oap.AttributeSeal] = oap.EncodeSeal(&oap.Seal{
+		SentAt: d.Seal.SentAt, HashChain: d.Seal.HashChain, Signature: d.Seal.Signature,
+		IdemKey: d.Seal.IdemKey, Correlation: d.Seal.CorrelationID,
+	})
+	return attributes
+}
+
+func (c *caller) startAck(ctx context.Context, r *completion.Round, queue string, receipts []driver.Receipt, done completion.Settled) {
+	texts := make([]string, len(receipts))
+	for i := range receipts {
+		texts[i] = receipts[i].Handle
+	}
+	c.user.StartAck(ctx, r, queue, texts, done)
+}
+
+func (c *caller) startNack(ctx context.Context, r *completion.Round, queue string, nacks []driver.Nack, done completion.Settled) {
+	out := make([]broker.Nack, len(nacks))
+	for i, n := range nacks {
+		out[i] = broker.Nack{Receipt: n.Receipt.Handle, Delay: n.Delay, Cause: n.Cause}
+	}
+	c.user.StartNack(ctx, r, queue, out, done)
+}
+
+func (c *caller) startExtend(ctx context.Context, r *completion.Round, queue string, extensions []driver.Extension, done completion.Extended) {
+	c.user.StartExtend(ctx, r, queue, brokerExtensions(extensions), done)
+}
+
+func brokerExtensions(extensions []driver.Extension) []broker.Extension {
+	out := make([]broker.Extension, len(extensions))
+	for i, e := range extensions {
+		out[i] = broker.Extension{Receipt: e.Receipt.Handle, Visibility: e.Visibility}
+	}
+	return out
+}
+
+func (c *caller) startDeadLetter(ctx context.Context, r *completion.Round, queue string, requests []driver.DeadLetterRequest, done completion.Settled) {
+	out := make([]broker.DeadLetterRequest, len(requests))
+	for i, d := range requests {
+		out[i] = broker.DeadLetterRequest{Receipt: d.Receipt.Handle, Reason: d.Reason, Error: d.Error, ErrorType: d.ErrorType}
+	}
+	c.user.StartDeadLetter(ctx, r, queue, out, done)
+}
+
+// deadLetters yields the dead letters of a queue, and peek messages of it.
+func (c *caller) deadLetters(ctx context.Context, queue string) iter.Seq2[driver.DeadLetter, error] {
+	return func(yield func(driver.DeadLetter, error) bool) {
+		for seen, err := range c.user.DeadLetters(ctx, queue) {
+			if !yield(seen.DeadLetter, elsewhere(err)) {
+				return
+			}
+		}
+	}
+}
+
+func (c *caller) peek(ctx context.Context, queue string, query driver.Query) iter.Seq2[driver.Peeked, error] {
+	return func(yield func(driver.Peeked, error) bool) {
+		for seen, err := range c.user.Peek(ctx, queue, query) {
+			if !yield(seen.Peeked, elsewhere(err)) {
+				return
+			}
+		}
+	}
+}
+
+// queues yields the names of the queues that the caller may see.
+func (c *caller) queues(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for name, err := range c.user.Queues(ctx) {
+			if !yield(name, elsewhere(err)) {
+				return
+			}
+		}
+	}
+}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/completion"
 	"github.com/mailboxmq/mailbox/internal/oap"
 	"github.com/mailboxmq/mailbox/internal/share"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
@@ -28,24 +29,25 @@ type conn struct {
 	out    *output
 	in     input
 
-	caller  Caller // after START
-	session *kept  // after START
-	helloed int    // how often HELLO was asked before START
-	asked   bool   // there was a request after START
+	caller  *caller // after START
+	session *kept   // after START
+	helloed int     // how often HELLO was asked before START
+	asked   bool    // there was a request after START
 
 	activity uint64 // of the output, when last asked
-	held     bool   // the reader holds the output
+	// round and scratch belong to the reader, and lastFirst is closed when the latest send
+	// that may create a queue is done.
+	round     completion.Round
+	scratch   scratch
+	lastFirst chan struct{}
 
-	batch    batch // requests that were read and not yet done
-	lanes    [laneCount]lane
-	inFlight atomic.Int64
-	frames   atomic.Uint64 // that were read
-	started  atomic.Bool   // the client has shown a capability
-	// abandoned: the client is gone, and requests that were not begun are not done.
-	abandoned atomic.Bool
-	holding   holding
-	farewell  farewell
-	work      sync.WaitGroup // goroutines that do requests
+	inFlight      atomic.Int64  // requests without an answer
+	started       atomic.Int64  // those of them that send or settle
+	frames        atomic.Uint64 // that were read
+	authenticated atomic.Bool   // the client has shown a capability
+	held          held
+	leaving       leaving
+	work          sync.WaitGroup // requests that are under way
 
 	mu         sync.Mutex // guards the fields below
 	queues     map[uint32]*queue
@@ -62,67 +64,40 @@ type queue struct {
 	handle uint32
 	opened int     // how often, less how often it was closed; guarded by conn.mu
 	as     opening // guarded by conn.mu
-	topic  string
-	// caller does what is asked for; binding is that of the caller, nil if the client goes
-	// by the name.
-	caller  Caller
+	name   string
+	// caller executes requests; binding is that of the caller, nil if the client goes by
+	// the name.
+	caller  *caller
 	binding *broker.Binding
 	traits  driver.Traits
-	// absent: it did not exist when it was opened, and the first send makes it.
-	absent atomic.Bool
-	// direct: the backend answers from memory, so the reader does the work
-	// itself.
-	direct bool
-	// strict: deliveries to different receivers must not be taken together.
-	strict   bool
+	// absent: it did not exist when it was opened, and the first send creates it.
+	absent   atomic.Bool
 	maxBatch int
 	// longWait is how long a receive may wait at most.
 	longWait time.Duration
-	// gatherings are the receives that wait, by what they ask for; guarded by
-	// conn.mu.
-	gatherings map[driver.ReceiveRequest]*gathering
 }
 
 // errElsewhere ends what waits when the server drains.
 var errElsewhere = errors.New("the server drains")
 
 func newConn(s *Server, nc net.Conn) *conn {
-	c := &conn{
+	return &conn{
 		server: s, net: nc, out: newOutput(nc, s.options.WriteTimeout),
 		queues: make(map[uint32]*queue), handles: make(map[opening]uint32), running: make(map[uint64]*running),
 	}
-	for i := range c.lanes {
-		c.lanes[i].conn = c
-		c.lanes[i].taken.L = &c.lanes[i].mu
-	}
-	return c
 }
-
-// maxFinishing bounds the connections that finish requests of clients that are gone.
-// Such a connection does not count as one any more, and its requests take memory
-// for as long as they wait for a turn at the backend.
-const maxFinishing = 32
 
 // serve does what the client asks until one of the two has had enough. What has
 // arrived in whole is done even if the client is gone by then: it may come back
-// and ask what became of it. Only what waits ends with the connection. If the
-// owner's share of connections that finish is used up, requests that were not begun
-// are dropped: the session knows nothing of them, so a repeat is done.
+// and ask what became of it. Only what waits ends with the connection.
 func (c *conn) serve(ctx context.Context) {
 	stop := context.AfterFunc(ctx, func() { _ = c.net.Close() })
 	defer stop()
 	err := c.read(ctx)
-	if c.session != nil {
-		if c.server.finishing.Take(c.session.owner[:], 1) == nil {
-			defer c.server.finishing.Give(c.session.owner[:], 1)
-		} else {
-			c.abandoned.Store(true)
-		}
-	}
 	if errors.Is(err, errGoodbye) {
 		c.finishRunning(errElsewhere)
 		c.work.Wait() // what was asked for is answered
-		c.out.flush()
+		c.out.flushHere()
 	} else {
 		c.out.end() // what receives bring from now on goes back
 		c.finishRunning(context.Canceled)
@@ -144,20 +119,14 @@ func (c *conn) serve(ctx context.Context) {
 // errGoodbye: the client said that it is done.
 var errGoodbye = errors.New("the client said goodbye")
 
-// read takes in frames, all that are there at a time.
+// read reads frames, and starts all requests that have arrived before it reads more.
 func (c *conn) read(ctx context.Context) error {
 	c.in.begin(c.net, &c.server.options)
 	for {
-		c.held = c.out.hold()
 		err := c.takeFrames(ctx)
-		c.runBatch(ctx)
-		if c.held {
-			c.letGo()
-		} else {
-			c.out.flush()
-		}
+		c.round.End()
 		if err != nil {
-			c.out.settle() // the client is to learn why the connection ends
+			c.out.flushHere() // the client must learn why the connection ends
 			return err
 		}
 		c.out.room(keptBuffer)
@@ -175,22 +144,13 @@ func (c *conn) read(ctx context.Context) error {
 	}
 }
 
-// ease waits until little is left to be written, so that what is added next does
-// not pile up for a client that does not read. The reader calls it.
+// ease waits until little is left to be written, so that answers do not pile up for a client
+// that does not read. The reader calls it.
 func (c *conn) ease() {
-	if c.held && c.out.size() > keptBuffer {
-		c.out.flushHeld()
-		c.held = c.out.hold()
-	}
-	if !c.held {
+	if c.out.size() > keptBuffer {
+		c.round.End()
 		c.out.room(keptBuffer)
 	}
-}
-
-// letGo writes what the reader holds, and lets others write.
-func (c *conn) letGo() {
-	c.out.flushHeld()
-	c.held = false
 }
 
 // busy reports whether a client that has asked for nothing lately has a reason
@@ -241,7 +201,7 @@ func (c *conn) breach(f *oap.Frame, status uint16, err error) error {
 		return err
 	}
 	detail := err.Error()
-	c.out.frame(oap.Response|oap.End, status, f.Correlation, func(dst []byte) []byte {
+	c.out.frame(&c.round, oap.Response|oap.End, status, f.Correlation, func(dst []byte) []byte {
 		return oap.AppendError(dst, &driver.Error{Code: driver.ErrInvalid, Op: "frame", Detail: detail})
 	})
 	return err
@@ -257,10 +217,10 @@ func (c *conn) handle(ctx context.Context, f *oap.Frame) error {
 		return c.breach(f, oap.StatusInvalid, oap.FrameError(why))
 	}
 	if c.caller == nil {
-		return c.start(ctx, f)
+		return c.admitClient(ctx, f)
 	}
 	if f.Flags&oap.Event != 0 {
-		return c.event(ctx, f)
+		return c.event(f)
 	}
 	c.asked = true
 	if c.inFlight.Add(1) > int64(c.server.options.MaxInFlight) {
@@ -313,7 +273,7 @@ func (c *conn) hello(f *oap.Frame) error {
 	}
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
-	start := c.out.beginLocked(oap.Response, oap.StatusOK, f.Correlation)
+	start := c.out.beginLocked(&c.round, oap.Response, oap.StatusOK, f.Correlation)
 	c.out.pending[start+11] = oap.ProtocolHello
 	c.out.pending[start+10] = oap.ProtocolHello >> 8
 	c.out.pending = oap.AppendHello(c.out.pending, &oap.Hello{
@@ -327,8 +287,8 @@ func (c *conn) hello(f *oap.Frame) error {
 	return nil
 }
 
-// start lets the client in, or not.
-func (c *conn) start(ctx context.Context, f *oap.Frame) error {
+// admitClient authenticates the client.
+func (c *conn) admitClient(ctx context.Context, f *oap.Frame) error {
 	request, err := oap.ParseStart(f.Payload)
 	if err != nil {
 		return c.breach(f, oap.StatusInvalid, err)
@@ -336,40 +296,37 @@ func (c *conn) start(ctx context.Context, f *oap.Frame) error {
 	if request.Version != oap.ProtocolVersion {
 		return c.breach(f, oap.StatusUnsupported, oap.FrameError("this version of the protocol is not spoken here"))
 	}
-	caller, err := c.server.options.Authenticate(ctx, f.Capability, c.net)
+	caller, err := authenticate(ctx, c.server.options.Broker, f.Capability, c.net)
 	if err != nil {
 		e := oap.ErrorOf(err)
-		c.out.frame(oap.Response|oap.End, oap.StatusOf(e.Code), f.Correlation, func(dst []byte) []byte {
+		c.out.frame(&c.round, oap.Response|oap.End, oap.StatusOf(e.Code), f.Correlation, func(dst []byte) []byte {
 			return oap.AppendError(dst, e)
 		})
 		return err
 	}
-	if err := c.own(ownerOf(caller)); err != nil {
+	if err := c.own(caller.user.Owner()); err != nil {
 		e := oap.ErrorOf(err)
-		c.out.frame(oap.Response|oap.End, oap.StatusOf(e.Code), f.Correlation, func(dst []byte) []byte {
+		c.out.frame(&c.round, oap.Response|oap.End, oap.StatusOf(e.Code), f.Correlation, func(dst []byte) []byte {
 			return oap.AppendError(dst, e)
 		})
 		return err
 	}
 	key := sessionKey{capability: sha256.Sum256(f.Capability), producer: request.Producer}
-	session, resumed, err := c.server.sessions.attach(key, ownerOf(caller))
+	session, resumed, err := c.server.sessions.attach(key, caller.user.Owner())
 	if err != nil {
 		e := oap.ErrorOf(err)
-		c.out.frame(oap.Response|oap.End, oap.StatusFull, f.Correlation, func(dst []byte) []byte {
+		c.out.frame(&c.round, oap.Response|oap.End, oap.StatusFull, f.Correlation, func(dst []byte) []byte {
 			return oap.AppendError(dst, e)
 		})
 		return e
 	}
-	if answerer, ok := caller.(Answerer); ok {
-		var written func()
-		caller, written = answerer.Answering()
-		c.out.mu.Lock()
-		c.out.written = written
-		c.out.mu.Unlock()
-	}
+	caller, written := caller.answering()
+	c.out.mu.Lock()
+	c.out.written = written
+	c.out.mu.Unlock()
 	c.caller, c.session = caller, session
-	c.started.Store(true)
-	c.out.frame(oap.Response, oap.StatusOK, f.Correlation, func(dst []byte) []byte {
+	c.authenticated.Store(true)
+	c.out.frame(&c.round, oap.Response, oap.StatusOK, f.Correlation, func(dst []byte) []byte {
 		return oap.AppendStarted(dst, &oap.StartAnswer{
 			Version: oap.ProtocolVersion, Server: c.server.instance, Resumed: resumed,
 			Window: oap.MaxWindow, MaxInFlight: c.server.options.MaxInFlight, MaxFrame: oap.MaxFrameBytes,
@@ -379,7 +336,8 @@ func (c *conn) start(ctx context.Context, f *oap.Frame) error {
 		return errGoodbye
 	}
 	if c.server.stopping() {
-		c.drain()
+		c.beginDrain()
+		c.out.Flush()
 	}
 	return nil
 }
@@ -398,8 +356,7 @@ func (c *conn) own(by owner) error {
 }
 
 // event handles a frame that wants no answer.
-func (c *conn) event(ctx context.Context, f *oap.Frame) error {
-	c.runBatch(ctx) // it may be about one of these
+func (c *conn) event(f *oap.Frame) error {
 	switch f.Code {
 	case oap.EventCancel:
 		if r := c.find(f.Correlation); r != nil {
@@ -416,30 +373,23 @@ func (c *conn) event(ctx context.Context, f *oap.Frame) error {
 	case oap.EventGoodbye:
 		return errGoodbye
 	case oap.EventEnvelopes:
-		sealer, ok := c.caller.(Sealer)
-		if !ok || c.asked || len(f.Payload) > 0 {
+		if c.asked || len(f.Payload) > 0 {
 			return c.breach(f, oap.StatusInvalid, oap.FrameError("ENVELOPES comes right after START, and has no payload"))
 		}
-		c.caller = sealer.Sealed()
+		c.caller = c.caller.withSeals()
 	default:
 		return c.breach(f, oap.StatusInvalid, oap.FrameError("unknown event"))
 	}
 	return nil
 }
 
-// drain tells the client to go elsewhere.
-func (c *conn) drain() {
-	c.beginDrain()
-	c.out.flush()
-}
-
-// beginDrain is drain without flushing.
+// beginDrain tells the client to go elsewhere. The caller flushes.
 func (c *conn) beginDrain() {
 	c.mu.Lock()
 	c.draining = true
 	c.mu.Unlock()
 	c.finishRunning(errElsewhere)
-	c.out.frame(oap.Event, oap.EventDrain, 0, nil)
+	c.out.frame(&c.round, oap.Event, oap.EventDrain, 0, nil)
 }
 
 // finishRunning ends everything that waits.
@@ -450,13 +400,4 @@ func (c *conn) finishRunning(cause error) {
 	for _, r := range all {
 		r.cancel(cause)
 	}
-}
-
-// soon has f done by the crew; the connection does not end before it has.
-func (c *conn) soon(f func()) {
-	c.work.Add(1)
-	c.server.crew.do(func() {
-		defer c.work.Done()
-		f()
-	})
 }

@@ -251,7 +251,7 @@ func TestASendToAnotherProcessIsNotRepeatedOnAGuess(t *testing.T) {
 			time.Sleep(500 * time.Millisecond)
 			old := cut.daemon
 			cut.mu.Lock()
-			cut.daemon = &daemon{server: oapapi.New(oapapi.Options{Authenticate: oapapi.Brokered(first.broker)}), broker: first.broker}
+			cut.daemon = &daemon{server: oapapi.New(oapapi.Options{Broker: first.broker}), broker: first.broker}
 			latest := cut.latest
 			cut.mu.Unlock()
 			_ = latest.Close()

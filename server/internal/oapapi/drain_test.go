@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"net"
 	"runtime"
-	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -168,52 +166,6 @@ func TestSubscriptionsPushWithinTheirCredit(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		}
-	})
-}
-
-// counting counts the calls of sends.
-type counting struct {
-	*plain
-	mu    sync.Mutex
-	calls []int
-}
-
-func (c *counting) Send(ctx context.Context, topic string, msgs []driver.Outgoing) ([]driver.Sent, error) {
-	c.mu.Lock()
-	c.calls = append(c.calls, len(msgs))
-	c.mu.Unlock()
-	return c.plain.Send(ctx, topic, msgs)
-}
-
-// TestRequestsThatArriveTogetherAreOneCall sends ten requests in one write.
-func TestRequestsThatArriveTogetherAreOneCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		backend := membox.New(nil)
-		counter := &counting{plain: &plain{Backend: backend, queues: make(map[string]driver.Queue)}}
-		server := oapapi.New(oapapi.Options{Authenticate: func(context.Context, []byte, net.Conn) (oapapi.Caller, error) {
-			return counter, nil
-		}})
-		d := &daemon{server: server}
-		r := dialRaw(t, d)
-		r.start()
-		handle := r.open("orders")
-		var frames []byte
-		for i := range 10 {
-			payload := oap.AppendSend(nil, oap.Target{Handle: handle}, 1)
-			payload = oap.AppendOutgoing(payload, &driver.Outgoing{Body: fmt.Append(nil, i)})
-			frames = oap.AppendFrame(frames, ptr(requestHeader(oap.OpSend, uint64(10+i))), nil, payload)
-		}
-		r.write(frames)
-		for i := range 10 {
-			if f := r.mustNext(); f.Code != oap.StatusOK || f.Correlation != uint64(10+i) {
-				t.Errorf("answer %d: status %d for request %d", i, f.Code, f.Correlation)
-			}
-		}
-		if !slices.Equal(counter.calls, []int{10}) {
-			t.Errorf("calls with %v messages, want one with 10", counter.calls)
-		}
-		_ = server.Close()
-		_ = backend.Close()
 	})
 }
 

@@ -52,7 +52,7 @@ func newDaemonWith(t testing.TB, backend driver.Opener, options oapapi.Options, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	options.Authenticate = oapapi.Brokered(b)
+	options.Broker = b
 	return &daemon{server: oapapi.New(options), broker: b, backend: backend, token: token}
 }
 

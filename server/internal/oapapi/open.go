@@ -12,7 +12,7 @@ import (
 // An opening is what a client has opened: a name, or one queue among those that have the
 // name one after the other.
 type opening struct {
-	topic string
+	name string
 	// identified: the client asked with OpOpenIdentified.
 	identified bool
 	// identity names the queue; empty while it is not known.
@@ -23,28 +23,23 @@ type opening struct {
 const longestWait = time.Hour
 
 // inspect asks what a topic promises, and makes a queue of it.
-func (c *conn) inspect(ctx context.Context, as opening, caller Caller, binding *broker.Binding) (*queue, error) {
-	exists := true
-	if maker, ok := caller.(Maker); ok {
-		identity, found, err := maker.Identity(ctx, as.topic)
-		switch {
-		case err != nil:
-			return nil, err
-		case !found && as.identity != "":
-			return nil, &driver.Error{Code: driver.ErrNotFound, Op: "open", Queue: as.topic, Detail: "queue was deleted"}
-		case as.identified:
-			as.identity = identity
-		}
-		exists = found
+func (c *conn) inspect(ctx context.Context, as opening, caller *caller, binding *broker.Binding) (*queue, error) {
+	identity, exists, err := caller.user.Identity(ctx, as.name)
+	switch {
+	case err != nil:
+		return nil, elsewhere(err)
+	case !exists && as.identity != "":
+		return nil, &driver.Error{Code: driver.ErrNotFound, Op: "open", Queue: as.name, Detail: "queue was deleted"}
+	case as.identified:
+		as.identity = identity
 	}
-	traits, err := caller.Open(ctx, as.topic)
+	traits, err := caller.maker.Traits(ctx, as.name)
 	if err != nil {
-		return nil, err
+		return nil, elsewhere(err)
 	}
 	q := &queue{
-		as: as, topic: as.topic, caller: caller, binding: binding, traits: traits,
+		as: as, name: as.name, caller: caller, binding: binding, traits: traits,
 		maxBatch: max(traits.MaxBatch, 1), longWait: longestWait,
-		direct: traits.Durability == driver.DurabilityNone, strict: traits.StrictGroups,
 	}
 	if traits.MaxWait > 0 {
 		q.longWait = traits.MaxWait
@@ -57,9 +52,9 @@ func (c *conn) inspect(ctx context.Context, as opening, caller Caller, binding *
 // opened, until it was closed as often.
 func (c *conn) open(ctx context.Context, as opening) (func(dst []byte) []byte, error) {
 	caller, binding := c.caller, (*broker.Binding)(nil)
-	if binder, ok := c.caller.(Binder); ok && as.identified {
+	if as.identified {
 		binding = broker.NewBinding(as.identity)
-		caller = binder.On(binding)
+		caller = caller.on(binding)
 	}
 	q, err := c.inspect(ctx, as, caller, binding)
 	if err != nil {
@@ -67,7 +62,7 @@ func (c *conn) open(ctx context.Context, as opening) (func(dst []byte) []byte, e
 	}
 	if binding != nil && as.identity != q.as.identity {
 		q.binding = broker.NewBinding(q.as.identity)
-		q.caller = c.caller.(Binder).On(q.binding)
+		q.caller = c.caller.on(q.binding)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +112,7 @@ func (c *conn) bound(handle uint32, identity string) {
 	}
 	write := q.answer()
 	c.mu.Unlock()
-	c.out.frame(oap.Event, oap.EventOpened, 0, write)
+	c.out.frame(nil, oap.Event, oap.EventOpened, 0, write)
 }
 
 // forgetOpening makes the next opening of a queue get another number. The caller holds
@@ -143,17 +138,17 @@ func (c *conn) closeQueue(correlation uint64, handle uint32) {
 }
 
 // refreshTraits tells the client what a queue that it has open promises now.
-func (c *conn) refreshTraits(ctx context.Context, topic string) {
+func (c *conn) refreshTraits(ctx context.Context, name string) {
 	type open struct {
 		handle  uint32
 		as      opening
-		caller  Caller
+		caller  *caller
 		binding *broker.Binding
 	}
 	var all []open
 	c.mu.Lock()
 	for handle, q := range c.queues {
-		if q.topic == topic {
+		if q.name == name {
 			all = append(all, open{handle, q.as, q.caller, q.binding})
 		}
 	}
@@ -183,6 +178,6 @@ func (c *conn) replace(handle uint32, changed *queue) {
 	}
 	write := changed.answer()
 	c.mu.Unlock()
-	c.out.frame(oap.Event, code, 0, write)
-	c.out.flush()
+	c.out.frame(nil, oap.Event, code, 0, write)
+	c.out.Flush()
 }

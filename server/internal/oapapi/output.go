@@ -1,102 +1,160 @@
 package oapapi
 
 import (
+	"errors"
 	"net"
-	"runtime"
 	"sync"
+	"syscall"
 	"time"
 
+	"github.com/mailboxmq/mailbox/internal/completion"
 	"github.com/mailboxmq/mailbox/internal/oap"
 )
 
-// keptBuffer is the largest buffer that is kept for the next time.
+// keptBuffer is the largest buffer that is kept for reuse.
 const keptBuffer = 256 << 10
 
-// output collects frames and writes them. Whoever adds frames calls flush
-// afterwards; one of them writes for all.
+// output collects frames and writes them. A frame is added in a round, and the round flushes
+// the output: see package completion.
 type output struct {
 	net     net.Conn
 	timeout time.Duration
 
+	// raw writes without blocking; nil where the connection cannot do that. attempt and
+	// the fields behind it are one call of raw, and belong to the goroutine that writes.
+	raw       syscall.RawConn
+	attempt   func(fd uintptr) bool
+	unwritten []byte
+	failure   error
+
 	mu      sync.Mutex // guards the fields below
-	pending []byte     // frames that nobody has begun to write
+	pending []byte     // frames that are not being written
 	spare   []byte
-	added   uint64 // how often something was
-	// writing: somebody is writing, or will do so soon, and will not stop
-	// before pending is empty.
+	added   uint64 // how often a frame was added
+	queued  bool   // a round will flush the output
+	// writing: a goroutine writes, and will not stop before pending is empty.
 	writing bool
 	failed  error
 	// written is called when everything was written, or nothing more will be.
 	written func()
-	// drained is signalled when pending was taken; for those who wait for room.
+	// drained is signalled when pending was taken, for goroutines that wait for room.
 	drained sync.Cond
 }
 
 func newOutput(nc net.Conn, timeout time.Duration) *output {
 	o := &output{net: nc, timeout: timeout}
 	o.drained.L = &o.mu
+	if raw, ok := nc.(syscall.Conn); ok {
+		o.raw, _ = raw.SyscallConn() // without it, other goroutines write
+	}
+	o.attempt = func(fd uintptr) bool {
+		n, err := syscall.Write(int(fd), o.unwritten)
+		o.unwritten = o.unwritten[max(n, 0):]
+		if err != nil && !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.EINTR) {
+			o.failure = err
+		}
+		return true
+	}
 	return o
 }
 
-// hold makes frames wait until flushHeld: the reader holds the output while it
-// works through what has arrived, so that its answers, and those that others
-// give meanwhile, go out together. It reports whether it holds it.
-func (o *output) hold() bool {
+// Flush writes what is pending, unless another goroutine does. It does not block: what the
+// connection does not take at once is written by a goroutine of its own, so that a client
+// that does not read holds up no other.
+func (o *output) Flush() {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.writing {
-		return false
+	o.queued = false
+	if o.writing || len(o.pending) == 0 || o.failed != nil {
+		o.mu.Unlock()
+		return
 	}
 	o.writing = true
-	return true
-}
-
-// flushHeld writes what has come together, and lets go.
-func (o *output) flushHeld() {
-	o.mu.Lock()
-	o.writeLocked()
-	o.mu.Unlock()
-}
-
-// flush writes what is there, unless somebody else will.
-func (o *output) flush() {
-	o.mu.Lock()
-	if !o.writing {
-		o.writing = true
-		o.writeLocked()
-	}
-	o.mu.Unlock()
-}
-
-// flushSoon writes what is there and what others add who were woken by the same
-// messages, in one piece. One of them waits for the others, not each for all.
-func (o *output) flushSoon() {
-	if o.hold() {
-		runtime.Gosched()
-		o.flushHeld()
-	}
-}
-
-func (o *output) writeLocked() {
-	for len(o.pending) > 0 && o.failed == nil {
-		frames := o.pending
-		o.pending, o.spare = o.spare[:0], nil
-		o.drained.Broadcast()
+	if o.raw == nil {
 		o.mu.Unlock()
-		err := o.net.SetWriteDeadline(time.Now().Add(o.timeout))
+		go o.writeAll(nil, nil)
+		return
+	}
+	for len(o.pending) > 0 && o.failed == nil {
+		frames := o.takeLocked()
+		o.mu.Unlock()
+		o.unwritten, o.failure = frames, nil
+		err := o.raw.Write(o.attempt)
 		if err == nil {
-			_, err = o.net.Write(frames)
+			err = o.failure
+		}
+		if err == nil && len(o.unwritten) > 0 {
+			go o.writeAll(frames, o.unwritten)
+			return
 		}
 		o.mu.Lock()
-		clear(frames) // payloads are not to stay where nobody needs them
-		if cap(frames) <= keptBuffer {
-			o.spare = frames[:0]
-		}
-		if err != nil {
-			o.failed = err
-			_ = o.net.Close() // the reader finds out, and ends the connection
-		}
+		o.wroteLocked(frames, err)
 	}
+	o.endLocked()
+	o.mu.Unlock()
+}
+
+// flushHere writes what is pending on this goroutine, and blocks until all of it is written.
+func (o *output) flushHere() {
+	o.mu.Lock()
+	o.queued = false
+	if o.writing {
+		o.mu.Unlock()
+		o.settle()
+		return
+	}
+	o.writing = true
+	o.mu.Unlock()
+	o.writeAll(nil, nil)
+}
+
+// writeAll writes the rest of frames, and then what is pending. It blocks.
+func (o *output) writeAll(frames, rest []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for {
+		if len(rest) > 0 {
+			o.mu.Unlock()
+			err := o.net.SetWriteDeadline(time.Now().Add(o.timeout))
+			if err == nil {
+				_, err = o.net.Write(rest)
+			}
+			if err == nil {
+				err = o.net.SetWriteDeadline(time.Time{})
+			}
+			o.mu.Lock()
+			o.wroteLocked(frames, err)
+		}
+		if len(o.pending) == 0 || o.failed != nil {
+			break
+		}
+		frames = o.takeLocked()
+		rest = frames
+	}
+	o.endLocked()
+}
+
+// takeLocked takes the pending frames, to write them.
+func (o *output) takeLocked() []byte {
+	frames := o.pending
+	o.pending, o.spare = o.spare[:0], nil
+	o.drained.Broadcast()
+	return frames
+}
+
+// wroteLocked ends the writing of frames.
+func (o *output) wroteLocked(frames []byte, err error) {
+	clear(frames) // bodies must not stay in memory
+	if cap(frames) <= keptBuffer {
+		o.spare = frames[:0]
+	}
+	if err != nil && o.failed == nil {
+		o.failed = err
+		_ = o.net.Close() // the reader notices, and ends the connection
+	}
+}
+
+// endLocked ends the work of the goroutine that writes.
+func (o *output) endLocked() {
 	o.writing = false
 	if o.written != nil {
 		o.written()
@@ -104,7 +162,7 @@ func (o *output) writeLocked() {
 	o.drained.Broadcast()
 }
 
-// activity is a number that changes whenever something is added.
+// activity is a number that changes whenever a frame is added.
 func (o *output) activity() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -118,8 +176,8 @@ func (o *output) size() int {
 	return len(o.pending)
 }
 
-// room blocks while more than limit bytes wait to be written, so that a client
-// that does not read cannot make the server keep everything for it.
+// room blocks while more than limit bytes wait for the goroutine that writes, so that a
+// client that does not read cannot make the server keep everything for it.
 func (o *output) room(limit int) {
 	o.mu.Lock()
 	for len(o.pending) > limit && o.writing && o.failed == nil {
@@ -128,7 +186,7 @@ func (o *output) room(limit int) {
 	o.mu.Unlock()
 }
 
-// end refuses what is added from now on: nobody reads any more.
+// end refuses frames from now on, because the client has gone.
 func (o *output) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -138,7 +196,7 @@ func (o *output) end() {
 	o.drained.Broadcast()
 }
 
-// settle blocks while somebody writes: what was added before is written then, or
+// settle blocks while a goroutine writes: frames that were added before are written then, or
 // cannot be.
 func (o *output) settle() {
 	o.mu.Lock()
@@ -148,15 +206,15 @@ func (o *output) settle() {
 	o.mu.Unlock()
 }
 
-// frame adds a frame whose payload is written by fill, and reports whether it
-// has a chance to be written.
-func (o *output) frame(flags oap.Flags, code uint16, correlation uint64, fill func(dst []byte) []byte) bool {
+// frame adds a frame whose payload is written by fill, which may be nil. It reports false if
+// the frame cannot be written any more. If round is nil, the caller flushes.
+func (o *output) frame(round *completion.Round, flags oap.Flags, code uint16, correlation uint64, fill func(dst []byte) []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.failed != nil {
 		return false
 	}
-	start := o.beginLocked(flags, code, correlation)
+	start := o.beginLocked(round, flags, code, correlation)
 	if fill != nil {
 		o.pending = fill(o.pending)
 	}
@@ -173,10 +231,13 @@ func (o *output) text(text string) {
 	}
 }
 
-// beginLocked adds a header, and returns where it begins; oap.SetLength ends the
-// frame.
-func (o *output) beginLocked(flags oap.Flags, code uint16, correlation uint64) (start int) {
+// beginLocked adds a header, and returns where it begins; oap.SetLength ends the frame.
+func (o *output) beginLocked(round *completion.Round, flags oap.Flags, code uint16, correlation uint64) (start int) {
 	o.added++
+	if round != nil && !o.queued {
+		o.queued = true
+		round.Later(o)
+	}
 	start = len(o.pending)
 	o.pending = oap.AppendHeader(o.pending, &oap.Header{
 		Flags: flags, Code: code, Protocol: oap.ProtocolMailbox, Correlation: correlation,
@@ -184,7 +245,7 @@ func (o *output) beginLocked(flags oap.Flags, code uint16, correlation uint64) (
 	return start
 }
 
-// copyFrame adds a frame with a payload that is there.
-func (o *output) copyFrame(flags oap.Flags, code uint16, correlation uint64, payload []byte) bool {
-	return o.frame(flags, code, correlation, func(dst []byte) []byte { return append(dst, payload...) })
+// copyFrame adds a frame with a copy of payload.
+func (o *output) copyFrame(round *completion.Round, flags oap.Flags, code uint16, correlation uint64, payload []byte) bool {
+	return o.frame(round, flags, code, correlation, func(dst []byte) []byte { return append(dst, payload...) })
 }

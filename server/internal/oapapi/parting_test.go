@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -35,24 +34,23 @@ func TestAReceiveWaitsNoLongerThanItAskedWhoeverItWaitsWith(t *testing.T) {
 	})
 }
 
-// late is a caller whose receives bring a message in the moment in which they are
+// lateBackend has queues whose receives bring a message in the moment in which they are
 // cancelled.
-type late struct{ *plain }
+type lateBackend struct{ *membox.Backend }
 
-func (l *late) Receive(ctx context.Context, topic string, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+func (b lateBackend) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	q, err := b.Backend.OpenQueue(ctx, name)
+	return lateQueue{q}, err
+}
+
+type lateQueue struct{ driver.Queue }
+
+func (q lateQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	if req.Wait > 0 {
 		<-ctx.Done()
 		req.Wait = 0
 	}
-	return l.plain.Receive(context.WithoutCancel(ctx), topic, req)
-}
-
-func (l *late) Extend(ctx context.Context, topic string, extensions []driver.Extension) ([]time.Duration, error) {
-	parsed := slices.Clone(extensions)
-	for i := range parsed {
-		parsed[i].Receipt, _ = driver.ParseReceipt(parsed[i].Receipt.Handle)
-	}
-	return l.plain.Extend(ctx, topic, parsed)
+	return q.Queue.Receive(context.WithoutCancel(ctx), req)
 }
 
 // line is a connection that is cut for good.
@@ -81,54 +79,45 @@ func (l *line) cut() {
 	_ = l.latest.Close()
 }
 
-// TestMessagesForAClientThatIsGoneGoBackAtOnce has the connection end in the moment in
-// which messages arrive for those who wait on it: together, and alone.
-func TestMessagesForAClientThatIsGoneGoBackAtOnce(t *testing.T) {
-	for name, req := range map[string]driver.ReceiveRequest{
-		"together": {Max: 1, Visibility: time.Hour, Wait: time.Minute},
-		"alone":    {Max: 1, MaxBytes: 1000, Visibility: time.Hour, Wait: time.Minute},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				backend := membox.New(nil)
-				inside := &late{&plain{Backend: backend, queues: make(map[string]driver.Queue)}}
-				d := &daemon{server: oapapi.New(oapapi.Options{Authenticate: func(context.Context, []byte, net.Conn) (oapapi.Caller, error) {
-					return inside, nil
-				}})}
-				wire := &line{daemon: d}
-				client := remotebox.New([]string{"pipe"}, "", &remotebox.Options{Dial: wire.dial})
-				q, err := client.OpenQueue(t.Context(), "orders")
-				if err != nil {
-					t.Fatal(err)
+// The connection ends in the moment in which messages arrive for the receives that wait on
+// it.
+func TestMessagesForGoneClientReturnAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := membox.New(nil)
+		d := newDaemon(t, lateBackend{backend}, oapapi.Options{})
+		d.make(t, "orders")
+		wire := &line{daemon: d}
+		client := remotebox.New([]string{"pipe"}, d.token, &remotebox.Options{Dial: wire.dial})
+		q, err := client.OpenQueue(t.Context(), "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiting sync.WaitGroup
+		for range 3 {
+			waiting.Go(func() {
+				got, err := q.Receive(ctx, driver.ReceiveRequest{Max: 1, Visibility: time.Hour, Wait: time.Minute})
+				if !errors.Is(err, context.Canceled) {
+					t.Errorf("got %d messages, %v", len(got), err)
 				}
-				ctx, cancel := context.WithCancel(t.Context())
-				var waiting sync.WaitGroup
-				for range 3 {
-					waiting.Go(func() {
-						if got, err := q.Receive(ctx, req); !errors.Is(err, context.Canceled) {
-							t.Errorf("got %d messages, %v", len(got), err)
-						}
-					})
-				}
-				synctest.Wait()
-				direct, err := backend.OpenQueue(t.Context(), "orders")
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := direct.Send(t.Context(), []driver.Outgoing{{Body: []byte("a")}, {Body: []byte("b")}}); err != nil {
-					t.Fatal(err)
-				}
-				wire.cut()
-				synctest.Wait()
-				if stats, err := direct.Stats(t.Context()); err != nil || stats != (driver.Stats{Ready: 2}) {
-					t.Errorf("left %+v, %v", stats, err)
-				}
-				cancel()
-				waiting.Wait()
-				_ = client.Close()
-				_ = d.server.Close()
-				_ = backend.Close()
 			})
-		})
-	}
+		}
+		synctest.Wait()
+		direct, err := backend.OpenQueue(t.Context(), "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := direct.Send(t.Context(), []driver.Outgoing{{Body: []byte("a")}, {Body: []byte("b")}}); err != nil {
+			t.Fatal(err)
+		}
+		wire.cut()
+		synctest.Wait()
+		if stats, err := direct.Stats(t.Context()); err != nil || stats != (driver.Stats{Ready: 2}) {
+			t.Errorf("left %+v, %v", stats, err)
+		}
+		cancel()
+		waiting.Wait()
+		_ = client.Close()
+		d.stop(t)
+	})
 }

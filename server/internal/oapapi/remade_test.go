@@ -1,11 +1,8 @@
 package oapapi_test
 
 import (
-	"context"
 	"errors"
-	"net"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,56 +82,4 @@ func receiveTwice(t *testing.T, q, sender driver.Queue) []driver.Delivery {
 		t.Fatalf("two receives got %d messages of a group, want the first message, for one of them", len(first))
 	}
 	return first
-}
-
-// turning is a caller who learns only by a receive that the queue has strict groups.
-type turning struct {
-	*plain
-	strict atomic.Bool
-}
-
-func (c *turning) Strict(string) bool { return c.strict.Load() }
-
-func (c *turning) Receive(ctx context.Context, topic string, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-	got, err := c.plain.Receive(ctx, topic, req)
-	if len(got) > 0 {
-		c.strict.Store(true)
-	}
-	return got, err
-}
-
-// Extend reads receipts as Receive writes them.
-func (c *turning) Extend(ctx context.Context, topic string, extensions []driver.Extension) (granted []time.Duration, err error) {
-	for i := range extensions {
-		if extensions[i].Receipt, err = driver.ParseReceipt(extensions[i].Receipt.Handle); err != nil {
-			return nil, err
-		}
-	}
-	return c.plain.Extend(ctx, topic, extensions)
-}
-
-func TestAGroupThatWasTakenForTwoGoesToOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		backend := membox.New(&membox.Options{Defaults: driver.Config{StrictGroups: true}})
-		inside := &turning{plain: &plain{Backend: backend, queues: make(map[string]driver.Queue)}}
-		d := &daemon{server: oapapi.New(oapapi.Options{Authenticate: func(context.Context, []byte, net.Conn) (oapapi.Caller, error) {
-			return inside, nil
-		}})}
-		client := d.client()
-		q, err := client.OpenQueue(t.Context(), "orders")
-		if err != nil {
-			t.Fatal(err)
-		}
-		first := receiveTwice(t, q, q)
-		if err := q.Ack(t.Context(), []driver.Receipt{first[0].Receipt}); err != nil {
-			t.Fatal(err)
-		}
-		next, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Hour})
-		if err != nil || len(next) != 1 || string(next[0].Body) != "b" {
-			t.Errorf("the next one: %v, %v", next, err)
-		}
-		_ = client.Close()
-		_ = d.server.Close()
-		_ = backend.Close()
-	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/completion"
 	"github.com/mailboxmq/mailbox/internal/oap"
 )
 
@@ -15,7 +16,7 @@ import (
 type running struct {
 	conn        *conn
 	correlation uint64
-	cancel      context.CancelCauseFunc
+	cancel      func(cause error)
 	credit      chan int // for streams
 }
 
@@ -23,61 +24,56 @@ type running struct {
 // to say until the client has read the last one.
 const maxStreams = 32
 
-// track makes a request one that is running until done is called. If there is
-// one with the same correlation id it is refused, and if the server drains it is
-// sent elsewhere; it is nil then.
-func (c *conn) track(ctx context.Context, correlation uint64, stream bool) (context.Context, *running) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	r := &running{conn: c, correlation: correlation, cancel: cancel}
-	if stream {
-		r.credit = make(chan int, 1)
-	}
-	if !c.admitRunning(r) {
-		cancel(nil)
+// track makes a stream one that is running until done is called. If it must not run it is
+// answered, and the result is nil. The reader calls it.
+func (c *conn) track(ctx context.Context, correlation uint64) (context.Context, *running) {
+	if !c.free(correlation) {
 		return ctx, nil
 	}
-	return ctx, r
-}
-
-// admitRunning makes a request one that is running, or answers it and reports
-// false.
-func (c *conn) admitRunning(r *running) bool {
-	stream := r.credit != nil
 	c.mu.Lock()
-	draining := c.draining
-	_, taken := c.running[r.correlation]
-	full := stream && c.streams >= maxStreams
-	if !taken && !draining && !full {
-		c.running[r.correlation] = r
-		if stream {
-			c.streams++
-		}
+	draining, full := c.draining, c.streams >= maxStreams
+	ctx, cancel := context.WithCancelCause(ctx)
+	r := &running{conn: c, correlation: correlation, cancel: cancel, credit: make(chan int, 1)}
+	if !draining && !full {
+		c.running[correlation] = r
+		c.streams++
 	}
 	c.mu.Unlock()
 	switch {
 	case draining:
-		c.answer(r.correlation, oap.StatusElsewhere, nil)
-	case taken:
-		c.fail(r.correlation, &driver.Error{Code: driver.ErrInvalid, Detail: "this correlation id is in use"})
+		c.answer(correlation, oap.StatusElsewhere, nil)
 	case full:
-		c.fail(r.correlation, &driver.Error{
+		c.fail(correlation, &driver.Error{
 			Code: driver.ErrFull, RetryAfter: 100 * time.Millisecond,
 			Detail: fmt.Sprintf("this connection has %d streams and subscriptions, the most that are allowed", maxStreams),
 		})
 	default:
-		return true
+		return ctx, r
 	}
-	return false
+	cancel(nil)
+	return ctx, nil
 }
 
-// done ends that a request is running. It is called before the answer is given,
-// after which the client may use the correlation id again.
+// free reports whether no running request has a correlation id. Otherwise it refuses the
+// request that has it. The reader calls it.
+func (c *conn) free(correlation uint64) bool {
+	c.mu.Lock()
+	_, taken := c.running[correlation]
+	c.mu.Unlock()
+	if taken {
+		c.fail(correlation, &driver.Error{Code: driver.ErrInvalid, Detail: "this correlation id is in use"})
+	}
+	return !taken
+}
+
+// done unregisters a request. It is called before the answer is given, after which the
+// client may use the correlation id again.
 func (r *running) done() {
 	r.conn.forget(r)
 	r.cancel(nil)
 }
 
-// forget ends that a request can be cancelled or given credit.
+// forget makes a request one that cannot be cancelled or given credit.
 func (c *conn) forget(r *running) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,7 +109,7 @@ func (r *running) addCredit(n int) {
 func stream[T any](ctx context.Context, c *conn, correlation uint64,
 	elements func(context.Context) iter.Seq2[T, error], write func([]byte, *T) []byte,
 ) {
-	ctx, r := c.track(ctx, correlation, true)
+	ctx, r := c.track(ctx, correlation)
 	if r == nil {
 		return
 	}
@@ -148,12 +144,14 @@ func stream[T any](ctx context.Context, c *conn, correlation uint64,
 			c.out.room(keptBuffer)
 		}
 		r.done()
+		var round completion.Round
 		if failure != nil {
-			c.received(ctx, &request{correlation: correlation}, nil, failure)
+			c.received(&round, &request{conn: c, correlation: correlation}, 0, nil, failure)
 		} else {
-			c.answer(correlation, oap.StatusOK, func(dst []byte) []byte { return append(dst, chunk...) })
+			c.out.copyFrame(&round, oap.Response, oap.StatusOK, correlation, chunk)
+			c.inFlight.Add(-1)
 		}
-		c.out.flush()
+		round.End()
 	})
 }
 
@@ -169,14 +167,14 @@ func (c *conn) sendChunk(ctx context.Context, r *running, credit *int, correlati
 	}
 	*credit--
 	c.out.room(keptBuffer) // credit is a promise to read, and may be broken
-	c.out.copyFrame(oap.Response, oap.StatusMore, correlation, chunk)
-	c.out.flush()
+	c.out.copyFrame(nil, oap.Response, oap.StatusMore, correlation, chunk)
+	c.out.flushHere()
 	return nil
 }
 
 // subscribe sends messages as they come, not more than there is credit for.
 func (c *conn) subscribe(ctx context.Context, correlation uint64, q *queue, s oap.SubscribeRequest) {
-	ctx, r := c.track(ctx, correlation, true)
+	ctx, r := c.track(ctx, correlation)
 	if r == nil {
 		return
 	}
@@ -186,8 +184,9 @@ func (c *conn) subscribe(ctx context.Context, correlation uint64, q *queue, s oa
 			err = context.Cause(ctx)
 		}
 		r.done()
-		c.received(ctx, &request{correlation: correlation, queue: q}, nil, err)
-		c.out.flush()
+		var round completion.Round
+		c.received(&round, &request{conn: c, correlation: correlation, queue: q}, 0, nil, err)
+		round.End()
 	})
 }
 
@@ -209,7 +208,7 @@ func (c *conn) push(ctx context.Context, r *running, correlation uint64, q *queu
 		default:
 		}
 		c.out.room(keptBuffer)
-		got, err := q.caller.Receive(ctx, q.topic, driver.ReceiveRequest{
+		got, err := q.caller.receive(ctx, q.name, driver.ReceiveRequest{
 			Max: min(credit, q.maxBatch), MaxBytes: c.receiveBytes(), Visibility: s.Visibility, Wait: q.longWait,
 		})
 		if err != nil {
@@ -219,11 +218,11 @@ func (c *conn) push(ctx context.Context, r *running, correlation uint64, q *queu
 			continue
 		}
 		credit -= len(got)
-		c.holding.took(len(got), s.Visibility)
-		if !c.deliver(oap.Event, oap.EventDeliver, oap.EventDeliver, correlation, got) {
-			c.giveBack(ctx, q, got)
+		c.held.took(len(got), s.Visibility)
+		if !c.deliver(nil, oap.Event, oap.EventDeliver, oap.EventDeliver, correlation, got) {
+			c.giveBack(q, got)
 			return context.Canceled
 		}
-		c.out.flush()
+		c.out.Flush()
 	}
 }

@@ -15,12 +15,13 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/oap"
 	"github.com/mailboxmq/mailbox/internal/share"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
 // Options are what a Server is made of; zero fields mean the defaults.
 type Options struct {
-	// Authenticate decides about capabilities. It must be set.
-	Authenticate Authenticate
+	// Broker executes the requests. It must be set.
+	Broker *broker.Broker
 	// MaxConnections bounds the connections, 20,000 by default. One more is
 	// closed at once.
 	MaxConnections int
@@ -70,11 +71,7 @@ type Server struct {
 	instance [16]byte
 	sessions *sessions
 	opened   *share.Pool // queues that connections have open
-	// finishing are the connections whose client is gone and whose requests are
-	// still being done.
-	finishing *share.Pool
-	refused   atomic.Int64
-	crew      *crew
+	refused  atomic.Int64
 
 	mu        sync.Mutex // guards the fields below
 	listeners map[net.Listener]struct{}
@@ -84,14 +81,13 @@ type Server struct {
 	done      sync.WaitGroup // connections
 }
 
-// New returns a server that serves nobody yet. It does no I/O.
+// New returns a server that does not serve yet. It does no I/O.
 func New(options Options) *Server {
 	s := &Server{
-		options: options.withDefaults(), crew: newCrew(), sessions: newSessions(),
+		options: options.withDefaults(), sessions: newSessions(),
 		listeners: make(map[net.Listener]struct{}), conns: make(map[*conn]struct{}),
 	}
 	s.opened = share.New("open queues", "max_open_queues", int64(s.options.MaxQueues), retrySession)
-	s.finishing = share.New("finishing connections", "max_finishing", maxFinishing, retrySession)
 	_, _ = rand.Read(s.instance[:]) // never fails, see crypto/rand
 	return s
 }
@@ -213,7 +209,6 @@ func (s *Server) removeConn(c *conn) {
 func (s *Server) Close() error {
 	s.stop(func() { s.closed = true }, func(c *conn) { _ = c.net.Close() })
 	s.done.Wait()
-	s.crew.end()
 	s.sessions.end()
 	return nil
 }
@@ -221,7 +216,7 @@ func (s *Server) Close() error {
 // Shares returns the figures of what is divided among tenants and tokens here, for
 // metrics.
 func (s *Server) Shares() []share.Stats {
-	return []share.Stats{s.sessions.count.Stats(), s.sessions.bytes.Stats(), s.opened.Stats(), s.finishing.Stats()}
+	return []share.Stats{s.sessions.count.Stats(), s.sessions.bytes.Stats(), s.opened.Stats()}
 }
 
 // stop changes the state, ends all listeners, and does something to each
@@ -245,11 +240,10 @@ func (s *Server) connections() []*conn {
 	return slices.Collect(maps.Keys(s.conns))
 }
 
-// configured tells everybody who has the queue open what it promises now. Topics
-// have the same name for everybody with the same tenant only, so the others ask
-// for nothing but their own traits.
-func (s *Server) configured(ctx context.Context, topic string) {
+// configured tells the clients that have a queue open what it promises now. Queues of other
+// tenants may have the same name; their clients learn nothing new.
+func (s *Server) configured(ctx context.Context, queue string) {
 	for _, c := range s.connections() {
-		c.refreshTraits(ctx, topic)
+		c.refreshTraits(ctx, queue)
 	}
 }

@@ -1,6 +1,7 @@
 package oapapi
 
 import (
+	"slices"
 	"sync"
 	"unsafe"
 
@@ -65,33 +66,38 @@ const (
 // slotBytes is what a slot costs without its answer.
 const slotBytes = int64(unsafe.Sizeof(slot{}))
 
-// begin judges a request, and answers one that was done before. The error is that of
-// full.
-func (s *session) begin(ticket oap.Ticket, who asker) (verdict, error) {
+// earlierAnswer is the answer to a request that was done before.
+type earlierAnswer struct {
+	status  uint16
+	payload []byte
+}
+
+// begin judges a request, and returns the answer of one that is repeated. The error is that
+// of full.
+func (s *session) begin(ticket oap.Ticket, who asker) (verdict, earlierAnswer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.advanceLocked(ticket.Sequence - ticket.Behind)
 	if ticket.Sequence < s.oldest {
-		return stale, nil
+		return stale, earlierAnswer{}, nil
 	}
 	if err := s.fitLocked(ticket.Sequence - s.oldest + 1); err != nil {
-		return full, err
+		return full, earlierAnswer{}, err
 	}
 	sl := s.slotLocked(ticket.Sequence)
 	switch {
 	case ticket.Sequence < sl.sequence:
-		return stale, nil
+		return stale, earlierAnswer{}, nil
 	case ticket.Sequence > sl.sequence:
 		sl.sequence, sl.done, sl.forgotten, sl.askers = ticket.Sequence, false, false, nil
-		return fresh, nil
+		return fresh, earlierAnswer{}, nil
 	case sl.forgotten:
-		return unknown, nil
+		return unknown, earlierAnswer{}, nil
 	case sl.done:
-		who.conn.out.copyFrame(oap.Response, sl.status, who.correlation, sl.answer)
-		return repeated, nil
+		return repeated, earlierAnswer{sl.status, slices.Clone(sl.answer)}, nil
 	}
 	sl.askers = append(sl.askers, who)
-	return underway, nil
+	return underway, earlierAnswer{}, nil
 }
 
 // advanceLocked notes that the client has the answers to everything before oldest,

@@ -21,7 +21,7 @@ func testAsker(t *testing.T) asker {
 
 // begin is session.begin without its error.
 func begin(s *session, t oap.Ticket, who asker) verdict {
-	verdict, _ := s.begin(t, who)
+	verdict, _, _ := s.begin(t, who)
 	return verdict
 }
 

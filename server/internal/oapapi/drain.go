@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// leaveEvery is how often a server that drains looks for idle connections.
-	leaveEvery = 50 * time.Millisecond
-	// leaveGrace is how long a client that is asked to leave may take to say
+	// drainEvery is how often a server that drains looks for idle connections.
+	drainEvery = 50 * time.Millisecond
+	// drainGrace is how long a client that is asked to leave may take to say
 	// goodbye, or to ask for something that was on its way.
-	leaveGrace = time.Second
+	drainGrace = time.Second
 )
 
 // Shutdown stops listening, tells every client to go elsewhere, sends receives
@@ -28,19 +28,18 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	defer telling.Wait()
 	s.stop(func() { s.draining = true }, func(c *conn) {
 		c.beginDrain()
-		telling.Go(c.out.flush)
+		telling.Go(c.out.flushHere)
 	})
 	ended := make(chan struct{})
 	go func() {
 		s.done.Wait()
 		close(ended)
 	}()
-	ticker := time.NewTicker(leaveEvery)
+	ticker := time.NewTicker(drainEvery)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ended:
-			s.crew.end()
 			return nil
 		case <-ctx.Done():
 			err := ctx.Err()
@@ -48,17 +47,17 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		case now := <-ticker.C:
 			for _, c := range s.connections() {
 				if c.dismiss(now) {
-					telling.Go(c.out.flush)
+					telling.Go(c.out.flushHere)
 				}
 			}
 		}
 	}
 }
 
-// A farewell is a connection's request to its client to leave.
-type farewell struct {
-	asked  time.Time // zero if it was not
-	frames uint64    // had been read by then
+// leaving is a request to the client of a connection to leave.
+type leaving struct {
+	asked  time.Time // zero: the client was not asked
+	frames uint64    // that had been read by then
 }
 
 // dismiss asks a client that is idle to leave, and leaves one that does not. It
@@ -66,15 +65,15 @@ type farewell struct {
 func (c *conn) dismiss(now time.Time) bool {
 	frames := c.frames.Load()
 	switch {
-	case !c.started.Load():
+	case !c.authenticated.Load():
 		_ = c.net.Close()
 		return false
-	case c.inFlight.Load() > 0 || c.holding.any(now) || c.out.size() > 0:
+	case c.inFlight.Load() > 0 || c.held.any(now) || c.out.size() > 0:
 		return false
-	case c.farewell.asked.IsZero() || c.farewell.frames != frames:
-		c.farewell = farewell{now, frames}
-		return c.out.frame(oap.Event, oap.EventLeave, 0, nil)
-	case now.Sub(c.farewell.asked) >= leaveGrace:
+	case c.leaving.asked.IsZero() || c.leaving.frames != frames:
+		c.leaving = leaving{now, frames}
+		return c.out.frame(nil, oap.Event, oap.EventLeave, 0, nil)
+	case now.Sub(c.leaving.asked) >= drainGrace:
 		_ = c.net.Close()
 	}
 	return false

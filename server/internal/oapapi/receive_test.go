@@ -3,10 +3,8 @@ package oapapi_test
 import (
 	"context"
 	"errors"
-	"net"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,45 +131,5 @@ func TestReceivesThatAreAllCancelledHoldNoMessage(t *testing.T) {
 		if err != nil || len(got) != 1 || got[0].Deliveries != 1 {
 			t.Errorf("got %d messages, %v", len(got), err)
 		}
-	})
-}
-
-// crowd counts the receives that wait in the broker.
-type crowd struct {
-	*plain
-	waiting atomic.Int32
-}
-
-func (c *crowd) Receive(ctx context.Context, topic string, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-	c.waiting.Add(1)
-	defer c.waiting.Add(-1)
-	return c.plain.Receive(ctx, topic, req)
-}
-
-func TestReceivesThatWaitForTheSameAreOneCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		backend := membox.New(nil)
-		inside := &crowd{plain: &plain{Backend: backend, queues: make(map[string]driver.Queue)}}
-		d := &daemon{server: oapapi.New(oapapi.Options{Authenticate: func(context.Context, []byte, net.Conn) (oapapi.Caller, error) {
-			return inside, nil
-		}})}
-		client := d.client()
-		q, err := client.OpenQueue(t.Context(), "orders")
-		if err != nil {
-			t.Fatal(err)
-		}
-		waiters := receiveTogether(t, q, 8, func([]context.CancelFunc) {
-			if calls := inside.waiting.Load(); calls != 1 {
-				t.Errorf("%d calls wait for 8 receives, want 1", calls)
-			}
-		})
-		for i, w := range waiters {
-			if w.err != nil || w.took != time.Duration(i+1)*time.Second {
-				t.Errorf("receive %d ended after %v, %v", i, w.took, w.err)
-			}
-		}
-		_ = client.Close()
-		_ = d.server.Close()
-		_ = backend.Close()
 	})
 }

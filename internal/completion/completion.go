@@ -1,0 +1,151 @@
+// Package completion starts operations on queues without waiting for them: a connection of
+// the daemon has thousands of requests under way and one goroutine.
+//
+// The goroutine that ends an operation calls its completion, with a [Round]. A completion
+// writes an answer into the buffer of its connection and adds the connection to the round;
+// at the end of the round each connection is flushed once, however many answers it got.
+package completion
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// A Flusher writes what was buffered for a client. Flush must not block for long.
+type Flusher interface{ Flush() }
+
+// A Round collects what has to be flushed when a goroutine has made all completions that it
+// can make now. The zero value is ready for use, by one goroutine.
+type Round struct {
+	// Alone says that the goroutine expects no further operation soon. It may then wait for
+	// the disk itself instead of waking another goroutine for it.
+	Alone bool
+
+	flushers []Flusher
+}
+
+// Later flushes f at the end of the round. Callers add a flusher once a round.
+func (r *Round) Later(f Flusher) { r.flushers = append(r.flushers, f) }
+
+// End flushes everything, and empties the round for its next use.
+func (r *Round) End() {
+	for len(r.flushers) > 0 {
+		flushers := r.flushers
+		r.flushers = nil
+		for _, f := range flushers {
+			f.Flush()
+		}
+		if r.flushers == nil {
+			clear(flushers)
+			r.flushers = flushers[:0]
+		}
+	}
+}
+
+// The completions of operations, with their results.
+type (
+	Sent      func(*Round, []driver.Sent, error)
+	Delivered func(*Round, []driver.Delivery, error)
+	Settled   func(*Round, error)
+	Extended  func(*Round, []time.Duration, error)
+)
+
+// A Queue is a driver.Queue whose operations can be started. What they promise, and their
+// errors, are those of the methods of driver.Queue with the same names.
+//
+// Start methods do not wait for the disk or for messages. They call the completion once:
+// before they return, in the round of the caller, or later, on another goroutine. A
+// completion must not block and must not call the queue. Arguments are not used after a
+// Start method has returned.
+type Queue interface {
+	driver.Queue
+
+	StartSend(r *Round, msgs []driver.Outgoing, done Sent)
+	// StartReceive returns a function that ends the wait: if the receive still waits, it
+	// is completed with context.Canceled. It is nil if the receive does not wait.
+	StartReceive(r *Round, req driver.ReceiveRequest, done Delivered) (cancel func())
+	StartAck(r *Round, receipts []driver.Receipt, done Settled)
+	StartNack(r *Round, nacks []driver.Nack, done Settled)
+	StartExtend(r *Round, extensions []driver.Extension, done Extended)
+	StartDeadLetter(r *Round, requests []driver.DeadLetterRequest, done Settled)
+}
+
+// Of returns a queue whose operations can be started: q itself if it can do that, and
+// otherwise one that uses a goroutine for each operation.
+func Of(q driver.Queue) Queue {
+	if started, ok := q.(Queue); ok {
+		return started
+	}
+	return blocking{q}
+}
+
+// blocking makes a Queue of one that blocks.
+type blocking struct{ driver.Queue }
+
+// Begin calls do on another goroutine, and then what it returned, in a round of its own.
+func Begin(do func() func(*Round)) {
+	go func() {
+		complete := do()
+		var r Round
+		complete(&r)
+		r.End()
+	}()
+}
+
+func (q blocking) StartSend(_ *Round, msgs []driver.Outgoing, done Sent) {
+	msgs = CloneOutgoing(msgs)
+	Begin(func() func(*Round) {
+		sent, err := q.Send(context.Background(), msgs)
+		return func(r *Round) { done(r, sent, err) }
+	})
+}
+
+func (q blocking) StartReceive(_ *Round, req driver.ReceiveRequest, done Delivered) (cancel func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	Begin(func() func(*Round) {
+		deliveries, err := q.Receive(ctx, req)
+		cancel()
+		return func(r *Round) { done(r, deliveries, err) }
+	})
+	return cancel
+}
+
+func (q blocking) StartAck(_ *Round, receipts []driver.Receipt, done Settled) {
+	settleLater(q.Ack, receipts, done)
+}
+
+func (q blocking) StartNack(_ *Round, nacks []driver.Nack, done Settled) {
+	settleLater(q.Nack, nacks, done)
+}
+
+func (q blocking) StartExtend(_ *Round, extensions []driver.Extension, done Extended) {
+	extensions = slices.Clone(extensions)
+	Begin(func() func(*Round) {
+		granted, err := q.Extend(context.Background(), extensions)
+		return func(r *Round) { done(r, granted, err) }
+	})
+}
+
+func (q blocking) StartDeadLetter(_ *Round, requests []driver.DeadLetterRequest, done Settled) {
+	settleLater(q.DeadLetter, requests, done)
+}
+
+func settleLater[T any](settle func(context.Context, []T) error, elements []T, done Settled) {
+	elements = slices.Clone(elements)
+	Begin(func() func(*Round) {
+		err := settle(context.Background(), elements)
+		return func(r *Round) { done(r, err) }
+	})
+}
+
+// CloneOutgoing returns copies of messages that share no bodies with them.
+func CloneOutgoing(msgs []driver.Outgoing) []driver.Outgoing {
+	msgs = slices.Clone(msgs)
+	for i := range msgs {
+		msgs[i].Body = slices.Clone(msgs[i].Body)
+	}
+	return msgs
+}
