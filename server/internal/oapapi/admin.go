@@ -12,14 +12,14 @@ import (
 // once runs do on a goroutine of its own, unless the request with this ticket was done
 // before.
 func (c *conn) once(correlation uint64, ticket oap.Ticket, do func() (fill func(dst []byte) []byte, err error)) {
-	r := &request{conn: c, correlation: correlation, ticket: ticket}
-	if !r.admit() {
+	r := &request{correlation: correlation, ticket: ticket}
+	if !c.admit(r) {
 		return
 	}
 	c.work.Go(func() {
 		fill, err := do()
 		var round completion.Round
-		r.respond(&round, elsewhere(err), fill)
+		c.respond(&round, r, elsewhere(err), fill)
 		round.End()
 	})
 }

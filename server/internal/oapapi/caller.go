@@ -45,13 +45,6 @@ func (c *caller) withSeals() *caller {
 	return &sealed
 }
 
-// returning returns the same caller, which may return what it has received with Extend even
-// if its token does not allow that.
-func (c *caller) returning() *caller {
-	user := c.user.Returning()
-	return &caller{broker: c.broker, maker: c.maker, user: &user}
-}
-
 // answering returns the same caller, whose receives count against a share of memory until
 // written is called, when everything that it has received so far was written.
 func (c *caller) answering() (counted *caller, written func()) {
@@ -82,12 +75,6 @@ func (c *caller) sendFirst(ctx context.Context, queue string, messages []driver.
 	return sent, elsewhere(err)
 }
 
-func (c *caller) startSend(ctx context.Context, r *completion.Round, queue string, messages []driver.Outgoing, done completion.Sent) {
-	c.user.StartSend(ctx, r, queue, brokerMessages(messages), func(r *completion.Round, sent []driver.Sent, err error) {
-		done(r, sent, elsewhere(err))
-	})
-}
-
 func brokerMessages(messages []driver.Outgoing) []broker.Outgoing {
 	out := make([]broker.Outgoing, len(messages))
 	for i := range messages {
@@ -96,35 +83,21 @@ func brokerMessages(messages []driver.Outgoing) []broker.Outgoing {
 	return out
 }
 
-func (c *caller) startReceive(ctx context.Context, r *completion.Round, queue string, req driver.ReceiveRequest, done completion.Delivered) (cancel func()) {
-	return c.user.StartReceive(ctx, r, queue, req, func(r *completion.Round, got []broker.Delivery, err error) {
-		deliveries, err := c.received(req, got, err)
-		done(r, deliveries, err)
-	})
+// nothing returns the error of a receive that has brought no message.
+func (c *caller) nothing(req driver.ReceiveRequest, err error) error {
+	if err == nil && req.Wait > 0 && c.broker.State() >= broker.StateSettling {
+		return errElsewhere // it waits there
+	}
+	return elsewhere(err)
 }
 
-// receive blocks until there are messages, for subscriptions.
-func (c *caller) receive(ctx context.Context, queue string, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-	got, err := c.user.Receive(ctx, queue, req)
-	return c.received(req, got, err)
-}
-
-// received returns the result of a receive as the client gets it.
-func (c *caller) received(req driver.ReceiveRequest, got []broker.Delivery, err error) ([]driver.Delivery, error) {
-	if len(got) == 0 {
-		if err == nil && req.Wait > 0 && c.broker.State() >= broker.StateSettling {
-			return nil, errElsewhere // it waits there
-		}
-		return nil, elsewhere(err)
+// delivery returns a delivery as the client gets it.
+func (c *caller) delivery(d *broker.Delivery) driver.Delivery {
+	out := driver.Delivery{Message: d.Message, Receipt: driver.Receipt{Handle: d.Receipt}}
+	if c.sealed {
+		out.Attributes = withSeal(d)
 	}
-	deliveries := make([]driver.Delivery, len(got))
-	for i := range got {
-		deliveries[i] = driver.Delivery{Message: got[i].Message, Receipt: driver.Receipt{Handle: got[i].Receipt}}
-		if c.sealed {
-			deliveries[i].Attributes = withSeal(&got[i])
-		}
-	}
-	return deliveries, err
+	return out
 }
 
 // withSeal returns the attributes of a delivery and its seal. Those of the message are
@@ -137,14 +110,6 @@ func withSeal(d *broker.Delivery) map[string]string {
 		IdemKey: d.Seal.IdemKey, Correlation: d.Seal.CorrelationID,
 	})
 	return attributes
-}
-
-func (c *caller) startAck(ctx context.Context, r *completion.Round, queue string, receipts []driver.Receipt, done completion.Settled) {
-	texts := make([]string, len(receipts))
-	for i := range receipts {
-		texts[i] = receipts[i].Handle
-	}
-	c.user.StartAck(ctx, r, queue, texts, done)
 }
 
 func (c *caller) startNack(ctx context.Context, r *completion.Round, queue string, nacks []driver.Nack, done completion.Settled) {

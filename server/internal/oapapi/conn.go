@@ -35,14 +35,16 @@ type conn struct {
 	asked   bool    // there was a request after START
 
 	activity uint64 // of the output, when last asked
-	// round and scratch belong to the reader, and lastFirst is closed when the latest send
-	// that may create a queue is done.
+	// The reader collects requests in calls and receives, and starts them in its round, when
+	// all that has arrived was read. lastFirst is closed when the latest send that may create
+	// a queue is done.
+	calls     []*call
+	receives  []receiveRequest
 	round     completion.Round
-	scratch   scratch
 	lastFirst chan struct{}
 
 	inFlight      atomic.Int64  // requests without an answer
-	started       atomic.Int64  // those of them that send or settle
+	started       atomic.Int64  // calls that are under way
 	frames        atomic.Uint64 // that were read
 	authenticated atomic.Bool   // the client has shown a capability
 	held          held
@@ -124,6 +126,7 @@ func (c *conn) read(ctx context.Context) error {
 	c.in.begin(c.net, &c.server.options)
 	for {
 		err := c.takeFrames(ctx)
+		c.startCalls(ctx)
 		c.round.End()
 		if err != nil {
 			c.out.flushHere() // the client must learn why the connection ends
@@ -220,6 +223,7 @@ func (c *conn) handle(ctx context.Context, f *oap.Frame) error {
 		return c.admitClient(ctx, f)
 	}
 	if f.Flags&oap.Event != 0 {
+		c.startCalls(ctx) // it may be about one of them
 		return c.event(f)
 	}
 	c.asked = true

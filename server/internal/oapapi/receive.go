@@ -8,6 +8,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/completion"
 	"github.com/mailboxmq/mailbox/internal/oap"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
 // maxReceiveBytes bounds the bodies of one answer, whatever the client says: the rest of
@@ -26,10 +27,33 @@ func (c *conn) receiveBytes() int {
 	return max(leastReceiveBytes, maxReceiveBytes/(len(c.running)+1))
 }
 
+// receiveRequest is a request to receive that was not started yet.
+type receiveRequest struct {
+	correlation uint64
+	queue       *queue
+	driver.ReceiveRequest
+}
+
+// collectReceive reads a request to receive.
+func (c *conn) collectReceive(f *oap.Frame) {
+	_, q, ok := c.target(f)
+	if !ok {
+		return
+	}
+	_, req, err := oap.ParseReceive(f.Payload)
+	if err != nil {
+		c.failPayload(f.Correlation, err)
+		return
+	}
+	c.receives = append(c.receives, receiveRequest{f.Correlation, q, req})
+}
+
 // receiving is a receive that is under way.
 type receiving struct {
-	request
-	visibility time.Duration
+	conn        *conn
+	queue       *queue
+	correlation uint64
+	req         driver.ReceiveRequest
 
 	// Guarded by conn.mu.
 	ended bool  // it is complete
@@ -37,26 +61,23 @@ type receiving struct {
 }
 
 // receive starts a receive. It waits first while the client does not read its answers.
-func (c *conn) receive(ctx context.Context, r *request, payload []byte) {
-	_, req, err := oap.ParseReceive(payload)
-	if err != nil {
-		c.failPayload(r.correlation, err)
-		return
-	}
+func (c *conn) receive(ctx context.Context, r *receiveRequest) {
 	if !c.free(r.correlation) {
 		return
 	}
 	c.ease()
+	req := r.ReceiveRequest
 	most := c.receiveBytes()
 	if req.MaxBytes == 0 || req.MaxBytes > most {
 		req.MaxBytes = most
 	}
-	w := &receiving{request: *r, visibility: req.Visibility}
+	w := &receiving{conn: c, queue: r.queue, correlation: r.correlation}
 	if req.Wait > 0 && c.isDraining() { // it gets what is ready, and waits elsewhere
 		req.Wait, w.cause = 0, errElsewhere
 	}
+	w.req = req
 	c.work.Add(1)
-	end := r.queue.caller.startReceive(ctx, &c.round, r.queue.name, req, w.done)
+	end := r.queue.caller.user.StartReceive(ctx, &c.round, r.queue.name, req, w.done)
 	if end != nil {
 		c.trackReceive(w, end)
 	}
@@ -83,31 +104,35 @@ func (c *conn) trackReceive(w *receiving, end func()) {
 }
 
 // done is the completion of the receive.
-func (w *receiving) done(round *completion.Round, got []driver.Delivery, err error) {
+func (w *receiving) done(round *completion.Round, got []broker.Delivery, err error) {
 	c := w.conn
 	c.mu.Lock()
 	w.ended = true
 	cause := w.cause
 	delete(c.running, w.correlation)
 	c.mu.Unlock()
-	if len(got) == 0 && cause != nil {
+	switch {
+	case len(got) > 0:
+	case cause != nil:
 		err = cause
+	default:
+		err = w.queue.caller.nothing(w.req, err)
 	}
-	c.received(round, &w.request, w.visibility, got, err)
+	c.received(round, w.queue, w.correlation, w.req.Visibility, got, err)
 	c.work.Done()
 }
 
 // received answers a request to receive. If the client has gone the messages return to
 // their places.
-func (c *conn) received(round *completion.Round, r *request, visibility time.Duration, got []driver.Delivery, err error) {
+func (c *conn) received(round *completion.Round, q *queue, correlation uint64, visibility time.Duration, got []broker.Delivery, err error) {
 	status := oap.StatusOK
 	switch {
 	case err == nil:
 		c.held.took(len(got), visibility)
-		delivered := c.deliver(round, oap.Response, oap.StatusMore, status, r.correlation, got)
+		delivered := c.deliver(round, q, oap.Response, oap.StatusMore, status, correlation, got)
 		c.inFlight.Add(-1)
 		if !delivered && len(got) > 0 {
-			c.giveBack(r.queue, got)
+			c.giveBack(q, got)
 		}
 		return
 	case errors.Is(err, errElsewhere):
@@ -115,16 +140,16 @@ func (c *conn) received(round *completion.Round, r *request, visibility time.Dur
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		status = oap.StatusCancelled
 	default:
-		r.respond(round, err, nil)
+		c.respond(round, &request{correlation: correlation}, err, nil)
 		return
 	}
-	c.out.frame(round, oap.Response, status, r.correlation, nil)
+	c.out.frame(round, oap.Response, status, correlation, nil)
 	c.inFlight.Add(-1)
 }
 
 // deliver adds deliveries in as many frames as they need, of which the last has another code
 // than those before. It reports false if the client has gone.
-func (c *conn) deliver(round *completion.Round, flags oap.Flags, more, last uint16, correlation uint64, got []driver.Delivery) bool {
+func (c *conn) deliver(round *completion.Round, q *queue, flags oap.Flags, more, last uint16, correlation uint64, got []broker.Delivery) bool {
 	o := c.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -134,13 +159,14 @@ func (c *conn) deliver(round *completion.Round, flags oap.Flags, more, last uint
 	start := o.beginLocked(round, flags, last, correlation)
 	for i := range got {
 		end := len(o.pending)
-		o.pending = oap.AppendDelivery(o.pending, &got[i])
+		d := q.caller.delivery(&got[i])
+		o.pending = oap.AppendDelivery(o.pending, &d)
 		if len(o.pending)-start > oap.HeaderBytes+oap.MaxPayloadBytes && end > start+oap.HeaderBytes {
 			o.pending = o.pending[:end]
 			oap.SetLength(o.pending, start)
 			setCode(o.pending[start:], more)
 			start = o.beginLocked(round, flags, last, correlation)
-			o.pending = oap.AppendDelivery(o.pending, &got[i])
+			o.pending = oap.AppendDelivery(o.pending, &d)
 		}
 	}
 	oap.SetLength(o.pending, start)
@@ -152,7 +178,11 @@ func setCode(frame []byte, code uint16) { frame[8], frame[9] = byte(code>>8), by
 
 // giveBack returns messages that the client was not told about to their places. Nothing is
 // lost if that fails: they return when their visibility ends.
-func (c *conn) giveBack(q *queue, got []driver.Delivery) {
-	go q.caller.returning().startExtend(context.Background(), new(completion.Round), q.name, returned(got),
-		func(*completion.Round, []time.Duration, error) {})
+func (c *conn) giveBack(q *queue, got []broker.Delivery) {
+	ends := make([]broker.Extension, len(got))
+	for i := range got {
+		ends[i].Receipt = got[i].Receipt
+	}
+	caller := q.caller.user.Returning()
+	go caller.StartExtend(context.Background(), new(completion.Round), q.name, ends, func(*completion.Round, []time.Duration, error) {})
 }

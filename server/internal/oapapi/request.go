@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/completion"
@@ -15,17 +13,23 @@ import (
 // request is a request that is under way. Its answer is written by a completion, on any
 // goroutine.
 type request struct {
-	conn        *conn
-	queue       *queue
 	correlation uint64
 	ticket      oap.Ticket
+	end         int // where its elements end among those of its call
 }
 
-// dispatch starts a request.
+// dispatch starts a request, or adds it to a call that takeFrames starts.
 func (c *conn) dispatch(ctx context.Context, f *oap.Frame) {
 	switch f.Code {
-	case oap.OpSend, oap.OpReceive, oap.OpAck, oap.OpNack, oap.OpExtend, oap.OpExtendGranted, oap.OpDeadLetter:
-		c.start(ctx, f)
+	case oap.OpSend, oap.OpAck, oap.OpNack, oap.OpExtend, oap.OpExtendGranted, oap.OpDeadLetter:
+		c.collect(ctx, f)
+		return
+	case oap.OpReceive:
+		c.collectReceive(f)
+		return
+	}
+	c.startCalls(ctx) // they arrived before
+	switch f.Code {
 	case oap.OpPing, oap.OpOpen, oap.OpOpenIdentified, oap.OpConfigure, oap.OpConfig, oap.OpQueues, oap.OpDelete:
 		c.administer(ctx, f)
 	case oap.OpClose, oap.OpPurge, oap.OpStats, oap.OpPurgeDead, oap.OpRedrive, oap.OpDiscard,
@@ -36,8 +40,8 @@ func (c *conn) dispatch(ctx context.Context, f *oap.Frame) {
 	}
 }
 
-// start starts to send, receive or settle. The reader calls it, and does not wait.
-func (c *conn) start(ctx context.Context, f *oap.Frame) {
+// collect adds a request to send or settle to the call of its kind and queue.
+func (c *conn) collect(ctx context.Context, f *oap.Frame) {
 	target, q, ok := c.target(f)
 	if !ok {
 		return
@@ -46,169 +50,47 @@ func (c *conn) start(ctx context.Context, f *oap.Frame) {
 		c.answer(f.Correlation, oap.StatusElsewhere, nil)
 		return
 	}
-	r := &request{conn: c, queue: q, correlation: f.Correlation, ticket: target.Ticket}
-	c.round.Alone = c.started.Load() == 0 && !c.in.hasFrame()
-	scratch := &c.scratch
-	switch f.Code {
-	case oap.OpReceive:
-		c.receive(ctx, r, f.Payload)
-	case oap.OpSend:
-		parsed(r, f.Payload, &scratch.messages, oap.ParseSend, func(messages []driver.Outgoing) { c.send(ctx, r, messages) })
-	case oap.OpAck:
-		parsed(r, f.Payload, &scratch.receipts, oap.ParseAck, func(receipts []driver.Receipt) {
-			q.caller.startAck(ctx, &c.round, q.name, receipts, r.settling(len(receipts)))
-		})
-	case oap.OpNack:
-		parsed(r, f.Payload, &scratch.nacks, oap.ParseNack, func(nacks []driver.Nack) {
-			q.caller.startNack(ctx, &c.round, q.name, nacks, r.settling(len(nacks)))
-		})
-	case oap.OpDeadLetter:
-		parsed(r, f.Payload, &scratch.deadLetters, oap.ParseDeadLetterRequests, func(requests []driver.DeadLetterRequest) {
-			q.caller.startDeadLetter(ctx, &c.round, q.name, requests, r.settling(len(requests)))
-		})
-	case oap.OpExtend, oap.OpExtendGranted:
-		parsed(r, f.Payload, &scratch.extensions, oap.ParseExtend, func(extensions []driver.Extension) {
-			q.caller.startExtend(ctx, &c.round, q.name, extensions, r.extending(extensions, f.Code == oap.OpExtendGranted))
-		})
-	}
-}
-
-// scratch is memory that the reader parses requests into.
-type scratch struct {
-	messages    []driver.Outgoing
-	receipts    []driver.Receipt
-	nacks       []driver.Nack
-	extensions  []driver.Extension
-	deadLetters []driver.DeadLetterRequest
-}
-
-// parsed parses the elements of a request and calls begin with them, unless the request was
-// done before or is malformed: then it is answered. The elements are valid during the call.
-func parsed[T any](r *request, payload []byte, scratch *[]T, parse func([]byte, []T) (oap.Target, []T, error), begin func([]T)) {
-	if !r.admit() {
+	r := request{correlation: f.Correlation, ticket: target.Ticket}
+	if !c.admit(&r) {
 		return
 	}
-	c := r.conn
-	c.started.Add(1)
-	c.work.Add(1)
-	if _, n, err := oap.PeekBatch(payload); err == nil && n > r.queue.maxBatch { // before there is memory for it
-		r.end(&c.round, &driver.Error{
-			Code: driver.ErrTooLarge, Queue: r.queue.name, Field: "batch",
-			Detail: fmt.Sprintf("has %d elements, at most %d are allowed", n, r.queue.maxBatch),
+	_, n, err := oap.PeekBatch(f.Payload)
+	if err == nil && n > q.maxBatch { // before there is memory for it
+		c.respond(&c.round, &r, &driver.Error{
+			Code: driver.ErrTooLarge, Queue: q.name, Field: "batch",
+			Detail: fmt.Sprintf("has %d elements, at most %d are allowed", n, q.maxBatch),
 		}, nil)
 		return
 	}
-	_, elements, err := parse(payload, (*scratch)[:0])
+	k := c.callOf(ctx, q, f.Code, n, len(f.Payload))
+	if err := k.add(r, f.Payload); err != nil {
+		c.respond(&c.round, &r, payloadError(err), nil)
+	}
+}
+
+// target finds the queue of a request. If there is none, the request is answered.
+func (c *conn) target(f *oap.Frame) (oap.Target, *queue, bool) {
+	target, err := oap.PeekTarget(f.Payload)
 	if err != nil {
-		r.end(&c.round, payloadError(err), nil)
-	} else {
-		begin(elements)
+		c.failPayload(f.Correlation, err)
+		return target, nil, false
 	}
-	clear(elements)
-	*scratch = elements[:0]
-}
-
-// send starts a send. Until one has succeeded, sends create a queue that did not exist when
-// it was opened; that blocks, and is done on another goroutine.
-func (c *conn) send(ctx context.Context, r *request, messages []driver.Outgoing) {
-	q := r.queue
-	done := func(round *completion.Round, sent []driver.Sent, err error) {
-		errs, whole := outcome(err)
-		r.end(round, whole, func(dst []byte) []byte { return oap.AppendSent(dst, sent, errs) })
+	c.mu.Lock()
+	q := c.queues[target.Handle]
+	c.mu.Unlock()
+	if q == nil {
+		c.fail(f.Correlation, &driver.Error{Code: driver.ErrClosed, Detail: "this connection has no such queue open"})
+		return target, nil, false
 	}
-	if !q.absent.Load() && c.firstsDone() {
-		q.caller.startSend(ctx, &c.round, q.name, messages, done)
-		return
-	}
-	messages = completion.CloneOutgoing(messages)
-	c.inOrder(func() {
-		sent, err := q.caller.sendFirst(ctx, q.name, messages)
-		if err == nil {
-			q.absent.Store(false)
-		}
-		var round completion.Round
-		done(&round, sent, err)
-		round.End()
-	})
-}
-
-// firstsDone reports whether all calls of inOrder have returned.
-func (c *conn) firstsDone() bool {
-	select {
-	case <-c.lastFirst:
-		return true
-	default:
-		return c.lastFirst == nil
-	}
-}
-
-// inOrder calls do on another goroutine, after all earlier calls have returned.
-func (c *conn) inOrder(do func()) {
-	before := c.lastFirst
-	returned := make(chan struct{})
-	c.lastFirst = returned
-	go func() {
-		defer close(returned)
-		if before != nil {
-			<-before
-		}
-		do()
-	}()
-}
-
-// settling returns the completion of a request that settles deliveries.
-func (r *request) settling(deliveries int) completion.Settled {
-	return func(round *completion.Round, err error) {
-		err = elsewhere(err)
-		r.conn.held.settled(deliveries - stillHeld(err, deliveries))
-		errs, whole := outcome(err)
-		r.end(round, whole, func(dst []byte) []byte { return oap.AppendFailures(dst, errs) })
-	}
-}
-
-// extending returns the completion of a request that extends deliveries.
-func (r *request) extending(extensions []driver.Extension, granting bool) completion.Extended {
-	longest, ended, all := time.Duration(0), 0, len(extensions)
-	for i := range extensions {
-		longest = max(longest, extensions[i].Visibility)
-		if extensions[i].Visibility == 0 {
-			ended++
-		}
-	}
-	return func(round *completion.Round, granted []time.Duration, err error) {
-		err = elsewhere(err)
-		if stillHeld(err, all) < all || all == 0 {
-			r.conn.held.lasts(longest)
-			r.conn.held.settled(ended)
-		}
-		errs, whole := outcome(err)
-		r.end(round, whole, func(dst []byte) []byte {
-			if granting {
-				return oap.AppendGranted(dst, granted, errs)
-			}
-			return oap.AppendFailures(dst, errs)
-		})
-	}
-}
-
-// outcome tells failures of elements from one of the whole call.
-func outcome(err error) (errs []error, whole error) {
-	if err == nil {
-		return nil, nil
-	}
-	if batch, ok := errors.AsType[*driver.BatchError](err); ok {
-		return batch.Errs, nil
-	}
-	return nil, err
+	return target, q, true
 }
 
 // admit reports whether a request must be done. If it was done before, it is answered, now
 // or when that is over.
-func (r *request) admit() bool {
+func (c *conn) admit(r *request) bool {
 	if r.ticket.Sequence == 0 {
 		return true
 	}
-	c := r.conn
 	verdict, earlier, err := c.session.begin(r.ticket, asker{conn: c, correlation: r.correlation})
 	switch verdict {
 	case fresh:
@@ -234,15 +116,8 @@ var errUnknown = &driver.Error{
 
 var errStale = &driver.Error{Code: driver.ErrInvalid, Field: "sequence", Detail: "the request is over"}
 
-// end ends a request that start has begun, with an error of the whole or an answer.
-func (r *request) end(round *completion.Round, err error, fill func(dst []byte) []byte) {
-	r.conn.started.Add(-1)
-	r.respond(round, err, fill)
-	r.conn.work.Done()
-}
-
 // respond answers a request, and remembers the answer if the request has a ticket.
-func (r *request) respond(round *completion.Round, err error, fill func(dst []byte) []byte) {
+func (c *conn) respond(round *completion.Round, r *request, err error, fill func(dst []byte) []byte) {
 	status := oap.StatusOK
 	switch {
 	case errors.Is(err, errElsewhere):
@@ -252,7 +127,6 @@ func (r *request) respond(round *completion.Round, err error, fill func(dst []by
 		status = oap.StatusOf(e.Code)
 		fill = func(dst []byte) []byte { return oap.AppendError(dst, e) }
 	}
-	c := r.conn
 	if r.ticket.Sequence == 0 {
 		c.out.frame(round, oap.Response, status, r.correlation, fill)
 		c.inFlight.Add(-1) // when the answer is there, or the connection looks idle
@@ -267,23 +141,6 @@ func (r *request) respond(round *completion.Round, err error, fill func(dst []by
 		who.conn.out.copyFrame(round, oap.Response, status, who.correlation, payload)
 		who.conn.inFlight.Add(-1)
 	}
-}
-
-// target finds the queue of a request. If there is none, the request is answered.
-func (c *conn) target(f *oap.Frame) (oap.Target, *queue, bool) {
-	target, err := oap.PeekTarget(f.Payload)
-	if err != nil {
-		c.failPayload(f.Correlation, err)
-		return target, nil, false
-	}
-	c.mu.Lock()
-	q := c.queues[target.Handle]
-	c.mu.Unlock()
-	if q == nil {
-		c.fail(f.Correlation, &driver.Error{Code: driver.ErrClosed, Detail: "this connection has no such queue open"})
-		return target, nil, false
-	}
-	return target, q, true
 }
 
 // isDraining reports whether the client was told to go elsewhere. What it sends is refused
@@ -310,13 +167,4 @@ func (c *conn) failPayload(correlation uint64, err error) { c.fail(correlation, 
 
 func payloadError(err error) *driver.Error {
 	return &driver.Error{Code: driver.ErrInvalid, Field: "payload", Detail: err.Error()}
-}
-
-// returned has the receipts of deliveries, to end their leases.
-func returned(got []driver.Delivery) []driver.Extension {
-	extensions := make([]driver.Extension, len(got))
-	for i := range got {
-		extensions[i].Receipt = got[i].Receipt
-	}
-	return slices.Clip(extensions)
 }

@@ -146,7 +146,7 @@ func stream[T any](ctx context.Context, c *conn, correlation uint64,
 		r.done()
 		var round completion.Round
 		if failure != nil {
-			c.received(&round, &request{conn: c, correlation: correlation}, 0, nil, failure)
+			c.received(&round, nil, correlation, 0, nil, failure)
 		} else {
 			c.out.copyFrame(&round, oap.Response, oap.StatusOK, correlation, chunk)
 			c.inFlight.Add(-1)
@@ -185,7 +185,7 @@ func (c *conn) subscribe(ctx context.Context, correlation uint64, q *queue, s oa
 		}
 		r.done()
 		var round completion.Round
-		c.received(&round, &request{conn: c, correlation: correlation, queue: q}, 0, nil, err)
+		c.received(&round, q, correlation, 0, nil, err)
 		round.End()
 	})
 }
@@ -208,18 +208,19 @@ func (c *conn) push(ctx context.Context, r *running, correlation uint64, q *queu
 		default:
 		}
 		c.out.room(keptBuffer)
-		got, err := q.caller.receive(ctx, q.name, driver.ReceiveRequest{
+		req := driver.ReceiveRequest{
 			Max: min(credit, q.maxBatch), MaxBytes: c.receiveBytes(), Visibility: s.Visibility, Wait: q.longWait,
-		})
-		if err != nil {
-			return err
 		}
+		got, err := q.caller.user.Receive(ctx, q.name, req)
 		if len(got) == 0 {
+			if err := q.caller.nothing(req, err); err != nil {
+				return err
+			}
 			continue
 		}
 		credit -= len(got)
 		c.held.took(len(got), s.Visibility)
-		if !c.deliver(nil, oap.Event, oap.EventDeliver, oap.EventDeliver, correlation, got) {
+		if !c.deliver(nil, q, oap.Event, oap.EventDeliver, oap.EventDeliver, correlation, got) {
 			c.giveBack(q, got)
 			return context.Canceled
 		}
