@@ -9,6 +9,7 @@ package completion
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -23,6 +24,8 @@ type Round struct {
 	// Alone says that the goroutine expects no further operation soon. It may then wait for
 	// the disk itself instead of waking another goroutine for it.
 	Alone bool
+	// Buffer is memory that completions may write to, for as long as they run.
+	Buffer []byte
 
 	flushers []Flusher
 }
@@ -43,30 +46,55 @@ func (r *Round) End() {
 			r.flushers = flushers[:0]
 		}
 	}
+	if cap(r.Buffer) > maxKeptBuffer {
+		r.Buffer = nil
+	}
 }
 
-// The completions of operations, with their results.
+var spareRounds = sync.Pool{New: func() any { return new(Round) }}
+
+// NewRound returns a round, to be ended with Close.
+func NewRound() *Round { return spareRounds.Get().(*Round) }
+
+// maxKeptBuffer bounds the memory of a round that is kept for reuse.
+const maxKeptBuffer = 4 << 10
+
+// Close ends the round, which is not used any more.
+func (r *Round) Close() {
+	r.End()
+	r.Alone = false
+	spareRounds.Put(r)
+}
+
+// The completions of operations, with their results, which are valid during the call.
 type (
-	Sent      func(*Round, []driver.Sent, error)
-	Delivered func(*Round, []driver.Delivery, error)
-	Settled   func(*Round, error)
-	Extended  func(*Round, []time.Duration, error)
+	Sent     func(*Round, []driver.Sent, error)
+	Settled  func(*Round, error)
+	Extended func(*Round, []time.Duration, error)
 )
+
+// A Receiver gets the result of a receive, which is valid during the call.
+type Receiver interface {
+	Received(*Round, []driver.Delivery, error)
+}
+
+// Waiting is a receive that waits. Cancel ends the wait: if it has not ended yet, the receive
+// is completed with context.Canceled.
+type Waiting interface{ Cancel() }
 
 // A Queue is a driver.Queue whose operations can be started. What they promise, and their
 // errors, are those of the methods of driver.Queue with the same names.
 //
 // Start methods do not wait for the disk or for messages. They call the completion once:
 // before they return, in the round of the caller, or later, on another goroutine. A
-// completion must not block and must not call the queue. Arguments are not used after a
-// Start method has returned.
+// completion must not block and must not call the queue. Arguments are not used after the
+// completion was called, or the Start method has returned.
 type Queue interface {
 	driver.Queue
 
 	StartSend(r *Round, msgs []driver.Outgoing, done Sent)
-	// StartReceive returns a function that ends the wait: if the receive still waits, it
-	// is completed with context.Canceled. It is nil if the receive does not wait.
-	StartReceive(r *Round, req driver.ReceiveRequest, done Delivered) (cancel func())
+	// StartReceive returns nil if the receive does not wait.
+	StartReceive(r *Round, req driver.ReceiveRequest, to Receiver) Waiting
 	StartAck(r *Round, receipts []driver.Receipt, done Settled)
 	StartNack(r *Round, nacks []driver.Nack, done Settled)
 	StartExtend(r *Round, extensions []driver.Extension, done Extended)
@@ -89,9 +117,9 @@ type blocking struct{ driver.Queue }
 func Begin(do func() func(*Round)) {
 	go func() {
 		complete := do()
-		var r Round
-		complete(&r)
-		r.End()
+		r := NewRound()
+		complete(r)
+		r.Close()
 	}()
 }
 
@@ -103,15 +131,21 @@ func (q blocking) StartSend(_ *Round, msgs []driver.Outgoing, done Sent) {
 	})
 }
 
-func (q blocking) StartReceive(_ *Round, req driver.ReceiveRequest, done Delivered) (cancel func()) {
+func (q blocking) StartReceive(_ *Round, req driver.ReceiveRequest, to Receiver) Waiting {
 	ctx, cancel := context.WithCancel(context.Background())
 	Begin(func() func(*Round) {
 		deliveries, err := q.Receive(ctx, req)
 		cancel()
-		return func(r *Round) { done(r, deliveries, err) }
+		return func(r *Round) { to.Received(r, deliveries, err) }
 	})
-	return cancel
+	return Canceller(cancel)
 }
+
+// Canceller is the Waiting of a receive that blocks a goroutine.
+type Canceller context.CancelFunc
+
+// Cancel implements Waiting.
+func (c Canceller) Cancel() { c() }
 
 func (q blocking) StartAck(_ *Round, receipts []driver.Receipt, done Settled) {
 	settleLater(q.Ack, receipts, done)

@@ -121,9 +121,9 @@ func (p *Pending) free() {
 // the calls that wait for the operations. err is why they are not durable; then they are not
 // published. The journal calls it without holding a lock.
 func Complete(all []*Pending, err error) {
-	var round completion.Round
+	round := completion.NewRound()
 	if err == nil {
-		publishAll(&round, all)
+		publishAll(round, all)
 	}
 	for _, p := range all {
 		if p.waits {
@@ -131,11 +131,11 @@ func Complete(all []*Pending, err error) {
 			continue
 		}
 		if p.then != nil {
-			p.then(&round, err)
+			p.then(round, err)
 		}
 		p.free()
 	}
-	round.End()
+	round.Close()
 }
 
 func publishAll(r *completion.Round, all []*Pending) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -19,7 +20,7 @@ func (h *handle) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driv
 	if err != nil {
 		return nil, h.named(err, "receive")
 	}
-	t := h.take(req, func() bool { return ctx.Err() == nil && !h.isEnded.Load() })
+	t := h.take(req, func() bool { return ctx.Err() == nil && !h.isEnded.Load() }, new(memory))
 	if len(t.deliveries) > 0 {
 		h.serve(nil) // waiting receives may depend on the new deadlines
 		if t.survivors {
@@ -52,8 +53,9 @@ type taken struct {
 }
 
 // take leases ready messages. Between two parts of a long search it asks goOn whether to
-// go on.
-func (q *queue) take(req driver.ReceiveRequest, goOn func() bool) (t taken) {
+// go on. The deliveries are in the memory of into.
+func (q *queue) take(req driver.ReceiveRequest, goOn func() bool, into *memory) (t taken) {
+	t.deliveries = into.deliveries
 	first := uint64(0)
 	if len(q.shards) > 1 {
 		first = q.nextTake.Add(1)
@@ -75,6 +77,7 @@ func (q *queue) take(req driver.ReceiveRequest, goOn func() bool) (t taken) {
 	} else if len(q.shards) > 1 {
 		q.nextTake.Add(^uint64(0)) // it did not use up the turn
 	}
+	into.deliveries = t.deliveries
 	return t
 }
 
@@ -85,11 +88,10 @@ func (sh *shard) take(req driver.ReceiveRequest, t *taken) (searching bool) {
 	defer sh.unlock()
 	had := len(t.deliveries)
 	entries, full := sh.engine.Receive(sh.queue.now(), req.Max-had, req.MaxBytes, req.Visibility, sh.batch[:0])
-	if had == 0 {
-		t.deliveries = make([]driver.Delivery, len(entries))
-	} else {
-		t.deliveries = append(t.deliveries, make([]driver.Delivery, len(entries))...)
+	if room := had + len(entries); room > cap(t.deliveries) {
+		t.deliveries = append(make([]driver.Delivery, 0, room), t.deliveries...)
 	}
+	t.deliveries = t.deliveries[:had+len(entries)]
 	for i, e := range entries {
 		sh.deliver(&t.deliveries[had+i], e)
 		t.survivors = t.survivors || e.Seq < sh.survivors
@@ -99,6 +101,23 @@ func (sh *shard) take(req driver.ReceiveRequest, t *taken) (searching bool) {
 	clear(entries)
 	sh.batch = entries
 	return searching
+}
+
+// memory is room for the deliveries of one receive, to be used again.
+type memory struct{ deliveries []driver.Delivery }
+
+var spareMemory = sync.Pool{New: func() any { return new(memory) }}
+
+func takeMemory() *memory { return spareMemory.Get().(*memory) }
+
+// maxKeptDeliveries is how much room is kept.
+const maxKeptDeliveries = 128
+
+func (m *memory) free() {
+	clear(m.deliveries)
+	if m.deliveries = m.deliveries[:0]; cap(m.deliveries) <= maxKeptDeliveries {
+		spareMemory.Put(m)
+	}
 }
 
 // inFlightFull returns the error of a receive that was blocked by MaxInFlight, or nil.
@@ -148,42 +167,39 @@ func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver
 }
 
 // StartReceive implements completion.Queue.
-func (h *handle) StartReceive(r *completion.Round, req driver.ReceiveRequest, done completion.Delivered) (cancel func()) {
+func (h *handle) StartReceive(r *completion.Round, req driver.ReceiveRequest, to completion.Receiver) completion.Waiting {
 	err := h.check(context.Background(), "receive")
 	if err == nil {
 		req, err = req.Check(h.settings.Load().traits)
 		err = h.named(err, "receive")
 	}
 	if err != nil {
-		done(r, nil, err)
+		to.Received(r, nil, err)
 		return nil
 	}
-	w := &waiter{handle: h, req: req, done: done}
-	t := h.take(req, never)
+	memory := takeMemory()
+	defer memory.free()
+	t := h.take(req, never, memory)
 	switch {
+	case len(t.deliveries) > 0 && t.survivors:
+		h.hand(r, &waiter{handle: h, to: to}, t)
+		return nil
 	case len(t.deliveries) > 0:
+		to.Received(r, t.deliveries, nil)
 		h.serve(r) // waiting receives may depend on the new deadlines
-		h.hand(r, w, t)
 		return nil
 	case t.searching && req.Wait == 0:
-		w.expired, w.state = true, waiterServed
-		go h.search(w)
+		go h.search(&waiter{handle: h, req: req, to: to, expired: true, state: waiterServed})
 		return nil
 	case req.Wait == 0:
-		done(r, nil, cmp.Or(h.broken("receive"), h.inFlightFull(t.blocked)))
+		to.Received(r, nil, cmp.Or(h.broken("receive"), h.inFlightFull(t.blocked)))
 		return nil
 	}
+	w := &waiter{handle: h, req: req, to: to}
 	if err := h.waiters.join(w); err != nil {
-		done(r, nil, err)
+		to.Received(r, nil, err)
 		return nil
-	}
-	cancel = func() {
-		if h.waiters.leave(w, false) {
-			var round completion.Round
-			w.complete(&round, nil, context.Canceled)
-			round.End()
-		}
 	}
 	h.serve(r)
-	return cancel
+	return w
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -166,23 +167,51 @@ func (h *handle) StartSend(r *completion.Round, msgs []driver.Outgoing, done com
 		})
 		return
 	}
-	s := &sendBatch{run: run{queue: h.queue}, sent: make([]driver.Sent, len(msgs))}
+	s := newStartedSend(h, len(msgs), done)
 	s.all(msgs)
-	p := s.end(s.repeated, func(r *completion.Round, err error) {
-		if err != nil {
-			done(r, nil, h.named(err, "send"))
-			return
-		}
-		done(r, s.sent, s.failures.err())
-	})
-	if p != nil {
+	if s.end(s.repeated, s.then) != nil {
 		h.journal.Start(r.Alone)
 		return
 	}
 	if h.journal == nil {
 		h.serve(r)
 	}
-	done(r, s.sent, s.failures.err())
+	s.complete(r, nil)
+}
+
+// startedSend is a send that is not waited for.
+type startedSend struct {
+	sendBatch
+	handle *handle
+	done   completion.Sent
+	then   func(*completion.Round, error) // complete, made once
+}
+
+var spareSends sync.Pool
+
+func newStartedSend(h *handle, messages int, done completion.Sent) *startedSend {
+	s, ok := spareSends.Get().(*startedSend)
+	if !ok {
+		s = new(startedSend)
+		s.then = s.complete
+	}
+	s.queue, s.handle, s.done = h.queue, h, done
+	s.sent = append(s.sent, make([]driver.Sent, messages)...)
+	return s
+}
+
+// complete ends the send. err is why it is not durable.
+func (s *startedSend) complete(r *completion.Round, err error) {
+	if err != nil {
+		s.done(r, nil, s.handle.named(err, "send"))
+	} else {
+		s.done(r, s.sent, s.failures.err())
+	}
+	clear(s.sent)
+	*s = startedSend{sendBatch: sendBatch{sent: s.sent[:0]}, then: s.then}
+	if cap(s.sent) <= maxKeptDeliveries {
+		spareSends.Put(s)
+	}
 }
 
 // retryAfter is the RetryAfter of a full queue. It is a pace, not a prediction: the time of the

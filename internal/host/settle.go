@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -83,24 +84,24 @@ func (h *handle) stageNacks(nacks []driver.Nack) settleBatch {
 
 // StartAck implements completion.Queue.
 func (h *handle) StartAck(r *completion.Round, receipts []driver.Receipt, done completion.Settled) {
-	startSettling(h, r, "ack", receipts, h.stageAcks, h.Ack, h.frees(), done)
+	startSettling(h, r, "ack", receipts, (*handle).stageAcks, (*handle).Ack, h.frees(), done)
 }
 
 // StartNack implements completion.Queue.
 func (h *handle) StartNack(r *completion.Round, nacks []driver.Nack, done completion.Settled) {
-	startSettling(h, r, "nack", nacks, h.stageNacks, h.Nack, true, done)
+	startSettling(h, r, "nack", nacks, (*handle).stageNacks, (*handle).Nack, true, done)
 }
 
 // StartDeadLetter implements completion.Queue.
 func (h *handle) StartDeadLetter(r *completion.Round, requests []driver.DeadLetterRequest, done completion.Settled) {
-	startSettling(h, r, "dead-letter", requests, h.stageDeadLetters, h.DeadLetter, h.frees(), done)
+	startSettling(h, r, "dead-letter", requests, (*handle).stageDeadLetters, (*handle).DeadLetter, h.frees(), done)
 }
 
 // startSettling starts to settle deliveries. Where each has to be published before the next
 // is staged, it does so with settle on another goroutine.
 func startSettling[T any](
-	h *handle, r *completion.Round, op string, elements []T, stage func([]T) settleBatch,
-	settle func(context.Context, []T) error, frees bool, done completion.Settled,
+	h *handle, r *completion.Round, op string, elements []T, stage func(*handle, []T) settleBatch,
+	settle func(*handle, context.Context, []T) error, frees bool, done completion.Settled,
 ) {
 	if err := h.check(context.Background(), op); err != nil {
 		done(r, err)
@@ -109,27 +110,53 @@ func startSettling[T any](
 	if h.settlesOneByOne() {
 		elements = slices.Clone(elements)
 		completion.Begin(func() func(*completion.Round) {
-			err := settle(context.Background(), elements)
+			err := settle(h, context.Background(), elements)
 			return func(r *completion.Round) { done(r, err) }
 		})
 		return
 	}
-	batch := stage(elements)
-	complete := func(r *completion.Round, err error) {
-		if err != nil {
-			done(r, h.named(err, op))
-			return
-		}
-		if frees {
-			h.serve(r)
-		}
-		done(r, batch.failures.err())
-	}
-	if batch.end(batch.durable, complete) != nil {
+	s := newStartedSettle(h, frees, done)
+	s.settleBatch = stage(h, elements)
+	if s.end(s.durable, s.then) != nil {
 		h.journal.Start(r.Alone)
 		return
 	}
-	complete(r, nil)
+	s.complete(r, nil)
+}
+
+// startedSettle is a call that settles deliveries and is not waited for.
+type startedSettle struct {
+	settleBatch
+	handle *handle
+	frees  bool // other messages may have become deliverable
+	done   completion.Settled
+	then   func(*completion.Round, error) // complete, made once
+}
+
+var spareSettles sync.Pool
+
+func newStartedSettle(h *handle, frees bool, done completion.Settled) *startedSettle {
+	s, ok := spareSettles.Get().(*startedSettle)
+	if !ok {
+		s = new(startedSettle)
+		s.then = s.complete
+	}
+	s.handle, s.frees, s.done = h, frees, done
+	return s
+}
+
+// complete ends the call. err is why it is not durable.
+func (s *startedSettle) complete(r *completion.Round, err error) {
+	if err != nil {
+		s.done(r, s.handle.named(err, s.op))
+	} else {
+		if s.frees {
+			s.handle.serve(r)
+		}
+		s.done(r, s.failures.err())
+	}
+	*s = startedSettle{then: s.then}
+	spareSettles.Put(s)
 }
 
 // Extend does not wait for the journal: a lease that is lost in a crash means an early

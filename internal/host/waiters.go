@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,9 +53,9 @@ type waiter struct {
 	expired    bool // it has waited for as long as it may
 	prev, next *waiter
 
-	// A started receive has done and a timer for the end of its wait. The goroutine of a
+	// A started receive has to and a timer for the end of its wait. The goroutine of a
 	// blocking one waits for signal, and then reads the result.
-	done       completion.Delivered
+	to         completion.Receiver
 	timer      *time.Timer
 	signal     chan struct{}
 	patience   *time.Timer
@@ -62,17 +63,18 @@ type waiter struct {
 	err        error
 }
 
-// complete ends the receive. The waiter is not listed.
+// complete ends the receive. The waiter is not listed, and the deliveries are valid during the
+// call.
 func (w *waiter) complete(r *completion.Round, deliveries []driver.Delivery, err error) {
-	if w.done == nil {
-		w.deliveries, w.err = deliveries, err
+	if w.to == nil {
+		w.deliveries, w.err = slices.Clone(deliveries), err
 		w.signal <- struct{}{}
 		return
 	}
 	if w.timer != nil {
 		w.timer.Stop()
 	}
-	w.done(r, deliveries, err)
+	w.to.Received(r, deliveries, err)
 }
 
 // newWaiter returns a waiter for a goroutine that blocks, reused if possible: a request and
@@ -109,8 +111,8 @@ func (ws *waiters) join(w *waiter) error {
 	if err := w.handle.check(context.Background(), "receive"); err != nil {
 		return err
 	}
-	if w.done != nil {
-		w.timer = time.AfterFunc(w.req.Wait, func() { w.handle.expire(w) })
+	if w.to != nil {
+		w.timer = time.AfterFunc(w.req.Wait, w.expire)
 	}
 	ws.listLocked(w, ws.last)
 	return nil
@@ -280,8 +282,8 @@ func (q *queue) serve(r *completion.Round) {
 		return
 	}
 	if r == nil {
-		r = new(completion.Round)
-		defer r.End()
+		r = completion.NewRound()
+		defer r.Close()
 	}
 	for {
 		for w := q.waiters.take(); w != nil; w = q.waiters.take() {
@@ -306,7 +308,9 @@ func (q *queue) serveSoon() {
 // A receive that has to search a long backlog does that on another goroutine, because the
 // caller has others to serve.
 func (q *queue) serveOne(r *completion.Round, w *waiter) bool {
-	t := q.take(w.req, never)
+	memory := takeMemory()
+	defer memory.free()
+	t := q.take(w.req, never, memory)
 	switch {
 	case len(t.deliveries) > 0:
 		w.handle.hand(r, w, t)
@@ -330,7 +334,7 @@ func never() bool { return false }
 func (h *handle) search(w *waiter) {
 	var round completion.Round
 	defer round.End()
-	t := h.take(w.req, func() bool { return h.waiters.waits(w) && !h.isEnded.Load() })
+	t := h.take(w.req, func() bool { return h.waiters.waits(w) && !h.isEnded.Load() }, new(memory))
 	if len(t.deliveries) > 0 {
 		h.hand(&round, w, t)
 		return
@@ -344,9 +348,18 @@ func (h *handle) search(w *waiter) {
 }
 
 // expire ends a started receive that has waited for as long as it may.
-func (h *handle) expire(w *waiter) {
-	if h.waiters.leave(w, true) {
+func (w *waiter) expire() {
+	if h := w.handle; h.waiters.leave(w, true) {
 		h.lookOnce(w)
+	}
+}
+
+// Cancel implements completion.Waiting.
+func (w *waiter) Cancel() {
+	if w.handle.waiters.leave(w, false) {
+		var round completion.Round
+		w.complete(&round, nil, context.Canceled)
+		round.End()
 	}
 }
 
@@ -354,7 +367,7 @@ func (h *handle) expire(w *waiter) {
 func (h *handle) lookOnce(w *waiter) {
 	var round completion.Round
 	defer round.End()
-	t := h.take(w.req, never)
+	t := h.take(w.req, never, new(memory))
 	err := h.broken("receive")
 	switch {
 	case len(t.deliveries) > 0:
@@ -373,12 +386,13 @@ func (h *handle) hand(r *completion.Round, w *waiter, t taken) {
 		w.complete(r, t.deliveries, nil)
 		return
 	}
+	deliveries := slices.Clone(t.deliveries)
 	h.backend.whenDurable(func(r *completion.Round, err error) {
 		if err != nil {
 			w.complete(r, nil, h.named(err, "receive"))
 			return
 		}
-		w.complete(r, t.deliveries, nil)
+		w.complete(r, deliveries, nil)
 	})
 }
 

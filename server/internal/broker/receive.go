@@ -13,6 +13,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/envelope"
+	"github.com/mailboxmq/mailbox/internal/completion"
 )
 
 // A Delivery is a leased message. Its attributes are those that were sent, and those
@@ -71,18 +72,18 @@ func (c Caller) Receive(ctx context.Context, queue string, req driver.ReceiveReq
 }
 
 func (c *Caller) receiveFrom(ctx context.Context, q *queue, grant *capability.Grant, req driver.ReceiveRequest) ([]Delivery, error) {
-	call, err := c.prepareReceive(ctx, q, grant, req)
-	if err != nil {
+	var call receiveCall
+	if err := c.prepareReceive(ctx, &call, q, grant, req); err != nil {
 		return nil, err
 	}
 	held, err := c.receiveWaiting(ctx, q, call.req)
 	if len(held) > 0 && call.req.Wait > 0 {
 		held, err = c.stillGood(ctx, q, held)
 	}
-	var damaged []damagedDelivery
-	deliveries, err := call.finish(ctx, held, err, &damaged)
-	for i := range damaged {
-		c.deadLetterDamaged(ctx, q, &damaged[i])
+	var handed handedDeliveries
+	deliveries, err := call.finish(ctx, held, err, &handed)
+	for i := range handed.damaged {
+		c.deadLetterDamaged(ctx, q, &handed.damaged[i])
 	}
 	return deliveries, err
 }
@@ -102,7 +103,7 @@ type receiveCall struct {
 
 // prepareReceive checks a request, and takes room for what it may bring from the caller's
 // shares.
-func (c *Caller) prepareReceive(ctx context.Context, q *queue, grant *capability.Grant, req driver.ReceiveRequest) (*receiveCall, error) {
+func (c *Caller) prepareReceive(ctx context.Context, call *receiveCall, q *queue, grant *capability.Grant, req driver.ReceiveRequest) error {
 	b := c.broker
 	limits := c.limits()
 	traits := q.traits(limits)
@@ -119,27 +120,27 @@ func (c *Caller) prepareReceive(ctx context.Context, q *queue, grant *capability
 	}
 	if err != nil {
 		b.metrics.Rejected(rejection(err))
-		return nil, err
+		return err
 	}
-	call := &receiveCall{caller: c, queue: q, grant: grant, req: req, groups: traits.StrictGroups || traits.FairGroups}
+	*call = receiveCall{caller: c, queue: q, grant: grant, req: req, groups: traits.StrictGroups || traits.FairGroups}
 	if call.room, err = c.reserve(req.Max, req.Wait > 0); err != nil {
 		b.metrics.Rejected(metricSaturated)
-		return nil, refusedShare(err, "receive", q.name)
+		return refusedShare(err, "receive", q.name)
 	}
 	call.req.Max = call.room
 	if call.memory, err = c.answer(ctx, &call.req); err != nil {
 		owner := c.owner()
 		b.inFlight.Give(owner[:], int64(call.room))
 		b.metrics.Rejected(metricSaturated)
-		return nil, refusedShare(err, "receive", q.name)
+		return refusedShare(err, "receive", q.name)
 	}
 	call.began, call.mark = time.Now(), q.order.began()
-	return call, nil
+	return nil
 }
 
 // finish gives back the room that a receive did not need, and makes deliveries of what it
 // has brought. The caller of finish dead-letters damaged messages.
-func (r *receiveCall) finish(ctx context.Context, held []driver.Delivery, err error, damaged *[]damagedDelivery) ([]Delivery, error) {
+func (r *receiveCall) finish(ctx context.Context, held []driver.Delivery, err error, into *handedDeliveries) ([]Delivery, error) {
 	c, q := r.caller, r.queue
 	b := c.broker
 	if len(held) > 0 && r.req.Visibility > 0 {
@@ -159,7 +160,7 @@ func (r *receiveCall) finish(ctx context.Context, held []driver.Delivery, err er
 		return nil, localised(err, q)
 	}
 	b.metrics.Dequeue.Observe(time.Since(r.began).Seconds())
-	deliveries, err := c.hand(q, r.grant, held, damaged)
+	deliveries, err := c.hand(q, r.grant, held, into)
 	if !r.groups {
 		for i := range deliveries {
 			if d := &deliveries[i]; ordered(&d.Message, &d.Seal, r.began) {
@@ -168,6 +169,12 @@ func (r *receiveCall) finish(ctx context.Context, held []driver.Delivery, err er
 		}
 	}
 	return deliveries, err
+}
+
+// handedDeliveries are the messages of one receive.
+type handedDeliveries struct {
+	deliveries []Delivery
+	damaged    []damagedDelivery
 }
 
 // damagedDelivery is a message that was changed since it was sealed.
@@ -207,8 +214,12 @@ func (c *Caller) receiveWaiting(ctx context.Context, q *queue, req driver.Receiv
 		return nil, refusedShare(err, "receive", q.name)
 	}
 	defer b.waits.Give(owner[:], 1)
-	waiting, number := b.waiting.enter(ctx)
-	defer b.waiting.leave(number)
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var w wait
+	b.waiting.enter(&w)
+	defer b.waiting.leave(&w)
+	b.waiting.set(&w, completion.Canceller(cancel))
 	held, err := q.handle.Receive(waiting, req)
 	c.resume(ctx)
 	if err != nil && ctx.Err() == nil && waiting.Err() != nil && errors.Is(err, waiting.Err()) {
@@ -236,9 +247,8 @@ func (c *Caller) stillGood(ctx context.Context, q *queue, held []driver.Delivery
 	return nil, refusal
 }
 
-// hand verifies messages from the backend and makes deliveries of them. It adds those that
-// were changed to damaged.
-func (c *Caller) hand(q *queue, grant *capability.Grant, held []driver.Delivery, damaged *[]damagedDelivery) ([]Delivery, error) {
+// hand verifies messages from the backend and makes deliveries of them, in the memory of into.
+func (c *Caller) hand(q *queue, grant *capability.Grant, held []driver.Delivery, into *handedDeliveries) ([]Delivery, error) {
 	if len(held) == 0 {
 		return nil, nil
 	}
@@ -249,9 +259,10 @@ func (c *Caller) hand(q *queue, grant *capability.Grant, held []driver.Delivery,
 	if key == nil {
 		return nil, &driver.Error{Code: driver.ErrUnavailable, Op: "receive", Queue: q.name, Detail: "no key to seal receipts with; the key ring is empty"}
 	}
-	deliveries := make([]Delivery, 0, len(held))
+	into.deliveries = slices.Grow(into.deliveries[:0], len(held))
+	var room [32]int
+	ends := room[:0]
 	var text []byte // all receipts in one allocation
-	ends := make([]int, 0, len(held))
 	var bytes int64
 	var damage error
 	for i := range held {
@@ -259,7 +270,7 @@ func (c *Caller) hand(q *queue, grant *capability.Grant, held []driver.Delivery,
 		seal, err := q.unseal(&message)
 		if err != nil {
 			damage = err
-			*damaged = append(*damaged, damagedDelivery{held[i], err})
+			into.damaged = append(into.damaged, damagedDelivery{held[i], err})
 			continue
 		}
 		bytes += int64(len(message.Body))
@@ -268,20 +279,20 @@ func (c *Caller) hand(q *queue, grant *capability.Grant, held []driver.Delivery,
 		}
 		text = b.receipts.append(text, keyID, key, q.backend, held[i].Receipt, by)
 		ends = append(ends, len(text))
-		deliveries = append(deliveries, Delivery{Message: message, Queue: q.name, Shard: held[i].Shard, Seal: seal})
+		into.deliveries = append(into.deliveries, Delivery{Message: message, Queue: q.name, Shard: held[i].Shard, Seal: seal})
 		b.traces.note(&q.queueKey, message.ID, c.holder, EventDelivered, message.Deliveries, "", now)
 	}
 	all, start := string(text), 0
 	for i, end := range ends {
-		deliveries[i].Receipt = all[start:end]
+		into.deliveries[i].Receipt = all[start:end]
 		start = end
 	}
-	grant.Charge(len(deliveries), bytes)
-	q.meter.Delivered(len(deliveries))
-	if len(deliveries) == 0 {
+	grant.Charge(len(ends), bytes)
+	q.meter.Delivered(len(ends))
+	if len(ends) == 0 {
 		return nil, damage
 	}
-	return deliveries, nil
+	return into.deliveries, nil
 }
 
 // deadLetterDamaged dead-letters a message that was changed. If that fails it nacks the
@@ -312,65 +323,61 @@ const retryWaits = time.Second
 // A waitTable holds the receives that wait, to end them when the daemon drains.
 type waitTable struct {
 	mu    sync.Mutex
-	next  uint64
-	ends  map[uint64]context.CancelFunc
+	waits map[*wait]struct{}
 	ended bool
 }
 
-func (w *waitTable) init() { w.ends = make(map[uint64]context.CancelFunc) }
-
-// enter returns a context that ends with ctx, or with endAll. The caller calls leave
-// with the number.
-func (w *waitTable) enter(ctx context.Context) (context.Context, uint64) {
-	ctx, cancel := context.WithCancel(ctx)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.ended {
-		cancel()
-	}
-	w.next++
-	w.ends[w.next] = cancel
-	return ctx, w.next
+// A wait is a receive that waits.
+type wait struct {
+	waiting completion.Waiting // guarded by the table's lock; nil until it is known
+	ends    bool               // likewise: it must end as soon as that is known
 }
 
-// start registers a receive that is not waited for, and returns its number. It calls leave.
-func (w *waitTable) start() uint64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.next++
-	w.ends[w.next] = func() {}
-	return w.next
+func (t *waitTable) init() { t.waits = make(map[*wait]struct{}) }
+
+// enter adds a wait. The caller calls set if it waits, and leave at its end.
+func (t *waitTable) enter(w *wait) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	w.ends = t.ended
+	t.waits[w] = struct{}{}
 }
 
-// set sets what ends a receive that was registered with start, unless it has left.
-func (w *waitTable) set(number uint64, end func()) {
-	w.mu.Lock()
-	_, waits := w.ends[number]
-	ended := w.ended
-	if waits {
-		w.ends[number] = end
-	}
-	w.mu.Unlock()
-	if waits && ended {
-		end()
+// set says what ends a wait.
+func (t *waitTable) set(w *wait, waiting completion.Waiting) {
+	t.mu.Lock()
+	w.waiting = waiting
+	ends := w.ends
+	t.mu.Unlock()
+	if ends {
+		waiting.Cancel()
 	}
 }
 
-func (w *waitTable) leave(number uint64) {
-	w.mu.Lock()
-	cancel := w.ends[number]
-	delete(w.ends, number)
-	w.mu.Unlock()
-	cancel()
+func (t *waitTable) leave(w *wait) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.waits, w)
+}
+
+// end ends a wait.
+func (t *waitTable) end(w *wait) {
+	t.mu.Lock()
+	w.ends = true
+	waiting := w.waiting
+	t.mu.Unlock()
+	if waiting != nil {
+		waiting.Cancel()
+	}
 }
 
 // endAll ends all waiting receives, and those that enter later.
-func (w *waitTable) endAll() {
-	w.mu.Lock()
-	w.ended = true
-	all := slices.Collect(maps.Values(w.ends))
-	w.mu.Unlock()
-	for _, cancel := range all {
-		cancel()
+func (t *waitTable) endAll() {
+	t.mu.Lock()
+	t.ended = true
+	all := slices.Collect(maps.Keys(t.waits))
+	t.mu.Unlock()
+	for _, w := range all {
+		t.end(w)
 	}
 }

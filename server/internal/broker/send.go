@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
@@ -92,11 +93,12 @@ func loadOf(messages []Outgoing) capability.Load {
 }
 
 func (c *Caller) sendTo(ctx context.Context, q *queue, messages []Outgoing) ([]driver.Sent, error) {
-	call, err := c.prepareSend(q, messages)
-	if err != nil {
+	var call sendCall
+	if err := c.prepareSend(&call, q, messages); err != nil {
 		return nil, err
 	}
 	var sent []driver.Sent
+	var err error
 	if call.any() {
 		sent, err = q.handle.Send(ctx, call.stamped)
 	}
@@ -119,22 +121,19 @@ type sendCall struct {
 func (s *sendCall) any() bool { return len(s.stamped) > 0 || s.messages == 0 }
 
 // prepareSend seals the messages that can be sent, and takes room for their dedup keys.
-func (c *Caller) prepareSend(q *queue, messages []Outgoing) (*sendCall, error) {
+func (c *Caller) prepareSend(s *sendCall, q *queue, messages []Outgoing) (err error) {
 	traits := q.traits(c.limits())
 	if err := c.checkBatch("send", q, &traits, len(messages)); err != nil {
-		return nil, err
+		return err
 	}
-	keys, err := c.takeKeys(q, messages)
-	if err != nil {
+	if s.keys, err = c.takeKeys(q, messages); err != nil {
 		for range messages {
 			c.broker.metrics.Rejected(metricSaturated)
 		}
-		return nil, err
+		return err
 	}
-	s := &sendCall{
-		caller: c, queue: q, began: time.Now(), messages: len(messages), window: traits.DedupWindow,
-		keys: keys, stamped: make([]driver.Outgoing, 0, len(messages)),
-	}
+	s.caller, s.queue, s.began, s.messages, s.window = c, q, time.Now(), len(messages), traits.DedupWindow
+	s.stamped = slices.Grow(s.stamped[:0], len(messages))
 	for i := range messages {
 		m := &messages[i]
 		err := m.Check(&traits)
@@ -152,7 +151,7 @@ func (c *Caller) prepareSend(q *queue, messages []Outgoing) (*sendCall, error) {
 		}
 		s.stamped = append(s.stamped, out)
 	}
-	return s, nil
+	return nil
 }
 
 // finish counts what was sent, and returns the results by position.

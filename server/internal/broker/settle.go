@@ -5,7 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
@@ -203,8 +205,8 @@ type settleCall[E, D any] struct {
 	receipt   func(*E) string
 	convert   func(*queueUse, *E, driver.Receipt) D
 	call      func(context.Context, *queueUse, []D) error
-	// start is call without waiting; nil where no surface needs it.
-	start func(*queueUse, *completion.Round, []D, completion.Settled)
+	start     func(*queueUse, *completion.Round, []D, completion.Settled) // call, without waiting
+	spare     sync.Pool                                                   // of *settling, for start
 	// done is called for each position that succeeded.
 	done func(*queueUse, position, *E, driver.Receipt)
 }
@@ -239,17 +241,44 @@ func (u *queueUse) extended(r driver.Receipt, visibility time.Duration) {
 // settle authorises, unseals receipts, calls the backend with the positions that are
 // allowed, and returns the results at their positions.
 func settle[E, D any](ctx context.Context, c *Caller, name string, elements []E, how *settleCall[E, D]) error {
-	settling, err := prepareSettle(ctx, c, name, elements, how)
+	failed, err := authorizeSettle(ctx, c, name, elements, how)
 	if err != nil {
 		return err
 	}
-	defer settling.release()
+	q, err := c.use(ctx, how.op, name, false)
+	if err != nil {
+		return err
+	}
+	var s settling[E, D]
+	defer func() { q.release(c.broker.now()) }()
+	if err := s.prepare(c, q, elements, failed, how); err != nil {
+		return err
+	}
 	if err := c.turn(ctx, how.op, name, 1); err != nil {
 		return err
 	}
-	err = how.call(ctx, &settling.queueUse, settling.good)
+	err = how.call(ctx, &s.queueUse, s.good)
 	c.done(1)
-	return settling.finish(err)
+	return s.finish(err)
+}
+
+// authorizeSettle returns the refusals by position, nil if there are none, or an error of the
+// whole call. The queue need not exist: an invalid token does not learn whether it does.
+func authorizeSettle[E, D any](ctx context.Context, c *Caller, name string, elements []E, how *settleCall[E, D]) (failed []error, err error) {
+	whole, err := c.authorizeSettling(ctx, how.operation, name, len(elements))
+	if err != nil {
+		return nil, err
+	}
+	if err := c.broker.admit(how.op, name, lastForSettling); err != nil {
+		return nil, err
+	}
+	if !whole {
+		var any bool
+		if failed, any = authorizeEach(ctx, c, name, elements, how); !any {
+			return nil, wholeError(failed)
+		}
+	}
+	return failed, nil
 }
 
 // settling is the state of one call that settles deliveries.
@@ -261,44 +290,23 @@ type settling[E, D any] struct {
 	failed   []error          // by position; nil while none has failed
 	good     []D              // those that have not failed, for the backend
 	receipts []driver.Receipt // of good
+
+	// Of a call that is not waited for.
+	done completion.Settled
+	then completion.Settled // complete, made once
 }
 
-// prepareSettle authorises the call, opens the queue, which the caller releases, and unseals
-// the receipts.
-func prepareSettle[E, D any](ctx context.Context, c *Caller, name string, elements []E, how *settleCall[E, D]) (*settling[E, D], error) {
-	b := c.broker
-	began := time.Now()
-	whole, err := c.authorizeSettling(ctx, how.operation, name, len(elements))
-	if err != nil {
-		return nil, err
-	}
-	if err := b.admit(how.op, name, lastForSettling); err != nil {
-		return nil, err
-	}
-	s := &settling[E, D]{caller: c, how: how, elements: elements}
-	if !whole {
-		// Before the queue is opened: an invalid token does not learn whether it exists.
-		var any bool
-		if s.failed, any = authorizeEach(ctx, c, name, elements, how); !any {
-			return nil, wholeError(s.failed)
-		}
-	}
-	q, err := c.use(ctx, how.op, name, false)
-	if err != nil {
-		return nil, err
-	}
-	s.queueUse = queueUse{queue: q, broker: b, by: c.holder, now: began}
+// prepare unseals the receipts.
+func (s *settling[E, D]) prepare(c *Caller, q *queue, elements []E, failed []error, how *settleCall[E, D]) error {
+	s.caller, s.how, s.elements, s.failed = c, how, elements, failed
+	s.queueUse = queueUse{queue: q, broker: c.broker, by: c.holder, now: time.Now()}
 	traits := q.traits(c.limits())
 	if err := c.checkBatch(how.op, q, &traits, len(elements)); err != nil {
-		s.release()
-		return nil, err
+		return err
 	}
-	s.good, s.receipts = unsealAll(&s.queueUse, elements, s.failed, how)
-	return s, nil
+	s.unseal()
+	return nil
 }
-
-// release ends the use of the queue.
-func (u *queueUse) release() { u.queue.release(u.broker.now()) }
 
 // finish counts what was settled, and returns the results at their positions. err is that of
 // the backend.
@@ -345,24 +353,23 @@ func authorizeEach[E, D any](ctx context.Context, c *Caller, name string, elemen
 	return failed, any
 }
 
-// unsealAll returns the elements for the backend and their receipts, for all positions
-// that have not failed.
-func unsealAll[E, D any](use *queueUse, elements []E, failed []error, how *settleCall[E, D]) (good []D, receipts []driver.Receipt) {
-	good = make([]D, 0, len(elements))
-	receipts = make([]driver.Receipt, 0, len(elements))
-	for i := range elements {
-		if failed != nil && failed[i] != nil {
+// unseal sets the elements for the backend and their receipts, for all positions that have not
+// failed.
+func (s *settling[E, D]) unseal() {
+	s.good = slices.Grow(s.good[:0], len(s.elements))
+	s.receipts = slices.Grow(s.receipts[:0], len(s.elements))
+	for i := range s.elements {
+		if s.failed != nil && s.failed[i] != nil {
 			continue
 		}
-		receipt, _, ok := use.broker.receipts.open(how.receipt(&elements[i]), use.backend)
+		receipt, _, ok := s.broker.receipts.open(s.how.receipt(&s.elements[i]), s.backend)
 		if !ok {
 			// The backend refuses an empty receipt, after it has checked everything else.
 			receipt = driver.Receipt{}
 		}
-		good = append(good, how.convert(use, &elements[i], receipt))
-		receipts = append(receipts, receipt)
+		s.good = append(s.good, s.how.convert(&s.queueUse, &s.elements[i], receipt))
+		s.receipts = append(s.receipts, receipt)
 	}
-	return good, receipts
 }
 
 // finish calls done for the positions that succeeded, and names malformed receipts.

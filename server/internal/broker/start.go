@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/mailboxmq/mailbox/capability"
@@ -67,22 +68,54 @@ func (c *Caller) StartSend(ctx context.Context, r *completion.Round, queue strin
 		done(r, nil, err)
 		return
 	}
-	call, err := c.prepareSend(q, messages)
-	complete := func(r *completion.Round, sent []driver.Sent, err error) {
-		c.done(units)
-		if call != nil {
-			sent, err = call.finish(sent, err)
-		}
-		c.used(q, err)
-		q.release(b.now())
-		done(r, sent, err)
-	}
-	if err != nil || !call.any() {
-		complete(r, nil, err)
+	s := newStartedSend(c, q, units, done)
+	err = c.prepareSend(&s.sendCall, q, messages)
+	if s.prepared = err == nil; !s.prepared || !s.any() {
+		s.complete(r, nil, err)
 		return
 	}
-	q.started.StartSend(r, call.stamped, complete)
+	q.started.StartSend(r, s.stamped, s.then)
 }
+
+// startedSend is a send that is not waited for.
+type startedSend struct {
+	sendCall
+	units    int64 // of the turn
+	prepared bool
+	done     completion.Sent
+	then     completion.Sent // complete, made once
+}
+
+var spareSends sync.Pool
+
+func newStartedSend(c *Caller, q *queue, units int64, done completion.Sent) *startedSend {
+	s, ok := spareSends.Get().(*startedSend)
+	if !ok {
+		s = new(startedSend)
+		s.then = s.complete
+	}
+	s.caller, s.queue, s.units, s.done = c, q, units, done
+	return s
+}
+
+// complete ends the send.
+func (s *startedSend) complete(r *completion.Round, sent []driver.Sent, err error) {
+	s.caller.done(s.units)
+	if s.prepared {
+		sent, err = s.finish(sent, err)
+	}
+	s.caller.used(s.queue, err)
+	s.queue.release(s.caller.broker.now())
+	s.done(r, sent, err)
+	clear(s.stamped)
+	*s = startedSend{sendCall: sendCall{stamped: s.stamped[:0]}, then: s.then}
+	if cap(s.stamped) <= maxKeptElements {
+		spareSends.Put(s)
+	}
+}
+
+// maxKeptElements bounds the memory of operations that are kept for reuse.
+const maxKeptElements = 128
 
 func cloneOutgoing(messages []Outgoing) []Outgoing {
 	messages = slices.Clone(messages)
@@ -119,60 +152,81 @@ func (c *Caller) StartDeadLetter(ctx context.Context, r *completion.Round, queue
 func startSettle[E, D any](
 	ctx context.Context, c *Caller, r *completion.Round, name string, elements []E, how *settleCall[E, D], done completion.Settled,
 ) {
-	elements = slices.Clone(elements) // finish reads them
-	if q := c.useOpen(name); q == nil {
+	q := c.useOpen(name)
+	if q == nil {
+		elements = slices.Clone(elements)
 		completion.Begin(func() func(*completion.Round) {
 			err := settle(ctx, c, name, elements, how)
 			return func(r *completion.Round) { done(r, err) }
 		})
 		return
-	} else {
-		defer q.release(c.broker.now())
 	}
-	s, err := prepareSettle(ctx, c, name, elements, how)
+	failed, err := authorizeSettle(ctx, c, name, elements, how)
 	if err == nil {
-		if err = c.startTurn(ctx, r, how.op, name, 1); err != nil {
-			s.release()
-		}
+		err = c.startTurn(ctx, r, how.op, name, 1)
 	}
 	if err != nil {
+		q.release(c.broker.now())
 		done(r, err)
 		return
 	}
-	how.start(&s.queueUse, r, s.good, func(r *completion.Round, err error) {
-		c.done(1)
-		err = s.finish(err)
-		s.release()
-		done(r, err)
-	})
+	s, ok := how.spare.Get().(*settling[E, D])
+	if !ok {
+		s = new(settling[E, D])
+		s.then = s.complete
+	}
+	s.done = done
+	if err := s.prepare(c, q, append(s.elements, elements...), failed, how); err != nil {
+		s.end(r, err)
+		return
+	}
+	how.start(&s.queueUse, r, s.good, s.then)
 }
 
-// Received is the completion of a receive.
-type Received func(*completion.Round, []Delivery, error)
+// complete ends a call that is not waited for. err is that of the backend.
+func (s *settling[E, D]) complete(r *completion.Round, err error) { s.end(r, s.finish(err)) }
 
-// StartReceive starts a receive. The returned function ends its wait, and is nil if it does
-// not wait.
-func (c *Caller) StartReceive(ctx context.Context, r *completion.Round, queue string, req driver.ReceiveRequest, done Received) (cancel func()) {
+// end gives back what the call has used, and is its completion.
+func (s *settling[E, D]) end(r *completion.Round, err error) {
+	s.caller.done(1)
+	s.queue.release(s.broker.now())
+	s.done(r, err)
+	how := s.how
+	clear(s.elements)
+	clear(s.good)
+	clear(s.receipts)
+	*s = settling[E, D]{elements: s.elements[:0], good: s.good[:0], receipts: s.receipts[:0], then: s.then}
+	if cap(s.elements) <= maxKeptElements {
+		how.spare.Put(s)
+	}
+}
+
+// A Receiver gets the result of a receive, which is valid during the call.
+type Receiver interface {
+	Received(*completion.Round, []Delivery, error)
+}
+
+// StartReceive starts a receive. It returns nil if the receive does not wait.
+func (c *Caller) StartReceive(ctx context.Context, r *completion.Round, queue string, req driver.ReceiveRequest, to Receiver) completion.Waiting {
 	q := c.useOpen(queue)
 	if q == nil {
-		return c.receiveLater(ctx, queue, req, done)
+		return c.receiveLater(ctx, queue, req, to)
 	}
 	b := c.broker
 	grant, err := c.authorize(ctx, capability.OpRecv, queue)
 	if err == nil {
 		err = b.admit("receive", queue, lastForReads)
 	}
-	var call *receiveCall
+	s := &startedReceive{ctx: ctx, to: to}
 	if err == nil {
-		call, err = c.prepareReceive(ctx, q, grant, req)
+		err = c.prepareReceive(ctx, &s.receiveCall, q, grant, req)
 	}
 	if err != nil {
 		q.release(b.now())
-		done(r, nil, err)
+		to.Received(r, nil, err)
 		return nil
 	}
-	s := &startedReceive{receiveCall: call, ctx: ctx, done: done}
-	if call.req.Wait == 0 {
+	if s.req.Wait == 0 {
 		err = c.startTurn(ctx, r, "receive", queue, 1)
 	} else {
 		owner := c.owner()
@@ -185,54 +239,58 @@ func (c *Caller) StartReceive(ctx context.Context, r *completion.Round, queue st
 		return nil
 	}
 	s.entered = true
-	if call.req.Wait == 0 {
-		q.started.StartReceive(r, call.req, s.received)
+	if s.req.Wait == 0 {
+		q.started.StartReceive(r, s.req, s)
 		return nil
 	}
-	s.number = b.waiting.start()
-	end := q.started.StartReceive(r, call.req, s.received)
+	b.waiting.enter(&s.wait)
+	end := q.started.StartReceive(r, s.req, s)
 	if end == nil {
 		return nil
 	}
-	b.waiting.set(s.number, end)
-	return func() {
-		s.cancelled.Store(true)
-		end()
-	}
+	b.waiting.set(&s.wait, end)
+	return s
 }
 
 // receiveLater is StartReceive for a queue that is not open.
-func (c *Caller) receiveLater(ctx context.Context, queue string, req driver.ReceiveRequest, done Received) (cancel func()) {
-	ctx, cancel = context.WithCancel(ctx)
+func (c *Caller) receiveLater(ctx context.Context, queue string, req driver.ReceiveRequest, to Receiver) completion.Waiting {
+	ctx, cancel := context.WithCancel(ctx)
 	completion.Begin(func() func(*completion.Round) {
 		deliveries, err := c.Receive(ctx, queue, req)
 		cancel()
-		return func(r *completion.Round) { done(r, deliveries, err) }
+		return func(r *completion.Round) { to.Received(r, deliveries, err) }
 	})
-	return cancel
+	return completion.Canceller(cancel)
 }
 
 // startedReceive is a receive that is not waited for.
 type startedReceive struct {
-	*receiveCall
+	receiveCall
 	ctx       context.Context //nolint:containedctx // of the connection, for log lines
-	done      Received
-	entered   bool   // it has taken a turn, or a unit of the waits
-	number    uint64 // among the receives that wait
+	to        Receiver
+	entered   bool // it has taken a turn, or a unit of the waits
+	wait      wait
 	cancelled atomic.Bool
 }
 
-// received is the completion of the backend's receive.
-func (s *startedReceive) received(r *completion.Round, held []driver.Delivery, err error) {
+// Cancel implements completion.Waiting.
+func (s *startedReceive) Cancel() {
+	s.cancelled.Store(true)
+	s.caller.broker.waiting.end(&s.wait)
+}
+
+// Received implements completion.Receiver, for the backend.
+func (s *startedReceive) Received(r *completion.Round, held []driver.Delivery, err error) {
 	c, b := s.caller, s.caller.broker
 	if s.req.Wait > 0 {
-		b.waiting.leave(s.number)
+		b.waiting.leave(&s.wait)
 		if errors.Is(err, context.Canceled) && !s.cancelled.Load() {
 			err = nil // the daemon drains
 		}
 	}
 	if len(held) > 0 && s.req.Wait > 0 {
 		if refusal := b.verifier.Valid(s.ctx, c.token); refusal != nil {
+			held := slices.Clone(held)
 			completion.Begin(func() func(*completion.Round) {
 				held, err := c.stillGood(s.ctx, s.queue, held)
 				return func(r *completion.Round) { s.complete(r, held, err) }
@@ -254,9 +312,10 @@ func (s *startedReceive) complete(r *completion.Round, held []driver.Delivery, e
 			b.waits.Give(owner[:], 1)
 		}
 	}
-	var damaged []damagedDelivery
-	deliveries, err := s.finish(s.ctx, held, err, &damaged)
-	if len(damaged) > 0 {
+	memory := spareDeliveries.Get().(*handedDeliveries)
+	deliveries, err := s.finish(s.ctx, held, err, memory)
+	if damaged := memory.damaged; len(damaged) > 0 {
+		memory.damaged = nil
 		go func() { // it waits for the backend
 			for i := range damaged {
 				c.deadLetterDamaged(s.ctx, q, &damaged[i])
@@ -266,8 +325,19 @@ func (s *startedReceive) complete(r *completion.Round, held []driver.Delivery, e
 	gone := c.used(q, err)
 	q.release(b.now())
 	if gone && !s.cancelled.Load() {
-		c.receiveLater(s.ctx, q.name, s.req, s.done)
-		return
+		c.receiveLater(s.ctx, q.name, s.req, s.to)
+	} else {
+		s.to.Received(r, deliveries, err)
 	}
-	s.done(r, deliveries, err)
+	memory.free()
+}
+
+var spareDeliveries = sync.Pool{New: func() any { return new(handedDeliveries) }}
+
+// free keeps the memory for reuse.
+func (h *handedDeliveries) free() {
+	clear(h.deliveries)
+	if h.deliveries = h.deliveries[:0]; cap(h.deliveries) <= maxKeptElements {
+		spareDeliveries.Put(h)
+	}
 }

@@ -77,7 +77,7 @@ func (c *conn) receive(ctx context.Context, r *receiveRequest) {
 	}
 	w.req = req
 	c.work.Add(1)
-	end := r.queue.caller.user.StartReceive(ctx, &c.round, r.queue.name, req, w.done)
+	end := r.queue.caller.user.StartReceive(ctx, &c.round, r.queue.name, req, w)
 	if end != nil {
 		c.trackReceive(w, end)
 	}
@@ -85,12 +85,12 @@ func (c *conn) receive(ctx context.Context, r *receiveRequest) {
 
 // trackReceive makes a receive that waits one that the client can cancel, unless it is
 // complete by now.
-func (c *conn) trackReceive(w *receiving, end func()) {
+func (c *conn) trackReceive(w *receiving, waiting completion.Waiting) {
 	cancel := func(cause error) {
 		c.mu.Lock()
 		w.cause = cause
 		c.mu.Unlock()
-		end()
+		waiting.Cancel()
 	}
 	c.mu.Lock()
 	draining := c.draining
@@ -103,8 +103,8 @@ func (c *conn) trackReceive(w *receiving, end func()) {
 	}
 }
 
-// done is the completion of the receive.
-func (w *receiving) done(round *completion.Round, got []broker.Delivery, err error) {
+// Received implements broker.Receiver.
+func (w *receiving) Received(round *completion.Round, got []broker.Delivery, err error) {
 	c := w.conn
 	c.mu.Lock()
 	w.ended = true

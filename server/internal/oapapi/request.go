@@ -132,15 +132,22 @@ func (c *conn) respond(round *completion.Round, r *request, err error, fill func
 		c.inFlight.Add(-1) // when the answer is there, or the connection looks idle
 		return
 	}
-	var payload []byte
+	payload := round.Buffer[:0]
 	if fill != nil {
-		payload = fill(nil)
+		payload = fill(payload)
 	}
-	askers := c.session.finish(r.ticket.Sequence, status, payload)
-	for _, who := range append(askers, asker{c, r.correlation}) {
-		who.conn.out.copyFrame(round, oap.Response, status, who.correlation, payload)
-		who.conn.inFlight.Add(-1)
+	round.Buffer = payload
+	for _, who := range c.session.finish(r.ticket.Sequence, status, payload) {
+		who.answer(round, status, payload)
 	}
+	who := asker{c, r.correlation}
+	who.answer(round, status, payload)
+}
+
+// answer answers with what became of the request.
+func (a *asker) answer(round *completion.Round, status uint16, payload []byte) {
+	a.conn.out.copyFrame(round, oap.Response, status, a.correlation, payload)
+	a.conn.inFlight.Add(-1)
 }
 
 // isDraining reports whether the client was told to go elsewhere. What it sends is refused
