@@ -17,7 +17,7 @@ func TestFiguresAndEnvelopesNameShard(t *testing.T) {
 		b := memory(t, broker.Limits{})
 		c := b.as("")
 		const shards, messages = 4, 40
-		b.configure(c, "orders", driver.Config{Shards: shards, MaxMessages: 100})
+		b.configure(c, "orders", driver.Config{Shards: shards, MaxMessages: shards * messages})
 		for i := range messages {
 			message := broker.Outgoing{Outgoing: driver.Outgoing{Body: []byte("x"), Group: fmt.Sprint("g", i%10)}}
 			if _, err := c.Send(t.Context(), "orders", []broker.Outgoing{message}); err != nil {
@@ -51,8 +51,8 @@ func TestFiguresAndEnvelopesNameShard(t *testing.T) {
 			t.Errorf("all messages came from one shard")
 		}
 		time.Sleep(2 * time.Second)
-		if n := b.figure("mailbox_queue_limit", "queue=orders", "shard=3"); n != 25 {
-			t.Errorf("the limit of a shard is %v, want 25", n)
+		if n := b.figure("mailbox_queue_limit", "queue=orders", "shard=3"); n != messages {
+			t.Errorf("the limit of a shard is %v, want %d", n, messages)
 		}
 	})
 }
