@@ -121,7 +121,7 @@ func parsed[T any](payload []byte, elements *[]T, parse func([]byte, []T) (oap.T
 func (c *conn) startCalls(ctx context.Context) {
 	for i, k := range c.calls {
 		c.calls[i] = nil
-		c.round.Alone = c.started.Load() == 0 && i == len(c.calls)-1 && len(c.receives) == 0
+		c.round.Alone = c.started.Load() == 0 && len(c.calls) == 1 && len(k.requests) == 1 && len(c.receives) == 0
 		k.start(ctx)
 	}
 	c.calls = c.calls[:0]
