@@ -8,6 +8,7 @@ package completion
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -102,16 +103,13 @@ type Queue interface {
 }
 
 // Of returns a queue whose operations can be started: q itself if it can do that, and
-// otherwise one that uses a goroutine for each operation.
+// otherwise one that calls q on other goroutines and combines operations into calls.
 func Of(q driver.Queue) Queue {
 	if started, ok := q.(Queue); ok {
 		return started
 	}
-	return blocking{q}
+	return newBlocking(q)
 }
-
-// blocking makes a Queue of one that blocks.
-type blocking struct{ driver.Queue }
 
 // Begin calls do on another goroutine, and then what it returned, in a round of its own.
 func Begin(do func() func(*Round)) {
@@ -123,63 +121,18 @@ func Begin(do func() func(*Round)) {
 	}()
 }
 
-func (q blocking) StartSend(_ *Round, msgs []driver.Outgoing, done Sent) {
-	msgs = CloneOutgoing(msgs)
-	Begin(func() func(*Round) {
-		sent, err := q.Send(context.Background(), msgs)
-		return func(r *Round) { done(r, sent, err) }
-	})
-}
-
-func (q blocking) StartReceive(_ *Round, req driver.ReceiveRequest, to Receiver) Waiting {
-	ctx, cancel := context.WithCancel(context.Background())
-	Begin(func() func(*Round) {
-		deliveries, err := q.Receive(ctx, req)
-		cancel()
-		return func(r *Round) { to.Received(r, deliveries, err) }
-	})
-	return Canceller(cancel)
-}
-
 // Canceller is the Waiting of a receive that blocks a goroutine.
 type Canceller context.CancelFunc
 
 // Cancel implements Waiting.
 func (c Canceller) Cancel() { c() }
 
-func (q blocking) StartAck(_ *Round, receipts []driver.Receipt, done Settled) {
-	settleLater(q.Ack, receipts, done)
-}
-
-func (q blocking) StartNack(_ *Round, nacks []driver.Nack, done Settled) {
-	settleLater(q.Nack, nacks, done)
-}
-
-func (q blocking) StartExtend(_ *Round, extensions []driver.Extension, done Extended) {
-	extensions = slices.Clone(extensions)
-	Begin(func() func(*Round) {
-		granted, err := q.Extend(context.Background(), extensions)
-		return func(r *Round) { done(r, granted, err) }
-	})
-}
-
-func (q blocking) StartDeadLetter(_ *Round, requests []driver.DeadLetterRequest, done Settled) {
-	settleLater(q.DeadLetter, requests, done)
-}
-
-func settleLater[T any](settle func(context.Context, []T) error, elements []T, done Settled) {
-	elements = slices.Clone(elements)
-	Begin(func() func(*Round) {
-		err := settle(context.Background(), elements)
-		return func(r *Round) { done(r, err) }
-	})
-}
-
-// CloneOutgoing returns copies of messages that share no bodies with them.
+// CloneOutgoing returns copies of messages that share no bodies and attributes with them.
 func CloneOutgoing(msgs []driver.Outgoing) []driver.Outgoing {
 	msgs = slices.Clone(msgs)
 	for i := range msgs {
 		msgs[i].Body = slices.Clone(msgs[i].Body)
+		msgs[i].Attributes = maps.Clone(msgs[i].Attributes)
 	}
 	return msgs
 }
