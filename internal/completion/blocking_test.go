@@ -303,7 +303,9 @@ func TestOperationsOfOneCallShareARound(t *testing.T) {
 // failures are the errors of receives.
 type failures []error
 
-func (f *failures) Received(_ *completion.Round, _ []driver.Delivery, err error) { *f = append(*f, err) }
+func (f *failures) Received(_ *completion.Round, _ []driver.Delivery, err error) {
+	*f = append(*f, err)
+}
 
 func TestReceiveThatWaitsIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -96,7 +96,7 @@ func (g *Gate) Enter(ctx context.Context, path Path, n int64) error {
 func (g *Gate) TryEnter(path Path, n int64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.lines[path[0]] == nil && g.pool.Take(path, n) == nil
+	return g.lines[path[0]] == nil && g.pool.try(path, n)
 }
 
 // EnterUpTo takes as many units as the owner may have, most at most and least at

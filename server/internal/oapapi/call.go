@@ -52,8 +52,8 @@ func newCall(c *conn, q *queue, code uint16) *call {
 	return k
 }
 
-// maxCallBytes bounds the payloads of a call.
-const maxCallBytes = 4 << 20
+// maxCallBytes bounds the payloads of a call of several requests: larger ones gain nothing.
+const maxCallBytes = 256 << 10
 
 // callOf returns the call for a request with n elements. If it would be too large with them,
 // it is started, and the request begins another.
@@ -196,44 +196,35 @@ func (k *call) startSend(ctx context.Context) {
 	for i := range k.messages {
 		k.outgoing = append(k.outgoing, broker.Outgoing{Outgoing: k.messages[i]})
 	}
-	if !q.absent.Load() && c.firstsDone() {
+	c.awaitFirst()
+	if !q.absent.Load() {
 		q.caller.user.StartSend(ctx, &c.round, q.name, k.outgoing, k.whenSent)
 		return
 	}
 	messages := completion.CloneOutgoing(k.messages)
-	c.inOrder(func() {
+	first := make(chan struct{})
+	c.first = first
+	go func() {
+		defer close(first)
 		sent, err := q.caller.sendFirst(ctx, q.name, messages)
 		if err == nil {
 			q.absent.Store(false)
 		}
-		var round completion.Round
-		k.sent(&round, sent, err)
-		round.End()
-	})
-}
-
-// firstsDone reports whether all calls of inOrder have returned.
-func (c *conn) firstsDone() bool {
-	select {
-	case <-c.lastFirst:
-		return true
-	default:
-		return c.lastFirst == nil
-	}
-}
-
-// inOrder calls do on another goroutine, after all earlier calls have returned.
-func (c *conn) inOrder(do func()) {
-	before := c.lastFirst
-	returned := make(chan struct{})
-	c.lastFirst = returned
-	go func() {
-		defer close(returned)
-		if before != nil {
-			<-before
-		}
-		do()
+		round := completion.NewRound()
+		k.sent(round, sent, err)
+		round.Close()
 	}()
+}
+
+// awaitFirst waits until a send that may create a queue is done, so that no later send
+// overtakes it.
+func (c *conn) awaitFirst() {
+	if c.first == nil {
+		return
+	}
+	c.round.End()
+	<-c.first
+	c.first = nil
 }
 
 // sent is the completion of a send.

@@ -211,7 +211,7 @@ func TestRequestsOfGoneClientsAreBounded(t *testing.T) {
 		close(moves)
 		synctest.Wait()
 		before := sent()
-		if before > clients*messages/2 || before < 2*messages {
+		if before > clients*messages/2 || before == 0 {
 			t.Errorf("%d of %d messages were sent for clients that are gone", before, clients*messages)
 		}
 		again := open(clients - 1)
