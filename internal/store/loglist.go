@@ -73,6 +73,18 @@ func (l *logList) note(durable watermark) error {
 	return l.write()
 }
 
+// length returns the length of a log that is complete, and 0 for others. All but the last are.
+func (l *logList) length(number uint64) int64 {
+	l.turn <- struct{}{}
+	defer func() { <-l.turn }()
+	for other := range l.logs {
+		if other > number {
+			return int64(l.logs[number].length)
+		}
+	}
+	return 0
+}
+
 // extend records how far a log is durable, and reports whether that is news.
 func (l *logList) extend(w watermark) bool {
 	before, listed := l.logs[w.log]

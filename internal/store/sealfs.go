@@ -43,7 +43,7 @@ func (s *sealFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, 
 	if err != nil {
 		return nil, err
 	}
-	return s.begin(name, f)
+	return s.begin(name, f, 0)
 }
 
 func (s *sealFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
@@ -56,7 +56,11 @@ func (s *sealFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCa
 	if err != nil {
 		return nil, err
 	}
-	return s.begin(newname, f)
+	stat, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return s.begin(newname, f, uint64(stat.Size()))
 }
 
 // ownLog returns the number of a log of this store. A log outside of the directory is a copy
@@ -66,9 +70,9 @@ func (s *sealFS) ownLog(name string) (number uint64, ok bool) {
 	return number, ok && s.PathDir(name) == s.dir
 }
 
-// begin wraps a new file. A log is added to the list, together with the final state of the one
+// begin wraps a new file, which has this many bytes already. A log is added to the list, together with the final state of the one
 // before it: the engine closes a log before it creates the next.
-func (s *sealFS) begin(name string, f vfs.File) (vfs.File, error) {
+func (s *sealFS) begin(name string, f vfs.File, reserved uint64) (vfs.File, error) {
 	number, ok := s.ownLog(name)
 	if !ok {
 		return s.wrap(name, f), nil
@@ -77,7 +81,7 @@ func (s *sealFS) begin(name string, f vfs.File) (vfs.File, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	s.tracker.start(number)
-	return &logFile{File: f, tracker: s.tracker, at: watermark{log: number}}, nil
+	return &logFile{File: f, tracker: s.tracker, at: watermark{log: number}, reserved: reserved}, nil
 }
 
 func (s *sealFS) wrap(name string, f vfs.File) vfs.File {
@@ -87,7 +91,8 @@ func (s *sealFS) wrap(name string, f vfs.File) vfs.File {
 	return f
 }
 
-// Open opens a log that is being written only up to its stable part.
+// Open opens a log that is being written only up to its stable part, and one that is complete
+// up to its end: the file may be longer.
 func (s *sealFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	f, err := s.FS.Open(name, opts...)
 	if err != nil {
@@ -95,6 +100,9 @@ func (s *sealFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	}
 	if number, ok := s.ownLog(name); ok {
 		if length, partly := s.tracker.stable(number); partly {
+			return newStableLog(f, length), nil
+		}
+		if length := s.logs.length(number); length > 0 {
 			return newStableLog(f, length), nil
 		}
 	}
