@@ -121,7 +121,7 @@ func (e *Envelope) appendChained(b []byte) []byte {
 	b = append(b, chainTag...)
 	b = appendText(b, e.Queue)
 	b = binary.BigEndian.AppendUint32(b, uint32(len(timeLayout)))
-	b = e.SentAt.UTC().AppendFormat(b, timeLayout)
+	b = appendTime(b, e.SentAt)
 	b = appendText(b, e.DedupKey)
 	b = binary.BigEndian.AppendUint32(b, uint32(HashTextLen))
 	b = e.BodyHash.append(b)
@@ -130,6 +130,37 @@ func (e *Envelope) appendChained(b []byte) []byte {
 	for _, key := range sortedKeys(keys[:0], e.Attributes) {
 		b = appendText(b, key)
 		b = appendText(b, e.Attributes[key])
+	}
+	return b
+}
+
+// appendTime appends t in UTC as timeLayout says. Sealing formats a time for every
+// message, and AppendFormat takes several times as long.
+func appendTime(b []byte, t time.Time) []byte {
+	t = t.UTC()
+	year, month, day := t.Date()
+	if year < 0 || year > 9999 {
+		return t.AppendFormat(b, timeLayout)
+	}
+	hour, minute, second := t.Clock()
+	b = append(appendDigits(b, year, 4), '-')
+	b = append(appendDigits(b, int(month), 2), '-')
+	b = append(appendDigits(b, day, 2), 'T')
+	b = append(appendDigits(b, hour, 2), ':')
+	b = append(appendDigits(b, minute, 2), ':')
+	b = append(appendDigits(b, second, 2), '.')
+	return append(appendDigits(b, t.Nanosecond()/int(time.Millisecond), 3), 'Z')
+}
+
+// appendDigits appends n with leading zeros.
+func appendDigits(b []byte, n, digits int) []byte {
+	start := len(b)
+	for range digits {
+		b = append(b, '0')
+	}
+	for i := len(b) - 1; i >= start; i-- {
+		b[i] += byte(n % 10)
+		n /= 10
 	}
 	return b
 }

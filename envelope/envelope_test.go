@@ -62,6 +62,21 @@ func TestWhatWasSealedVerifies(t *testing.T) {
 	}
 }
 
+func TestTimeIsWrittenAsItsLayoutSays(t *testing.T) {
+	times := []time.Time{
+		sentAt, {}, time.UnixMilli(0), time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC),
+		time.Date(2024, 2, 29, 0, 0, 0, 0, time.FixedZone("", 3600)), time.Date(12345, 1, 1, 0, 0, 0, 0, time.UTC),
+	}
+	for i := range 1000 {
+		times = append(times, time.UnixMilli(int64(i)*249_999_991_367))
+	}
+	for _, at := range times {
+		if got, want := string(appendTime(nil, at)), at.UTC().Format(timeLayout); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 func TestEveryFlippedBitOfThePayloadIsFound(t *testing.T) {
 	e := sealed(t)
 	for bit := range 8 * len(payload) {
