@@ -91,8 +91,11 @@ func (b otherBoot) uptime() time.Duration { return time.Since(b.since) }
 
 func TestDamagedRecordsAreNoticed(t *testing.T) {
 	e := &engine.Entry{
-		Seq: 7, ID: "01JD2Q0000000000000000000A", Body: []byte("tea"), Place: 9, Deliveries: 2, Due: 5, Born: 3,
-		Extra: &engine.Extra{Attributes: map[string]string{"k": "v"}, Group: "g", LastError: "boom", Reason: driver.ReasonFatal, DeadAt: 1},
+		Seq: 7, Place: 9, Deliveries: 2, Due: 5, Born: 3,
+		Content: engine.Content{
+			ID: "01JD2Q0000000000000000000A", Body: []byte("tea"), Seal: []byte("seal"),
+			Extra: &engine.Extra{Attributes: map[string]string{"k": "v"}, Group: "g", LastError: "boom", Reason: driver.ReasonFatal, DeadAt: 1},
+		},
 	}
 	key := []byte("key")
 	record := deadRecord(key, e)
@@ -121,7 +124,7 @@ func TestDamagedRecordsAreNoticed(t *testing.T) {
 	r := openMessage(key, record)
 	var back engine.Entry
 	r.dead(&back)
-	if r.damaged || back.ID != e.ID || string(back.Body) != "tea" || back.Extra.Attributes["k"] != "v" || back.Extra.Reason != driver.ReasonFatal {
+	if r.damaged || back.ID != e.ID || string(back.Body) != "tea" || string(back.Seal) != "seal" || back.Extra.Attributes["k"] != "v" || back.Extra.Reason != driver.ReasonFatal {
 		t.Errorf("read back %+v", back)
 	}
 }
@@ -130,7 +133,7 @@ func TestDamagedRecordsAreNoticed(t *testing.T) {
 func deadRecord(key []byte, e *engine.Entry) []byte {
 	j := journal{key: key}
 	j.beginMessage().dead(e)
-	return j.w.endMessage(e.Body)
+	return j.w.endMessage(e.Seal, e.Body)
 }
 
 func TestClosedBackendSaysSo(t *testing.T) {
@@ -156,7 +159,12 @@ func TestClosedBackendSaysSo(t *testing.T) {
 // FuzzRecords reads records with a valid hash and arbitrary content.
 func FuzzRecords(f *testing.F) {
 	var w writer
-	w.dead(&engine.Entry{ID: "id", Extra: &engine.Extra{Attributes: map[string]string{"k": "v"}}})
+	content := engine.Content{ID: "id", Body: []byte("tea"), Extra: &engine.Extra{Attributes: map[string]string{"k": "v"}}}
+	w.dead(&engine.Entry{Content: content})
+	f.Add(slices.Clone(w.buf))
+	content.Seal = []byte("seal")
+	w.buf = w.buf[:0]
+	w.dead(&engine.Entry{Content: content})
 	f.Add(w.buf)
 	f.Add([]byte{recordVersion, 0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Fuzz(func(t *testing.T, record []byte) {
@@ -167,9 +175,9 @@ func FuzzRecords(f *testing.F) {
 		sealed := slices.Clone(w.end())
 		j := journal{key: key}
 		j.beginMessage().buf = append(j.w.buf, record...)
-		for _, sealed := range [][]byte{sealed, j.w.endMessage(record), record} {
+		for _, sealed := range [][]byte{sealed, j.w.endMessage(nil, record), record} {
 			for _, read := range []func(*reader, *engine.Entry){
-				(*reader).message, (*reader).dead, func(r *reader, e *engine.Entry) { r.state(e) },
+				(*reader).message, (*reader).further, (*reader).dead, func(r *reader, e *engine.Entry) { r.state(e) },
 			} {
 				r := openMessage(key, sealed)
 				var e engine.Entry

@@ -280,6 +280,7 @@ func readMessage(key, value []byte) *engine.Entry {
 	e := &engine.Entry{Seq: seq, Place: seq}
 	r := openMessage(key, value)
 	r.message(e)
+	r.further(e)
 	if r.damaged {
 		return damaged(key)
 	}
@@ -294,7 +295,8 @@ const unreadable = engine.Damaged | engine.Misplaced
 func damaged(key []byte) *engine.Entry {
 	shard, _ := parseShardKey(key)
 	seq := lastNumber(key)
-	return &engine.Entry{Seq: seq, Place: seq, ID: fmt.Sprintf("damaged-%d-%d", shard.Shard, seq), Marks: engine.Damaged}
+	id := fmt.Sprintf("damaged-%d-%d", shard.Shard, seq)
+	return &engine.Entry{Seq: seq, Place: seq, Content: engine.Content{ID: id}, Marks: engine.Damaged}
 }
 
 // readState applies the state record of a message.
@@ -317,9 +319,9 @@ func readDead(key, value []byte) *engine.Entry {
 	r := openMessage(key, value)
 	r.dead(e)
 	if r.damaged {
-		e = &engine.Entry{Place: e.Place, Marks: engine.Damaged, Extra: &engine.Extra{
+		e = &engine.Entry{Place: e.Place, Marks: engine.Damaged, Content: engine.Content{Extra: &engine.Extra{
 			Reason: driver.ReasonIntegrity, LastError: errDamaged.Error(),
-		}}
+		}}}
 	}
 	return e
 }

@@ -45,7 +45,7 @@ func TestNothingIsRecordedAboutADeletedQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	j, shard := m.journal, host.ShardID{Queue: 1}
-	e := &engine.Entry{Seq: 1, Place: 2, Left: 1, ID: "id", Deliveries: 2, Due: 10, Marks: engine.Timed, Extra: &engine.Extra{}}
+	e := &engine.Entry{Seq: 1, Place: 2, Left: 1, Deliveries: 2, Due: 10, Marks: engine.Timed, Content: engine.Content{ID: "id", Extra: &engine.Extra{}}}
 	j.Lock()
 	j.Sent(shard, e)
 	j.Leased(shard, e)

@@ -119,7 +119,7 @@ func (j *journal) Sent(shard host.ShardID, e *engine.Entry) {
 	}
 	j.number(messageKind, shard, e.Seq)
 	j.beginMessage().message(e)
-	j.endMessage(e.Body)
+	j.endMessage(e)
 	j.indexDue(shard, e)
 	j.indexGroup(shard, e)
 	a := j.ledger.change(shard)
@@ -238,7 +238,7 @@ func (j *journal) Died(shard host.ShardID, e *engine.Entry) {
 	j.forgetDue(shard, e)
 	j.number(deadKind, shard, e.Place)
 	j.beginMessage().dead(e)
-	j.endMessage(e.Body)
+	j.endMessage(e)
 	j.key = appendDeadIDKey(j.key[:0], shard, e.ID)
 	j.batch.Set(j.key, binary.BigEndian.AppendUint64(nil, e.Place))
 	if e.Is(engine.Leaving) {

@@ -21,6 +21,7 @@ const (
 	MaxAttributeKeyBytes  = 256
 	MaxAttributeBytes     = 64 << 10 // keys and values of one message, added up
 	MaxCauseBytes         = 4 << 10  // longer causes are cut, not refused
+	MaxSealBytes          = 1 << 10
 )
 
 // CheckName returns ErrInvalid, saying why, if name cannot name a queue: it
@@ -82,6 +83,10 @@ func (m *Outgoing) Check(t *Traits) error {
 		return sendError(ErrUnsupported, "DedupKey", "this queue keeps no dedup window")
 	case m.Group != "" && !t.Groups:
 		return sendError(ErrUnsupported, "Group", "this queue has no groups")
+	case len(m.Seal) > 0 && !t.Seals:
+		return sendError(ErrUnsupported, "Seal", "this queue keeps no seals")
+	case len(m.Seal) > MaxSealBytes:
+		return sendError(ErrInvalid, "Seal", fmt.Sprintf("%d bytes, at most %d are allowed", len(m.Seal), MaxSealBytes))
 	}
 	if m.DedupKey != "" || m.Group != "" || m.ReplyTo != "" || m.CorrelationID != "" {
 		if err := m.checkTexts(); err != nil {

@@ -21,6 +21,10 @@ type Outgoing struct {
 	// ReplyTo says where an answer is expected.
 	ReplyTo       string
 	CorrelationID string
+	// Seal is kept with the message and returned as it is, at most MaxSealBytes, if
+	// Traits.Seals is set; otherwise it is refused. It is where a daemon keeps what it
+	// has to prove of a message. Other programs leave it empty.
+	Seal []byte
 }
 
 // Sent is the result of sending one message.
@@ -65,6 +69,12 @@ type Message struct {
 	// LastError is the cause of the latest nack that gave one, or the error it
 	// was dead-lettered with; empty if there was none.
 	LastError string
+	// Seal is that of Outgoing. It is shared, and must not be changed.
+	Seal []byte
+	// Resident: the message was sent to this process and was in its memory ever since.
+	// What was read from a disk, or came over a network, is not resident, and a program
+	// that has sealed its messages verifies it.
+	Resident bool
 }
 
 // Delivery is a message handed to one receiver for a while.

@@ -26,6 +26,8 @@ type Traits struct {
 	LateAck     bool
 	ForgetDedup bool
 	Usage       bool
+	// Seals: Outgoing.Seal is kept.
+	Seals bool
 	// DedupWindow is how long a dedup key is remembered; 0 means that
 	// Outgoing.DedupKey is refused.
 	DedupWindow time.Duration

@@ -41,6 +41,11 @@ func (q *queue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent
 	if len(msgs) == 0 {
 		return nil, q.ready(ctx, "send")
 	}
+	for i := range msgs {
+		if len(msgs[i].Seal) > 0 {
+			return nil, &driver.Error{Code: driver.ErrUnsupported, Op: "send", Queue: q.name, Field: "Seal", Detail: "a daemon seals messages itself"}
+		}
+	}
 	sent := make([]driver.Sent, len(msgs))
 	size := func(i int) int { return oap.OutgoingBytes(&msgs[i]) }
 	to := q.backend.fitting(0, len(msgs), size)

@@ -318,6 +318,9 @@ func doomed(q driver.Queue) driver.Outgoing {
 	if q.Traits().Groups {
 		msg.Group = "g"
 	}
+	if q.Traits().Seals {
+		msg.Seal = []byte("seal \x00\xff")
+	}
 	return msg
 }
 

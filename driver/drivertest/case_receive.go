@@ -3,6 +3,7 @@ package drivertest
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -39,6 +40,7 @@ var receiveCases = []testCase{
 	{id: "RCV-2", title: "a receive does not wait for a full batch", run: receiveDoesNotWaitForMore},
 
 	{id: "RCV-3", title: "a delivery carries everything that was sent", run: deliveryIsComplete},
+	{id: "RCV-3", title: "a seal of any bytes comes back as it was sent", needs: []need{needSeals}, run: sealIsKept},
 	{id: "RCV-3", title: "fields that were not sent are empty", run: deliveryOfBareMessage},
 	{id: "RCV-3", title: "the delivery count starts at one and grows by one", run: deliveriesAreCounted},
 	{id: "RCV-3", title: "enqueue and first delivery have their true times, in UTC", run: deliveryTimesAreTrue},
@@ -205,6 +207,9 @@ func deliveryIsComplete(e *env, q driver.Queue) {
 	if q.Traits().Groups {
 		msg.Group = "group-ß"
 	}
+	if q.Traits().Seals {
+		msg.Seal = []byte("seal")
+	}
 	id := e.sendOne(q, msg).ID
 	for deliveries := 1; deliveries <= 2; deliveries++ {
 		got := e.receive(q, 1)[0]
@@ -216,12 +221,29 @@ func deliveryIsComplete(e *env, q driver.Queue) {
 	}
 }
 
+func sealIsKept(e *env, q driver.Queue) {
+	longest := make([]byte, driver.MaxSealBytes)
+	for i := range longest {
+		longest[i] = byte(i)
+	}
+	e.expectBadSend(q, driver.Outgoing{Seal: append(longest, 0)}, driver.ErrInvalid, "Seal", "a seal that is too long")
+	for _, body := range []string{"", "body"} {
+		msg := driver.Outgoing{Body: []byte(body), Seal: slices.Clone(longest)}
+		id := e.sendOne(q, msg).ID
+		clear(msg.Seal) // the caller owns it
+		msg.Seal = longest
+		got := e.receive(q, 1)[0]
+		e.expectMessage(got.Message, msg, id, 1)
+		e.ack(q, got)
+	}
+}
+
 // expectMessage checks that a message equals the sent one.
 func (e *env) expectMessage(got driver.Message, sent driver.Outgoing, id string, deliveries int) {
 	e.t.Helper()
 	if got.ID != id || string(got.Body) != string(sent.Body) || !maps.Equal(got.Attributes, sent.Attributes) ||
 		got.Group != sent.Group || got.ReplyTo != sent.ReplyTo || got.CorrelationID != sent.CorrelationID ||
-		got.Deliveries != deliveries {
+		string(got.Seal) != string(sent.Seal) || got.Deliveries != deliveries {
 		e.failf("got message %+v, want id %s, %d deliveries, and what was sent: %+v", got, id, deliveries, sent)
 	}
 }

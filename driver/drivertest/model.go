@@ -128,7 +128,7 @@ func (m *Model) send(msg *driver.Outgoing) (driver.Sent, error) {
 	m.enqueue(&modelMessage{
 		DeadLetter: driver.DeadLetter{Message: driver.Message{
 			ID: id, Body: msg.Body, Attributes: msg.Attributes, Group: msg.Group,
-			ReplyTo: msg.ReplyTo, CorrelationID: msg.CorrelationID, EnqueuedAt: m.wall(),
+			ReplyTo: msg.ReplyTo, CorrelationID: msg.CorrelationID, Seal: slices.Clone(msg.Seal), EnqueuedAt: m.wall(),
 		}},
 		due: m.now + msg.Delay,
 	})

@@ -50,6 +50,16 @@ var needGroups = need{
 	},
 }
 
+// needSeals: seals are kept.
+var needSeals = need{
+	met: func(_ *env, q driver.Queue) bool { return q.Traits().Seals },
+	refused: func(e *env, q driver.Queue) {
+		_, err := q.Send(e.ctx(), []driver.Outgoing{{Body: []byte("a"), Seal: []byte("seal")}})
+		e.expectInvalid(err, driver.ErrUnsupported, "", "send with a seal to a queue that keeps none")
+		e.expectEmpty(q)
+	},
+}
+
 // needDeadLetters and the like: the queue has an ability. Without it, the methods of the
 // ability return ErrUnsupported.
 var (

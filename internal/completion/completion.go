@@ -127,12 +127,13 @@ type Canceller context.CancelFunc
 // Cancel implements Waiting.
 func (c Canceller) Cancel() { c() }
 
-// CloneOutgoing returns copies of messages that share no bodies and attributes with them.
+// CloneOutgoing returns copies of messages that share no memory with them.
 func CloneOutgoing(msgs []driver.Outgoing) []driver.Outgoing {
 	msgs = slices.Clone(msgs)
 	for i := range msgs {
 		msgs[i].Body = slices.Clone(msgs[i].Body)
 		msgs[i].Attributes = maps.Clone(msgs[i].Attributes)
+		msgs[i].Seal = slices.Clone(msgs[i].Seal)
 	}
 	return msgs
 }

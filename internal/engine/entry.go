@@ -55,10 +55,7 @@ type Entry struct {
 	Place uint64
 	// Left is the previous place; 0 if the place never changed.
 	Left uint64
-	ID   string
-	Body []byte
-	// Extra holds the fields that most messages do not have; it may be nil.
-	Extra *Extra
+	Content
 	// EnqueuedAt and FirstReceivedAt are wall times; 0 means never.
 	EnqueuedAt      int64
 	FirstReceivedAt int64
@@ -84,6 +81,17 @@ type Entry struct {
 	// that is staged to die and is in the order by age, it is when it dies.
 	HoldUntil Instant
 	group     *group
+}
+
+// Content is the part of an entry that goes with the message wherever it goes.
+type Content struct {
+	ID   string
+	Body []byte
+	// Seal and Resident are those of driver.Message.
+	Seal     []byte
+	Resident bool
+	// Extra holds the fields that most messages do not have; it may be nil.
+	Extra *Extra
 }
 
 // Marks are yes-or-no facts about an entry.

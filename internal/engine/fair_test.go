@@ -84,7 +84,7 @@ func TestFairGroupsBeyondLimitAreDelivered(t *testing.T) {
 				group := rapid.SampledFrom([]string{"", "a", "b", "c", "d", "e"}).Draw(t, "group")
 				delay := time.Duration(rapid.SampledFrom([]int{0, 0, 0, 2}).Draw(t, "delay")) * time.Second
 				waits[fmt.Sprint(sent)] = true
-				put(s.StageSend(at(now), fmt.Sprint(sent), nil, &Extra{Group: group}, delay), nil)
+				put(s.StageSend(at(now), Content{ID: fmt.Sprint(sent), Extra: &Extra{Group: group}}, delay), nil)
 			},
 			"receive": func(t *rapid.T) {
 				for _, e := range receive(rapid.IntRange(1, 4).Draw(t, "most"), 3*time.Second) {
@@ -154,13 +154,13 @@ func TestFairGroupsCostNothingWithoutGroups(t *testing.T) {
 func ungrouped(config driver.Config) func() {
 	s := New(config, 1)
 	for range 100 {
-		s.Send(at(0), "id", nil, nil, 0)
+		s.Send(at(0), Content{ID: "id"}, 0)
 	}
 	var got []*Entry
 	now := 0
 	return func() {
 		now++
-		s.Send(at(now), "id", nil, nil, 0)
+		s.Send(at(now), Content{ID: "id"}, 0)
 		got, _ = s.Receive(at(now), 1, 0, time.Hour, got[:0])
 		_ = s.Ack(at(now), Delivery{Seq: got[0].Seq, Nonce: got[0].Nonce, ID: "id"})
 	}
@@ -189,14 +189,14 @@ func BenchmarkFairGroups(b *testing.B) {
 				extras[i] = &Extra{Group: fmt.Sprint("tenant ", i)}
 			}
 			for i := range 20_000 {
-				s.Send(at(0), "id", nil, extras[i%groups], 0)
+				s.Send(at(0), Content{ID: "id", Extra: extras[i%groups]}, 0)
 			}
 			var got []*Entry
 			now := 0
 			b.ReportAllocs()
 			for b.Loop() {
 				now++
-				s.Send(at(now), "id", nil, extras[now%groups], 0)
+				s.Send(at(now), Content{ID: "id", Extra: extras[now%groups]}, 0)
 				got, _ = s.Receive(at(now), 1, 0, time.Hour, got[:0])
 				_ = s.Ack(at(now), Delivery{Seq: got[0].Seq, Nonce: got[0].Nonce, ID: "id"})
 			}

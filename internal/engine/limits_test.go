@@ -43,7 +43,7 @@ func stocked(config driver.Config, limits Limits) (s *Shard, on *countingBacklog
 	sent := 0
 	send = func(group string, size int, delay time.Duration) {
 		sent++
-		e := s.StageSend(at(0), fmt.Sprint(sent), make([]byte, size), &Extra{Group: group}, delay)
+		e := s.StageSend(at(0), Content{ID: fmt.Sprint(sent), Body: make([]byte, size), Extra: &Extra{Group: group}}, delay)
 		on.stage(e)
 		s.PublishNow(at(0), e)
 		on.CatchUp(s.Effects())

@@ -215,7 +215,8 @@ func (s *Shard) UnblockGroup(gone *Entry) { s.leftGroup(gone, gone.Place) }
 // extra. The caller has called Room with the same now.
 func (s *Shard) StageArrival(now Moment, gone *Entry, extra *Extra) *Entry {
 	e := s.newEntry()
-	e.ID, e.Body, e.Extra, e.Size = gone.ID, gone.Body, extra, gone.Size
+	e.Content, e.Size = gone.Content, gone.Size
+	e.Extra = extra
 	e.EnqueuedAt, e.FirstReceivedAt = gone.EnqueuedAt, gone.FirstReceivedAt
 	e.Due = now.At
 	s.arrive(now, e)

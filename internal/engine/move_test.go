@@ -13,7 +13,7 @@ func TestMoveLooksAtEachMessageOnce(t *testing.T) {
 	const messages, page = 2000, 100
 	s := New(driver.Config{}, 1)
 	for i := range messages {
-		s.PublishNow(at(0), s.StageSend(at(0), fmt.Sprint(i), nil, nil, 0))
+		s.PublishNow(at(0), s.StageSend(at(0), Content{ID: fmt.Sprint(i)}, 0))
 	}
 	looks, until := 0, s.Tail()
 	stays := func(*Entry) bool { looks++; return false }

@@ -83,7 +83,7 @@ func (p *pair) send(t *rapid.T) {
 		if err := s.Room(at(p.now), size); err != nil {
 			return err.Error()
 		}
-		p.note(s, s.StageSend(at(p.now), fmt.Sprint(p.sent), make([]byte, size), &Extra{Group: group}, delay), &both)
+		p.note(s, s.StageSend(at(p.now), Content{ID: fmt.Sprint(p.sent), Body: make([]byte, size), Extra: &Extra{Group: group}}, delay), &both)
 		return "staged"
 	})
 	p.stage(both)
@@ -99,7 +99,7 @@ func (p *pair) forward(t *rapid.T) {
 			return err.Error()
 		}
 		var both [2]*Entry
-		e := s.StageSend(at(p.now), fmt.Sprint(p.sent), []byte{1}, &Extra{Group: group}, 0)
+		e := s.StageSend(at(p.now), Content{ID: fmt.Sprint(p.sent), Body: []byte{1}, Extra: &Extra{Group: group}}, 0)
 		p.note(s, e, &both)
 		s.PublishNow(at(p.now), e)
 		return "sent"

@@ -69,7 +69,7 @@ func TestStructureHoldsUnderRandomPrograms(t *testing.T) {
 				}
 				sent++
 				group := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "group")
-				s.Send(at(now), fmt.Sprint(sent), body, &Extra{Group: group}, seconds("delay", 4))
+				s.Send(at(now), Content{ID: fmt.Sprint(sent), Body: body, Extra: &Extra{Group: group}}, seconds("delay", 4))
 			},
 			"receive": func(t *rapid.T) {
 				most := rapid.IntRange(1, 4).Draw(t, "most")
@@ -81,7 +81,7 @@ func TestStructureHoldsUnderRandomPrograms(t *testing.T) {
 			"stage a send": func(t *rapid.T) {
 				if s.Room(at(now), 1) == nil {
 					sent++
-					stage(s.StageSend(at(now), fmt.Sprint(sent), []byte{1}, &Extra{Group: "a"}, seconds("delay", 4)), nil)
+					stage(s.StageSend(at(now), Content{ID: fmt.Sprint(sent), Body: []byte{1}, Extra: &Extra{Group: "a"}}, seconds("delay", 4)), nil)
 				}
 			},
 			"stage an ack": func(*rapid.T) { stage(s.StageAck(at(now), anyDelivery())) },

@@ -154,7 +154,7 @@ func (p *runner) send(names []string, options map[string]string) (out string) {
 			out += fmt.Sprintf("%s: %v\n", name, err)
 			continue
 		}
-		p.shard.Send(p.moment(), name, []byte(name), &Extra{Group: options["group"]}, p.duration(options["delay"]))
+		p.shard.Send(p.moment(), Content{ID: name, Body: []byte(name), Extra: &Extra{Group: options["group"]}}, p.duration(options["delay"]))
 	}
 	return out
 }

@@ -28,11 +28,11 @@ func (s *Shard) Fits(size int) bool {
 }
 
 // StageSend prepares a new message. The caller has called Room with the same now.
-// Body and extra belong to the shard from now on.
-func (s *Shard) StageSend(now Moment, id string, body []byte, extra *Extra, delay time.Duration) *Entry {
+// The content belongs to the shard from now on.
+func (s *Shard) StageSend(now Moment, content Content, delay time.Duration) *Entry {
 	e := s.newEntry()
-	e.ID, e.Body, e.Extra = id, body, extra
-	e.Size = uint32(len(body))
+	e.Content = content
+	e.Size = uint32(len(content.Body))
 	e.EnqueuedAt = now.Wall
 	e.Due = now.At.Add(delay)
 	s.arrive(now, e)
@@ -65,8 +65,8 @@ func (s *Shard) moveToTail(e *Entry) {
 }
 
 // Send adds a message; see StageSend.
-func (s *Shard) Send(now Moment, id string, body []byte, extra *Extra, delay time.Duration) *Entry {
-	e := s.StageSend(now, id, body, extra, delay)
+func (s *Shard) Send(now Moment, content Content, delay time.Duration) *Entry {
+	e := s.StageSend(now, content, delay)
 	s.PublishNow(now, e)
 	return e
 }

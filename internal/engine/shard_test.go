@@ -22,7 +22,7 @@ func TestSeenEffectsKeepNoMessageAlive(t *testing.T) {
 	s := New(driver.Config{}, 1)
 	s.RecordEffects(true)
 	for i := range 10 {
-		s.PublishNow(at(0), s.StageSend(at(0), fmt.Sprint(i), []byte("body"), nil, 0))
+		s.PublishNow(at(0), s.StageSend(at(0), Content{ID: fmt.Sprint(i), Body: []byte("body")}, 0))
 	}
 	for _, most := range []int{10, 1, 3} {
 		seen := 0

@@ -141,7 +141,7 @@ func (r *strictRun) send(t *rapid.T) {
 	delay := time.Duration(rapid.SampledFrom([]int{0, 0, 0, 2}).Draw(t, "delay")) * time.Second
 	r.sent++
 	r.next[group] = append(r.next[group], r.sent)
-	r.put(r.s.StageSend(at(r.now), fmt.Sprint(r.sent), nil, &Extra{Group: group}, delay), nil)
+	r.put(r.s.StageSend(at(r.now), Content{ID: fmt.Sprint(r.sent), Extra: &Extra{Group: group}}, delay), nil)
 }
 
 // receive repeats until it has a message or there is none.

@@ -33,7 +33,7 @@ func TestWallClockDecidesNothing(t *testing.T) {
 					if err := s.Room(now, 1); err != nil {
 						return err.Error()
 					}
-					s.Send(now, fmt.Sprint(sent), []byte{1}, nil, delay)
+					s.Send(now, Content{ID: fmt.Sprint(sent), Body: []byte{1}}, delay)
 					return "sent"
 				})
 			},

@@ -115,7 +115,9 @@ func (f *forwarding) forward(death engine.Effect) bool {
 			return false
 		}
 	}
-	e := to.engine.StageSend(now, dead.ID, dead.Body, extra, 0)
+	content := dead.Content
+	content.Extra = extra
+	e := to.engine.StageSend(now, content, 0)
 	if journal := sh.queue.journal; journal != nil {
 		journal.Lock()
 		if !death.Recorded {

@@ -114,6 +114,7 @@ func (b *Backend) traitsOf(config driver.Config, shards int) driver.Traits {
 		LateAck:       true,
 		ForgetDedup:   true,
 		Usage:         true,
+		Seals:         true,
 		DedupWindow:   max(config.Effective().DedupWindow, 0), // Off: keys are refused
 		MaxBodyBytes:  b.options.MaxBodyBytes,
 		MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes,

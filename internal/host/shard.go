@@ -120,17 +120,19 @@ const placeBits = 48
 func (sh *shard) place(seq uint64) uint64 { return uint64(sh.id.Shard)<<placeBits | seq }
 
 // packed is a message that was prepared before its shard is locked. The id, once it is
-// assigned, and the body share one allocation. The id is never written again, and the
-// body that receivers get has no capacity to reach it.
+// assigned, the seal and the body share one allocation. The id is never written again, and
+// what receivers get has no capacity to reach the rest.
 type packed struct {
 	buf   []byte
+	seal  int // its length
 	extra *engine.Extra
 	delay time.Duration
 }
 
 func packMessage(msg *driver.Outgoing) packed {
-	p := packed{buf: make([]byte, ident.TextLen+len(msg.Body)), delay: msg.Delay}
-	copy(p.buf[ident.TextLen:], msg.Body)
+	p := packed{buf: make([]byte, ident.TextLen+len(msg.Seal)+len(msg.Body)), seal: len(msg.Seal), delay: msg.Delay}
+	copy(p.buf[ident.TextLen:], msg.Seal)
+	copy(p.buf[ident.TextLen+len(msg.Seal):], msg.Body)
 	if len(msg.Attributes) > 0 || msg.Group != "" || msg.ReplyTo != "" || msg.CorrelationID != "" {
 		p.extra = &engine.Extra{
 			Attributes:    maps.Clone(msg.Attributes),
@@ -144,13 +146,19 @@ func packMessage(msg *driver.Outgoing) packed {
 
 // stageLocked stages a valid message. It returns ErrFull if there is no room.
 func (sh *shard) stageLocked(now engine.Moment, p packed) (*engine.Entry, error) {
-	text, body := p.buf[:ident.TextLen], p.buf[ident.TextLen:len(p.buf):len(p.buf)]
-	if err := sh.engine.Room(now, len(body)); err != nil {
+	const sealAt = ident.TextLen
+	bodyAt := sealAt + p.seal
+	text := p.buf[:sealAt]
+	content := engine.Content{Body: p.buf[bodyAt:len(p.buf):len(p.buf)], Resident: true, Extra: p.extra}
+	if p.seal > 0 {
+		content.Seal = p.buf[sealAt:bodyAt:bodyAt]
+	}
+	if err := sh.engine.Room(now, len(content.Body)); err != nil {
 		return nil, err
 	}
 	sh.ids.Next(now.Wall, text)
-	id := unsafe.String(unsafe.SliceData(text), len(text)) //nolint:gosec // see packed
-	return sh.engine.StageSend(now, id, body, p.extra, p.delay), nil
+	content.ID = unsafe.String(unsafe.SliceData(text), len(text)) //nolint:gosec // see packed
+	return sh.engine.StageSend(now, content, p.delay), nil
 }
 
 // deliver fills d with an entry in flight. It writes in place because a delivery is large
@@ -164,6 +172,8 @@ func (sh *shard) deliver(d *driver.Delivery, e *engine.Entry) {
 func fill(m *driver.Message, e *engine.Entry) {
 	m.ID = e.ID
 	m.Body = e.Body
+	m.Seal = e.Seal
+	m.Resident = e.Resident
 	m.Deliveries = int(e.Deliveries)
 	m.EnqueuedAt = wallTime(e.EnqueuedAt)
 	if e.FirstReceivedAt != 0 {

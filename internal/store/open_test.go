@@ -141,6 +141,31 @@ func TestNewerFormatIsRefusedAndLeftAlone(t *testing.T) {
 	wantUntouched(t, dir, before)
 }
 
+func TestEarlierFormatIsRaisedWhenOpenedForWriting(t *testing.T) {
+	dir := t.TempDir()
+	mustClose(t, mustOpen(t, dir, diskOptions()))
+	path := filepath.Join(dir, engineDir)
+	id, _, err := readFormat(vfs.Default, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writeChecked(vfs.Default, filepath.Join(path, formatFile), formatText(1, id)); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		readOnly bool
+		want     int
+	}{{true, 1}, {false, formatVersion}} {
+		o := diskOptions()
+		o.ReadOnly = test.readOnly
+		mustClose(t, mustOpen(t, dir, o))
+		got, version, err := readFormat(vfs.Default, path)
+		if err != nil || got != id || version != test.want {
+			t.Errorf("read-only %v: format %d, id kept %v, error %v; want format %d", test.readOnly, version, got == id, err, test.want)
+		}
+	}
+}
+
 func TestDamagedAndMissingFilesAreNamed(t *testing.T) {
 	remove := func(name string) error { return os.Remove(name) }
 	garble := func(name string) error { return os.WriteFile(name, []byte("not what was here"), 0o644) }

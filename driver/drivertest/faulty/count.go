@@ -181,7 +181,7 @@ func (q passThrough) peeked(ctx context.Context, state driver.State) (found []dr
 
 // again returns a message to send that equals m.
 func again(m driver.Message) driver.Outgoing {
-	return driver.Outgoing{Body: m.Body, Attributes: m.Attributes, Group: m.Group, ReplyTo: m.ReplyTo, CorrelationID: m.CorrelationID}
+	return driver.Outgoing{Body: m.Body, Attributes: m.Attributes, Group: m.Group, ReplyTo: m.ReplyTo, CorrelationID: m.CorrelationID, Seal: m.Seal}
 }
 
 type sparesLeased struct{ passThrough }

@@ -213,6 +213,25 @@ var messageFaults = []Saboteur{
 		}),
 	},
 	{
+		Name: "cuts-the-seal", Breaks: "RCV-3", Also: []string{"DLQ-5", "DLQ-8", "DLQ-9"},
+		What: "A seal ends before its last byte.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
+			return changesDelivered{q, func(d *driver.Delivery) { d.Seal = d.Seal[:max(0, len(d.Seal)-1)] }}
+		}),
+	},
+	{
+		Name: "promises-seals-and-refuses-them", Breaks: "RCV-3",
+		What: "Traits promise seals, and a message with a seal is refused.",
+		Wrap: perHandle(func(q passThrough) driver.Queue { return refusesSeals{q} }),
+	},
+	{
+		Name: "takes-seals-without-the-trait", Breaks: "RCV-3",
+		What: "Traits do not promise seals, and a message with a seal is accepted.",
+		Wrap: perHandle(func(q passThrough) driver.Queue {
+			return changesTraits{q, func(t *driver.Traits) { t.Seals = false }}
+		}),
+	},
+	{
 		Name: "loses-the-reply-address", Breaks: "RCV-3",
 		What: "A message has no reply address.",
 		Wrap: perHandle(func(q passThrough) driver.Queue {
@@ -292,4 +311,18 @@ func (q datesByDue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]d
 		got[i].EnqueuedAt = got[i].EnqueuedAt.Add(delay)
 	}
 	return got, err
+}
+
+type refusesSeals struct{ passThrough }
+
+func (q refusesSeals) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	traits := q.Traits()
+	traits.Seals = false
+	failed := make([]error, len(msgs))
+	for i := range msgs {
+		if failed[i] = msgs[i].Check(&traits); len(msgs[i].Seal) > 0 && failed[i] != nil {
+			return make([]driver.Sent, len(msgs)), driver.NewBatchError(failed)
+		}
+	}
+	return q.passThrough.Send(ctx, msgs)
 }

@@ -15,15 +15,15 @@ func FuzzSeal(f *testing.F) {
 	full.chain[0], full.signature[63] = 1, 1
 	text := storedSeal{corr: "a text of its own"}
 	for _, s := range []storedSeal{plain, full, text} {
-		f.Add(s.encode(), "orders")
+		f.Add(s.text(), "orders")
 	}
 	f.Add("", "")
 	f.Fuzz(func(t *testing.T, text, here string) {
-		s, err := decodeSeal(text, here)
+		s, err := decodeSealText(text, here)
 		if err != nil {
 			return
 		}
-		again, err := decodeSeal(s.encode(), here)
+		again, err := decodeSealText(s.text(), here)
 		if err != nil || again != s {
 			t.Errorf("%q is read as %+v, and what that is written as, as %+v, %v", text, s, again, err)
 		}

@@ -22,6 +22,7 @@ type queue struct {
 	backend string // its name in the backend
 	handle  driver.Queue
 	started completion.Queue // handle, for operations that are not waited for
+	seals   bool             // the backend keeps seals
 	// identity is empty if the backend has none.
 	identity string
 	leases   leaseTable
@@ -38,6 +39,7 @@ func (q *queue) traits(l *Limits) driver.Traits { return bounded(q.handle.Traits
 
 // bounded returns traits within the limits of the broker.
 func bounded(traits driver.Traits, l *Limits) driver.Traits {
+	traits.Seals = false // they are the broker's own
 	traits.MaxBodyBytes = min(traits.MaxBodyBytes, l.MaxPayloadBytes)
 	traits.MaxAttributes = min(traits.MaxAttributes, MaxAttributes)
 	traits.MaxAttributeBytes = min(traits.MaxAttributeBytes, MaxAttributeBytes)
@@ -183,7 +185,7 @@ func (c *Caller) open(ctx context.Context, op, backend, name string, create bool
 		return nil, err
 	}
 	b.census.add(backend, capability.TokenID{})
-	return &queue{backend: backend, handle: handle, started: completion.Of(handle), identity: handle.Identity()}, nil
+	return &queue{backend: backend, handle: handle, started: completion.Of(handle), seals: handle.Traits().Seals, identity: handle.Identity()}, nil
 }
 
 // enter adds an opened queue. If another caller has added it meanwhile, enter closes

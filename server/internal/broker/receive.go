@@ -31,8 +31,8 @@ type Delivery struct {
 // Envelope returns the envelope of the delivery, without the body.
 func (d *Delivery) Envelope() envelope.Envelope {
 	return envelope.Envelope{
-		ID: d.ID, Queue: d.Queue, SentAt: d.Seal.SentAt, DedupKey: d.Seal.IdemKey, BodyHash: d.Seal.PayloadHash,
-		Attributes: d.Attributes, CorrelationID: d.Seal.CorrelationID, ReplyTo: d.ReplyTo, Group: d.Group, Shard: d.Shard, Attempt: d.Deliveries,
+		ID: d.ID, Queue: d.Queue, SentAt: d.Seal.SentAt, DedupKey: d.Seal.IdemKey, BodyHash: d.Seal.PayloadHash(d.Body),
+		Attributes: d.Attributes, CorrelationID: d.Seal.CorrelationID(&d.Message), ReplyTo: d.ReplyTo, Group: d.Group, Shard: d.Shard, Attempt: d.Deliveries,
 		HashChain: d.Seal.HashChain, Signature: d.Seal.Signature,
 	}
 }

@@ -14,8 +14,9 @@ import (
 	"github.com/mailboxmq/mailbox/envelope"
 )
 
-// AttributeSeal is the attribute that holds a message's seal. Clients can neither see
-// nor send it.
+// AttributeSeal is the attribute that holds a message's seal in backends that keep no
+// seals (driver.Traits). Earlier daemons used it with all backends. Clients can neither
+// see nor send it.
 const AttributeSeal = "mailbox.env"
 
 // MaxAttributes and MaxAttributeBytes bound the attributes of a message: the limits of a
@@ -27,6 +28,7 @@ const (
 	sealRoom = 2 << 10
 	// It does not compile if the longest seal does not fit.
 	_ = uint(sealRoom - len(AttributeSeal) - (maxSealBytes*4+2)/3 - len(claimMark))
+	_ = uint(driver.MaxSealBytes - maxSealBytes)
 )
 
 // sealMark begins a correlation id that carries a seal. Earlier daemons took one
@@ -36,19 +38,49 @@ const sealMark = "mailbox.env:"
 // A Seal is added to a message when it is sent, and proves at a receive that the
 // message was not changed.
 type Seal struct {
-	SentAt      time.Time
-	IdemKey     string
-	PayloadHash envelope.Hash
-	HashChain   envelope.Hash
-	Signature   envelope.Signature
-	// CorrelationID is the message's own, or that of the request that sent it, or
-	// derived from its id.
-	CorrelationID string
+	SentAt    time.Time
+	IdemKey   string
+	HashChain envelope.Hash
+	Signature envelope.Signature
 	// Timely: the message was sent through a daemon and without a delay.
 	Timely bool
+
+	bodyHash  envelope.Hash // zero if the message was not hashed at the receive
+	ofRequest string        // the correlation id of the request that sent the message
 }
 
-// stored is a seal in its compact form, which is the base64, without padding, of
+// PayloadHash returns the hash of the message's body. It hashes the body of a message that
+// did not have to be verified.
+func (s *Seal) PayloadHash(body []byte) envelope.Hash {
+	if s.bodyHash.IsZero() {
+		s.bodyHash = envelope.HashBody(body)
+	}
+	return s.bodyHash
+}
+
+// CorrelationID returns the correlation id of a message: its own, that of the request that
+// sent it, or else one derived from its id. A ULID and a UUIDv7 both have 48 bits of time
+// and then random bits, so the derived id need not be stored. It is empty for the zero Seal.
+func (s *Seal) CorrelationID(m *driver.Message) string {
+	switch {
+	case s.SentAt.IsZero():
+		return ""
+	case m.CorrelationID != "":
+		return m.CorrelationID
+	case s.ofRequest != "":
+		return s.ofRequest
+	}
+	id, ok := parseMessageID(m.ID)
+	if !ok {
+		return m.ID
+	}
+	made := uuid.UUID(id)
+	made[6] = made[6]&0x0f | 0x70
+	made[8] = made[8]&0x3f | 0x80
+	return made.String()
+}
+
+// storedSeal is a seal as the backend keeps it, which is
 //
 //	1        version
 //	flags    1 byte
@@ -60,7 +92,8 @@ type Seal struct {
 //	queue    a text; empty if the correlation id carries the seal
 //	check    4 bytes: FNV-1a of all that
 //
-// where a text is its length as a varint and its bytes. The chain is that of
+// where a text is its length as a varint and its bytes. In an attribute it is in base64,
+// without padding. The chain is that of
 // package envelope over all attributes but those that a backend sets when it
 // forwards a dead letter: they record what happened to the message, and are not part
 // of what was sent.
@@ -89,35 +122,41 @@ const (
 	maxSealBytes = sealHead + sealTail + len(envelope.Signature{}) + 3*2 + driver.MaxCorrelationIDBytes + driver.MaxDedupKeyBytes + driver.MaxNameBytes
 )
 
-// encode returns the text form.
-func (s *storedSeal) encode() string {
-	var buffer [maxSealBytes]byte
-	b := append(buffer[:0], sealVersion, 0)
+// append appends the seal to b.
+func (s *storedSeal) append(b []byte) []byte {
+	start := len(b)
+	flags := start + 1
 	var ms [8]byte
 	binary.BigEndian.PutUint64(ms[:], uint64(s.sentAt))
+	b = append(b, sealVersion, 0)
 	b = append(b, ms[2:]...)
 	b = append(b, s.chain[:]...)
 	if s.delayed {
-		b[1] |= sealDelayed
+		b[flags] |= sealDelayed
 	}
 	if !s.signature.IsZero() {
-		b[1] |= sealSigned
+		b[flags] |= sealSigned
 		b = append(b, s.signature[:]...)
 	}
 	if s.corr != "" {
 		if id, err := uuid.Parse(s.corr); err == nil && len(s.corr) == 36 && id.String() == s.corr {
-			b[1] |= sealCorrUUID
+			b[flags] |= sealCorrUUID
 			b = append(b, id[:]...)
 		} else {
-			b[1] |= sealCorrText
+			b[flags] |= sealCorrText
 			b = appendText(b, s.corr)
 		}
 	}
 	b = appendText(b, s.key)
 	b = appendText(b, s.queue)
-	b = binary.BigEndian.AppendUint32(b, sealCheck(b))
+	return binary.BigEndian.AppendUint32(b, sealCheck(b[start:]))
+}
+
+// text returns the seal in base64, for an attribute.
+func (s *storedSeal) text() string {
+	var buffer [maxSealBytes]byte
 	var text [(maxSealBytes*4 + 2) / 3]byte
-	return string(base64.RawURLEncoding.AppendEncode(text[:0], b))
+	return string(base64.RawURLEncoding.AppendEncode(text[:0], s.append(buffer[:0])))
 }
 
 func appendText(b []byte, text string) []byte {
@@ -141,23 +180,31 @@ var sealEncoding = base64.RawURLEncoding.Strict()
 
 var errSeal = errors.New("malformed seal")
 
-// decodeSeal reverses encode. The name of the queue is usually that of here, which then
-// saves an allocation.
-func decodeSeal(text, here string) (s storedSeal, err error) {
+// decodeSealText reverses text; see decodeSeal.
+func decodeSealText(text, here string) (s storedSeal, err error) {
 	var buffer [maxSealBytes]byte
 	if len(text) > base64.RawURLEncoding.EncodedLen(len(buffer)) {
 		return s, errSeal
 	}
 	var source [(maxSealBytes*4 + 2) / 3]byte
 	n, err := sealEncoding.Decode(buffer[:], source[:copy(source[:], text)])
-	if err != nil || n < sealHead+sealTail || buffer[0] != sealVersion || buffer[1]&^sealFlags != 0 {
+	if err != nil {
 		return s, errSeal
 	}
-	n -= sealTail
-	if sealCheck(buffer[:n]) != binary.BigEndian.Uint32(buffer[n:]) {
+	return decodeSeal(buffer[:n], here)
+}
+
+// decodeSeal reverses append. The name of the queue is usually that of here, which then
+// saves an allocation.
+func decodeSeal(sealed []byte, here string) (s storedSeal, err error) {
+	n := len(sealed) - sealTail
+	if n < sealHead || sealed[0] != sealVersion || sealed[1]&^sealFlags != 0 {
 		return s, errSeal
 	}
-	flags, b := buffer[1], buffer[2:n]
+	if sealCheck(sealed[:n]) != binary.BigEndian.Uint32(sealed[n:]) {
+		return s, errSeal
+	}
+	flags, b := sealed[1], sealed[2:n]
 	s.delayed = flags&sealDelayed != 0
 	var ms [8]byte
 	copy(ms[2:], b)
@@ -232,10 +279,19 @@ func lasting(attributes map[string]string) map[string]string {
 	return rest
 }
 
-// stamp returns the sealed message for the backend. It does not change m.
-func (c *Caller) stamp(q *queue, m *Outgoing, now time.Time) (driver.Outgoing, error) {
+// sealBytes is the length of the usual seal in a backend that keeps seals.
+func (q *queue) sealBytes() int {
+	if !q.seals {
+		return 0
+	}
+	return sealHead + len(uuid.UUID{}) + 2 + len(q.name) + sealTail
+}
+
+// stamp returns the sealed message for the backend. It does not change m. It appends the
+// seal to buffer if the backend keeps seals, and returns the longer buffer.
+func (c *Caller) stamp(q *queue, m *Outgoing, now time.Time, buffer []byte) (driver.Outgoing, []byte, error) {
 	if _, taken := m.Attributes[AttributeSeal]; taken {
-		return driver.Outgoing{}, sendError(q, "Attributes", AttributeSeal+" is reserved for the daemon")
+		return driver.Outgoing{}, buffer, sendError(q, "Attributes", AttributeSeal+" is reserved for the daemon")
 	}
 	sentAt := now
 	if !m.SentAt.IsZero() {
@@ -243,7 +299,7 @@ func (c *Caller) stamp(q *queue, m *Outgoing, now time.Time) (driver.Outgoing, e
 	}
 	e := envelope.Envelope{Queue: q.name, SentAt: sentAt, DedupKey: m.DedupKey, Attributes: lasting(m.Attributes)}
 	if err := e.Seal(m.Body); err != nil {
-		return driver.Outgoing{}, err
+		return driver.Outgoing{}, buffer, err
 	}
 	s := storedSeal{sentAt: e.SentAt.UnixMilli(), chain: e.HashChain, signature: m.Signature, key: m.DedupKey, queue: q.name, delayed: m.Delay > 0}
 	if m.CorrelationID == "" {
@@ -251,8 +307,14 @@ func (c *Caller) stamp(q *queue, m *Outgoing, now time.Time) (driver.Outgoing, e
 	}
 	out := m.Outgoing
 	out.Attributes = claimed(out.Attributes)
-	s.attach(&out)
-	return out, nil
+	if !q.seals {
+		s.attach(&out)
+		return out, buffer, nil
+	}
+	start := len(buffer)
+	buffer = s.append(buffer)
+	out.Seal = buffer[start:len(buffer):len(buffer)]
+	return out, buffer, nil
 }
 
 // claimMark begins the source of a dead letter that a sender has set itself. It is not
@@ -277,7 +339,7 @@ func claimed(attributes map[string]string) map[string]string {
 func (s *storedSeal) attach(out *driver.Outgoing) {
 	attributes := make(map[string]string, len(out.Attributes)+1)
 	maps.Copy(attributes, out.Attributes)
-	attributes[AttributeSeal] = s.encode()
+	attributes[AttributeSeal] = s.text()
 	out.Attributes = attributes
 }
 
@@ -288,50 +350,63 @@ func sendError(q *queue, field, detail string) error {
 // unseal removes the seal from a message of the backend, verifies and returns it. The
 // error is ErrIntegrity if the message was changed; the seal is removed in any case.
 //
+// A message that has been in the memory of this process since it was sealed is not
+// verified: no byte of it has passed through anything that could change it.
+//
 // A message without a seal was put into the backend by another program; there is
 // nothing to compare it with, and unseal seals it now.
 func (q *queue) unseal(m *driver.Message) (Seal, error) {
-	text, own, sealed := detach(m)
+	resident := m.Resident && len(m.Seal) > 0
+	s, own, sealed, err := q.detach(m)
 	q.localise(m)
-	if !sealed {
-		return q.sealNow(m, m.EnqueuedAt, "", "")
-	}
-	s, err := decodeSeal(text, q.name)
-	if err != nil {
+	switch {
+	case err != nil:
 		return Seal{}, q.damaged(m, "seal", "cannot be read")
-	}
-	if own {
+	case !sealed:
+		return q.sealNow(m, m.EnqueuedAt, "", "")
+	case own:
 		m.CorrelationID = s.corr
 	}
-	source, isForwarded := m.Attributes[driver.AttributeDeadSource]
-	queue := s.queue
-	switch {
-	case queue == "" && isForwarded:
-		queue = source
-	case queue == "":
-		queue = q.name
+	seal := Seal{
+		SentAt: time.UnixMilli(s.sentAt).UTC(), IdemKey: s.key, HashChain: s.chain, Signature: s.signature,
+		Timely: !s.delayed, ofRequest: s.corr,
 	}
-	e := envelope.Envelope{Queue: queue, SentAt: time.UnixMilli(s.sentAt), DedupKey: s.key, Attributes: lasting(m.Attributes)}
-	if err := e.Seal(m.Body); err == nil && e.HashChain != s.chain && s.queue == "" && isForwarded {
-		// The sender may have set the attribute itself.
-		queue, e.Queue = q.name, q.name
-	}
-	if err := e.Seal(m.Body); err != nil || e.HashChain != s.chain {
-		return Seal{}, q.damaged(m, "hash_chain", "does not match the message: the body or a sealed field was changed")
-	}
-	if queue != q.name || isForwarded {
-		// The message is genuine, but was moved, or forwarded as a dead letter with more
-		// attributes than it had. It is sealed again in its current form.
-		seal, err := q.sealNow(m, e.SentAt, s.key, s.corr)
-		if queue == q.name {
-			seal.Signature = s.signature
+	if !resident {
+		var ok bool
+		if seal.bodyHash, ok = q.verify(m, &s); !ok {
+			return Seal{}, q.damaged(m, "hash_chain", "does not match the message: the body or a sealed field was changed")
 		}
-		return seal, err
 	}
-	return Seal{
-		SentAt: e.SentAt, IdemKey: s.key, PayloadHash: e.BodyHash, HashChain: e.HashChain,
-		Signature: s.signature, CorrelationID: correlation(m, s.corr), Timely: !s.delayed,
-	}, nil
+	if _, isForwarded := m.Attributes[driver.AttributeDeadSource]; s.queue == q.name && !isForwarded {
+		return seal, nil
+	}
+	// The message is genuine, but was moved, or forwarded as a dead letter with more
+	// attributes than it had. It is sealed again in its current form.
+	moved := s.queue != q.name
+	if seal, err = q.sealNow(m, seal.SentAt, s.key, s.corr); !moved {
+		seal.Signature = s.signature
+	}
+	return seal, err
+}
+
+// verify compares a message with its seal, and returns the hash of the body. A seal in a
+// correlation id does not name its queue: verify sets that.
+func (q *queue) verify(m *driver.Message, s *storedSeal) (body envelope.Hash, ok bool) {
+	names := []string{s.queue}
+	if s.queue == "" {
+		names = []string{q.name}
+		if source, isForwarded := m.Attributes[driver.AttributeDeadSource]; isForwarded {
+			names = []string{source, q.name} // the sender may have set the attribute itself
+		}
+	}
+	for _, name := range names {
+		e := envelope.Envelope{Queue: name, SentAt: time.UnixMilli(s.sentAt), DedupKey: s.key, Attributes: lasting(m.Attributes)}
+		if err := e.Seal(m.Body); err == nil && e.HashChain == s.chain {
+			s.queue = name
+			return e.BodyHash, true
+		}
+	}
+	return body, false
 }
 
 // sealNow seals a message in its current form.
@@ -340,26 +415,30 @@ func (q *queue) sealNow(m *driver.Message, sentAt time.Time, key, corr string) (
 	if err := e.Seal(m.Body); err != nil {
 		return Seal{}, q.damaged(m, "message", "has attributes that no message can have")
 	}
-	return Seal{
-		SentAt: e.SentAt, IdemKey: key, PayloadHash: e.BodyHash, HashChain: e.HashChain,
-		CorrelationID: correlation(m, corr),
-	}, nil
+	return Seal{SentAt: e.SentAt, IdemKey: key, HashChain: e.HashChain, bodyHash: e.BodyHash, ofRequest: corr}, nil
 }
 
-// detach removes the seal from a message. own says that the message's own
+// detach removes the seal from a message and returns it. own says that the message's own
 // correlation id is in it. A seal in the correlation id has a letter before it: "m" if
 // the correlation id inside is that of the message, "r" if it is that of the request.
-func detach(m *driver.Message) (text string, own, sealed bool) {
-	if text, sealed = m.Attributes[AttributeSeal]; sealed {
-		m.Attributes = without(m.Attributes, AttributeSeal)
-		return text, false, true
+func (q *queue) detach(m *driver.Message) (s storedSeal, own, sealed bool, err error) {
+	if len(m.Seal) > 0 {
+		s, err = decodeSeal(m.Seal, q.name)
+		m.Seal, m.Resident = nil, false
+		return s, false, true, err
 	}
-	carried, sealed := strings.CutPrefix(m.CorrelationID, sealMark)
-	if !sealed || carried == "" {
-		return "", false, false
+	if text, ok := m.Attributes[AttributeSeal]; ok {
+		m.Attributes = without(m.Attributes, AttributeSeal)
+		s, err = decodeSealText(text, q.name)
+		return s, false, true, err
+	}
+	carried, ok := strings.CutPrefix(m.CorrelationID, sealMark)
+	if !ok || carried == "" {
+		return s, false, false, nil
 	}
 	m.CorrelationID = ""
-	return carried[1:], carried[0] == 'm', true
+	s, err = decodeSealText(carried[1:], q.name)
+	return s, carried[0] == 'm', true, err
 }
 
 // without returns the attributes without one. It copies them, because those of the
@@ -388,26 +467,6 @@ func (q *queue) localise(m *driver.Message) {
 		m.Attributes = maps.Clone(m.Attributes)
 		m.Attributes[driver.AttributeDeadSource] = name
 	}
-}
-
-// correlation returns the correlation id of a message: its own, that of the request that
-// sent it, or else one derived from its id. A ULID and a UUIDv7 both have 48 bits of time
-// and then random bits, so the derived id need not be stored.
-func correlation(m *driver.Message, ofRequest string) string {
-	switch {
-	case m.CorrelationID != "":
-		return m.CorrelationID
-	case ofRequest != "":
-		return ofRequest
-	}
-	id, ok := parseMessageID(m.ID)
-	if !ok {
-		return m.ID
-	}
-	made := uuid.UUID(id)
-	made[6] = made[6]&0x0f | 0x70
-	made[8] = made[8]&0x3f | 0x80
-	return made.String()
 }
 
 func (q *queue) damaged(m *driver.Message, field, detail string) error {

@@ -55,15 +55,17 @@ func TestSignatureIsDeliveredUnchanged(t *testing.T) {
 	}
 }
 
-// flipper is a backend that damages messages: flip changes them when they are received.
+// flipper is a backend that damages messages: flip changes them when they are received, as
+// a disk may.
 type flipper struct {
 	driver.Opener
-	flip func(m *driver.Message)
+	flip    func(m *driver.Message)
+	noSeals bool // the backend keeps no seals
 }
 
 type flippedQueue struct {
 	driver.Queue
-	flip func(m *driver.Message)
+	*flipper
 }
 
 func (f *flipper) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
@@ -71,7 +73,13 @@ func (f *flipper) OpenQueue(ctx context.Context, name string) (driver.Queue, err
 	if err != nil {
 		return nil, err
 	}
-	return &flippedQueue{q, f.flip}, nil
+	return &flippedQueue{q, f}, nil
+}
+
+func (q *flippedQueue) Traits() driver.Traits {
+	traits := q.Queue.Traits()
+	traits.Seals = traits.Seals && !q.noSeals
+	return traits
 }
 
 func (q *flippedQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
@@ -79,6 +87,8 @@ func (q *flippedQueue) Receive(ctx context.Context, req driver.ReceiveRequest) (
 	for i := range got {
 		got[i].Body = bytes.Clone(got[i].Body)
 		got[i].Attributes = maps.Clone(got[i].Attributes)
+		got[i].Seal = bytes.Clone(got[i].Seal)
+		got[i].Resident = false
 		q.flip(&got[i].Message)
 	}
 	return got, err
@@ -88,6 +98,11 @@ func (q *flippedQueue) Receive(ctx context.Context, req driver.ReceiveRequest) (
 // attribute and the seal is flipped, and each time the message becomes a dead
 // letter with reason integrity.
 func TestMessageWithFlippedBitIsNeverDelivered(t *testing.T) {
+	t.Run("seal in an attribute", func(t *testing.T) { flipEveryBit(t, true) })
+	t.Run("seal beside the message", func(t *testing.T) { flipEveryBit(t, false) })
+}
+
+func flipEveryBit(t *testing.T, noSeals bool) {
 	flipIn := func(key string, bit int) func(*driver.Message) {
 		return func(m *driver.Message) {
 			value := []byte(m.Attributes[key])
@@ -99,6 +114,12 @@ func TestMessageWithFlippedBitIsNeverDelivered(t *testing.T) {
 		"a lost attribute": func(m *driver.Message) { delete(m.Attributes, "colour") },
 		"a new attribute":  func(m *driver.Message) { m.Attributes["new"] = "" },
 	}
+	flipSeal := func(bit int) func(*driver.Message) {
+		if noSeals {
+			return flipIn(broker.AttributeSeal, bit)
+		}
+		return func(m *driver.Message) { m.Seal[bit/8%len(m.Seal)] ^= 1 << (bit % 8) }
+	}
 	for bit := range len("payload") * 8 {
 		flips["payload bit "+time.Duration(bit).String()] = func(m *driver.Message) { m.Body[bit/8] ^= 1 << (bit % 8) }
 	}
@@ -106,11 +127,11 @@ func TestMessageWithFlippedBitIsNeverDelivered(t *testing.T) {
 		flips["attribute bit "+time.Duration(bit).String()] = flipIn("colour", bit)
 	}
 	for bit := range 100 * 8 { // it has about 90 bytes
-		flips["seal bit "+time.Duration(bit).String()] = flipIn(broker.AttributeSeal, bit)
+		flips["seal bit "+time.Duration(bit).String()] = flipSeal(bit)
 	}
 	for name, flip := range flips {
 		backend := membox.New(nil)
-		b := newBench(t, &flipper{Opener: backend, flip: flip}, broker.Limits{})
+		b := newBench(t, &flipper{Opener: backend, flip: flip, noSeals: noSeals}, broker.Limits{})
 		c := b.as("")
 		message := broker.Outgoing{Outgoing: driver.Outgoing{Body: []byte("payload"), Attributes: map[string]string{"colour": "blue"}}}
 		if _, err := c.Send(t.Context(), "orders", []broker.Outgoing{message}); err != nil {
@@ -250,5 +271,65 @@ func TestSealInCorrelationIDIsRead(t *testing.T) {
 	got := b.receive(b.as(""), "orders", 1)[0]
 	if got.CorrelationID != "corr" || got.Seal.IdemKey != "key" || got.Seal.SentAt.UnixMilli() != 1_700_000_000_000 {
 		t.Errorf("got correlation id %q, seal %+v", got.CorrelationID, got.Seal)
+	}
+}
+
+func TestSealsOfBothKindsVerifyInOneQueue(t *testing.T) {
+	backend := membox.New(nil)
+	defer backend.Close()
+	earlier := newBench(t, &flipper{Opener: backend, noSeals: true}, broker.Limits{})
+	b := newBench(t, &flipper{Opener: backend, flip: func(*driver.Message) {}}, broker.Limits{})
+	earlier.send(earlier.as(""), "orders", "a")
+	b.send(b.as(""), "orders", "b")
+	got := b.receive(b.as(""), "orders", 2)
+	if len(got) != 2 {
+		t.Fatalf("got %d messages, want 2", len(got))
+	}
+	for i, want := range []string{"a", "b"} {
+		e := got[i].Envelope()
+		if err := e.Verify([]byte(want)); err != nil || len(got[i].Attributes) > 0 || got[i].Message.Seal != nil {
+			t.Errorf("message %q: %v, attributes %v, seal %x", want, err, got[i].Attributes, got[i].Message.Seal)
+		}
+	}
+}
+
+// TestSealsStayWhereMessagesGo compares what a message is sealed with before and after it was
+// peeked, dead-lettered, listed and redriven.
+func TestSealsStayWhereMessagesGo(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	c := b.as("")
+	message := broker.Outgoing{Outgoing: driver.Outgoing{Body: []byte("a"), DedupKey: "key"}, Signature: envelope.Signature{1}}
+	if _, err := c.Send(t.Context(), "orders", []broker.Outgoing{message}); err != nil {
+		t.Fatal(err)
+	}
+	var seals []broker.Seal
+	for peeked, err := range c.Peek(t.Context(), "orders", driver.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		seals = append(seals, peeked.Seal)
+	}
+	held := b.receive(c, "orders", 1)[0]
+	seals = append(seals, held.Seal)
+	if err := c.DeadLetter(t.Context(), "orders", []broker.DeadLetterRequest{{Receipt: held.Receipt, Reason: driver.ReasonFatal}}); err != nil {
+		t.Fatal(err)
+	}
+	for letter, err := range c.DeadLetters(t.Context(), "orders") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		seals = append(seals, letter.Seal)
+	}
+	if moved, err := c.Redrive(t.Context(), "orders", nil, 0); err != nil || moved != 1 {
+		t.Fatal(moved, err)
+	}
+	seals = append(seals, b.receive(c, "orders", 1)[0].Seal)
+	if len(seals) != 4 {
+		t.Fatalf("the message was seen %d times, want 4", len(seals))
+	}
+	for i, seal := range seals {
+		if seal.IdemKey != "key" || seal.Signature != message.Signature || seal.HashChain != seals[0].HashChain || seal.HashChain.IsZero() {
+			t.Errorf("sight %d: %+v, want %+v", i, seal, seals[0])
+		}
 	}
 }

@@ -113,6 +113,7 @@ type sendCall struct {
 	messages int
 	failed   []error           // by position; nil while none has failed
 	stamped  []driver.Outgoing // those that have not failed
+	seals    []byte            // of stamped
 	keys     int64             // dedup keys that were taken from the caller's share
 	window   time.Duration
 }
@@ -134,12 +135,13 @@ func (c *Caller) prepareSend(s *sendCall, q *queue, messages []Outgoing) (err er
 	}
 	s.caller, s.queue, s.began, s.messages, s.window = c, q, time.Now(), len(messages), traits.DedupWindow
 	s.stamped = slices.Grow(s.stamped[:0], len(messages))
+	s.seals = slices.Grow(s.seals[:0], len(messages)*q.sealBytes())
 	for i := range messages {
 		m := &messages[i]
 		err := m.Check(&traits)
 		var out driver.Outgoing
 		if err == nil {
-			out, err = c.stamp(q, m, s.began)
+			out, s.seals, err = c.stamp(q, m, s.began, s.seals)
 		}
 		if err != nil {
 			c.broker.metrics.Rejected(rejection(err))

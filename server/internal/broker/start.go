@@ -108,7 +108,7 @@ func (s *startedSend) complete(r *completion.Round, sent []driver.Sent, err erro
 	s.queue.release(s.caller.broker.now())
 	s.done(r, sent, err)
 	clear(s.stamped)
-	*s = startedSend{sendCall: sendCall{stamped: s.stamped[:0]}, then: s.then}
+	*s = startedSend{sendCall: sendCall{stamped: s.stamped[:0], seals: s.seals[:0]}, then: s.then}
 	if cap(s.stamped) <= maxKeptElements {
 		spareSends.Put(s)
 	}

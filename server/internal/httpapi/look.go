@@ -38,7 +38,7 @@ type lookedLine struct {
 
 func lineOf(l *broker.Peeked) lookedLine {
 	line := lookedLine{
-		MessageID: l.ID, Queue: l.Queue, State: string(l.State), IdemKey: l.Seal.IdemKey, CorrID: l.Seal.CorrelationID,
+		MessageID: l.ID, Queue: l.Queue, State: string(l.State), IdemKey: l.Seal.IdemKey, CorrID: l.Seal.CorrelationID(&l.Message),
 		Attributes: l.Attributes, Payload: l.Body, Damaged: l.Damaged, Attempt: l.Deliveries, Group: l.Group,
 		ReplyTo: l.ReplyTo, CorrelationID: l.CorrelationID, EnqueuedAt: timeText(l.EnqueuedAt),
 		FirstReceivedAt: timeText(l.FirstReceivedAt), LastError: l.LastError, DueAt: timeText(l.DueAt), Source: l.Source,
@@ -46,7 +46,7 @@ func lineOf(l *broker.Peeked) lookedLine {
 	}
 	if !l.Damaged {
 		line.SentAt = l.Seal.SentAt.UTC().Format(timeLayout)
-		line.PayloadHash, line.HashChain = l.Seal.PayloadHash.String(), l.Seal.HashChain.String()
+		line.PayloadHash, line.HashChain = l.Seal.PayloadHash(l.Body).String(), l.Seal.HashChain.String()
 	}
 	if line.Attributes == nil {
 		line.Attributes = map[string]string{}

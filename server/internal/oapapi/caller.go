@@ -107,7 +107,7 @@ func withSeal(d *broker.Delivery) map[string]string {
 	maps.Copy(attributes, d.Attributes)
 	attributes[oap.AttributeSeal] = oap.EncodeSeal(&oap.Seal{
 		SentAt: d.Seal.SentAt, HashChain: d.Seal.HashChain, Signature: d.Seal.Signature,
-		IdemKey: d.Seal.IdemKey, Correlation: d.Seal.CorrelationID,
+		IdemKey: d.Seal.IdemKey, Correlation: d.Seal.CorrelationID(&d.Message),
 	})
 	return attributes
 }

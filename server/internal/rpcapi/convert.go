@@ -76,12 +76,12 @@ func delivery(d *broker.Delivery) *mailboxv1.Delivery {
 
 func sealedEnvelope(queue string, m *driver.Message, seal *broker.Seal) *mailboxv1.Envelope {
 	e := &mailboxv1.Envelope{
-		MsgId: m.ID, Topic: queue, IdemKey: seal.IdemKey, Attrs: m.Attributes, CorrId: seal.CorrelationID,
+		MsgId: m.ID, Topic: queue, IdemKey: seal.IdemKey, Attrs: m.Attributes, CorrId: seal.CorrelationID(m),
 		Attempt: int32(m.Deliveries), Group: m.Group, ReplyTo: m.ReplyTo, CorrelationId: m.CorrelationID,
 	}
 	if !seal.SentAt.IsZero() { // zero if the message is damaged
 		e.TsMs = seal.SentAt.UnixMilli()
-		e.PayloadHash, e.HashChain = seal.PayloadHash.String(), seal.HashChain.String()
+		e.PayloadHash, e.HashChain = seal.PayloadHash(m.Body).String(), seal.HashChain.String()
 	}
 	if !seal.Signature.IsZero() {
 		e.Sig = append([]byte(nil), seal.Signature[:]...)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -42,6 +43,9 @@ const frameRoom = 900 << 10
 func (q *rpcQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	if err := q.check("send"); err != nil {
 		return nil, err
+	}
+	if slices.ContainsFunc(msgs, func(m driver.Outgoing) bool { return len(m.Seal) > 0 }) {
+		return nil, &driver.Error{Code: driver.ErrUnsupported, Op: "send", Field: "Seal"}
 	}
 	all := make([]driver.Sent, 0, len(msgs))
 	errs := make([]error, 0, len(msgs))
