@@ -33,11 +33,14 @@ type logList struct {
 	// I/O: a goroutine that waits for a mutex stops virtual time in tests.
 	turn chan struct{}
 	logs map[uint64]watermark // with a length of 0: nothing is known
+	// completed has the lengths of the logs that this process has completed. The files may be
+	// longer.
+	completed map[uint64]int64
 }
 
 // newLogList returns a list that starts with the existing logs.
 func newLogList(fs vfs.FS, dir string, logs map[uint64]watermark) *logList {
-	return &logList{fs: fs, dir: dir, turn: make(chan struct{}, 1), logs: maps.Clone(logs)}
+	return &logList{fs: fs, dir: dir, turn: make(chan struct{}, 1), logs: maps.Clone(logs), completed: make(map[uint64]int64)}
 }
 
 // add adds a new log. last is the final state of the log before it, if there is one.
@@ -48,6 +51,9 @@ func (l *logList) add(number uint64, last watermark) error {
 		return err
 	}
 	l.extend(last)
+	if _, listed := l.logs[last.log]; listed {
+		l.completed[last.log] = int64(last.length)
+	}
 	l.logs[number] = watermark{log: number}
 	return l.write()
 }
@@ -60,6 +66,7 @@ func (l *logList) remove(number uint64) error {
 		return nil
 	}
 	delete(l.logs, number)
+	delete(l.completed, number)
 	return l.write()
 }
 
@@ -73,16 +80,11 @@ func (l *logList) note(durable watermark) error {
 	return l.write()
 }
 
-// length returns the length of a log that is complete, and 0 for others. All but the last are.
+// length returns the length of a log that this process has completed, and 0 for others.
 func (l *logList) length(number uint64) int64 {
 	l.turn <- struct{}{}
 	defer func() { <-l.turn }()
-	for other := range l.logs {
-		if other > number {
-			return int64(l.logs[number].length)
-		}
-	}
-	return 0
+	return l.completed[number]
 }
 
 // extend records how far a log is durable, and reports whether that is news.
