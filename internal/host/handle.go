@@ -32,6 +32,14 @@ func newHandle(q *queue) *handle { return &handle{queue: q} }
 
 // check returns why an operation cannot start, or nil.
 func (h *handle) check(ctx context.Context, op string) error {
+	if err := h.usable(op); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// usable returns why no operation is possible, or nil.
+func (h *handle) usable(op string) error {
 	if h.isClosed.Load() {
 		return h.failure(driver.ErrClosed, op)
 	}
@@ -43,7 +51,7 @@ func (h *handle) check(ctx context.Context, op string) error {
 			return h.named(err, op)
 		}
 	}
-	return ctx.Err()
+	return nil
 }
 
 func (q *queue) failure(code driver.Code, op string) error {

@@ -168,7 +168,7 @@ func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver
 
 // StartReceive implements completion.Queue.
 func (h *handle) StartReceive(r *completion.Round, req driver.ReceiveRequest, to completion.Receiver) completion.Waiting {
-	err := h.check(context.Background(), "receive")
+	err := h.usable("receive")
 	if err == nil {
 		req, err = req.Check(h.settings.Load().traits)
 		err = h.named(err, "receive")

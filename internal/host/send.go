@@ -13,16 +13,16 @@ import (
 	"github.com/mailboxmq/mailbox/internal/ident"
 )
 
-// checkSend returns why a send of n messages cannot start, or nil.
-func (h *handle) checkSend(ctx context.Context, n int) error {
-	if err := h.check(ctx, "send"); err != nil || n == 0 || h.journal == nil {
+// sendable returns why no send of n messages is possible, or nil.
+func (h *handle) sendable(n int) error {
+	if err := h.usable("send"); err != nil || n == 0 || h.journal == nil {
 		return err
 	}
 	return h.named(h.journal.Admit(), "send")
 }
 
 func (h *handle) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
-	if err := h.checkSend(ctx, len(msgs)); err != nil || len(msgs) == 0 {
+	if err := cmp.Or(h.sendable(len(msgs)), ctx.Err()); err != nil || len(msgs) == 0 {
 		return nil, err
 	}
 	batch := sendBatch{run: run{queue: h.queue}, sent: make([]driver.Sent, len(msgs))}
@@ -154,7 +154,7 @@ func (s *sendBatch) finish() error { return cmp.Or(s.failure, s.run.finish(s.rep
 
 // StartSend implements completion.Queue.
 func (h *handle) StartSend(r *completion.Round, msgs []driver.Outgoing, done completion.Sent) {
-	err := h.checkSend(context.Background(), len(msgs))
+	err := h.sendable(len(msgs))
 	if err != nil || len(msgs) == 0 {
 		done(r, nil, err)
 		return
@@ -162,7 +162,7 @@ func (h *handle) StartSend(r *completion.Round, msgs []driver.Outgoing, done com
 	if h.journal != nil && retentionMakesRoom(&h.settings.Load().config) {
 		msgs = completion.CloneOutgoing(msgs)
 		completion.Begin(func() func(*completion.Round) {
-			sent, err := h.Send(context.Background(), msgs)
+			sent, err := h.Send(context.Background(), msgs) // what was started is completed
 			return func(r *completion.Round) { done(r, sent, err) }
 		})
 		return

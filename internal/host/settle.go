@@ -103,14 +103,14 @@ func startSettling[T any](
 	h *handle, r *completion.Round, op string, elements []T, stage func(*handle, []T) settleBatch,
 	settle func(*handle, context.Context, []T) error, frees bool, done completion.Settled,
 ) {
-	if err := h.check(context.Background(), op); err != nil {
+	if err := h.usable(op); err != nil {
 		done(r, err)
 		return
 	}
 	if h.settlesOneByOne() {
 		elements = slices.Clone(elements)
 		completion.Begin(func() func(*completion.Round) {
-			err := settle(h, context.Background(), elements)
+			err := settle(h, context.Background(), elements) // what was started is completed
 			return func(r *completion.Round) { done(r, err) }
 		})
 		return
@@ -172,7 +172,7 @@ func (h *handle) ExtendLate(ctx context.Context, extensions []driver.Extension) 
 
 // StartExtend implements completion.Queue. An extension waits for nothing.
 func (h *handle) StartExtend(r *completion.Round, extensions []driver.Extension, done completion.Extended) {
-	granted, err := h.Extend(context.Background(), extensions)
+	granted, err := h.Extend(context.Background(), extensions) // it does not wait
 	done(r, granted, err)
 }
 

@@ -108,7 +108,7 @@ func (ws *waiters) wanted() bool { return ws.count.Load() > 0 || ws.forwards.Loa
 func (ws *waiters) join(w *waiter) error {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	if err := w.handle.check(context.Background(), "receive"); err != nil {
+	if err := w.handle.usable("receive"); err != nil {
 		return err
 	}
 	if w.to != nil {
@@ -171,7 +171,7 @@ func (ws *waiters) take() *waiter {
 // longer, putBack completes it. blocked says that MaxInFlight is reached.
 func (ws *waiters) putBack(r *completion.Round, w *waiter, blocked bool) {
 	ws.mu.Lock()
-	err := w.handle.check(context.Background(), "receive") // it may have ended meanwhile
+	err := w.handle.usable("receive") // it may have ended meanwhile
 	if err == nil && w.state != waiterLeaving {
 		ws.listLocked(w, nil)
 		ws.mu.Unlock()
@@ -237,7 +237,7 @@ func (ws *waiters) dismiss(owner *handle, why func(*handle) error) {
 // WakeAll completes all receives that wait, because the journal has failed.
 func (b *Backend) WakeAll() {
 	for _, q := range b.allQueues() {
-		q.waiters.dismiss(nil, func(h *handle) error { return h.check(context.Background(), "receive") })
+		q.waiters.dismiss(nil, func(h *handle) error { return h.usable("receive") })
 	}
 }
 

@@ -184,5 +184,6 @@ func (c *conn) giveBack(q *queue, got []broker.Delivery) {
 		ends[i].Receipt = got[i].Receipt
 	}
 	caller := q.caller.user.Returning()
-	go caller.StartExtend(context.Background(), new(completion.Round), q.name, ends, func(*completion.Round, []time.Duration, error) {})
+	ctx := context.Background() // the connection's has ended
+	go caller.StartExtend(ctx, new(completion.Round), q.name, ends, func(*completion.Round, []time.Duration, error) {})
 }
