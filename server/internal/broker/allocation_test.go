@@ -5,6 +5,7 @@
 package broker_test
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
@@ -75,4 +76,33 @@ func TestAllocationsOfMessageAreBounded(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWaitingMessageTakesLittleMemory measures the heap. The process takes about a tenth more
+// for it.
+func TestWaitingMessageTakesLittleMemory(t *testing.T) {
+	const batches, size, most = 400, 50, 600
+	backend := membox.New(nil)
+	defer backend.Close()
+	c := newBench(t, backend, broker.Limits{}).as("")
+	messages := make([]broker.Outgoing, size)
+	for i := range messages {
+		messages[i].Body = make([]byte, 256)
+	}
+	live := func() uint64 {
+		runtime.GC()
+		var stats runtime.MemStats
+		runtime.ReadMemStats(&stats)
+		return stats.HeapAlloc
+	}
+	before := live()
+	for range batches {
+		if _, err := c.Send(t.Context(), "bench", messages); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := (live() - before) / (batches * size); got > most {
+		t.Errorf("a waiting message of 256 bytes takes %d, want at most %d", got, most)
+	}
+	runtime.KeepAlive(backend)
 }
