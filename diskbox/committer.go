@@ -38,7 +38,7 @@ func (j *journal) Wait(p *host.Pending) error {
 	if commits {
 		j.commitHere()
 	}
-	return failure(p.Wait())
+	return p.Wait()
 }
 
 func (j *journal) Start(alone bool) {
@@ -63,7 +63,8 @@ func (j *journal) beginLocked() bool {
 	return true
 }
 
-// failure makes an error of the store one that the caller may change.
+// failure makes an error of the store one of an operation. The outcome is unknown, even if the
+// store was closed: another commit may have written the operation, or a part of it.
 func failure(err error) error {
 	if err == nil {
 		return nil
@@ -136,7 +137,7 @@ func (j *journal) completeAll() {
 		next := j.committed[0]
 		j.committed = slices.Delete(j.committed, 0, 1)
 		j.mu.Unlock()
-		host.Complete(next.pendings, next.err)
+		host.Complete(next.pendings, failure(next.err))
 		clear(next.pendings)
 		j.mu.Lock()
 		if len(j.sparePendings) < maxSpare {
