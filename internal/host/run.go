@@ -56,27 +56,31 @@ func (r *run) hold(e *engine.Entry) {
 
 // leave unlocks the shard in use. More operations may follow in others.
 func (r *run) leave() {
-	if r.pending != nil {
-		r.await()
-	}
-	if r.shard != nil {
-		r.shard.unlock()
-		r.shard = nil
-	}
+	r.awaits = r.awaits || r.pending != nil
+	r.release()
 }
 
-// await makes the operations in the shard in use wait for the journal.
-func (r *run) await() {
-	journal := r.queue.backend.options.Journal
-	journal.Lock()
-	journal.Await(r.pending)
-	journal.Unlock()
-	r.pending, r.awaits = nil, true
+// release makes the operations in the shard in use wait for the journal, and unlocks the shard.
+// It does not touch r after that: if p calls a completion, that may be under way, and may use
+// the memory of r for another run.
+func (r *run) release() {
+	sh, p := r.shard, r.pending
+	r.shard, r.pending = nil, nil
+	if p != nil {
+		journal := p.backend.options.Journal
+		journal.Lock()
+		journal.Await(p)
+		journal.Unlock()
+	}
+	if sh != nil {
+		sh.unlock()
+	}
 }
 
 // end unlocks the shard in use, and ends the run. It returns what is complete when all of
-// the run is, or nil if that is now: p calls then, or can be waited for if that is nil. Set
-// durable if the run depends on earlier operations that may not be durable yet.
+// the run is, or nil if that is now: p calls then, which may be before end returns, or can be
+// waited for if that is nil. Set durable if the run depends on earlier operations that may not
+// be durable yet.
 func (r *run) end(durable bool, then func(*completion.Round, error)) (p *Pending) {
 	if r.pending == nil && (r.awaits || durable) && r.queue.journal != nil {
 		r.pending = r.queue.backend.newPending(nil)
@@ -84,8 +88,8 @@ func (r *run) end(durable bool, then func(*completion.Round, error)) (p *Pending
 	if p = r.pending; p != nil {
 		p.then, p.waits = then, then == nil
 	}
-	r.leave()
 	r.awaits = false
+	r.release()
 	return p
 }
 
