@@ -50,7 +50,7 @@ type waiter struct {
 	handle     *handle
 	req        driver.ReceiveRequest
 	state      waiterState
-	expired    bool // it has waited for as long as it may
+	expired    bool // it has waited for as long as it may, which may be not at all
 	prev, next *waiter
 
 	// A started receive has to and a timer for the end of its wait. The goroutine of a
@@ -172,7 +172,7 @@ func (ws *waiters) take() *waiter {
 func (ws *waiters) putBack(r *completion.Round, w *waiter, blocked bool) {
 	ws.mu.Lock()
 	err := w.handle.usable("receive") // it may have ended meanwhile
-	if err == nil && w.state != waiterLeaving {
+	if err == nil && w.state != waiterLeaving && !w.expired {
 		ws.listLocked(w, nil)
 		ws.mu.Unlock()
 		return
