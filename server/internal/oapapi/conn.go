@@ -393,7 +393,7 @@ func (c *conn) beginDrain() {
 	c.draining = true
 	c.mu.Unlock()
 	c.finishRunning(errElsewhere)
-	c.out.frame(&c.round, oap.Event, oap.EventDrain, 0, nil)
+	c.out.frame(nil, oap.Event, oap.EventDrain, 0, nil) // the round is the reader's
 }
 
 // finishRunning ends everything that waits.

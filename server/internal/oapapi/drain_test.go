@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"runtime"
 	"testing"
@@ -220,4 +221,23 @@ func heapAndStacks() int {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int(m.HeapAlloc + m.StackInuse)
+}
+
+// TestDrainLeavesRoundToReader drains while clients send parts of frames, after which the
+// reader ends its round. The race detector finds another goroutine that adds to the round.
+func TestDrainLeavesRoundToReader(t *testing.T) {
+	inBubble(t, oapapi.Options{}, func(t *testing.T, d *daemon) {
+		for range 20 {
+			r := dialRaw(t, d)
+			r.start()
+			h := requestHeader(oap.OpPing, 2)
+			for _, b := range oap.AppendFrame(nil, &h, nil, nil) {
+				r.write([]byte{b})
+			}
+			go func() { _, _ = io.Copy(io.Discard, r.net) }()
+		}
+		if err := d.server.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }
