@@ -41,16 +41,20 @@ func (c *Caller) startTurn(ctx context.Context, r *completion.Round, op, queue s
 	return c.turn(ctx, op, queue, units)
 }
 
-// StartSend starts a send. The queue is not created if it does not exist.
-func (c *Caller) StartSend(ctx context.Context, r *completion.Round, queue string, messages []Outgoing, done completion.Sent) {
+// StartSend starts a send. The queue is not created if it does not exist. If the queue is not
+// open, StartSend returns a channel that is closed when the send is complete: a send that is
+// started before may overtake it.
+func (c *Caller) StartSend(ctx context.Context, r *completion.Round, queue string, messages []Outgoing, done completion.Sent) (later <-chan struct{}) {
 	q := c.useOpen(queue)
 	if q == nil {
 		messages = cloneOutgoing(messages)
+		ended := make(chan struct{})
 		completion.Begin(func() func(*completion.Round) {
+			defer close(ended)
 			sent, err := c.Existing().Send(ctx, queue, messages)
 			return func(r *completion.Round) { done(r, sent, err) }
 		})
-		return
+		return ended
 	}
 	b := c.broker
 	request := c.request(capability.OpSend, queue)
@@ -66,15 +70,16 @@ func (c *Caller) StartSend(ctx context.Context, r *completion.Round, queue strin
 	if err != nil {
 		q.release(b.now())
 		done(r, nil, err)
-		return
+		return nil
 	}
 	s := newStartedSend(c, q, units, done)
 	err = c.prepareSend(&s.sendCall, q, messages)
 	if s.prepared = err == nil; !s.prepared || !s.any() {
 		s.complete(r, nil, err)
-		return
+		return nil
 	}
 	q.started.StartSend(r, s.stamped, s.then)
+	return nil
 }
 
 // startedSend is a send that is not waited for.

@@ -190,7 +190,8 @@ func (k *call) free() {
 const maxKeptElements = 1024
 
 // startSend starts a send. Until one has succeeded, sends create a queue that did not exist
-// when it was opened; that blocks, and is done on another goroutine.
+// when it was opened; that blocks, and is done on another goroutine, as is a send to a queue
+// that the broker has to open.
 func (k *call) startSend(ctx context.Context) {
 	c, q := k.conn, k.queue
 	for i := range k.messages {
@@ -198,7 +199,7 @@ func (k *call) startSend(ctx context.Context) {
 	}
 	c.awaitFirst()
 	if !q.absent.Load() {
-		q.caller.user.StartSend(ctx, &c.round, q.name, k.outgoing, k.whenSent)
+		c.first = q.caller.user.StartSend(ctx, &c.round, q.name, k.outgoing, k.whenSent)
 		return
 	}
 	messages := completion.CloneOutgoing(k.messages)
@@ -216,7 +217,7 @@ func (k *call) startSend(ctx context.Context) {
 	}()
 }
 
-// awaitFirst waits until a send that may create a queue is done, so that no later send
+// awaitFirst waits until a send that creates or opens a queue is done, so that no later send
 // overtakes it.
 func (c *conn) awaitFirst() {
 	if c.first == nil {

@@ -36,12 +36,12 @@ type conn struct {
 
 	activity uint64 // of the output, when last asked
 	// The reader collects requests in calls and receives, and starts them in its round, when
-	// all that has arrived was read. first is closed when a send that may create a queue is
-	// done; nil if none is under way.
+	// all that has arrived was read. first is closed when a send that creates or opens a
+	// queue is done; nil if none is under way.
 	calls    []*call
 	receives []receiveRequest
 	round    completion.Round
-	first    chan struct{}
+	first    <-chan struct{}
 
 	inFlight      atomic.Int64  // requests without an answer
 	started       atomic.Int64  // calls that are under way
