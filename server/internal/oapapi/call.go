@@ -32,13 +32,21 @@ type call struct {
 	extensions  []driver.Extension
 	deadLetters []driver.DeadLetterRequest
 
-	uses atomic.Int32 // by start and by the completion
+	uses  atomic.Int32 // by start and by the completion
+	phase atomic.Int32
 
 	// The completions, made once for all uses of the call.
 	whenSent     completion.Sent
 	whenSettled  completion.Settled
 	whenExtended completion.Extended
 }
+
+// The phases of a call. A send that is refused as a whole before start has returned is divided.
+const (
+	callStarting int32 = iota
+	callStarted
+	callRefused
+)
 
 var spareCalls sync.Pool
 
@@ -130,6 +138,7 @@ func (c *conn) startCalls(ctx context.Context) {
 	}
 	clear(c.receives)
 	c.receives = c.receives[:0]
+	c.round.Alone = false
 }
 
 // start starts the operation, and does not wait for it.
@@ -157,7 +166,26 @@ func (k *call) start(ctx context.Context) {
 	case oap.OpExtend, oap.OpExtendGranted:
 		q.caller.startExtend(ctx, round, q.name, k.extensions, k.whenExtended)
 	}
+	if !k.phase.CompareAndSwap(callStarting, callStarted) {
+		k.divide(ctx)
+	}
 	k.leave()
+}
+
+// divide starts a call for each request of a send that was refused as a whole: the cause may
+// be one of them.
+func (k *call) divide(ctx context.Context) {
+	from := 0
+	for _, r := range k.requests {
+		one := newCall(k.conn, k.queue, k.code)
+		one.messages = append(one.messages, k.messages[from:r.end]...)
+		from, r.end = r.end, r.end-from
+		one.requests = append(one.requests, r)
+		one.start(ctx)
+	}
+	k.conn.started.Add(-1)
+	k.conn.work.Done()
+	k.leave() // instead of the completion
 }
 
 // leave ends one of the two uses of the call.
@@ -231,6 +259,9 @@ func (c *conn) awaitFirst() {
 // sent is the completion of a send.
 func (k *call) sent(round *completion.Round, sent []driver.Sent, err error) {
 	errs, whole := outcome(elsewhere(err))
+	if len(k.requests) > 1 && isRefusal(whole) && k.phase.CompareAndSwap(callStarting, callRefused) {
+		return // start divides the call
+	}
 	k.answer(round, whole, func(dst []byte, from, to int) []byte {
 		return oap.AppendSent(dst, sent[from:to], part(errs, from, to))
 	})
@@ -294,6 +325,11 @@ func (k *call) answer(round *completion.Round, whole error, fill func(dst []byte
 	}
 	c.work.Done()
 	k.leave()
+}
+
+// isRefusal reports whether an error says that nothing was sent because of what was to be sent.
+func isRefusal(err error) bool {
+	return errors.Is(err, driver.ErrForbidden) || errors.Is(err, driver.ErrTooLarge) || errors.Is(err, driver.ErrInvalid)
 }
 
 // outcome tells failures of elements from one of the whole call.

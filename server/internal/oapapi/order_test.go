@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/oap"
 	"github.com/mailboxmq/mailbox/membox"
@@ -64,6 +65,32 @@ func TestSendsStayInOrderWhileQueueIsOpened(t *testing.T) {
 		for i := range got {
 			if want := fmt.Sprintf("%03d", i+1); string(got[i].Body) != want {
 				t.Fatalf("message %d is %s, want %s", i, got[i].Body, want)
+			}
+		}
+	})
+}
+
+// TestRefusedSendRefusesNoOther sends messages together, one of which is larger than the token
+// allows.
+func TestRefusedSendRefusesNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := capability.NewKeyRing(capability.NewKey())
+		d := newDaemonWith(t, membox.New(nil), oapapi.Options{}, ring, mint(t, ring, capability.MaxBodyBytes(100)))
+		defer d.stop(t)
+		d.make(t, "orders")
+		r := dialRaw(t, d)
+		r.start()
+		target := oap.Target{Handle: r.open("orders")}
+		var frames []byte
+		for i, size := range []int{10, 101, 20} {
+			h := requestHeader(oap.OpSend, uint64(100+i))
+			frames = oap.AppendFrame(frames, &h, nil, oap.AppendOutgoing(oap.AppendSend(nil, target, 1), &driver.Outgoing{Body: make([]byte, size)}))
+		}
+		r.write(frames)
+		for range 3 {
+			f := r.mustNext()
+			if refused, want := f.Code != oap.StatusOK, f.Correlation == 101; refused != want {
+				t.Errorf("send %d: status %d; want it refused: %v", f.Correlation, f.Code, want)
 			}
 		}
 	})
