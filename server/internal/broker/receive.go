@@ -343,15 +343,27 @@ func (t *waitTable) enter(w *wait) {
 	t.waits[w] = struct{}{}
 }
 
-// set says what ends a wait.
-func (t *waitTable) set(w *wait, waiting completion.Waiting) {
+// set says what ends a wait, unless replace has said it. It reports whether there is a wait:
+// waiting may be nil.
+func (t *waitTable) set(w *wait, waiting completion.Waiting) (waits bool) {
 	t.mu.Lock()
-	w.waiting = waiting
+	isReplaced := w.waiting != nil
+	if !isReplaced {
+		w.waiting = waiting
+	}
 	ends := w.ends
 	t.mu.Unlock()
-	if ends {
+	if ends && !isReplaced && waiting != nil {
 		waiting.Cancel()
 	}
+	return isReplaced || waiting != nil
+}
+
+// replace says what ends a wait that goes on in another way.
+func (t *waitTable) replace(w *wait, waiting completion.Waiting) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	w.waiting = waiting
 }
 
 func (t *waitTable) leave(w *wait) {

@@ -249,11 +249,9 @@ func (c *Caller) StartReceive(ctx context.Context, r *completion.Round, queue st
 		return nil
 	}
 	b.waiting.enter(&s.wait)
-	end := q.started.StartReceive(r, s.req, s)
-	if end == nil {
+	if !b.waiting.set(&s.wait, q.started.StartReceive(r, s.req, s)) {
 		return nil
 	}
-	b.waiting.set(&s.wait, end)
 	return s
 }
 
@@ -330,11 +328,20 @@ func (s *startedReceive) complete(r *completion.Round, held []driver.Delivery, e
 	gone := c.used(q, err)
 	q.release(b.now())
 	if gone && !s.cancelled.Load() {
-		c.receiveLater(s.ctx, q.name, s.req, s.to)
+		s.receiveAgain()
 	} else {
 		s.to.Received(r, deliveries, err)
 	}
 	memory.free()
+}
+
+// receiveAgain receives from the queue that has replaced one that was deleted.
+func (s *startedReceive) receiveAgain() {
+	again := s.caller.receiveLater(s.ctx, s.queue.name, s.req, s.to)
+	s.caller.broker.waiting.replace(&s.wait, again)
+	if s.cancelled.Load() {
+		again.Cancel() // Cancel may not have seen it
+	}
 }
 
 var spareDeliveries = sync.Pool{New: func() any { return new(handedDeliveries) }}
