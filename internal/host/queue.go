@@ -23,6 +23,8 @@ type queue struct {
 	settings atomic.Pointer[settings]
 	nextSend atomic.Uint64 // spreads messages without a group over the shards
 	nextTake atomic.Uint64 // spreads receives over the shards
+	// lastSend is the latest of the started sends that are done one after the other.
+	lastSend atomic.Pointer[sendTurn]
 
 	// circular: dead letters of this queue can be forwarded back to it. Guarded by setup.
 	circular bool

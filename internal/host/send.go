@@ -160,11 +160,7 @@ func (h *handle) StartSend(r *completion.Round, msgs []driver.Outgoing, done com
 		return
 	}
 	if h.journal != nil && retentionMakesRoom(&h.settings.Load().config) {
-		msgs = completion.CloneOutgoing(msgs)
-		completion.Begin(func() func(*completion.Round) {
-			sent, err := h.Send(context.Background(), msgs) // what was started is completed
-			return func(r *completion.Round) { done(r, sent, err) }
-		})
+		h.sendInTurn(completion.CloneOutgoing(msgs), done)
 		return
 	}
 	s := newStartedSend(h, len(msgs), done)
@@ -176,7 +172,24 @@ func (h *handle) StartSend(r *completion.Round, msgs []driver.Outgoing, done com
 	if h.journal == nil {
 		h.serve(r)
 	}
-	s.complete(r, nil)
+	s.complete(r, s.failure)
+}
+
+// sendTurn is a started send that blocks a goroutine.
+type sendTurn struct{ ended chan struct{} }
+
+// sendInTurn sends on another goroutine, after the sends for which it was called before.
+func (h *handle) sendInTurn(msgs []driver.Outgoing, done completion.Sent) {
+	turn := &sendTurn{ended: make(chan struct{})}
+	before := h.lastSend.Swap(turn)
+	completion.Begin(func() func(*completion.Round) {
+		defer close(turn.ended)
+		if before != nil {
+			<-before.ended
+		}
+		sent, err := h.Send(context.Background(), msgs) // what was started is completed
+		return func(r *completion.Round) { done(r, sent, err) }
+	})
 }
 
 // startedSend is a send that is not waited for.

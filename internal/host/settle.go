@@ -121,7 +121,7 @@ func startSettling[T any](
 		h.journal.Start(r.Alone)
 		return
 	}
-	s.complete(r, nil)
+	s.complete(r, s.failure)
 }
 
 // startedSettle is a call that settles deliveries and is not waited for.
