@@ -78,6 +78,9 @@ func TestRollingRestartFailsNoRequest(t *testing.T) {
 		p.run(name)
 	}
 	client := remotebox.New(names, p.members["first"].OperatorToken().Reveal(), &remotebox.Options{Dial: p.dial})
+	if err := client.ConfigureQueue(t.Context(), "orders", driver.Config{}); err != nil { // receives do not create it
+		t.Fatal(err)
+	}
 	q, err := client.OpenQueue(t.Context(), "orders")
 	if err != nil {
 		t.Fatal(err)
