@@ -2,6 +2,7 @@ package completion
 
 import (
 	"context"
+	"hash/maphash"
 	"maps"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 // time are combined into calls; see combiner. Receives wait, each on a goroutine of its own.
 type blocking struct {
 	driver.Queue
+	workers workers
 
 	sends       combiner[driver.Outgoing, driver.Sent, Sent]
 	acks        combiner[driver.Receipt, struct{}, Settled]
@@ -21,21 +23,20 @@ type blocking struct {
 }
 
 func newBlocking(q driver.Queue) *blocking {
-	b := &blocking{Queue: q}
-	b.sends.init(q, sends, q.Send)
-	b.acks.init(q, acks, settling(q.Ack))
-	b.nacks.init(q, nacks, settling(q.Nack))
-	b.extensions.init(q, extensions, q.Extend)
-	b.deadLetters.init(q, deadLetters, settling(q.DeadLetter))
+	b := &blocking{Queue: q, workers: newWorkers()}
+	b.sends.init(b, sends, q.Send)
+	b.acks.init(b, acks, settling(q.Ack))
+	b.nacks.init(b, nacks, settling(q.Nack))
+	b.extensions.init(b, extensions, q.Extend)
+	b.deadLetters.init(b, deadLetters, settling(q.DeadLetter))
 	return b
 }
 
-// The kinds of operations. Calls of sends must not overtake each other, unless the queue
-// keeps no order, and neither must extensions: the last one of a delivery counts.
+// The kinds of operations. Acks, nacks and dead-letters need no order.
 var (
 	sends = &kind[driver.Outgoing, driver.Sent, Sent]{
 		complete: func(done Sent, r *Round, sent []driver.Sent, err error) { done(r, sent, err) },
-		ordered:  func(o driver.Ordering) bool { return o != driver.OrderingNone },
+		lines:    sendLines,
 		size:     outgoingSize,
 		keep:     keepOutgoing,
 	}
@@ -43,7 +44,9 @@ var (
 	nacks      = settleKind[driver.Nack]()
 	extensions = &kind[driver.Extension, time.Duration, Extended]{
 		complete: func(done Extended, r *Round, granted []time.Duration, err error) { done(r, granted, err) },
-		ordered:  func(driver.Ordering) bool { return true },
+		lines: func(driver.Traits, *driver.Extension) (uint64, bool) {
+			return allLines, false // the last one of a delivery counts
+		},
 	}
 	deadLetters = settleKind[driver.DeadLetterRequest]()
 )
@@ -51,8 +54,24 @@ var (
 func settleKind[E any]() *kind[E, struct{}, Settled] {
 	return &kind[E, struct{}, Settled]{
 		complete: func(done Settled, r *Round, _ []struct{}, err error) { done(r, err) },
-		ordered:  func(driver.Ordering) bool { return false },
+		lines:    func(driver.Traits, *E) (uint64, bool) { return 0, false },
 	}
+}
+
+var groupSeed = maphash.MakeSeed()
+
+// sendLines keeps the order that a queue promises: that of all messages, or that within
+// groups. In a queue of several shards, a message with a group and a dedup key takes several
+// steps of the backend, and may wait for another send with that key. So it has a call of its
+// own.
+func sendLines(t driver.Traits, m *driver.Outgoing) (lines uint64, alone bool) {
+	switch t.Ordering {
+	case driver.OrderingNone:
+		return 0, false
+	case driver.OrderingPerShard:
+		return 1 << (maphash.String(groupSeed, m.Group) % 64), m.DedupKey != "" && (m.Group != "" || t.StrictGroups)
+	}
+	return allLines, false
 }
 
 // settling returns settle as a call of a combiner.
@@ -61,7 +80,7 @@ func settling[E any](settle func(context.Context, []E) error) func(context.Conte
 }
 
 func outgoingSize(m *driver.Outgoing) int {
-	size := len(m.Body)
+	size := len(m.Body) + len(m.Seal)
 	for key, value := range m.Attributes {
 		size += len(key) + len(value)
 	}
@@ -71,16 +90,27 @@ func outgoingSize(m *driver.Outgoing) int {
 // keepOutgoing makes a message independent of the caller's memory.
 func keepOutgoing(m *driver.Outgoing, memory *arena) {
 	m.Body = memory.clone(m.Body)
+	m.Seal = memory.clone(m.Seal)
 	m.Attributes = maps.Clone(m.Attributes)
 }
 
-func (b *blocking) StartSend(_ *Round, msgs []driver.Outgoing, done Sent) { b.sends.start(msgs, done) }
+// Close ends goroutines that wait for operations, and closes the handle.
+func (b *blocking) Close() error {
+	b.workers.close()
+	return b.Queue.Close()
+}
+
+func (b *blocking) StartSend(_ *Round, msgs []driver.Outgoing, done Sent) {
+	b.sends.start(msgs, done)
+}
 
 func (b *blocking) StartAck(_ *Round, receipts []driver.Receipt, done Settled) {
 	b.acks.start(receipts, done)
 }
 
-func (b *blocking) StartNack(_ *Round, nacks []driver.Nack, done Settled) { b.nacks.start(nacks, done) }
+func (b *blocking) StartNack(_ *Round, nacks []driver.Nack, done Settled) {
+	b.nacks.start(nacks, done)
+}
 
 func (b *blocking) StartExtend(_ *Round, extensions []driver.Extension, done Extended) {
 	b.extensions.start(extensions, done)
@@ -91,14 +121,32 @@ func (b *blocking) StartDeadLetter(_ *Round, requests []driver.DeadLetterRequest
 }
 
 func (b *blocking) StartReceive(_ *Round, req driver.ReceiveRequest, to Receiver) Waiting {
-	ctx, cancel := context.WithCancel(context.Background()) // it ends with the wait, or with Cancel
-	Begin(func() func(*Round) {
-		deliveries, err := b.Receive(ctx, req)
-		cancel()
-		return func(r *Round) { to.Received(r, deliveries, err) }
-	})
+	w := &receive{queue: b.Queue, ctx: context.Background(), req: req, to: to} // it ends with the wait of req, or with Cancel
 	if req.Wait == 0 {
+		b.workers.start(w)
 		return nil
 	}
-	return Canceller(cancel)
+	w.ctx, w.cancel = context.WithCancel(w.ctx)
+	b.workers.start(w)
+	return w
 }
+
+// receive is one receive that was started.
+type receive struct {
+	queue  driver.Queue
+	ctx    context.Context //nolint:containedctx // it is made for this receive
+	cancel func()          // nil if it does not wait
+	req    driver.ReceiveRequest
+	to     Receiver
+}
+
+func (w *receive) run(r *Round) {
+	deliveries, err := w.queue.Receive(w.ctx, w.req)
+	if w.cancel != nil {
+		w.cancel()
+	}
+	w.to.Received(r, deliveries, err)
+}
+
+// Cancel implements Waiting.
+func (w *receive) Cancel() { w.cancel() }

@@ -17,24 +17,26 @@ import (
 // operations in it are called one by one. Only an error that says that the backend did not
 // answer reaches operations whose own call might have succeeded.
 //
-// A combiner has no goroutine while it has no operations. Its callers bound how many wait.
+// A combiner uses no goroutine while it has no operations. Its callers bound how many wait.
 type combiner[E, R, D any] struct {
 	*kind[E, R, D]
-	queue driver.Queue
-	call  func(context.Context, []E) ([]R, error)
+	queue   driver.Queue
+	workers *workers
+	call    func(context.Context, []E) ([]R, error)
 
 	mu    sync.Mutex      // guards the fields below
-	first *batch[E, R, D] // the next call
+	first *batch[E, R, D] // batches that wait, in order
 	last  *batch[E, R, D] // operations join it while they fit
 	calls int             // under way
+	busy  uint64          // the lines of calls under way
 }
 
 // A kind of operations has elements E, results R by position, and completions D.
 type kind[E, R, D any] struct {
 	complete func(done D, r *Round, results []R, err error)
-	// ordered reports whether, in a queue with this ordering, one call must end before the
-	// next one begins.
-	ordered func(driver.Ordering) bool
+	// lines returns a set of bits. Calls that share one are made one after the other, in
+	// order. alone says that an operation with this element has a call of its own.
+	lines func(t driver.Traits, e *E) (lines uint64, alone bool)
 	// size returns the bytes of an element, and keep makes it independent of the caller's
 	// memory. They are nil for elements that have no bodies.
 	size func(*E) int
@@ -43,12 +45,18 @@ type kind[E, R, D any] struct {
 	batches sync.Pool // of *batch[E, R, D], empty
 }
 
+// allLines is the lines of operations that are all made one after the other.
+const allLines = ^uint64(0)
+
 // A batch holds the operations of one call.
 type batch[E, R, D any] struct {
+	combiner   *combiner[E, R, D]
 	next       *batch[E, R, D]
 	elements   []E
 	operations []operation[D]
 	bytes      int
+	lines      uint64
+	closed     bool // no other operation joins
 	memory     arena
 }
 
@@ -60,72 +68,116 @@ type operation[D any] struct {
 const (
 	// maxCallBytes bounds the bodies and attributes in a call of several operations.
 	maxCallBytes = 4 << 20
-	// maxCalls bounds the calls of one kind that are under way for a queue. The second one
-	// begins when a batch is full: calls that are not full cost more than they gain.
-	maxCalls = 8
+	// maxCalls bounds the calls of one kind that are under way for a queue. While one is,
+	// others begin only with batches that no operation can join: calls that are not full
+	// cost more than they gain.
+	maxCalls = 16
 )
 
-func (c *combiner[E, R, D]) init(q driver.Queue, k *kind[E, R, D], call func(context.Context, []E) ([]R, error)) {
-	c.queue, c.kind, c.call = q, k, call
+func (c *combiner[E, R, D]) init(b *blocking, k *kind[E, R, D], call func(context.Context, []E) ([]R, error)) {
+	c.queue, c.workers, c.kind, c.call = b.Queue, &b.workers, k, call
 }
 
-// start starts an operation. It does not block, and keeps no reference to elements.
+// start starts an operation. It does not block, and keeps no reference to elements. It makes
+// no call on the goroutine of the caller, even if the round is alone: a backend that hangs
+// must not keep a connection from reading.
 func (c *combiner[E, R, D]) start(elements []E, done D) {
-	bytes := 0
-	if c.size != nil {
-		for i := range elements {
+	traits := c.queue.Traits()
+	var bytes int
+	var lines uint64
+	var alone bool
+	for i := range elements {
+		if c.size != nil {
 			bytes += c.size(&elements[i])
 		}
+		ofElement, apart := c.lines(traits, &elements[i])
+		lines, alone = lines|ofElement, alone || apart
 	}
-	c.mu.Lock()
-	parallel := 1
-	if c.last == nil {
-		c.first = c.newBatch()
-		c.last = c.first
-	} else {
-		traits := c.queue.Traits()
-		if len(c.last.elements)+len(elements) > traits.MaxBatch || c.last.bytes+bytes > maxCallBytes {
-			c.last.next = c.newBatch()
-			c.last = c.last.next
-		}
-		if c.first != c.last && !c.ordered(traits.Ordering) {
-			parallel = maxCalls
-		}
-	}
-	c.last.add(c.kind, elements, bytes, done)
-	begin := c.calls < parallel
-	if begin {
-		c.calls++
-	}
-	c.mu.Unlock()
-	if begin {
-		go c.work()
-	}
-}
-
-// work makes calls until no operation waits.
-func (c *combiner[E, R, D]) work() {
-	var r Round
-	for b := c.take(); b != nil; b = c.take() {
-		c.perform(&r, b)
-		r.End()
-	}
-}
-
-// take returns the next batch, or nil if there is none and the goroutine ends.
-func (c *combiner[E, R, D]) take() *batch[E, R, D] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	b := c.first
-	if b == nil {
-		c.calls--
+	if last := c.last; last == nil || alone || last.closed ||
+		len(last.elements)+len(elements) > traits.MaxBatch || last.bytes+bytes > maxCallBytes {
+		c.appendLocked()
+	}
+	c.last.add(c.kind, elements, bytes, done)
+	c.last.lines |= lines
+	c.last.closed = alone || len(c.last.elements) >= traits.MaxBatch
+	c.beginLocked()
+}
+
+// appendLocked adds an empty batch.
+func (c *combiner[E, R, D]) appendLocked() {
+	b := c.newBatch()
+	b.combiner = c
+	if c.last == nil {
+		c.first = b
+	} else {
+		c.last.next = b
+	}
+	c.last = b
+}
+
+// beginLocked begins the calls that can be made now. A batch that operations can still
+// join waits while a call is under way.
+func (c *combiner[E, R, D]) beginLocked() {
+	for b := c.takeLocked(c.calls == 0); b != nil; b = c.takeLocked(false) {
+		c.workers.start(b)
+	}
+}
+
+// run makes the call for a batch, and further calls until none can be made.
+func (b *batch[E, R, D]) run(r *Round) {
+	c := b.combiner
+	for b != nil {
+		lines := b.lines
+		c.perform(r, b)
+		r.End()
+		b = c.next(lines)
+	}
+}
+
+// next ends a call on these lines, and returns the batch of the next one, or nil.
+func (c *combiner[E, R, D]) next(lines uint64) *batch[E, R, D] {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls--
+	c.busy &^= lines
+	b := c.takeLocked(true)
+	c.beginLocked()
+	return b
+}
+
+// takeLocked returns the first batch whose lines are free, or nil. The last batch, which
+// operations may still join, counts only if open is true.
+func (c *combiner[E, R, D]) takeLocked(open bool) *batch[E, R, D] {
+	if c.calls == maxCalls {
 		return nil
 	}
-	c.first, b.next = b.next, nil
-	if c.first == nil {
-		c.last = nil
+	var before *batch[E, R, D]
+	for b, busy := c.first, c.busy; b != nil && busy != allLines; before, b = b, b.next {
+		if b.lines&busy != 0 || !open && !b.closed && b == c.last {
+			busy |= b.lines // later batches must not overtake it
+			continue
+		}
+		c.removeLocked(before, b)
+		c.calls++
+		c.busy |= b.lines
+		return b
 	}
-	return b
+	return nil
+}
+
+// removeLocked removes a batch from the list; before is the one before it, or nil.
+func (c *combiner[E, R, D]) removeLocked(before, b *batch[E, R, D]) {
+	if before == nil {
+		c.first = b.next
+	} else {
+		before.next = b.next
+	}
+	if c.last == b {
+		c.last = before
+	}
+	b.next = nil
 }
 
 // perform makes the call for a batch, and completes its operations.
@@ -201,7 +253,8 @@ func (k *kind[E, R, D]) newBatch() *batch[E, R, D] {
 func (k *kind[E, R, D]) recycle(b *batch[E, R, D]) {
 	clear(b.elements)
 	clear(b.operations)
-	b.elements, b.operations, b.bytes = b.elements[:0], b.operations[:0], 0
+	b.elements, b.operations = b.elements[:0], b.operations[:0]
+	b.combiner, b.bytes, b.lines, b.closed = nil, 0, 0, false
 	b.memory.reset()
 	k.batches.Put(b)
 }

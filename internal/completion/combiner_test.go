@@ -3,9 +3,11 @@ package completion_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -84,7 +86,7 @@ var operations = map[string]func(*rapid.T) drawnOperation{
 		msgs := rapid.SliceOfN(rapid.Custom(drawOutgoing), 0, 7).Draw(t, "messages")
 		return drawnOperation{
 			func(q completion.Queue, done func(any, error)) {
-				q.StartSend(nil, msgs, func(_ *completion.Round, sent []driver.Sent, err error) { done(sent, err) })
+				q.StartSend(new(completion.Round), msgs, func(_ *completion.Round, sent []driver.Sent, err error) { done(sent, err) })
 			},
 			func(q driver.Queue) (any, error) { return q.Send(context.Background(), msgs) },
 		}
@@ -92,14 +94,16 @@ var operations = map[string]func(*rapid.T) drawnOperation{
 	"ack": func(t *rapid.T) drawnOperation {
 		rs := drawSettle(t, func(r driver.Receipt) driver.Receipt { return r })
 		return drawnOperation{
-			func(q completion.Queue, done func(any, error)) { q.StartAck(nil, rs, settled(done)) },
+			func(q completion.Queue, done func(any, error)) { q.StartAck(new(completion.Round), rs, settled(done)) },
 			func(q driver.Queue) (any, error) { return nil, q.Ack(context.Background(), rs) },
 		}
 	},
 	"nack": func(t *rapid.T) drawnOperation {
 		nacks := drawSettle(t, func(r driver.Receipt) driver.Nack { return driver.Nack{Receipt: r} })
 		return drawnOperation{
-			func(q completion.Queue, done func(any, error)) { q.StartNack(nil, nacks, settled(done)) },
+			func(q completion.Queue, done func(any, error)) {
+				q.StartNack(new(completion.Round), nacks, settled(done))
+			},
 			func(q driver.Queue) (any, error) { return nil, q.Nack(context.Background(), nacks) },
 		}
 	},
@@ -107,7 +111,7 @@ var operations = map[string]func(*rapid.T) drawnOperation{
 		extensions := drawSettle(t, func(r driver.Receipt) driver.Extension { return driver.Extension{Receipt: r, Visibility: 1} })
 		return drawnOperation{
 			func(q completion.Queue, done func(any, error)) {
-				q.StartExtend(nil, extensions, func(_ *completion.Round, granted []time.Duration, err error) { done(granted, err) })
+				q.StartExtend(new(completion.Round), extensions, func(_ *completion.Round, granted []time.Duration, err error) { done(granted, err) })
 			},
 			func(q driver.Queue) (any, error) { return q.Extend(context.Background(), extensions) },
 		}
@@ -115,7 +119,9 @@ var operations = map[string]func(*rapid.T) drawnOperation{
 	"dead-letter": func(t *rapid.T) drawnOperation {
 		requests := drawSettle(t, func(r driver.Receipt) driver.DeadLetterRequest { return driver.DeadLetterRequest{Receipt: r} })
 		return drawnOperation{
-			func(q completion.Queue, done func(any, error)) { q.StartDeadLetter(nil, requests, settled(done)) },
+			func(q completion.Queue, done func(any, error)) {
+				q.StartDeadLetter(new(completion.Round), requests, settled(done))
+			},
 			func(q driver.Queue) (any, error) { return nil, q.DeadLetter(context.Background(), requests) },
 		}
 	},
@@ -174,18 +180,19 @@ func compare(strict strictBackend, steps []drawnOperation) (difference string) {
 	backend.send, backend.settle = combined.send, settleStrictly
 	alone.send, alone.settle, alone.free = single.send, settleStrictly, true
 	q := completion.Of(backend)
+	defer q.Close()
 	var got outcomes
 	var want []outcome
 	for _, step := range steps {
 		if step.start == nil {
-			backend.releaseOne()
+			backend.releaseOne(0)
 			continue
 		}
 		step.start(q, got.add())
 		results, err := step.call(alone)
 		want = append(want, outcome{results, err})
 	}
-	for backend.releaseOne() {
+	for backend.releaseOne(0) {
 	}
 	for n, w := range want {
 		g, completed := got.all[n]
@@ -199,11 +206,73 @@ func compare(strict strictBackend, steps []drawnOperation) (difference string) {
 	return ""
 }
 
+// TestGroupsKeepTheirOrder starts sends to a queue of several shards while calls end in any
+// order.
+func TestGroupsKeepTheirOrder(t *testing.T) {
+	groups := rapid.SampledFrom([]string{"", "a", "b", "c", "d"})
+	rapid.Check(t, func(rt *rapid.T) {
+		maxBatch := rapid.IntRange(1, 6).Draw(rt, "max batch")
+		strict := rapid.Bool().Draw(rt, "strict")
+		var steps [][]driver.Outgoing // nil: a call ends
+		var ends []int
+		for n := range rapid.IntRange(1, 60).Draw(rt, "steps") {
+			ends = append(ends, rapid.IntRange(0, 20).Draw(rt, "end"))
+			var msgs []driver.Outgoing
+			for range rapid.IntRange(0, 3).Draw(rt, "messages") {
+				msgs = append(msgs, driver.Outgoing{
+					Body: fmt.Append(nil, n), Group: groups.Draw(rt, "group"), DedupKey: rapid.SampledFrom([]string{"", "k"}).Draw(rt, "key"),
+				})
+			}
+			steps = append(steps, msgs)
+		}
+		var difference string
+		synctest.Test(t, func(*testing.T) { difference = compareGroups(maxBatch, strict, steps, ends) })
+		if difference != "" {
+			rt.Fatal(difference)
+		}
+	})
+}
+
+// compareGroups compares the messages of each group in the backend with those that were
+// sent. A message is in the backend when its call ends.
+func compareGroups(maxBatch int, strict bool, steps [][]driver.Outgoing, ends []int) (difference string) {
+	got, want := make(map[string]string), make(map[string]string)
+	var mu sync.Mutex
+	backend := newFakeQueue(maxBatch)
+	backend.traits.Ordering, backend.traits.StrictGroups = driver.OrderingPerShard, strict
+	backend.send = func(msgs []driver.Outgoing) ([]driver.Sent, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		for i := range msgs {
+			got[msgs[i].Group] += string(msgs[i].Body) + " "
+		}
+		return make([]driver.Sent, len(msgs)), nil
+	}
+	q := completion.Of(backend)
+	defer q.Close()
+	for n, msgs := range steps {
+		if msgs == nil {
+			backend.releaseOne(ends[n])
+			continue
+		}
+		q.StartSend(new(completion.Round), msgs, func(*completion.Round, []driver.Sent, error) {})
+		for i := range msgs {
+			want[msgs[i].Group] += string(msgs[i].Body) + " "
+		}
+	}
+	for n := 0; backend.releaseOne(ends[n%len(ends)]); n++ {
+	}
+	if !maps.Equal(got, want) {
+		return fmt.Sprintf("messages by group:\n got %v\nwant %v", got, want)
+	}
+	return ""
+}
+
 // BenchmarkStartSend sends from one goroutine to a backend that answers at once.
 func BenchmarkStartSend(b *testing.B) {
 	for _, size := range []int{100, 4 << 10} {
 		b.Run(fmt.Sprintf("%d bytes", size), func(b *testing.B) {
-			q := completion.Of(instantQueue{newFakeQueue(driver.DefaultMaxBatch)})
+			q := newQueue(b, instantQueue{newFakeQueue(driver.DefaultMaxBatch)})
 			msgs := []driver.Outgoing{{Body: make([]byte, size)}}
 			ended := make(chan struct{}, 64) // operations under way
 			done := func(*completion.Round, []driver.Sent, error) { <-ended }
@@ -222,7 +291,7 @@ func BenchmarkStartSend(b *testing.B) {
 }
 
 func BenchmarkStartAck(b *testing.B) {
-	q := completion.Of(instantQueue{newFakeQueue(driver.DefaultMaxBatch)})
+	q := newQueue(b, instantQueue{newFakeQueue(driver.DefaultMaxBatch)})
 	receipts := []driver.Receipt{{Handle: "receipt"}}
 	ended := make(chan struct{}, 64) // operations under way
 	done := func(*completion.Round, error) { <-ended }

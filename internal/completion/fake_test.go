@@ -24,56 +24,70 @@ type fakeQueue struct {
 	settle func(op string, receipts []driver.Receipt) error
 	free   bool // calls do not block
 
-	releases chan struct{}
-
-	mu       sync.Mutex // guards the fields below
-	calls    []string   // "send a b c", in the order in which they began
-	underway int
-	most     int // calls that were under way at the same time
+	mu    sync.Mutex      // guards the fields below
+	calls []string        // "send a b c", in the order in which they began
+	held  []chan struct{} // of the calls under way; closed by their release
+	most  int             // calls that were under way at the same time
 }
 
 func newFakeQueue(maxBatch int) *fakeQueue {
 	return &fakeQueue{
-		traits:   driver.Traits{MaxBatch: maxBatch, Ordering: driver.OrderingFIFO, DeadLetters: true},
-		releases: make(chan struct{}),
+		traits: driver.Traits{MaxBatch: maxBatch, Ordering: driver.OrderingFIFO, DeadLetters: true},
 	}
+}
+
+// newQueue starts operations on a backend until the test ends.
+func newQueue(t testing.TB, backend driver.Queue) completion.Queue {
+	q := completion.Of(backend)
+	t.Cleanup(func() {
+		if err := q.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return q
 }
 
 func (f *fakeQueue) Traits() driver.Traits { return f.traits }
 
 // enter records a call, and waits for its release.
 func (f *fakeQueue) enter(op string, elements []string) {
+	release := make(chan struct{})
 	f.mu.Lock()
 	f.calls = append(f.calls, strings.Join(append([]string{op}, elements...), " "))
-	f.underway++
-	f.most = max(f.most, f.underway)
+	if !f.free {
+		f.held = append(f.held, release)
+		f.most = max(f.most, len(f.held))
+	}
 	f.mu.Unlock()
 	if !f.free {
-		<-f.releases
+		<-release
 	}
-	f.mu.Lock()
-	f.underway--
-	f.mu.Unlock()
 }
 
-// release lets n calls return, one after the other.
-func (f *fakeQueue) release(n int) {
+// release lets n calls return, the oldest first.
+func (f *fakeQueue) release(t *testing.T, n int) {
+	t.Helper()
 	for range n {
-		f.releases <- struct{}{}
-		synctest.Wait()
+		if !f.releaseOne(0) {
+			t.Fatalf("no call is under way; calls so far: %q", f.calls)
+		}
 	}
 }
 
-// releaseOne lets a call return that is under way, and reports whether there was one.
-func (f *fakeQueue) releaseOne() bool {
+// releaseOne lets one of the calls under way return, and reports whether there was one.
+func (f *fakeQueue) releaseOne(which int) bool {
 	synctest.Wait()
-	select {
-	case f.releases <- struct{}{}:
-		synctest.Wait()
-		return true
-	default:
+	f.mu.Lock()
+	if len(f.held) == 0 {
+		f.mu.Unlock()
 		return false
 	}
+	which %= len(f.held)
+	close(f.held[which])
+	f.held = slices.Delete(f.held, which, which+1)
+	f.mu.Unlock()
+	synctest.Wait()
+	return true
 }
 
 func (f *fakeQueue) expectCalls(t *testing.T, want ...string) {

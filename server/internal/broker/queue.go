@@ -185,7 +185,8 @@ func (c *Caller) open(ctx context.Context, op, backend, name string, create bool
 		return nil, err
 	}
 	b.census.add(backend, capability.TokenID{})
-	return &queue{backend: backend, handle: handle, started: completion.Of(handle), seals: handle.Traits().Seals, identity: handle.Identity()}, nil
+	started := completion.Of(handle) // to close it closes the handle
+	return &queue{backend: backend, handle: started, started: started, seals: handle.Traits().Seals, identity: handle.Identity()}, nil
 }
 
 // enter adds an opened queue. If another caller has added it meanwhile, enter closes

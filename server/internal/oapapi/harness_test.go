@@ -52,6 +52,7 @@ func newDaemonWith(t testing.TB, backend driver.Opener, options oapapi.Options, 
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = b.Close() }) // goroutines of blocking backends end; the backend may be closed already
 	options.Broker = b
 	return &daemon{server: oapapi.New(options), broker: b, backend: backend, token: token}
 }
