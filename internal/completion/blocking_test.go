@@ -433,6 +433,45 @@ func TestReceiveThatWaitsIsCancelled(t *testing.T) {
 	})
 }
 
+// conn is a connection that answers receives.
+type conn struct {
+	hold   chan struct{} // the first completion waits for it
+	queued bool
+	events []string
+}
+
+func (c *conn) Received(r *completion.Round, _ []driver.Delivery, _ error) {
+	if len(c.events) == 0 {
+		<-c.hold
+	}
+	c.events = append(c.events, "received")
+	if !c.queued {
+		c.queued = true
+		r.Later(c)
+	}
+}
+
+func (c *conn) Flush() {
+	c.queued = false
+	c.events = append(c.events, "flushed")
+}
+
+func TestReceivesThatEndTogetherShareARound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t, newFakeQueue(10))
+		c := &conn{hold: make(chan struct{})}
+		for range 4 { // the first one is being completed while the others end
+			q.StartReceive(new(completion.Round), driver.ReceiveRequest{Max: 1, Wait: time.Hour}, c).Cancel()
+			synctest.Wait()
+		}
+		close(c.hold)
+		synctest.Wait()
+		if want := []string{"received", "flushed", "received", "received", "received", "flushed"}; !slices.Equal(c.events, want) {
+			t.Errorf("got %q, want %q", c.events, want)
+		}
+	})
+}
+
 func TestIdleQueueHasNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := newFakeQueue(10)
