@@ -29,7 +29,7 @@ func (s *Server) openBackend(ctx context.Context, c *Config) (closeBackend func(
 	scheme, rest, _ := strings.Cut(c.Backend, ":")
 	switch scheme {
 	case "memory":
-		backend := membox.New(&membox.Options{Defaults: c.queueDefaults(), MaxBodyBytes: sqsapi.MaxPayloadBytes})
+		backend := membox.New(&membox.Options{Defaults: c.queueDefaults(), MaxBodyBytes: sqsapi.MaxPayloadBytes, Wipe: *c.Amnesia})
 		s.opener = backend
 		return backend.Close, nil
 	case "disk":

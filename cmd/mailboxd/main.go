@@ -63,6 +63,9 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	}()
 	go reload(ctx, daemon, manager, hangups, args, environ)
 	go keepSmall(ctx)
+	if *daemon.Config().Amnesia {
+		go collectOften(ctx)
+	}
 	living, die := context.WithCancel(context.WithoutCancel(ctx)) // lasts until after the drain
 	defer die()
 	go watchdog(living, watchdogEvery(environ), daemon.Alive, func() { manager.tell("WATCHDOG=1") })

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -54,4 +55,36 @@ func liveBytes() uint64 {
 		}
 	}
 	return total
+}
+
+const (
+	collectEvery = 5 * time.Second
+	// collectAbove is more than an idle daemon allocates in that time.
+	collectAbove = 32 << 10
+)
+
+// collectOften collects garbage every few seconds while there is some, until ctx ends. With
+// amnesia, a collection overwrites the messages that are gone.
+func collectOften(ctx context.Context) {
+	ticker := time.NewTicker(collectEvery)
+	defer ticker.Stop()
+	collected := allocatedBytes()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if allocatedBytes()-collected > collectAbove {
+			runtime.GC()
+			collected = allocatedBytes()
+		}
+	}
+}
+
+// allocatedBytes returns how much was allocated since the start.
+func allocatedBytes() uint64 {
+	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
 }

@@ -243,11 +243,12 @@ func (s *Shard) newEntry() *Entry {
 	return new(Entry)
 }
 
-// release keeps an entry that no order holds for reuse. It stays readable until
-// the next message arrives. With a backlog it is not reused, because effects may
-// refer to it for longer.
+// release keeps an entry that no order holds for reuse. Its numbers stay readable until
+// the next message arrives; its content is dropped, so that it does not stay in memory.
+// With a backlog it is not reused, because effects may refer to it for longer.
 func (s *Shard) release(e *Entry) {
 	if s.window == nil && !s.tracksAge() && len(s.spare) < maxSpare {
+		e.Content = Content{}
 		s.spare = append(s.spare, e)
 	}
 }

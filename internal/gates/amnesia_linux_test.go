@@ -130,9 +130,8 @@ func TestG6AmnesiaMakesNoFileCalls(t *testing.T) {
 // libraries, which keep them as long as the connection. The
 // runtime overwrites freed memory, so the search finds only what the daemon
 // still references. No complete body is found; the figure says how much is left of the last
-// ones on stacks, where they were hashed. Before garbage is collected they can be
-// found, because nothing wipes them when they are acked; that is logged and not
-// checked.
+// ones on stacks, where they were hashed. Before garbage is collected, which is what
+// wipes them, they can be found; that is logged and not checked.
 func TestG6AmnesiaKeepsNoBodyInMemory(t *testing.T) {
 	t.Setenv("GODEBUG", "efence=1,clobberfree=1")
 	t.Setenv("GOGC", "10")

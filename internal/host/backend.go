@@ -59,6 +59,8 @@ type Options struct {
 	Secret [32]byte
 	// Hold bounds the messages in memory if there is a journal.
 	Hold engine.Limits
+	// Wipe overwrites messages that are gone; see packed.wipe.
+	Wipe bool
 	// Now is the start of the time axis, after all times in the journal.
 	Now engine.Instant
 }

@@ -65,6 +65,9 @@ func (s *sendBatch) all(msgs []driver.Outgoing) {
 		err := msg.Check(traits)
 		if err == nil {
 			packed := packMessage(msg)
+			if s.queue.backend.options.Wipe {
+				packed.wipe()
+			}
 			s.use(s.queue.shardFor(msg))
 			if msg.DedupKey == "" {
 				s.sent[i], err = s.one(packed)

@@ -2,6 +2,7 @@ package host
 
 import (
 	"maps"
+	"runtime"
 	"sync"
 	"time"
 	"unsafe"
@@ -142,6 +143,14 @@ func packMessage(msg *driver.Outgoing) packed {
 		}
 	}
 	return p
+}
+
+// wipe lets the collector overwrite the message with zeros as soon as no queue and no
+// receiver refers to it. Overwriting it when it leaves the queue would be too early:
+// receivers share the memory.
+func (p *packed) wipe() {
+	n := len(p.buf)
+	runtime.SetFinalizer(&p.buf[0], func(first *byte) { clear(unsafe.Slice(first, n)) })
 }
 
 // stageLocked stages a valid message. It returns ErrFull if there is no room.
