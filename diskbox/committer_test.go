@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/host"
 	"github.com/mailboxmq/mailbox/internal/store"
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
 )
@@ -190,5 +191,17 @@ func TestTheLargestBodiesFit(t *testing.T) {
 	}
 	if err := deadLetters.Ack(t.Context(), []driver.Receipt{got[0].Receipt}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestOutcomeOfFailedCommitIsUnknown: another commit may have written an operation before the
+// store was closed, so the error must not say that nothing was done.
+func TestOutcomeOfFailedCommitIsUnknown(t *testing.T) {
+	b, _ := failing(t, storetest.NewDisk())
+	p := host.NewPending()
+	b.journal.committed = []committed{{[]*host.Pending{p}, &driver.Error{Code: driver.ErrClosed}}}
+	b.journal.completeAll()
+	if err := p.Wait(); !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("got %v, want ErrUnavailable", err)
 	}
 }

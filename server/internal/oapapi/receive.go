@@ -56,8 +56,9 @@ type receiving struct {
 	req         driver.ReceiveRequest
 
 	// Guarded by conn.mu.
-	ended bool  // it is complete
-	cause error // why it was cancelled
+	ended   bool  // it is complete
+	tracked bool  // it is one of conn.running
+	cause   error // why it was cancelled
 }
 
 // receive starts a receive. It waits first while the client does not read its answers.
@@ -94,7 +95,7 @@ func (c *conn) trackReceive(w *receiving, waiting completion.Waiting) {
 	}
 	c.mu.Lock()
 	draining := c.draining
-	if !w.ended {
+	if w.tracked = !w.ended; w.tracked {
 		c.running[w.correlation] = &running{conn: c, correlation: w.correlation, cancel: cancel}
 	}
 	c.mu.Unlock()
@@ -109,7 +110,9 @@ func (w *receiving) Received(round *completion.Round, got []broker.Delivery, err
 	c.mu.Lock()
 	w.ended = true
 	cause := w.cause
-	delete(c.running, w.correlation)
+	if w.tracked {
+		delete(c.running, w.correlation)
+	}
 	c.mu.Unlock()
 	switch {
 	case len(got) > 0:
