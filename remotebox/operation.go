@@ -55,6 +55,9 @@ func (b *Backend) roundTrip(ctx context.Context, o *operation) error {
 			return err
 		}
 		if b.isClosed() {
+			if o.reached {
+				return o.unknown("the backend was closed before the daemon answered, so it is unknown whether it was done")
+			}
 			return closedError(o.name, o.queueName())
 		}
 		if since = orNow(since); b.options.Patience < time.Since(since) {

@@ -323,3 +323,17 @@ func TestAddressesAreHonouredOrRefused(t *testing.T) {
 		t.Errorf("%d daemons are still connected to", n)
 	}
 }
+
+// TestCloseDuringCallLeavesItsOutcomeUnknown: the daemon has the request, and may do it.
+func TestCloseDuringCallLeavesItsOutcomeUnknown(t *testing.T) {
+	s := &script{answer: func(net.Conn, *oap.Frame) bool { return true }} // it never answers
+	withScript(t, s, func(t *testing.T, b *Backend) {
+		ended := make(chan error, 1)
+		go func() { ended <- b.ConfigureQueue(t.Context(), "orders", driver.Config{}) }()
+		synctest.Wait()
+		_ = b.Close()
+		if err := <-ended; !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("got %v, want ErrUnavailable", err)
+		}
+	})
+}
