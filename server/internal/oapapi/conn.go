@@ -264,7 +264,7 @@ func (c *conn) misplaced(f *oap.Frame) string {
 	return ""
 }
 
-// maxHellos bounds what is told to somebody who has shown nothing.
+// maxHellos bounds the answers to a client that has not shown a token.
 const maxHellos = 8
 
 func (c *conn) hello(f *oap.Frame) error {

@@ -235,7 +235,7 @@ func TestARepeatWaitsForTheFirst(t *testing.T) {
 }
 
 // TestASendToAnotherProcessIsNotRepeatedOnAGuess loses the daemon while a send is
-// under way. Whether it was done nobody knows, and with a key it does not matter.
+// under way. Whether it was done is unknown, and with a key it does not matter.
 func TestASendToAnotherProcessIsNotRepeatedOnAGuess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(nil)

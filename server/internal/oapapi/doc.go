@@ -1,14 +1,12 @@
 // Package oapapi is the surface of mailboxd that speaks OAP/1 frames: the fast
 // road, on which the Go client comes.
 //
-// A connection shows its capability once, with START, and is then a pipe of
-// requests. One goroutine reads. It takes every frame that has arrived, does
-// what it can in as few calls of the broker as possible (all sends to one queue
-// are one call, and so are all acks), and writes all answers at once: under load
-// a system call, a lock and a wake-up are shared by many messages, and with a
-// single request nothing waits for company. What would block, receives that wait
-// and backends that have to reach a disk or another machine, is done by other
-// goroutines, so that it holds up nobody.
+// A connection shows its capability once, with START, and is then a pipe of requests. One
+// goroutine reads. It takes every frame that has arrived, and starts as few calls of the broker
+// as possible: all sends to one queue are one call, and so are all acks. Completions write the
+// answers, on whatever goroutine ends a call, and each connection is flushed once a round: under
+// load a system call, a lock and a wake-up are shared by many messages, and a single request
+// waits for no other. See package completion.
 //
 // Requests that are on their way at the same time may be done in any order,
 // except that sends to one queue stay in order.

@@ -18,7 +18,7 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/oapapi"
 )
 
-// caller is somebody at the broker itself.
+// caller is a caller of the broker itself.
 func (d *daemon) caller(t *testing.T) broker.Caller {
 	t.Helper()
 	token, err := capability.Parse(d.token)

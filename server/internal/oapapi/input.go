@@ -81,7 +81,7 @@ func (in *input) fill(started bool) error {
 // frame.
 func (in *input) makeRoom() {
 	left := in.to - in.from
-	clear(in.buffer[:in.from]) // payloads are not to stay where nobody needs them
+	clear(in.buffer[:in.from]) // payloads must not stay in memory
 	switch {
 	case in.need > len(in.buffer):
 		bigger := make([]byte, in.need)

@@ -57,7 +57,7 @@ func TestAnIdleClientDoesNotHoldUpADrain(t *testing.T) {
 		if took := drained(t, first); took > time.Second/2 {
 			t.Errorf("nothing was under way, and the drain took %v", took)
 		}
-		serving = second // as when it is started anew
+		serving = second // as when it is started again
 		send()
 		if stats, err := q.Stats(t.Context()); err != nil || stats.Ready != 2 {
 			t.Errorf("%+v, %v", stats, err)

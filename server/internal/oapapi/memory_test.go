@@ -163,7 +163,7 @@ func TestSendsThatTheBackendDoesNotTakeCostLittle(t *testing.T) {
 }
 
 // TestCreditIsNoReasonToKeepAWholeQueue has a stream go on for as long as there is
-// credit, and nobody read what it says.
+// credit, and a client that does not read.
 func TestCreditIsNoReasonToKeepAWholeQueue(t *testing.T) {
 	inBubble(t, oapapi.Options{}, func(t *testing.T, d *daemon) {
 		r := dialRaw(t, d)
@@ -172,7 +172,7 @@ func TestCreditIsNoReasonToKeepAWholeQueue(t *testing.T) {
 		const messages = 100
 		r.fill(target, messages)
 		held := growth(func() {
-			// Somebody else is to be the one who is busy writing.
+			// Another goroutine must be the one that writes.
 			r.send(requestHeader(oap.OpPing, 8), nil, nil)
 			synctest.Wait()
 			r.send(requestHeader(oap.OpPeek, 9), nil, oap.AppendPeek(nil, target, &driver.Query{}))

@@ -22,7 +22,7 @@ type opening struct {
 // longestWait is how long a subscription waits at a time.
 const longestWait = time.Hour
 
-// inspect asks what a topic promises, and makes a queue of it.
+// inspect asks what a queue promises.
 func (c *conn) inspect(ctx context.Context, as opening, caller *caller, binding *broker.Binding) (*queue, error) {
 	identity, exists, err := caller.user.Identity(ctx, as.name)
 	switch {

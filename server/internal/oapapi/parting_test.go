@@ -17,7 +17,7 @@ import (
 
 // The tests in this file are about receives that wait together, and part.
 
-func TestAReceiveWaitsNoLongerThanItAskedWhoeverItWaitsWith(t *testing.T) {
+func TestReceiveWaitsNoLongerThanItAsked(t *testing.T) {
 	inOneConnection(t, func(t *testing.T, _ *daemon, q driver.Queue) {
 		var all sync.WaitGroup
 		for _, wait := range []time.Duration{time.Minute, time.Second, 10 * time.Second, 2 * time.Second} {

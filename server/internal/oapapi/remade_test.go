@@ -12,9 +12,9 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/oapapi"
 )
 
-// TestAGroupIsNotDividedInAQueueThatWasMadeAnew has a connection keep a queue open by its
+// TestGroupIsNotDividedInQueueThatWasCreatedAgain has a connection keep a queue open by its
 // name that others delete and make with strict groups.
-func TestAGroupIsNotDividedInAQueueThatWasMadeAnew(t *testing.T) {
+func TestGroupIsNotDividedInQueueThatWasCreatedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(nil)
 		d := newDaemon(t, backend, oapapi.Options{})
@@ -34,15 +34,15 @@ func TestAGroupIsNotDividedInAQueueThatWasMadeAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The other connection finds out, and this one hears nothing of it.
-		anew := open(other)
-		if _, err := anew.Stats(t.Context()); err != nil {
-			if anew = open(other); !anew.Traits().StrictGroups {
-				t.Fatalf("setup: %v, %+v", err, anew.Traits())
+		again := open(other)
+		if _, err := again.Stats(t.Context()); err != nil {
+			if again = open(other); !again.Traits().StrictGroups {
+				t.Fatalf("setup: %v, %+v", err, again.Traits())
 			}
 		}
-		first := receiveTwice(t, q, anew)
+		first := receiveTwice(t, q, again)
 		// What was taken too much is at its place.
-		if err := anew.Ack(t.Context(), []driver.Receipt{first[0].Receipt}); err != nil {
+		if err := again.Ack(t.Context(), []driver.Receipt{first[0].Receipt}); err != nil {
 			t.Fatal(err)
 		}
 		next, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Hour})

@@ -38,7 +38,7 @@ type slot struct {
 	askers []asker
 }
 
-// An asker is a request that is to be answered on a connection.
+// An asker is a request that waits for an answer on a connection.
 type asker struct {
 	conn        *conn
 	correlation uint64

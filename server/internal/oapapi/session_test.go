@@ -12,7 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/oap"
 )
 
-// testAsker is an asker on a connection that nobody reads.
+// testAsker is an asker on a connection that is not read.
 func testAsker(t *testing.T) asker {
 	client, server := net.Pipe()
 	t.Cleanup(func() { _ = client.Close() })
@@ -81,7 +81,7 @@ func TestWhatTheClientGaveUpIsNotDone(t *testing.T) {
 		}
 	}
 	if askers := s.finish(1, oap.StatusOK, nil); askers != nil {
-		t.Error("nobody asks for 1")
+		t.Error("no request asks for 1")
 	}
 }
 
@@ -247,6 +247,6 @@ func TestASessionThatGrowsForgetsNoOutcome(t *testing.T) {
 		t.Fatal(got)
 	}
 	if got := begin(s, ticket(64, 31), who); got != repeated {
-		t.Errorf("request 64 was done, and is to be done again: verdict %d", got)
+		t.Errorf("request 64 was done, and would be done again: verdict %d", got)
 	}
 }
