@@ -173,7 +173,7 @@ func (c *Caller) reserve(most int, waits bool) (room int, err error) {
 	owner := c.owner()
 	waiting := 0
 	if waits {
-		waiting = int(b.waits.Held(owner[:1])) + 1
+		waiting = int(b.waits.Held(owner[:1])) // this one is among them
 	}
 	n, err := b.inFlight.TakeUpTo(owner[:], int64(most), waiting)
 	if err != nil && b.sweep() {

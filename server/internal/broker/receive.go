@@ -76,6 +76,7 @@ func (c *Caller) receiveFrom(ctx context.Context, q *queue, grant *capability.Gr
 	if err := c.prepareReceive(ctx, &call, q, grant, req); err != nil {
 		return nil, err
 	}
+	defer call.leave()
 	held, err := c.receiveWaiting(ctx, q, call.req)
 	if len(held) > 0 && call.req.Wait > 0 {
 		held, err = c.stillGood(ctx, q, held)
@@ -123,19 +124,43 @@ func (c *Caller) prepareReceive(ctx context.Context, call *receiveCall, q *queue
 		return err
 	}
 	*call = receiveCall{caller: c, queue: q, grant: grant, req: req, groups: traits.StrictGroups || traits.FairGroups}
-	if call.room, err = c.reserve(req.Max, req.Wait > 0); err != nil {
-		b.metrics.Rejected(metricSaturated)
-		return refusedShare(err, "receive", q.name)
-	}
-	call.req.Max = call.room
-	if call.memory, err = c.answer(ctx, &call.req); err != nil {
-		owner := c.owner()
-		b.inFlight.Give(owner[:], int64(call.room))
+	if err := call.enter(ctx); err != nil {
 		b.metrics.Rejected(metricSaturated)
 		return refusedShare(err, "receive", q.name)
 	}
 	call.began, call.mark = time.Now(), q.order.began()
 	return nil
+}
+
+// enter takes what the receive needs from the caller's shares. A receive that waits takes a
+// unit of the waits first: the room of each depends on how many wait.
+func (r *receiveCall) enter(ctx context.Context) (err error) {
+	c, b := r.caller, r.caller.broker
+	owner := c.owner()
+	waits := r.req.Wait > 0
+	if waits {
+		if err := b.waits.Take(owner[:], 1); err != nil {
+			return err
+		}
+	}
+	if r.room, err = c.reserve(r.req.Max, waits); err != nil {
+		r.leave()
+		return err
+	}
+	r.req.Max = r.room
+	if r.memory, err = c.answer(ctx, &r.req); err != nil {
+		b.inFlight.Give(owner[:], int64(r.room))
+		r.leave()
+	}
+	return err
+}
+
+// leave gives back the unit of the waits.
+func (r *receiveCall) leave() {
+	if r.req.Wait > 0 {
+		owner := r.caller.owner()
+		r.caller.broker.waits.Give(owner[:], 1)
+	}
 }
 
 // finish gives back the room that a receive did not need, and makes deliveries of what it
@@ -199,7 +224,7 @@ func refusedShare(err error, op, queue string) error {
 }
 
 // receiveWaiting calls Queue.Receive, and returns nothing when the daemon drains. A
-// receive that waits takes a unit of the caller's share. Codes besides: ErrFull.
+// receive that does not wait takes a turn. Codes besides: ErrFull.
 func (c *Caller) receiveWaiting(ctx context.Context, q *queue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	b := c.broker
 	if req.Wait == 0 {
@@ -209,11 +234,6 @@ func (c *Caller) receiveWaiting(ctx context.Context, q *queue, req driver.Receiv
 		defer c.done(1)
 		return q.handle.Receive(ctx, req)
 	}
-	owner := c.owner()
-	if err := b.waits.Take(owner[:], 1); err != nil {
-		return nil, refusedShare(err, "receive", q.name)
-	}
-	defer b.waits.Give(owner[:], 1)
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var w wait

@@ -131,7 +131,7 @@ func (c *Caller) answer(ctx context.Context, req *driver.ReceiveRequest) (taken 
 	}
 	owner := c.owner()
 	if req.Wait > 0 {
-		room := c.broker.memory.Room(owner[:]) / copies / (c.broker.waits.Held(owner[:1]) + 1)
+		room := c.broker.memory.Room(owner[:]) / copies / max(1, c.broker.waits.Held(owner[:1])) // this one is among them
 		req.MaxBytes = int(min(int64(req.MaxBytes), max(minAnswer, room)))
 		return 0, nil
 	}

@@ -233,11 +233,6 @@ func (c *Caller) StartReceive(ctx context.Context, r *completion.Round, queue st
 	}
 	if s.req.Wait == 0 {
 		err = c.startTurn(ctx, r, "receive", queue, 1)
-	} else {
-		owner := c.owner()
-		if err = b.waits.Take(owner[:], 1); err != nil {
-			err = refusedShare(err, "receive", queue)
-		}
 	}
 	if err != nil {
 		s.complete(r, nil, err)
@@ -271,7 +266,7 @@ type startedReceive struct {
 	receiveCall
 	ctx       context.Context //nolint:containedctx // of the connection, for log lines
 	to        Receiver
-	entered   bool // it has taken a turn, or a unit of the waits
+	entered   bool // it has taken a turn
 	wait      wait
 	cancelled atomic.Bool
 }
@@ -307,14 +302,10 @@ func (s *startedReceive) Received(r *completion.Round, held []driver.Delivery, e
 // complete ends the receive.
 func (s *startedReceive) complete(r *completion.Round, held []driver.Delivery, err error) {
 	c, q, b := s.caller, s.queue, s.caller.broker
-	if s.entered {
-		owner := c.owner()
-		if s.req.Wait == 0 {
-			c.done(1)
-		} else {
-			b.waits.Give(owner[:], 1)
-		}
+	if s.entered && s.req.Wait == 0 {
+		c.done(1)
 	}
+	s.leave()
 	memory := spareDeliveries.Get().(*handedDeliveries)
 	deliveries, err := s.finish(s.ctx, held, err, memory)
 	if damaged := memory.damaged; len(damaged) > 0 {
