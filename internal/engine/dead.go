@@ -81,7 +81,7 @@ func (s *Shard) die(e *Entry) {
 // dead letters.
 func (s *Shard) addDeadLetter(dead *Entry) {
 	dead.State = Dead
-	if s.holdsAges() {
+	if s.window == nil {
 		dead.Born = dead.HoldUntil
 	}
 	s.ended(driver.EndingDied, dead)

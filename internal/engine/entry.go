@@ -78,7 +78,7 @@ type Entry struct {
 	// delivered, or, for a dead letter, when it died.
 	Born Instant
 	// HoldUntil is the latest time to which the lease can be extended. For a message
-	// that is staged to die and is in the order by age, it is when it dies.
+	// that is staged to die in a shard without a backlog, it is when it dies.
 	HoldUntil Instant
 	group     *group
 }

@@ -141,7 +141,7 @@ func (s *Shard) stageDeath(now Moment, e *Entry, reason driver.Reason) {
 	s.dying++
 	s.deaths++
 	e.Left, e.Place = e.Place, s.deaths
-	if s.holdsAges() {
+	if s.window == nil {
 		e.HoldUntil = now.At // the order by age may hold it; see addDeadLetter
 	} else {
 		e.Born = now.At
