@@ -9,6 +9,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/engine"
+	"github.com/mailboxmq/mailbox/internal/host"
 	"github.com/mailboxmq/mailbox/internal/store"
 )
 
@@ -40,6 +41,7 @@ type Options struct {
 	fs    vfs.FS
 	boot  bootClock
 	small bool // open stores that need little memory, and hold few messages
+	room  *host.Room
 	// secret is the secret of a new directory, for tests in which two directories must
 	// spread groups over shards alike.
 	secret [32]byte
@@ -88,12 +90,20 @@ func (o *Options) check() error {
 	return nil
 }
 
+// roomBytes is memory that all shards share for ready messages, in addition to their limits. A
+// message that is received before it leaves the memory is not read from the store.
+const roomBytes = 16 << 20
+
 // hold returns the limits of the messages in memory for each shard.
 func (o *Options) hold() engine.Limits {
 	if o.small {
 		return engine.Limits{Messages: 3, Bytes: 64, Look: 64, Pass: 8, Groups: 1000}
 	}
-	return engine.Limits{Messages: 512, Bytes: 256 << 10, Look: 1024, Pass: 256, Groups: 10_000}
+	room := o.room
+	if room == nil {
+		room = host.NewRoom(roomBytes)
+	}
+	return engine.Limits{Messages: 512, Bytes: 256 << 10, Room: room, Look: 1024, Pass: 256, Groups: 10_000}
 }
 
 // storeOptions returns the options of the store.

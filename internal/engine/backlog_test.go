@@ -149,6 +149,10 @@ func TestShardWithBacklogBehavesLikeOneWithout(t *testing.T) {
 			Look:     rapid.SampledFrom([]int{1, 3, 1000}).Draw(t, "look"),
 			Pass:     rapid.SampledFrom([]int{0, 2, 1000}).Draw(t, "pass"),
 		}}
+		if rapid.Bool().Draw(t, "shares room") {
+			p.room = &room{}
+			p.limits.Room = p.room
+		}
 		if config.FairGroups || config.StrictGroups {
 			p.limits.Look = 1000 // a receive that stops early may find another group
 		}
@@ -202,6 +206,7 @@ func TestShardWithBacklogBehavesLikeOneWithout(t *testing.T) {
 			},
 			"look":    p.look,
 			"restore": func(t *rapid.T) { p.restore(t, config) },
+			"others":  p.othersTake,
 			"configure": func(t *rapid.T) {
 				other := anyConfig(t)
 				p.step(func(s *Shard) string { s.Configure(at(p.now), other); return "" })

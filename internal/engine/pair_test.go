@@ -18,9 +18,19 @@ type pair struct {
 	whole, windowed *Shard
 	store           *memoryBacklog
 	now, sent       int
+	room            *room // may be nil
+	others          int64 // what other shards have taken of the room
 	deliveries      []Delivery
 	staged          [][2]*Entry // of whole and windowed; stored, not published
 }
+
+// room is a Room for one shard.
+type room struct{ taken int64 }
+
+const roomBytes = 8 * entryBytes
+
+func (r *room) Free() int64      { return roomBytes - r.taken }
+func (r *room) Take(bytes int64) { r.taken += bytes }
 
 func (p *pair) step(on func(s *Shard) string) {
 	a := on(p.whole) + p.act(p.whole)
@@ -35,6 +45,12 @@ func (p *pair) step(on func(s *Shard) string) {
 		p.t.Fatal(err)
 	}
 	most := 3*p.limits.Messages + groupFill
+	if p.room != nil {
+		most += roomBytes / entryBytes
+		if mine := p.windowed.window.taken; p.room.taken != mine+p.others {
+			p.t.Fatalf("%d bytes of the room are taken, %d by this shard and %d by others", p.room.taken, mine, p.others)
+		}
+	}
 	if held := p.windowed.window.heldReady; held > most {
 		p.t.Fatalf("%d ready messages are held with a limit of %d", held, p.limits.Messages)
 	}
@@ -282,6 +298,15 @@ func (p *pair) look(*rapid.T) {
 	})
 }
 
+// othersTake changes how much of the room other shards have.
+func (p *pair) othersTake(t *rapid.T) {
+	if p.room != nil {
+		p.room.taken -= p.others
+		p.others = rapid.Int64Range(0, roomBytes).Draw(t, "taken")
+		p.room.taken += p.others
+	}
+}
+
 // restore replaces the windowed shard by one restored from its backlog.
 func (p *pair) restore(_ *rapid.T, config driver.Config) {
 	p.publishAll()
@@ -299,6 +324,7 @@ func (p *pair) restore(_ *rapid.T, config driver.Config) {
 			totals.Delayed++
 		}
 	}
+	old.LeaveRoom()
 	p.windowed = New(config, old.nextNonce)
 	p.windowed.SealReceipts(old.seal)
 	p.windowed.SetBacklog(p.store, p.limits)

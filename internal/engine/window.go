@@ -11,6 +11,8 @@ type Limits struct {
 	// dead) are held, and their total size.
 	Messages int
 	Bytes    int
+	// Room is for more ready messages; nil means that there is none.
+	Room Room
 	// Look is how many messages a call reads to find one that it can deliver; see
 	// Searching.
 	Look int
@@ -53,6 +55,7 @@ type window struct {
 	horizon    uint64
 	heldReady  int
 	readyBytes int
+	taken      int64 // of limits.Room
 
 	dueHorizon   DuePoint
 	heldDelayed  int
@@ -88,7 +91,7 @@ func (s *Shard) SetBacklog(backlog Backlog, limits Limits) {
 
 // empty empties the window, except for dead letters.
 func (w *window) empty() {
-	w.horizon, w.heldReady, w.readyBytes = allPlaces, 0, 0
+	w.emptyReady(allPlaces)
 	w.dueHorizon, w.heldDelayed, w.delayedBytes = allTimes, 0, 0
 	w.oldest, w.backs = noAges, nil
 	w.listing = listing{}
@@ -162,7 +165,7 @@ func (s *Shard) advanceHorizon() (met []*group) {
 // say, which happens when many return to early places.
 func (s *Shard) trimReady() {
 	w := s.window
-	if !w.limits.tooMany(w.heldReady, w.readyBytes) {
+	if !w.limits.tooMany(w.heldReady, w.readyBytes) || w.taken < 2*w.limits.freeRoom() {
 		return
 	}
 	if s.config.FairGroups || s.config.StrictGroups {
@@ -179,15 +182,25 @@ func (s *Shard) trimReady() {
 func (w *window) addReady(e *Entry) {
 	w.heldReady++
 	w.readyBytes += int(e.Size)
+	w.balance()
 }
 
 func (w *window) dropReady(e *Entry) {
 	w.heldReady--
 	w.readyBytes -= int(e.Size)
+	w.balance()
+}
+
+// emptyReady forgets all ready messages of the window, which begins at a horizon then.
+func (w *window) emptyReady(horizon uint64) {
+	w.horizon, w.heldReady, w.readyBytes = horizon, 0, 0
+	w.balance()
 }
 
 // full reports whether the window has enough ready messages.
-func (w *window) full() bool { return w.limits.enough(w.heldReady, w.readyBytes) }
+func (w *window) full() bool {
+	return w.limits.enough(w.heldReady, w.readyBytes) && w.taken >= w.limits.freeRoom()
+}
 
 // Searching reports whether the next Receive goes on reading where the last one
 // stopped. One call reads a limited number of messages, so Receive may return none,

@@ -311,7 +311,7 @@ func (s *Shard) leftGroup(e *Entry, place uint64) {
 func (s *Shard) forgetGroups() {
 	w := s.window
 	w.reread, w.listing = false, listing{given: w.given}
-	w.horizon, w.heldReady, w.readyBytes = 0, 0, 0
+	w.emptyReady(0)
 	for _, g := range s.groups.byName {
 		g.waiting.clear()
 		g.blockers = g.blockers[:0]

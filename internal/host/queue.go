@@ -234,6 +234,7 @@ func (q *queue) delete() error {
 		defer func() {
 			sh.lock()
 			sh.allowStaging()
+			sh.engine.LeaveRoom()
 			sh.unlock()
 		}()
 	}
