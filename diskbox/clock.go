@@ -33,7 +33,8 @@ type axis struct {
 }
 
 // newAxis continues from the clock record of the last commit. In the same boot the axis
-// follows the time since boot; in another boot it continues from the time of the record.
+// follows the time since boot; in another boot it continues from the time of the record. So it
+// does if the time since boot went back, as when a virtual machine is started from a snapshot.
 func newAxis(clock bootClock, record []byte) *axis {
 	a := &axis{clock: clock, bootID: clock.boot()}
 	if len(record) < 16 {
@@ -42,11 +43,10 @@ func newAxis(clock bootClock, record []byte) *axis {
 	}
 	offset := time.Duration(binary.BigEndian.Uint64(record))
 	last := time.Duration(binary.BigEndian.Uint64(record[8:]))
-	if a.bootID != "" && string(record[16:]) == a.bootID {
-		a.offset = offset
-		return a
-	}
 	a.offset = last - clock.uptime()
+	if a.bootID != "" && string(record[16:]) == a.bootID {
+		a.offset = max(a.offset, offset)
+	}
 	return a
 }
 

@@ -50,3 +50,30 @@ func TestSuspendingTheMachineEndsNothingEarly(t *testing.T) {
 		expectStats(t, q, driver.Stats{Ready: 1, Delayed: 1})
 	})
 }
+
+// A snapshot of a virtual machine that is started again has the same boot, and less time since.
+// Then deadlines come late by no more than in another boot.
+func TestOlderSnapshotOfTheMachineDoesNotTurnTimeBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slept atomic.Int64
+		disk := storetest.NewDisk()
+		open := func() *Backend {
+			b, err := Open(t.Context(), "queues", &Options{fs: disk.FS(), boot: sleepyClock{&slept}, small: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = b.Close() })
+			return b
+		}
+		slept.Store(int64(8 * time.Hour))
+		b := open()
+		send(t, openQueue(t, b, "a"), driver.Outgoing{Body: []byte("later"), Delay: 10 * time.Minute})
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+		slept.Store(0)
+		q := openQueue(t, open(), "a")
+		time.Sleep(11 * time.Minute)
+		expectStats(t, q, driver.Stats{Ready: 1})
+	})
+}

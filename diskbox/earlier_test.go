@@ -8,8 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/store"
 )
 
 // unpack extracts an archive of testdata to a directory.
@@ -48,13 +50,36 @@ func unpack(t *testing.T, archive string) string {
 	}
 }
 
+// laterClock is the clock of the machine that wrote a directory, long after.
+type laterClock string
+
+func (c laterClock) boot() string        { return string(c) }
+func (laterClock) uptime() time.Duration { return 10_000 * time.Hour }
+
+// longAfter returns the clock to open a directory with when all its leases and delays are over.
+func longAfter(t *testing.T, dir string) bootClock {
+	t.Helper()
+	s, err := store.Open(t.Context(), dir, &store.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	value, err := s.Get(clockKey, nil)
+	record, ok := sealed(clockKey, value)
+	if err != nil || !ok {
+		t.Fatalf("the record of the clock is damaged, or cannot be read: %v", err)
+	}
+	return laterClock(record[16:])
+}
+
 // TestEarlierStrictGroupsDrainByTheNewRule opens a directory of a version in which a message in
 // flight blocked its whole group. It has the queue ledger, with strict groups, MaxDeliveries 9
 // and MaxMessages 9: a1 was nacked while a2 was in flight, and a3 is ready; b1 was nacked with
 // a delay, and b2 is ready; c1 was delayed, and c2 is ready; e1 is ready, without a group. All
-// leases and delays are over by now.
+// leases and delays are over.
 func TestEarlierStrictGroupsDrainByTheNewRule(t *testing.T) {
-	b, err := Open(t.Context(), unpack(t, "strict-groups-before.tar.gz"), nil)
+	dir := unpack(t, "strict-groups-before.tar.gz")
+	b, err := Open(t.Context(), dir, &Options{boot: longAfter(t, dir)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,8 +128,9 @@ func TestFormat1OpensAndGetsFormat2(t *testing.T) {
 		t.Errorf("check says %+v, %v", report, err)
 	}
 	expectFormat("1") // Check changes nothing
+	options := &Options{boot: longAfter(t, dir)}
 	for opened := range 2 {
-		b, err := Open(t.Context(), dir, nil)
+		b, err := Open(t.Context(), dir, options)
 		if err != nil {
 			t.Fatal(err)
 		}
