@@ -51,7 +51,7 @@ func TestSmallVolumeFillsAndDrains(t *testing.T) {
 func fill(t *testing.T, q driver.Queue) (sent int) {
 	t.Helper()
 	noise := rand.NewChaCha8([32]byte{}) // what can be compressed does not fill a volume
-	for until := time.Now().Add(30 * time.Second); time.Now().Before(until); {
+	for until := time.Now().Add(2 * time.Minute); time.Now().Before(until); {
 		var batch []driver.Outgoing
 		for range 32 {
 			body := make([]byte, 64<<10)

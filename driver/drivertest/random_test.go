@@ -395,6 +395,7 @@ func TestRandomProgramsFindEveryMutant(t *testing.T) {
 
 func TestFailingProgramIsShortAndReadable(t *testing.T) {
 	setFlag(t, "rapid.seed", "6") // how far a program shrinks depends on the seed; this tests the output
+	setFlag(t, "rapid.shrinktime", "5m")
 	failure := provoke(t, modelBackend(func(q *modelQueue) driver.Queue {
 		m := mutants[0].mutant
 		m.modelQueue = q
