@@ -4,18 +4,17 @@ import (
 	"context"
 	"hash/maphash"
 	"maps"
-	"runtime"
-	"sync"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
 
 // blocking makes a Queue of one that blocks. Operations of one kind that wait at the same
-// time are combined into calls; see combiner. Receives wait, each on a goroutine of its own.
+// time are combined into calls: see combiner, and poll for receives.
 type blocking struct {
 	driver.Queue
 	workers  workers
+	polls    polls
 	received received
 
 	sends       combiner[driver.Outgoing, driver.Sent, Sent]
@@ -121,74 +120,4 @@ func (b *blocking) StartExtend(_ *Round, extensions []driver.Extension, done Ext
 
 func (b *blocking) StartDeadLetter(_ *Round, requests []driver.DeadLetterRequest, done Settled) {
 	b.deadLetters.start(requests, done)
-}
-
-func (b *blocking) StartReceive(_ *Round, req driver.ReceiveRequest, to Receiver) Waiting {
-	w := &receive{blocking: b, ctx: context.Background(), req: req, to: to} // it ends with the wait of req, or with Cancel
-	if req.Wait == 0 {
-		b.workers.start(w)
-		return nil
-	}
-	w.ctx, w.cancel = context.WithCancel(w.ctx)
-	b.workers.start(w)
-	return w
-}
-
-// receive is one receive that was started.
-type receive struct {
-	blocking *blocking
-	ctx      context.Context //nolint:containedctx // it is made for this receive
-	cancel   func()          // nil if it does not wait
-	req      driver.ReceiveRequest
-	to       Receiver
-
-	deliveries []driver.Delivery
-	err        error
-}
-
-func (w *receive) run(r *Round) {
-	w.deliveries, w.err = w.blocking.Receive(w.ctx, w.req)
-	if w.cancel != nil {
-		w.cancel()
-	}
-	w.blocking.received.add(r, w)
-}
-
-// Cancel implements Waiting.
-func (w *receive) Cancel() { w.cancel() }
-
-// received completes receives that end at the same time in one round: a backend that has got
-// messages for many receives wakes all of their goroutines.
-type received struct {
-	mu         sync.Mutex // guards the fields below
-	ended      []*receive
-	spare      []*receive // empty
-	completing bool       // a goroutine completes what ends
-}
-
-// add completes a receive, or leaves that to the goroutine that completes others.
-func (c *received) add(r *Round, w *receive) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ended = append(c.ended, w)
-	if c.completing {
-		return
-	}
-	c.completing = true
-	for len(c.ended) > 0 {
-		c.mu.Unlock()
-		runtime.Gosched() // those that were woken at the same time add themselves
-		c.mu.Lock()
-		ended := c.ended
-		c.ended, c.spare = c.spare, nil
-		c.mu.Unlock()
-		for _, w := range ended {
-			w.to.Received(r, w.deliveries, w.err)
-		}
-		r.End()
-		clear(ended)
-		c.mu.Lock()
-		c.spare = ended[:0]
-	}
-	c.completing = false
 }

@@ -458,10 +458,14 @@ func (c *conn) Flush() {
 
 func TestReceivesThatEndTogetherShareARound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(t, newFakeQueue(10))
+		backend := newFakeQueue(10)
+		backend.traits.StrictGroups = true // each receive has a call of its own
+		q := newQueue(t, backend)
 		c := &conn{hold: make(chan struct{})}
 		for range 4 { // the first one is being completed while the others end
-			q.StartReceive(new(completion.Round), driver.ReceiveRequest{Max: 1, Wait: time.Hour}, c).Cancel()
+			waiting := q.StartReceive(new(completion.Round), driver.ReceiveRequest{Max: 1, Wait: time.Hour}, c)
+			synctest.Wait()
+			waiting.Cancel()
 			synctest.Wait()
 		}
 		close(c.hold)

@@ -32,7 +32,7 @@ type fakeQueue struct {
 
 func newFakeQueue(maxBatch int) *fakeQueue {
 	return &fakeQueue{
-		traits: driver.Traits{MaxBatch: maxBatch, Ordering: driver.OrderingFIFO, DeadLetters: true},
+		traits: driver.Traits{MaxBatch: maxBatch, MaxVisibility: time.Hour, Ordering: driver.OrderingFIFO, DeadLetters: true},
 	}
 }
 
