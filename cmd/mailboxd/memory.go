@@ -17,26 +17,53 @@ const (
 	// above that: enough to keep the collector cheap.
 	memoryHeadroom = 140
 	memoryEvery    = time.Second
+	// quietBytes is more than a daemon that has nothing to do allocates in memoryEvery.
+	quietBytes = 64 << 10
+	// leastRelease is the least garbage that is worth a collection.
+	leastRelease = 4 << 20
 )
 
 // keepSmall adjusts the collector's memory limit to the live memory until ctx ends.
 // Without it the heap grows to twice the largest live memory, and a
-// client with large requests makes the daemon large. GOMEMLIMIT in the
-// environment wins.
+// client with large requests makes the daemon large. When the daemon has become quiet,
+// keepSmall gives the memory of its garbage back. GOMEMLIMIT in the environment wins.
 func keepSmall(ctx context.Context) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
 	ticker := time.NewTicker(memoryEvery)
 	defer ticker.Stop()
+	var k keeper
 	for {
-		debug.SetMemoryLimit(memoryLimit(liveBytes()))
+		k.keep()
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
 	}
+}
+
+// keeper does the work of keepSmall. The figures are those of allocatedBytes.
+type keeper struct {
+	last     uint64 // when keep was last called
+	released uint64 // when memory was last given back
+}
+
+// keep adjusts the memory limit, and gives memory back if the daemon has allocated little
+// since the last call. What it allocated before that bounds how often, so that the cost is in
+// proportion to the work that made it necessary. keep reports whether it gave memory back.
+func (k *keeper) keep() bool {
+	live, allocated := liveBytes(), allocatedBytes()
+	debug.SetMemoryLimit(memoryLimit(live))
+	quiet := allocated-k.last < quietBytes
+	k.last = allocated
+	if !quiet || allocated-k.released < max(leastRelease, live/8) {
+		return false
+	}
+	debug.FreeOSMemory()
+	k.released = allocated
+	return true
 }
 
 // memoryLimit returns the limit for this much live memory.

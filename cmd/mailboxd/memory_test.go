@@ -1,6 +1,45 @@
 package main
 
-import "testing"
+import (
+	"runtime/debug"
+	"runtime/metrics"
+	"testing"
+)
+
+// residentHeap returns the bytes of the heap that the system has not got back.
+func residentHeap() uint64 {
+	samples := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}, {Name: "/memory/classes/heap/free:bytes"}}
+	metrics.Read(samples)
+	return samples[0].Value.Uint64() + samples[1].Value.Uint64() + samples[2].Value.Uint64()
+}
+
+var garbage []byte
+
+func TestQuietDaemonReleasesItsGarbage(t *testing.T) {
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
+	var k keeper
+	for k.keep() { // what other tests have left
+	}
+	const size = 64 << 20
+	garbage = make([]byte, size)
+	for i := range garbage {
+		garbage[i] = 1
+	}
+	busy := residentHeap()
+	garbage = nil
+	if k.keep() {
+		t.Error("a busy daemon has given memory back")
+	}
+	if !k.keep() {
+		t.Error("a quiet daemon has not given its garbage back")
+	}
+	if left := residentHeap(); left > busy-size {
+		t.Errorf("%d MiB of %d MiB are left", left>>20, busy>>20)
+	}
+	if k.keep() {
+		t.Error("memory was given back again without need")
+	}
+}
 
 func TestMemoryLimitLeavesCollectorRoom(t *testing.T) {
 	for _, live := range []uint64{0, 100 << 20, 300 << 20, 4 << 30} {
