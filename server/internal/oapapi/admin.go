@@ -56,7 +56,7 @@ func (c *conn) administer(ctx context.Context, f *oap.Frame) {
 		if ticket, name, config, err := oap.ParseConfigure(f.Payload); c.readable(correlation, err) {
 			config.MaxHold = driver.ReadMaxHold(int64(config.MaxHold))
 			c.once(correlation, ticket, func() (func([]byte) []byte, error) {
-				if err := c.caller.maker.Configure(ctx, name, config); err != nil {
+				if err := c.caller.user.Configure(ctx, name, config); err != nil {
 					return nil, err
 				}
 				c.server.configured(ctx, name)

@@ -16,9 +16,9 @@ import (
 // caller does what the token of a connection allows. Its errors are errElsewhere if another
 // daemon has to be asked.
 type caller struct {
-	broker      *broker.Broker
-	maker, user *broker.Caller // sends of maker create queues that do not exist
-	sealed      bool           // deliveries have their seals
+	broker *broker.Broker
+	user   broker.Caller
+	sealed bool // deliveries have their seals
 }
 
 // authenticate returns the caller of a token in its binary form. The token must be genuine
@@ -29,13 +29,12 @@ func authenticate(ctx context.Context, b *broker.Broker, token []byte, from net.
 	if err != nil {
 		return nil, err
 	}
-	maker := b.Caller(parsed, broker.OriginOf(from))
-	if err := maker.Genuine(ctx); err != nil {
+	user := b.Caller(parsed, broker.OriginOf(from))
+	if err := user.Genuine(ctx); err != nil {
 		return nil, err
 	}
-	maker.Arrive(ctx)
-	user := maker.Existing()
-	return &caller{broker: b, maker: &maker, user: &user}, nil
+	user.Arrive(ctx)
+	return &caller{broker: b, user: user}, nil
 }
 
 // withSeals returns the same caller, whose deliveries have oap.AttributeSeal.
@@ -49,15 +48,13 @@ func (c *caller) withSeals() *caller {
 // written is called, when everything that it has received so far was written.
 func (c *caller) answering() (counted *caller, written func()) {
 	answers := new(broker.Answers)
-	user := c.user.Answering(answers)
-	return &caller{broker: c.broker, maker: c.maker, user: &user, sealed: c.sealed}, answers.Done
+	return &caller{broker: c.broker, user: c.user.Answering(answers), sealed: c.sealed}, answers.Done
 }
 
 // on returns the same caller, for which a queue exists only while it is the one that the
 // binding is bound to.
 func (c *caller) on(binding *broker.Binding) *caller {
-	maker, user := c.maker.On(binding), c.user.On(binding)
-	return &caller{broker: c.broker, maker: &maker, user: &user, sealed: c.sealed}
+	return &caller{broker: c.broker, user: c.user.On(binding), sealed: c.sealed}
 }
 
 // elsewhere returns err, or errElsewhere if another daemon has to be asked.
@@ -71,7 +68,7 @@ func elsewhere(err error) error {
 // sendFirst sends to a queue that did not exist when it was opened, and creates it if it
 // still does not. It blocks.
 func (c *caller) sendFirst(ctx context.Context, queue string, messages []driver.Outgoing) ([]driver.Sent, error) {
-	sent, err := c.maker.Send(ctx, queue, brokerMessages(messages))
+	sent, err := c.user.Send(ctx, queue, brokerMessages(messages))
 	return sent, elsewhere(err)
 }
 

@@ -52,8 +52,8 @@ type conn struct {
 	work          sync.WaitGroup // requests that are under way
 
 	mu         sync.Mutex // guards the fields below
-	queues     map[uint32]*queue
-	handles    map[opening]uint32 // of queues
+	queues     []*queue   // in the order of their handles
+	handles    handleTable
 	nextHandle uint32
 	// running are the requests that can be cancelled or get credit.
 	running  map[uint64]*running
@@ -83,19 +83,32 @@ type queue struct {
 var errElsewhere = errors.New("the server drains")
 
 func newConn(s *Server, nc net.Conn) *conn {
-	return &conn{
+	c := &conn{
 		server: s, net: nc, out: newOutput(nc, s.options.WriteTimeout),
-		queues: make(map[uint32]*queue), handles: make(map[opening]uint32), running: make(map[uint64]*running),
+		handles: make(handleTable), running: make(map[uint64]*running),
 	}
+	c.in.begin(nc, &s.options)
+	return c
 }
 
 // serve does what the client asks until one of the two has had enough. What has
 // arrived in whole is done even if the client is gone by then: it may come back
 // and ask what became of it. Only what waits ends with the connection.
+//
+// When the client has been quiet for a while, another goroutine takes over: its stack is
+// small, and that of a goroutine that has handled requests stays large.
 func (c *conn) serve(ctx context.Context) {
-	stop := context.AfterFunc(ctx, func() { _ = c.net.Close() })
-	defer stop()
 	err := c.read(ctx)
+	if errors.Is(err, errQuiet) {
+		go c.serve(ctx)
+		return
+	}
+	c.finish(ctx, err)
+	c.server.removeConn(c)
+}
+
+// finish ends the connection. err is why.
+func (c *conn) finish(ctx context.Context, err error) {
 	if errors.Is(err, errGoodbye) {
 		c.finishRunning(errElsewhere)
 		c.work.Wait() // what was asked for is answered
@@ -110,7 +123,7 @@ func (c *conn) serve(ctx context.Context) {
 		c.out.written()
 	}
 	if c.session != nil {
-		c.server.opened.Give(c.session.owner[:], int64(len(c.queues)))
+		c.server.opened.Give(c.session.memory.owner[:], int64(len(c.queues)))
 		c.server.sessions.detach(c.session)
 	}
 	if !errors.Is(err, errGoodbye) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, io.EOF) {
@@ -118,13 +131,19 @@ func (c *conn) serve(ctx context.Context) {
 	}
 }
 
-// errGoodbye: the client said that it is done.
-var errGoodbye = errors.New("the client said goodbye")
+var (
+	// errGoodbye: the client said that it is done.
+	errGoodbye = errors.New("the client said goodbye")
+	// errQuiet: the client has been quiet for a while.
+	errQuiet = errors.New("the client is quiet")
+)
 
 // read reads frames, and starts all requests that have arrived before it reads more.
 func (c *conn) read(ctx context.Context) error {
-	c.in.begin(c.net, &c.server.options)
 	for {
+		if err := c.await(); err != nil {
+			return err
+		}
 		err := c.takeFrames(ctx)
 		c.startCalls(ctx)
 		c.round.End()
@@ -134,14 +153,28 @@ func (c *conn) read(ctx context.Context) error {
 		}
 		c.out.room(keptBuffer)
 		c.activity = c.out.activity()
-		for {
-			err := c.in.fill(c.caller != nil)
-			if err == nil {
-				break
+	}
+}
+
+// await blocks until more has arrived. The error is errQuiet if nothing has for a while:
+// then the connection holds no memory for requests, and await must be called again.
+func (c *conn) await() error {
+	for {
+		err := c.in.fill(c.caller != nil)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, os.ErrDeadlineExceeded) || c.caller == nil || !c.in.idle():
+			return err
+		case c.in.rest():
+			c.out.rest()
+			c.calls, c.receives, c.round = nil, nil, completion.Round{}
+			// Here, because it would make the stack of the next goroutine grow.
+			if err := c.in.setDeadline(true); err != nil {
+				return err
 			}
-			if errors.Is(err, os.ErrDeadlineExceeded) && c.caller != nil && c.in.idle() && c.busy() {
-				continue
-			}
+			return errQuiet
+		case !c.busy():
 			return err
 		}
 	}

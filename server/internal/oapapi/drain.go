@@ -40,7 +40,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	for {
 		select {
 		case <-ended:
-			return nil
+			return s.Close()
 		case <-ctx.Done():
 			err := ctx.Err()
 			return errors.Join(err, s.Close())

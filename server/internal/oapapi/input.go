@@ -8,7 +8,7 @@ import (
 )
 
 // input reads frames. Its buffer is small for the many connections that do
-// nothing, and grows for those that are busy.
+// little, tiny for those that rest, and grows for those that are busy.
 type input struct {
 	net     net.Conn
 	options *Options
@@ -17,6 +17,7 @@ type input struct {
 	to      int // where the last one ends
 	need    int // how long the frame at from is, as far as is known
 	small   int // how many reads in a row would have done with less
+	rests   bool
 
 	deadline  time.Time // as it was set
 	handshake time.Time // when the capability must have been shown
@@ -24,6 +25,8 @@ type input struct {
 }
 
 const (
+	// restBuffer holds the header of a frame: the rest of it comes with the next read.
+	restBuffer  = 64
 	leastBuffer = 1 << 10
 	busyBuffer  = 128 << 10
 	// calmReads is after how many small reads the buffer shrinks.
@@ -71,10 +74,23 @@ func (in *input) fill(started bool) error {
 	n, err := in.net.Read(in.buffer[in.to:])
 	in.to += n
 	if n > 0 {
+		in.rests = false
 		in.resize(n)
 		return nil // an error comes again
 	}
 	return err
+}
+
+// rest gives back the buffer until the next byte arrives. It reports false if it was given
+// back before. No frame has begun.
+func (in *input) rest() bool {
+	if in.rests {
+		return false
+	}
+	in.rests = true
+	in.buffer = make([]byte, restBuffer)
+	in.from, in.to, in.small = 0, 0, 0
+	return true
 }
 
 // makeRoom moves what is left to the front of a buffer that has room for the
@@ -101,8 +117,8 @@ func (in *input) makeRoom() {
 // grows what is full and shrinks what is hardly used.
 func (in *input) resize(n int) {
 	switch size := len(in.buffer); {
-	case in.to == size && size < busyBuffer:
-		bigger := make([]byte, 2*size)
+	case size < leastBuffer || in.to == size && size < busyBuffer:
+		bigger := make([]byte, max(2*size, leastBuffer))
 		copy(bigger, in.buffer[:in.to])
 		in.buffer = bigger
 		in.small = 0
@@ -132,8 +148,15 @@ func (in *input) setDeadline(started bool) error {
 		at = in.partial
 	default:
 		in.partial = time.Time{}
-		at = now.Add(in.options.IdleTimeout)
-		slack := in.options.IdleTimeout / 4
+		timeout := in.options.IdleTimeout
+		switch {
+		case in.rests:
+			timeout -= in.options.RestAfter
+		case started:
+			timeout = in.options.RestAfter
+		}
+		at = now.Add(timeout)
+		slack := timeout / 4
 		if in.deadline.After(at.Add(-slack)) && !in.deadline.After(at) {
 			at = in.deadline
 		}

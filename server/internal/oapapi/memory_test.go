@@ -2,6 +2,7 @@ package oapapi_test
 
 import (
 	"context"
+	"net"
 	"runtime"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/oap"
 	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/remotebox"
 	"github.com/mailboxmq/mailbox/server/internal/oapapi"
 )
 
@@ -226,4 +228,50 @@ func TestAnswersToManySessionsCostLittle(t *testing.T) {
 			t.Errorf("%d MiB are held for %d sessions whose connections are closed", held, sessions)
 		}
 	})
+}
+
+// TestSlowReaderHoldsUpNoOtherClient has a client with many receives that wait, which reads
+// none of the answers. Another one sends to the same queue, so its goroutine serves them.
+func TestSlowReaderHoldsUpNoOtherClient(t *testing.T) {
+	const receives, body = 200, 64 << 10
+	d := newDaemon(t, membox.New(nil), oapapi.Options{WriteTimeout: time.Hour})
+	defer d.stop(t)
+	d.make(t, "orders")
+	address := d.listen(t)
+	client := remotebox.New([]string{address}, d.token, nil)
+	defer client.Close()
+	slow, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	if err := slow.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
+		t.Fatal(err)
+	}
+	r := newRaw(t, d, slow)
+	r.start()
+	req := driver.ReceiveRequest{Max: 1, Visibility: time.Hour, Wait: time.Hour}
+	r.write(pipelined(oap.OpReceive, receives, oap.AppendReceive(nil, r.open("orders"), req)))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	q, err := client.OpenQueue(ctx, "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := growth(func() {
+		for range receives {
+			if _, err := q.Send(ctx, []driver.Outgoing{{Body: make([]byte, body)}}); err != nil {
+				t.Fatal("send beside a client that does not read: ", err)
+			}
+		}
+		for stats := (driver.Stats{}); stats.InFlight < receives; {
+			if stats, err = q.Stats(ctx); err != nil {
+				t.Fatal("the slow client's receives were not served: ", err)
+			}
+		}
+	})
+	if most := int64(3 * receives * body >> 20); held > most { // the queue and the output have each message
+		t.Errorf("the server holds %d MiB for %d MiB that are not read, want at most %d", held, receives*body>>20, most)
+	}
+	cycle(t, client)
 }

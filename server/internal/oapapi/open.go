@@ -1,7 +1,10 @@
 package oapapi
 
 import (
+	"cmp"
 	"context"
+	"hash/maphash"
+	"slices"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -19,6 +22,19 @@ type opening struct {
 	identity string
 }
 
+// A handleTable has the handles of openings. Its keys are hashes: with openings as keys, it
+// would need 400 bytes for a single queue. An opening that has the hash of another one gets a
+// new handle each time.
+type handleTable map[uint64]uint32
+
+var openingSeed = maphash.MakeSeed()
+
+func (t handleTable) of(as opening) uint32 { return t[maphash.Comparable(openingSeed, as)] }
+
+func (t handleTable) set(as opening, handle uint32) { t[maphash.Comparable(openingSeed, as)] = handle }
+
+func (t handleTable) forget(as opening) { delete(t, maphash.Comparable(openingSeed, as)) }
+
 // longestWait is how long a subscription waits at a time.
 const longestWait = time.Hour
 
@@ -33,7 +49,7 @@ func (c *conn) inspect(ctx context.Context, as opening, caller *caller, binding 
 	case as.identified:
 		as.identity = identity
 	}
-	traits, err := caller.maker.Traits(ctx, as.name)
+	traits, err := caller.user.Traits(ctx, as.name)
 	if err != nil {
 		return nil, elsewhere(err)
 	}
@@ -66,23 +82,44 @@ func (c *conn) open(ctx context.Context, as opening) (func(dst []byte) []byte, e
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if known := c.queues[c.handles[q.as]]; known != nil {
+	if known := c.queueLocked(c.handles.of(q.as)); known != nil && known.as == q.as {
 		q.handle, q.opened = known.handle, known.opened
 		q.caller, q.binding = known.caller, known.binding
 	} else {
-		if err := c.server.opened.Take(c.session.owner[:], 1); err != nil {
+		if err := c.server.opened.Take(c.session.memory.owner[:], 1); err != nil {
 			return nil, err
 		}
 		c.nextHandle++
 		q.handle = c.nextHandle
-		c.handles[q.as] = q.handle
+		c.handles.set(q.as, q.handle)
+		c.queues = append(c.queues, q)
 		if q.binding != nil {
 			q.binding.Bound = func(identity string) { c.bound(q.handle, identity) }
 		}
 	}
 	q.opened++
-	c.queues[q.handle] = q
+	c.putLocked(q)
 	return q.answer(), nil
+}
+
+// indexLocked returns where the queue with a handle is, or would be.
+func (c *conn) indexLocked(handle uint32) (int, bool) {
+	return slices.BinarySearchFunc(c.queues, handle, func(q *queue, handle uint32) int { return cmp.Compare(q.handle, handle) })
+}
+
+// queueLocked returns the open queue with a handle, or nil.
+func (c *conn) queueLocked(handle uint32) *queue {
+	if i, ok := c.indexLocked(handle); ok {
+		return c.queues[i]
+	}
+	return nil
+}
+
+// putLocked replaces the open queue that has the same handle.
+func (c *conn) putLocked(q *queue) {
+	if i, ok := c.indexLocked(q.handle); ok {
+		c.queues[i] = q
+	}
 }
 
 // answer returns what writes the answer to the request that opened the queue. The caller
@@ -99,7 +136,7 @@ func (q *queue) answer() func(dst []byte) []byte {
 // It does not flush: the answer to what the client has asked follows.
 func (c *conn) bound(handle uint32, identity string) {
 	c.mu.Lock()
-	q := c.queues[handle]
+	q := c.queueLocked(handle)
 	if q == nil {
 		c.mu.Unlock()
 		return
@@ -107,8 +144,8 @@ func (c *conn) bound(handle uint32, identity string) {
 	q.absent.Store(false)
 	c.forgetOpening(q)
 	q.as.identity = identity
-	if _, taken := c.handles[q.as]; !taken {
-		c.handles[q.as] = handle
+	if c.handles.of(q.as) == 0 {
+		c.handles.set(q.as, handle)
 	}
 	write := q.answer()
 	c.mu.Unlock()
@@ -118,19 +155,20 @@ func (c *conn) bound(handle uint32, identity string) {
 // forgetOpening makes the next opening of a queue get another number. The caller holds
 // conn.mu.
 func (c *conn) forgetOpening(q *queue) {
-	if c.handles[q.as] == q.handle {
-		delete(c.handles, q.as)
+	if c.handles.of(q.as) == q.handle {
+		c.handles.forget(q.as)
 	}
 }
 
 // closeQueue takes back one opening.
 func (c *conn) closeQueue(correlation uint64, handle uint32) {
 	c.mu.Lock()
-	if q := c.queues[handle]; q != nil {
+	if i, ok := c.indexLocked(handle); ok {
+		q := c.queues[i]
 		if q.opened--; q.opened == 0 {
-			delete(c.queues, handle)
+			c.queues = slices.Delete(c.queues, i, i+1)
 			c.forgetOpening(q)
-			c.server.opened.Give(c.session.owner[:], 1)
+			c.server.opened.Give(c.session.memory.owner[:], 1)
 		}
 	}
 	c.mu.Unlock()
@@ -147,9 +185,9 @@ func (c *conn) refreshTraits(ctx context.Context, name string) {
 	}
 	var all []open
 	c.mu.Lock()
-	for handle, q := range c.queues {
+	for _, q := range c.queues {
 		if q.name == name {
-			all = append(all, open{handle, q.as, q.caller, q.binding})
+			all = append(all, open{q.handle, q.as, q.caller, q.binding})
 		}
 	}
 	c.mu.Unlock()
@@ -165,13 +203,13 @@ func (c *conn) refreshTraits(ctx context.Context, name string) {
 // replace puts a queue that was configured again in the place of what it was.
 func (c *conn) replace(handle uint32, changed *queue) {
 	c.mu.Lock()
-	q := c.queues[handle]
+	q := c.queueLocked(handle)
 	if q == nil {
 		c.mu.Unlock()
 		return
 	}
 	changed.handle, changed.opened, changed.as = q.handle, q.opened, q.as
-	c.queues[handle] = changed
+	c.putLocked(changed)
 	code := oap.EventTraits
 	if q.as.identified {
 		code = oap.EventOpened

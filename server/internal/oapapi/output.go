@@ -82,8 +82,10 @@ func (o *output) Flush() {
 		if err == nil {
 			err = o.failure
 		}
-		if err == nil && len(o.unwritten) > 0 {
-			go o.writeAll(frames, o.unwritten)
+		rest := o.unwritten
+		o.unwritten = nil
+		if err == nil && len(rest) > 0 {
+			go o.writeAll(frames, rest)
 			return
 		}
 		o.mu.Lock()
@@ -160,6 +162,15 @@ func (o *output) endLocked() {
 		o.written()
 	}
 	o.drained.Broadcast()
+}
+
+// rest gives back the memory of an output that has nothing to write.
+func (o *output) rest() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.pending) == 0 {
+		o.pending, o.spare = nil, nil
+	}
 }
 
 // activity is a number that changes whenever a frame is added.

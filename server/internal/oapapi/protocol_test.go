@@ -35,6 +35,11 @@ func dialRaw(t *testing.T, d *daemon) *raw {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = nc.Close() })
+	return newRaw(t, d, nc)
+}
+
+func newRaw(t *testing.T, d *daemon, nc net.Conn) *raw {
+	t.Helper()
 	token, err := base64Token(d.token)
 	if err != nil {
 		t.Fatal(err)
@@ -134,6 +139,36 @@ func inBubble(t *testing.T, options oapapi.Options, run func(t *testing.T, d *da
 		defer d.stop(t)
 		d.make(t, "orders")
 		run(t, d)
+	})
+}
+
+// TestRestingConnectionServesRequests has requests of every size arrive on a connection that
+// has given back its memory.
+func TestRestingConnectionServesRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDaemon(t, membox.New(nil), oapapi.Options{RestAfter: time.Second, IdleTimeout: time.Minute})
+		defer d.stop(t)
+		d.make(t, "orders")
+		r := dialRaw(t, d)
+		r.start()
+		target := oap.Target{Handle: r.open("orders")}
+		for _, size := range []int{0, 1, 64, 1 << 10, 200 << 10, 0} {
+			time.Sleep(59 * time.Second)
+			payload := oap.AppendOutgoing(oap.AppendSend(nil, target, 1), &driver.Outgoing{Body: make([]byte, size)})
+			r.send(requestHeader(oap.OpSend, 3), nil, payload)
+			if f := r.mustNext(); f.Code != oap.StatusOK {
+				t.Fatalf("send of %d bytes: status %d", size, f.Code)
+			}
+		}
+		time.Sleep(30 * time.Second)
+		ping := oap.AppendFrame(nil, ptr(requestHeader(oap.OpPing, 4)), nil, nil)
+		for i := range ping {
+			r.write(ping[i : i+1])
+			time.Sleep(time.Millisecond)
+		}
+		if f := r.mustNext(); f.Correlation != 4 || f.Code != oap.StatusOK {
+			t.Errorf("ping in parts: status %d", f.Code)
+		}
 	})
 }
 

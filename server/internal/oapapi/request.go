@@ -76,7 +76,7 @@ func (c *conn) target(f *oap.Frame) (oap.Target, *queue, bool) {
 		return target, nil, false
 	}
 	c.mu.Lock()
-	q := c.queues[target.Handle]
+	q := c.queueLocked(target.Handle)
 	c.mu.Unlock()
 	if q == nil {
 		c.fail(f.Correlation, &driver.Error{Code: driver.ErrClosed, Detail: "this connection has no such queue open"})

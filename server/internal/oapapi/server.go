@@ -36,6 +36,9 @@ type Options struct {
 	// last byte of a frame, 30 s; WriteTimeout that in which a client must read
 	// what it is sent, 30 s; and IdleTimeout that without any request, 10 min.
 	HandshakeTimeout, FrameTimeout, WriteTimeout, IdleTimeout time.Duration
+	// RestAfter is the time without any request after which a connection gives back the
+	// memory that requests need, 1 s by default.
+	RestAfter time.Duration
 	// Logger gets what goes wrong with connections. Nil logs nothing.
 	Logger *slog.Logger
 }
@@ -58,6 +61,8 @@ func (o Options) withDefaults() Options {
 	setTime(&o.FrameTimeout, 30*time.Second)
 	setTime(&o.WriteTimeout, 30*time.Second)
 	setTime(&o.IdleTimeout, 10*time.Minute)
+	setTime(&o.RestAfter, time.Second)
+	o.RestAfter = min(o.RestAfter, o.IdleTimeout/2)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -78,6 +83,7 @@ type Server struct {
 	conns     map[*conn]struct{}
 	draining  bool
 	closed    bool
+	stops     []func() bool  // end what closeAfter has begun
 	done      sync.WaitGroup // connections
 }
 
@@ -115,14 +121,13 @@ func (s *Server) Gauges() Gauges {
 
 // Serve accepts connections until the listener fails or the server is shut down
 // or closed, in which cases it closes the listener and returns nil. Ending ctx
-// ends what its connections do, as closing the server does. It blocks.
+// closes the listener and all connections of the server. It blocks.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if !s.addListener(l) {
 		return errors.Join(&driver.Error{Code: driver.ErrClosed, Op: "serve"}, l.Close())
 	}
 	defer s.removeListener(l)
-	stop := context.AfterFunc(ctx, func() { _ = l.Close() })
-	defer stop()
+	s.closeAfter(ctx, l)
 	for failures := 0; ; {
 		nc, err := l.Accept()
 		if err == nil {
@@ -140,6 +145,20 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		s.options.Logger.WarnContext(ctx, "oap.accept", "error", err)
 		pause(ctx, acceptPause)
 	}
+}
+
+// closeAfter closes a listener and all connections when ctx ends, until the server is
+// closed. One function for all connections costs them nothing.
+func (s *Server) closeAfter(ctx context.Context, l net.Listener) {
+	stop := context.AfterFunc(ctx, func() {
+		_ = l.Close() // its Serve returns
+		for _, c := range s.connections() {
+			_ = c.net.Close()
+		}
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stops = append(s.stops, stop)
 }
 
 // How often, and how long apart, a listener that fails is tried again.
@@ -191,17 +210,19 @@ func (s *Server) ServeConn(ctx context.Context, nc net.Conn) {
 		return
 	}
 	s.conns[c] = struct{}{}
+	s.done.Add(1)
 	s.mu.Unlock()
-	s.done.Go(func() {
-		defer s.removeConn(c)
-		c.serve(ctx)
-	})
+	if ctx.Err() != nil {
+		_ = nc.Close() // closeAfter may not have seen it
+	}
+	go c.serve(ctx)
 }
 
 func (s *Server) removeConn(c *conn) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	delete(s.conns, c)
+	s.mu.Unlock()
+	s.done.Done()
 }
 
 // Close closes all listeners and connections, and returns when they have ended.
@@ -210,6 +231,12 @@ func (s *Server) Close() error {
 	s.stop(func() { s.closed = true }, func(c *conn) { _ = c.net.Close() })
 	s.done.Wait()
 	s.sessions.end()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, stop := range s.stops {
+		stop()
+	}
+	s.stops = nil
 	return nil
 }
 

@@ -36,7 +36,7 @@ type owner [2]share.Key
 // zero value is bounded alone.
 type memory struct {
 	pool     *share.Pool
-	owner    owner
+	owner    owner // of the session; it does not change
 	used     int64
 	reserved int64 // from the pool
 }
@@ -88,7 +88,6 @@ type sessions struct {
 type kept struct {
 	session
 	key         sessionKey
-	owner       owner
 	connections int
 	idleSince   time.Time
 }
@@ -123,7 +122,7 @@ func (all *sessions) attach(key sessionKey, by owner) (s *kept, resumed bool, er
 	if err != nil {
 		return nil, false, err
 	}
-	s = &kept{key: key, owner: by, connections: 1}
+	s = &kept{key: key, connections: 1}
 	s.memory = memory{pool: all.bytes, owner: by}
 	all.known[key] = s
 	return s, false, nil
@@ -168,7 +167,7 @@ const sweepPause = 10 * time.Second
 // forgetLocked ends a session that is not in use.
 func (all *sessions) forgetLocked(s *kept) {
 	delete(all.known, s.key)
-	all.count.Give(s.owner[:], 1)
+	all.count.Give(s.memory.owner[:], 1)
 	s.mu.Lock()
 	s.memory.end()
 	s.mu.Unlock()
@@ -183,7 +182,7 @@ const pushOutPart = 8
 func (all *sessions) pushOutLocked(by owner) bool {
 	var resting []*kept
 	for _, s := range all.known {
-		if s.owner == by && s.connections == 0 {
+		if s.memory.owner == by && s.connections == 0 {
 			resting = append(resting, s)
 		}
 	}
