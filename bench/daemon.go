@@ -156,9 +156,11 @@ func (r *report) daemonRows(binaries string) ([]daemonRow, error) {
 		if build.binary == "" {
 			continue
 		}
+		oap := overOAP(r.connections)
 		for _, durable := range []bool{false, true} {
 			all = append(all,
-				daemonRow{peer: build.peer, durable: durable, open: mailboxdStand(build.binary, durable, overOAP)},
+				daemonRow{peer: build.peer, durable: durable, open: mailboxdStand(build.binary, durable, oap)},
+				daemonRow{peer: build.peer + "-redis", durable: durable, named: true, open: mailboxdOnRedis(build.binary, durable, oap)},
 				daemonRow{peer: build.peer + "-subscribed", durable: durable, named: true, open: mailboxdStand(build.binary, durable, overSubscription)},
 				daemonRow{peer: build.peer + "-grpc", durable: durable, named: true, open: mailboxdStand(build.binary, durable, overGRPC)},
 				daemonRow{peer: build.peer + "-http", durable: durable, named: true, open: mailboxdStand(build.binary, durable, overHTTP)},

@@ -30,49 +30,74 @@ type daemonDoor struct {
 // mailboxdCapacity is how many messages a queue may hold by default.
 const mailboxdCapacity = 1 << 20
 
-// mailboxdStand starts mailboxd with default settings except for its addresses, its
-// directory and, where they are not enough, its limits. dial connects the workers.
-func mailboxdStand(binary string, durable bool, dial func(daemonDoor, *daemonStand) error) func(string, daemonShape) (*daemonStand, error) {
+// A dialer connects the workers of a mailboxd.
+type dialer func(daemonDoor, *daemonStand) error
+
+// mailboxdStand starts mailboxd with its queues in memory or on the disk.
+func mailboxdStand(binary string, durable bool, dial dialer) func(string, daemonShape) (*daemonStand, error) {
 	return func(dir string, shape daemonShape) (*daemonStand, error) {
-		var door daemonDoor
-		var err error
-		if door.oap, err = freeAddress(); err != nil {
-			return nil, err
-		}
-		if door.http, err = freeAddress(); err != nil {
-			return nil, err
-		}
 		backend := "memory:"
 		if durable {
 			backend = "disk:" + filepath.Join(dir, "queues")
 		}
-		arguments := []string{"--data-dir", dir, "--backend", backend, "--listen", door.http, "--listen-oap", door.oap, "--log-level", "warn"}
-		if shape.waiting > mailboxdCapacity {
-			arguments = append(arguments, "--shard-cap", strconv.Itoa(2*shape.waiting))
-		}
-		if shape.idle > 0 {
-			// A token has less than half of the connections.
-			arguments = append(arguments, "--max-conns", strconv.Itoa(3*shape.idle))
-		}
-		process, err := startDaemon(dir, []string{door.oap, door.http}, binary, arguments...)
+		return startMailboxd(dir, binary, backend, shape, dial)
+	}
+}
+
+// mailboxdOnRedis starts mailboxd with its queues in a Redis, whose usage counts as that of
+// the server.
+func mailboxdOnRedis(binary string, durable bool, dial dialer) func(string, daemonShape) (*daemonStand, error) {
+	return func(dir string, shape daemonShape) (*daemonStand, error) {
+		redis, address, err := startRedisProcess(filepath.Join(dir, "redis"), durable)
 		if err != nil {
 			return nil, err
 		}
-		stand := &daemonStand{process: process, shape: shape}
-		token, err := os.ReadFile(filepath.Join(dir, "operator.token"))
+		stand, err := startMailboxd(dir, binary, "redis://"+address, shape, dial)
 		if err != nil {
-			return nil, errors.Join(err, stand.close())
+			return nil, errors.Join(err, redis.stop())
 		}
-		door.token = strings.TrimSpace(string(token))
-		stand.door = door
-		if err := door.createQueues(shape.queues); err != nil {
-			return nil, errors.Join(err, stand.close())
-		}
-		if err := dial(door, stand); err != nil {
-			return nil, errors.Join(err, stand.close())
-		}
+		stand.process.beside = redis
 		return stand, nil
 	}
+}
+
+// startMailboxd starts mailboxd with default settings except for its addresses, its
+// directory, its backend and, where they are not enough, its limits.
+func startMailboxd(dir, binary, backend string, shape daemonShape, dial dialer) (*daemonStand, error) {
+	var door daemonDoor
+	var err error
+	if door.oap, err = freeAddress(); err != nil {
+		return nil, err
+	}
+	if door.http, err = freeAddress(); err != nil {
+		return nil, err
+	}
+	arguments := []string{"--data-dir", dir, "--backend", backend, "--listen", door.http, "--listen-oap", door.oap, "--log-level", "warn"}
+	if shape.waiting > mailboxdCapacity {
+		arguments = append(arguments, "--shard-cap", strconv.Itoa(2*shape.waiting))
+	}
+	if shape.idle > 0 {
+		// A token has less than half of the connections.
+		arguments = append(arguments, "--max-conns", strconv.Itoa(3*shape.idle))
+	}
+	process, err := startDaemon(dir, []string{door.oap, door.http}, binary, arguments...)
+	if err != nil {
+		return nil, err
+	}
+	stand := &daemonStand{process: process, shape: shape}
+	token, err := os.ReadFile(filepath.Join(dir, "operator.token"))
+	if err != nil {
+		return nil, errors.Join(err, stand.close())
+	}
+	door.token = strings.TrimSpace(string(token))
+	stand.door = door
+	if err := door.createQueues(shape.queues); err != nil {
+		return nil, errors.Join(err, stand.close())
+	}
+	if err := dial(door, stand); err != nil {
+		return nil, errors.Join(err, stand.close())
+	}
+	return stand, nil
 }
 
 // createQueues creates the queues: consumers may ask before the first message is sent.
@@ -121,14 +146,19 @@ func (r *rotation) next(messages int) int {
 	return current
 }
 
-// overOAP lets all workers share one remotebox, as the goroutines of a program do.
-// Consumers pull.
-func overOAP(door daemonDoor, stand *daemonStand) error {
-	backend, err := stand.dialOAP(door)
-	if err != nil {
-		return err
+// overOAP divides the workers between connections of remotebox, each of which its workers
+// share as the goroutines of a program do. Consumers pull.
+func overOAP(connections int) dialer {
+	return func(door daemonDoor, stand *daemonStand) error {
+		backends := make([]driver.Opener, max(connections, 1))
+		for i := range backends {
+			var err error
+			if backends[i], err = stand.dialOAP(door); err != nil {
+				return err
+			}
+		}
+		return stand.useQueues(backends...)
 	}
-	return stand.useQueues(backend)
 }
 
 func (s *daemonStand) dialOAP(door daemonDoor) (*remotebox.Backend, error) {
@@ -140,18 +170,21 @@ func (s *daemonStand) dialOAP(door daemonDoor) (*remotebox.Backend, error) {
 	return backend, nil
 }
 
-// useQueues adds producers and consumers that share a backend.
-func (s *daemonStand) useQueues(backend driver.Opener) error {
-	queues := make([]driver.Queue, s.shape.queues)
-	for i := range queues {
-		var err error
-		if queues[i], err = backend.OpenQueue(context.Background(), queueName(i)); err != nil {
-			return err
+// useQueues adds producers and consumers, which use the backends in turn.
+func (s *daemonStand) useQueues(backends ...driver.Opener) error {
+	queues := make([][]driver.Queue, len(backends)) // by backend
+	for i, backend := range backends {
+		for n := range s.shape.queues {
+			queue, err := backend.OpenQueue(context.Background(), queueName(n))
+			if err != nil {
+				return err
+			}
+			queues[i] = append(queues[i], queue)
 		}
 	}
 	for i := range s.shape.workers {
-		s.produceTo(queues, i)
-		s.consumers = append(s.consumers, &pullConsumer{queues: queues, batch: s.shape.batch, rotation: s.shape.rotation(i)})
+		s.produceTo(queues[2*i%len(queues)], i)
+		s.consumers = append(s.consumers, &pullConsumer{queues: queues[(2*i+1)%len(queues)], batch: s.shape.batch, rotation: s.shape.rotation(i)})
 	}
 	return nil
 }

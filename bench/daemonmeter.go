@@ -82,7 +82,7 @@ func fieldsOf(file string) []string {
 	return strings.Fields(string(text))
 }
 
-// tree returns the server's process and its descendants.
+// tree returns the server's process and its descendants, and those of the server beside it.
 func (p *daemonProcess) tree() []int {
 	if p == nil {
 		return nil
@@ -98,7 +98,7 @@ func (p *daemonProcess) tree() []int {
 			}
 		}
 	}
-	return all
+	return append(all, p.beside.tree()...)
 }
 
 // runTime reads the processor time of a thread, which Linux counts in nanoseconds: the

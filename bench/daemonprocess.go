@@ -43,6 +43,8 @@ type daemonProcess struct {
 	log     *os.File
 	// halt stops a server that has its own way to stop.
 	halt func() error
+	// beside is another server that this one needs; nil for most.
+	beside *daemonProcess
 }
 
 // startDaemon starts a server with its output in dir, which it creates, and returns when
@@ -100,10 +102,15 @@ func (p *daemonProcess) stop() error {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
 	}
 	_ = p.command.Wait() // it was killed
-	return p.log.Close()
+	err := p.log.Close()
+	if p.beside != nil {
+		err = errors.Join(err, p.beside.stop())
+	}
+	return err
 }
 
-// resident returns the resident memory of the server in MiB, child processes included.
+// resident returns the resident memory of the server in MiB, child processes and the server
+// beside it included.
 func (p *daemonProcess) resident() float64 {
 	kilobytes := uint64(0)
 	for _, pid := range p.tree() {

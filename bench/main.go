@@ -77,6 +77,7 @@ func (r *report) daemonFlags() {
 	}
 	flag.Func("run", "daemon suite: the workloads to run, such as W1,W3; growth suite: some of workers,queues,body,waiting,idle (default all)", list(&r.workloads))
 	flag.Func("peers", "daemon suite: the peers to run beside mailboxd, such as redis,beanstalkd (default all)", list(&r.peers))
+	flag.IntVar(&r.connections, "connections", 1, "daemon suite: the connections that workers of mailboxd share")
 	flag.StringVar(&r.storage, "storage", "", "daemon suite: memory or disk (default both)")
 	flag.StringVar(&r.mailboxd, "mailboxd", "", "daemon suite: a built mailboxd, or none (default is built from this tree)")
 	flag.StringVar(&r.baseline, "baseline", "", "daemon suite: another build of mailboxd to run in turns with the first")
@@ -93,6 +94,7 @@ type report struct {
 	// Settings of the daemon suite.
 	workloads, peers   []string
 	storage            string
+	connections        int
 	mailboxd, baseline string
 	json               string
 }

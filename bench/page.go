@@ -77,6 +77,7 @@ const pageFoot = `
 make bench-daemon                                              # all workloads and peers: half an hour
 make bench-daemon BENCHFLAGS="-run W1,W2,W3 -peers redis -rounds 1"    # below a minute
 make bench-daemon BENCHFLAGS="-baseline /tmp/mailboxd-before -run W1"  # two builds in turns
+make bench-daemon BENCHFLAGS="-peers mailboxd-redis -connections 2 -run W1,W2"  # mailboxd with its queues in Redis
 cd bench && go run . -suite growth                             # how cost grows
 ` + "```" + `
 

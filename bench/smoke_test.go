@@ -23,7 +23,7 @@ func TestSuiteWritesFiguresOfAllWorkloads(t *testing.T) {
 	}
 	r := &report{
 		rounds: 2, each: 10 * time.Millisecond, dir: dir, backlog: 2000,
-		peers: []string{"redis"}, mailboxd: mailboxd, json: filepath.Join(dir, "figures.json"),
+		peers: []string{"redis", "mailboxd-redis"}, mailboxd: mailboxd, json: filepath.Join(dir, "figures.json"),
 	}
 	if err := r.daemons(); err != nil {
 		t.Fatal(err)
@@ -31,7 +31,7 @@ func TestSuiteWritesFiguresOfAllWorkloads(t *testing.T) {
 	d := readResults(t, r.json)
 	servers := []string{"mailboxd memory", "mailboxd disk"}
 	if _, err := exec.LookPath("redis-server"); err == nil {
-		servers = append(servers, "redis memory", "redis disk")
+		servers = append(servers, "redis memory", "redis disk", "mailboxd-redis memory", "mailboxd-redis disk")
 	}
 	for _, workload := range []string{"W1", "W2", "W3", "W4 send", "W4 drain"} {
 		for _, server := range servers {
