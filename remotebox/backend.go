@@ -60,7 +60,7 @@ func New(addresses []string, token string, options *Options) *Backend {
 		links: make(map[*link]struct{}), changed: make(chan struct{}),
 		queues: make(map[*queue]struct{}),
 	}
-	b.maxFrame.Store(oap.MaxFrameBytes)
+	b.maxFrame.Store(oap.EarlierFrameBytes)
 	if options != nil {
 		b.options = *options
 	}

@@ -90,7 +90,7 @@ func (c *call) takePart(status uint16, payload []byte) (last bool) {
 	if c.stream != nil {
 		return c.stream.take(status, payload)
 	}
-	if status != oap.StatusMore {
+	if status != oap.StatusMore && status != oap.StatusPart {
 		return true
 	}
 	c.parts = append(c.parts, payload...)

@@ -235,6 +235,10 @@ func (e foreignError) Error() string { return string(e) }
 // that was reached by mistake answers at once instead of waiting for more.
 const startCorrelation = 0x0d0a0d0a_0d0a0d0a
 
+// joinCorrelation is the correlation id of JOIN. No call waits for the answer: a daemon
+// of an earlier version refuses the request, and sends nothing that has to be joined.
+const joinCorrelation = startCorrelation + 1
+
 // foreignOf recognises the beginning of an answer in another protocol.
 func foreignOf(answer []byte) foreignError {
 	switch {
@@ -275,6 +279,9 @@ func (b *Backend) handshake(nc net.Conn, token []byte) (started oap.StartAnswer,
 			Flags: oap.Event, Code: oap.EventEnvelopes, Protocol: oap.ProtocolMailbox,
 		}, nil, nil)
 	}
+	frame = oap.AppendFrame(frame, &oap.Header{
+		Flags: oap.Request, Code: oap.OpJoin, Protocol: oap.ProtocolMailbox, Correlation: joinCorrelation,
+	}, nil, nil)
 	if _, err := nc.Write(frame); err != nil {
 		return started, nil, err
 	}

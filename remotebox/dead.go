@@ -2,6 +2,7 @@ package remotebox
 
 import (
 	"context"
+	"encoding/binary"
 	"iter"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -26,11 +27,16 @@ func (q *queue) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, er
 // maxIDs is how many ids go into one request.
 const maxIDs = 8192
 
+// someIDs returns the first ids, as many as fit in a request.
+func (b *Backend) someIDs(ids []string) []string {
+	return ids[:b.fitting(0, min(len(ids), maxIDs), func(i int) int { return binary.MaxVarintLen64 + len(ids[i]) })]
+}
+
 // Redrive makes dead letters ready again. More ids than fit in one request are
 // several requests.
 func (q *queue) Redrive(ctx context.Context, ids []string, limit int) (moved int, err error) {
 	for {
-		some := ids[:min(len(ids), maxIDs)]
+		some := q.backend.someIDs(ids)
 		n, err := q.redriveSome(ctx, ids == nil, some, limit)
 		moved += n
 		ids = ids[len(some):]
@@ -68,7 +74,7 @@ func (q *queue) Discard(ctx context.Context, ids []string) (removed int, err err
 		return 0, q.ready(ctx, "discard")
 	}
 	for len(ids) > 0 {
-		some := ids[:min(len(ids), maxIDs)]
+		some := q.backend.someIDs(ids)
 		n, err := q.count(ctx, "discard", oap.OpDiscard, func(dst []byte, t oap.Target) []byte {
 			return oap.AppendDiscard(dst, t, some)
 		})

@@ -2,6 +2,7 @@ package remotebox
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -18,8 +19,8 @@ func TestRequestsKeepToAnnouncedFrameLimit(t *testing.T) {
 		announced, large int // the limit of the daemon, and the longest frame of one message
 		batch            int // the longest frame of several
 	}{
-		{"earlier daemon", oap.MaxFrameBytes, oap.MaxFrameBytes, mib},
-		{"daemon that announces nothing", 0, oap.MaxFrameBytes, mib},
+		{"earlier daemon", oap.EarlierFrameBytes, oap.EarlierFrameBytes, mib},
+		{"daemon that announces nothing", 0, oap.EarlierFrameBytes, mib},
 		{"1 MiB", mib, 0, mib},
 		{"less", mib / 2, 0, mib / 2},
 	} {
@@ -51,8 +52,13 @@ func TestRequestsKeepToAnnouncedFrameLimit(t *testing.T) {
 				if longest > test.large || (test.large > 0) != (err == nil) {
 					t.Errorf("a frame of %d bytes; error %v", longest, err)
 				}
-				if err != nil && (!errors.Is(err, driver.ErrTooLarge) && !errors.Is(driver.At(err, 0), driver.ErrTooLarge) || !strings.Contains(err.Error(), "bytes that the daemon accepts in a frame")) {
+				if err != nil && (!errors.Is(err, driver.ErrTooLarge) && !errors.Is(driver.At(err, 0), driver.ErrTooLarge) || !strings.Contains(err.Error(), fmt.Sprintf("Body: %d bytes, at most %d are allowed", mib, q.Traits().MaxBodyBytes))) {
 					t.Errorf("got %v", err)
+				}
+				attributes := map[string]string{"a": strings.Repeat("x", 60_000)}
+				_, err = q.Send(t.Context(), []driver.Outgoing{{Body: make([]byte, q.Traits().MaxBodyBytes), Attributes: attributes}})
+				if (test.large > 0) != (err == nil) || err != nil && !strings.Contains(err.Error(), "bytes that the daemon accepts in a frame") {
+					t.Errorf("the largest body with attributes: %v", err)
 				}
 			})
 		})

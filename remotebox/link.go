@@ -183,7 +183,7 @@ func (l *link) take(f *oap.Frame) (answered bool, err error) {
 	if f.Protocol != oap.ProtocolMailbox || f.Flags&oap.Request != 0 {
 		return false, oap.FrameError("a frame that no daemon sends")
 	}
-	if f.Flags&oap.Event != 0 && f.Code != oap.EventDeliver {
+	if f.Flags&oap.Event != 0 && f.Code != oap.EventDeliver && f.Code != oap.EventDeliverPart {
 		return false, l.takeEvent(f)
 	}
 	l.mu.Lock()

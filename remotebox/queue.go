@@ -100,8 +100,10 @@ func (q *queue) openWith(identity string, do func(*operation) (again bool, err e
 	return opened, false, nil
 }
 
-// learn takes in what a daemon says about the queue.
+// learn takes in what a daemon says about the queue. The daemon may allow larger bodies
+// than fit in its frames, for clients of other protocols.
 func (q *queue) learn(l *link, opened *oap.Opened) {
+	opened.Traits.MaxBodyBytes = min(opened.Traits.MaxBodyBytes, q.backend.maxBody())
 	q.traits.Store(&opened.Traits)
 	if opened.Identity != "" {
 		q.known.Store(&known{identity: opened.Identity, daemon: l.instance})

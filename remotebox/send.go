@@ -17,13 +17,16 @@ const frameOverhead = oap.HeaderBytes + oap.MaxTargetBytes + binary.MaxVarintLen
 // maxElement is how many bytes a single element of a batch may have, so that its
 // request is not longer than the daemon has announced to accept.
 func (b *Backend) maxElement() int {
-	return min(int(b.maxFrame.Load())-frameOverhead, oap.MaxPayloadBytes)
+	return min(int(b.maxFrame.Load())-frameOverhead, oap.EarlierPayloadBytes)
 }
+
+// maxBody is the largest body that a single element can have.
+func (b *Backend) maxBody() int { return b.maxElement() - oap.OutgoingBytes(&driver.Outgoing{}) }
 
 // fitting is how many elements from the first on go into one request, at least
 // one.
 func (b *Backend) fitting(from, n int, size func(i int) int) (to int) {
-	limit := min(b.maxElement(), oap.MaxRequestBytes-frameOverhead)
+	limit := min(b.maxElement(), oap.MaxFrameBytes-frameOverhead)
 	total := 0
 	for to = from; to < n; to++ {
 		if total += size(to); total > limit && to > from {

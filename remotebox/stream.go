@@ -14,6 +14,9 @@ import (
 // more than it was given credit for.
 type stream struct {
 	parts chan []byte // closed after the last
+	// begun is what came of a part whose last element goes on in the next. It belongs to
+	// the link's reader.
+	begun []byte
 	// The end, once parts is closed.
 	status  uint16
 	payload []byte
@@ -29,7 +32,16 @@ func newStream(credit int) *stream { return &stream{parts: make(chan []byte, cre
 // take takes in a part, and reports whether it was the last. It is called by the
 // link's reader, and does not block.
 func (s *stream) take(code uint16, payload []byte) (last bool) {
-	copied := append(make([]byte, 0, len(payload)), payload...)
+	if code == oap.StatusPart || code == oap.EventDeliverPart {
+		s.begun = append(s.begun, payload...)
+		return false
+	}
+	copied := s.begun
+	if copied == nil {
+		copied = make([]byte, 0, len(payload))
+	}
+	copied = append(copied, payload...)
+	s.begun = nil
 	if s.leftBy != nil && code == oap.EventDeliver {
 		if got, err := oap.ParseDeliveries(copied, nil); err == nil {
 			s.leftBy.extendLocked(s.handle, leases(got))

@@ -242,16 +242,16 @@ func leanDaemon(batch int) func(nc net.Conn) {
 		defer nc.Close()
 		in, out := make([]byte, 64<<10), make([]byte, 0, 64<<10)
 		for filled := 0; ; {
-			n, err := nc.Read(in[filled:])
-			if err != nil {
-				return
-			}
-			filled += n
 			f, rest, need, err := oap.Next(in[:filled])
 			if err != nil || f.Flags&oap.End != 0 && need == 0 {
 				return
 			}
 			if need > 0 {
+				n, err := nc.Read(in[filled:])
+				if err != nil {
+					return
+				}
+				filled += n
 				continue
 			}
 			filled = copy(in, rest) // one request at a time

@@ -11,6 +11,10 @@ const (
 	// OpOpenIdentified is OpOpen of one queue among those that have the name one after the
 	// other. Earlier servers answer StatusUnsupported.
 	OpOpenIdentified uint16 = 0x05
+	// OpJoin says that the client joins the payloads of what comes in several frames.
+	// Without it a server sends no element in parts. Earlier servers answer
+	// StatusUnsupported.
+	OpJoin uint16 = 0x06
 
 	OpSend      uint16 = 0x10
 	OpReceive   uint16 = 0x11
@@ -55,6 +59,9 @@ const (
 	// EventOpened is EventTraits for a queue that was opened with OpOpenIdentified. It also
 	// says which queue that is, when one that did not exist was found.
 	EventOpened uint16 = 0x94
+	// EventDeliverPart is EventDeliver whose last message goes on in the next event of
+	// the subscription. It comes after OpJoin only.
+	EventDeliverPart uint16 = 0x95
 )
 
 // The statuses, which are the codes of responses.
@@ -65,6 +72,9 @@ const (
 	// StatusMore: as StatusOK, and another response to the same request
 	// follows.
 	StatusMore uint16 = 206
+	// StatusPart: as StatusMore, and the last element of the payload goes on in the next
+	// response. It comes after OpJoin only.
+	StatusPart uint16 = 207
 
 	// StatusElsewhere: the operation was not done, because the server accepts no more
 	// requests on this connection. Use another connection.

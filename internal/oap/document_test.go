@@ -42,7 +42,7 @@ func TestEveryCodeIsInTheDocument(t *testing.T) {
 	if found < 40 {
 		t.Errorf("only %d constants found", found)
 	}
-	for _, limit := range []int{oap.MaxFrameBytes, oap.MaxRequestBytes, oap.MaxPayloadBytes, oap.MaxCapabilityBytes, oap.MaxWindow} {
+	for _, limit := range []int{oap.MaxFrameBytes, oap.EarlierFrameBytes, oap.EarlierPayloadBytes, oap.MaxCapabilityBytes, oap.MaxWindow} {
 		if n := fmt.Sprint(limit); !strings.Contains(strings.ReplaceAll(text, ",", ""), n) {
 			t.Errorf("the limit %s is not in docs/oap.md", n)
 		}

@@ -11,17 +11,15 @@ const (
 	HeaderBytes = 38
 	// MaxCapabilityBytes bounds the capability of a START frame.
 	MaxCapabilityBytes = 4 << 10
-	// MaxPayloadBytes bounds a payload: a body of 1 MiB and what can be said
-	// about it (64 KiB of attributes, names, the text of an error, a receipt).
-	MaxPayloadBytes = 1<<20 + PayloadOverhead
-	// PayloadOverhead is what a payload may have beyond 1 MiB of bodies.
-	PayloadOverhead = 128 << 10
-	// MaxFrameBytes bounds a whole frame: what earlier clients and servers send.
-	MaxFrameBytes = HeaderBytes + MaxCapabilityBytes + MaxPayloadBytes
-	// MaxRequestBytes is how long clients let a frame become, its header included. Only a
-	// single message that is longer comes in a longer one, to servers that
-	// announce that they accept it.
-	MaxRequestBytes = 1 << 20
+	// MaxFrameBytes bounds a whole frame, header and capability included. Servers
+	// announce it, and what does not fit comes in several frames.
+	MaxFrameBytes = 1 << 20
+	// EarlierFrameBytes bounds the frames of clients and servers from before
+	// MaxFrameBytes: a capability, and a payload with a body of 1 MiB and what can be
+	// said about it (64 KiB of attributes, names, the text of an error, a receipt).
+	// The first release accepts frames of this length, the release after it does not.
+	EarlierFrameBytes   = HeaderBytes + MaxCapabilityBytes + EarlierPayloadBytes
+	EarlierPayloadBytes = 1<<20 + 128<<10
 	// MaxTargetBytes is the most that a Target takes.
 	MaxTargetBytes = 2*binary.MaxVarintLen64 + binary.MaxVarintLen32
 	// ChunkBytes is about how long the frames of a stream are: long enough to
@@ -118,7 +116,7 @@ func ParseHeader(b []byte) (h Header, err error) {
 		return h, FrameError(fmt.Sprintf("version %d is not %d", version, Version))
 	case h.Length < HeaderBytes+uint32(h.CapabilityLength):
 		return h, FrameError(fmt.Sprintf("a length of %d is too short for a header and %d bytes of capability", h.Length, h.CapabilityLength))
-	case h.Length > MaxFrameBytes:
+	case h.Length > EarlierFrameBytes:
 		return h, FrameError(fmt.Sprintf("a length of %d is over the %d that are allowed", h.Length, MaxFrameBytes))
 	case h.Flags&^known != 0:
 		return h, FrameError(fmt.Sprintf("flags %#x are unknown", uint16(h.Flags&^known)))
@@ -143,7 +141,7 @@ type Frame struct {
 
 // Next cuts the first frame off b. If it is not all there, need says how long b
 // has to be before it is worth trying again, which is never more than
-// MaxFrameBytes; need is 0 if there is a frame. What the frame points to is part
+// EarlierFrameBytes; need is 0 if there is a frame. What the frame points to is part
 // of b.
 func Next(b []byte) (f Frame, rest []byte, need int, err error) {
 	if len(b) < HeaderBytes {

@@ -56,9 +56,9 @@ func TestFlagsHaveTheirBits(t *testing.T) {
 // TestBadHeadersAreRefused has the largest frame as a number: to change the limit is
 // to change the protocol.
 func TestBadHeadersAreRefused(t *testing.T) {
-	const largest = 1_183_782 // bytes, header and capability included
-	if oap.MaxFrameBytes != largest {
-		t.Errorf("a frame has at most %d bytes, want %d", oap.MaxFrameBytes, largest)
+	const announced, largest = 1_048_576, 1_183_782 // bytes, header and capability included
+	if oap.MaxFrameBytes != announced || oap.EarlierFrameBytes != largest {
+		t.Errorf("a frame has at most %d bytes, of earlier versions %d; want %d and %d", oap.MaxFrameBytes, oap.EarlierFrameBytes, announced, largest)
 	}
 	b := request("payload")
 	binary.BigEndian.PutUint32(b, largest)
@@ -107,7 +107,7 @@ func TestFramesAreParsedFromPartialStream(t *testing.T) {
 				t.Fatal(err)
 			}
 			if need > 0 {
-				if need <= len(left) || need > oap.MaxFrameBytes {
+				if need <= len(left) || need > oap.EarlierFrameBytes {
 					t.Fatalf("with %d bytes left it needs %d", len(left), need)
 				}
 				break
@@ -158,7 +158,7 @@ func FuzzFrames(f *testing.F) {
 		for {
 			frame, rest, need, err := oap.Next(stream)
 			if err != nil || need > 0 {
-				if need > oap.MaxFrameBytes {
+				if need > oap.EarlierFrameBytes {
 					t.Errorf("needs %d bytes", need)
 				}
 				return

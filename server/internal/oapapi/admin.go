@@ -31,6 +31,9 @@ func (c *conn) administer(ctx context.Context, f *oap.Frame) {
 	switch f.Code {
 	case oap.OpPing:
 		c.once(correlation, none, func() (func([]byte) []byte, error) { return nil, c.caller.user.Ping(ctx) })
+	case oap.OpJoin:
+		c.joins.Store(true)
+		c.answer(correlation, oap.StatusOK, nil)
 	case oap.OpQueues:
 		stream(ctx, c, correlation, c.caller.queues, func(dst []byte, name *string) []byte {
 			return oap.AppendQueueName(dst, *name)

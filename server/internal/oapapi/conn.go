@@ -47,6 +47,7 @@ type conn struct {
 	started       atomic.Int64  // calls that are under way
 	frames        atomic.Uint64 // that were read
 	authenticated atomic.Bool   // the client has shown a capability
+	joins         atomic.Bool   // the client joins elements that come in several frames
 	held          held
 	leaving       leaving
 	work          sync.WaitGroup // requests that are under way
@@ -205,7 +206,7 @@ func (c *conn) takeFrames(ctx context.Context) error {
 		frame, ok, err := c.in.next()
 		if err != nil {
 			status := oap.StatusInvalid
-			if frame.Length > oap.MaxFrameBytes {
+			if frame.Length > oap.EarlierFrameBytes {
 				status = oap.StatusTooLarge
 			}
 			return c.breach(&frame, status, err)
@@ -236,10 +237,11 @@ func (c *conn) breach(f *oap.Frame, status uint16, err error) error {
 		c.out.text(httpAnswer)
 		return err
 	}
-	detail := err.Error()
-	c.out.frame(&c.round, oap.Response|oap.End, status, f.Correlation, func(dst []byte) []byte {
-		return oap.AppendError(dst, &driver.Error{Code: driver.ErrInvalid, Op: "frame", Detail: detail})
-	})
+	e := &driver.Error{Code: driver.ErrInvalid, Op: "frame", Detail: err.Error()}
+	if status == oap.StatusTooLarge {
+		e.Code, e.Field = driver.ErrTooLarge, "len"
+	}
+	c.out.frame(&c.round, oap.Response|oap.End, status, f.Correlation, func(dst []byte) []byte { return oap.AppendError(dst, e) })
 	return err
 }
 

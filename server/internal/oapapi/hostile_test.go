@@ -90,10 +90,10 @@ func TestTheLongestAnswersFitInAFrame(t *testing.T) {
 	for i := range errs {
 		errs[i] = &driver.Error{Code: driver.ErrInvalid, Op: words, Queue: words, MessageID: words, Field: words, Detail: words, RetryAfter: time.Hour}
 	}
-	if n := len(oap.AppendSent(nil, make([]driver.Sent, len(errs)), errs)); n > oap.MaxPayloadBytes {
+	if n := len(oap.AppendSent(nil, make([]driver.Sent, len(errs)), errs)); n > oap.MaxFrameBytes-oap.HeaderBytes {
 		t.Errorf("the answer to a send has %d bytes", n)
 	}
-	if n := len(oap.AppendFailures(nil, errs)); n > oap.MaxPayloadBytes {
+	if n := len(oap.AppendFailures(nil, errs)); n > oap.MaxFrameBytes-oap.HeaderBytes {
 		t.Errorf("the answer to a settlement has %d bytes", n)
 	}
 }

@@ -1,8 +1,10 @@
 package oapapi
 
 import (
+	"encoding/binary"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -254,6 +256,41 @@ func (o *output) beginLocked(round *completion.Round, flags oap.Flags, code uint
 		Flags: flags, Code: code, Protocol: oap.ProtocolMailbox, Correlation: correlation,
 	})
 	return start
+}
+
+// divideLocked divides the frame that begins at start and ends with pending into frames of
+// at most limit bytes, and gives all but the last the code part. It returns where the last
+// one begins; oap.SetLength ends it.
+func (o *output) divideLocked(start, limit int, part uint16) (last int) {
+	if len(o.pending)-start <= limit {
+		return start
+	}
+	header := [oap.HeaderBytes]byte(o.pending[start:])
+	beyond := slices.Clone(o.pending[start+limit:])
+	o.pending = o.pending[:start+limit]
+	for rest := range slices.Chunk(beyond, limit-oap.HeaderBytes) {
+		oap.SetLength(o.pending, start)
+		setCode(o.pending[start:], part)
+		start = len(o.pending)
+		o.pending = append(append(o.pending, header[:]...), rest...)
+	}
+	clear(beyond) // bodies must not stay in memory
+	return start
+}
+
+// setCode changes the code of a frame.
+func setCode(frame []byte, code uint16) { binary.BigEndian.PutUint16(frame[8:], code) }
+
+// parts adds a copy of payload, in frames of at most limit bytes. The caller flushes.
+func (o *output) parts(as frameCodes, correlation uint64, limit int, payload []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.failed != nil {
+		return
+	}
+	start := o.beginLocked(nil, as.flags, as.last, correlation)
+	o.pending = append(o.pending, payload...)
+	oap.SetLength(o.pending, o.divideLocked(start, limit, as.part))
 }
 
 // copyFrame adds a frame with a copy of payload.

@@ -226,7 +226,11 @@ func TestBreachesOfTheProtocolEndTheConnection(t *testing.T) {
 				if f.Code != test.status || f.Flags != oap.Response|oap.End {
 					t.Errorf("got status %d, flags %#x; want %d and END", f.Code, uint16(f.Flags), test.status)
 				}
-				if e, err := oap.ParseError(f.Payload); err != nil || e.Code != driver.ErrInvalid || e.Detail == "" {
+				code := driver.ErrInvalid
+				if test.status == oap.StatusTooLarge {
+					code = driver.ErrTooLarge
+				}
+				if e, err := oap.ParseError(f.Payload); err != nil || e.Code != code || e.Detail == "" {
 					t.Errorf("got %+v, %v", e, err)
 				}
 				if _, err := r.next(); !errors.Is(err, io.EOF) {

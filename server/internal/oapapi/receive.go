@@ -131,8 +131,13 @@ func (c *conn) received(round *completion.Round, q *queue, correlation uint64, v
 	status := oap.StatusOK
 	switch {
 	case err == nil:
-		c.held.took(len(got), visibility)
-		delivered := c.deliver(round, q, oap.Response, oap.StatusMore, status, correlation, got)
+		kept, err := c.deliverable(q, got)
+		if len(kept) == 0 && err != nil {
+			c.respond(round, &request{correlation: correlation}, err, nil)
+			return
+		}
+		c.held.took(len(kept), visibility)
+		delivered := c.deliver(round, q, receiveFrames, correlation, kept)
 		c.inFlight.Add(-1)
 		if !delivered && len(got) > 0 {
 			c.giveBack(q, got)
@@ -150,34 +155,33 @@ func (c *conn) received(round *completion.Round, q *queue, correlation uint64, v
 	c.inFlight.Add(-1)
 }
 
-// deliver adds deliveries in as many frames as they need, of which the last has another code
-// than those before. It reports false if the client has gone.
-func (c *conn) deliver(round *completion.Round, q *queue, flags oap.Flags, more, last uint16, correlation uint64, got []broker.Delivery) bool {
+// deliver adds deliveries in as many frames as they need. It reports false if the client has
+// gone.
+func (c *conn) deliver(round *completion.Round, q *queue, as frameCodes, correlation uint64, got []broker.Delivery) bool {
+	limit := c.frameLimit()
 	o := c.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.failed != nil {
 		return false
 	}
-	start := o.beginLocked(round, flags, last, correlation)
+	start := o.beginLocked(round, as.flags, as.last, correlation)
 	for i := range got {
 		end := len(o.pending)
 		d := q.caller.delivery(&got[i])
 		o.pending = oap.AppendDelivery(o.pending, &d)
-		if len(o.pending)-start > oap.HeaderBytes+oap.MaxPayloadBytes && end > start+oap.HeaderBytes {
+		if len(o.pending)-start > limit && end > start+oap.HeaderBytes {
 			o.pending = o.pending[:end]
 			oap.SetLength(o.pending, start)
-			setCode(o.pending[start:], more)
-			start = o.beginLocked(round, flags, last, correlation)
+			setCode(o.pending[start:], as.more)
+			start = o.beginLocked(round, as.flags, as.last, correlation)
 			o.pending = oap.AppendDelivery(o.pending, &d)
 		}
+		start = o.divideLocked(start, limit, as.part)
 	}
 	oap.SetLength(o.pending, start)
 	return true
 }
-
-// setCode changes the code of a frame.
-func setCode(frame []byte, code uint16) { frame[8], frame[9] = byte(code>>8), byte(code) }
 
 // giveBack returns messages that the client was not told about to their places. Nothing is
 // lost if that fails: they return when their visibility ends.

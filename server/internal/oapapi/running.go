@@ -126,11 +126,17 @@ func stream[T any](ctx context.Context, c *conn, correlation uint64,
 			if len(chunk) < oap.ChunkBytes {
 				continue
 			}
-			if len(chunk) > oap.MaxPayloadBytes && end > 0 { // the last one has to wait
-				if failure = c.sendChunk(ctx, r, &credit, correlation, chunk[:end]); failure != nil {
+			if limit := c.frameLimit() - oap.HeaderBytes; len(chunk) > limit {
+				if end > 0 { // the last one has to wait
+					if failure = c.sendChunk(ctx, r, &credit, correlation, chunk[:end]); failure != nil {
+						break
+					}
+					chunk = append(chunk[:0], chunk[end:]...)
+				}
+				if len(chunk) > limit && !c.joins.Load() {
+					failure = tooLong(len(chunk))
 					break
 				}
-				chunk = append(chunk[:0], chunk[end:]...)
 			}
 			if failure = c.sendChunk(ctx, r, &credit, correlation, chunk); failure != nil {
 				break
@@ -167,7 +173,7 @@ func (c *conn) sendChunk(ctx context.Context, r *running, credit *int, correlati
 	}
 	*credit--
 	c.out.room(keptBuffer) // credit is a promise to read, and may be broken
-	c.out.copyFrame(nil, oap.Response, oap.StatusMore, correlation, chunk)
+	c.out.parts(listFrames, correlation, c.frameLimit(), chunk)
 	c.out.flushHere()
 	return nil
 }
@@ -218,12 +224,16 @@ func (c *conn) push(ctx context.Context, r *running, correlation uint64, q *queu
 			}
 			continue
 		}
-		credit -= len(got)
-		c.held.took(len(got), s.Visibility)
-		if !c.deliver(nil, q, oap.Event, oap.EventDeliver, oap.EventDeliver, correlation, got) {
+		kept, err := c.deliverable(q, got)
+		credit -= len(kept)
+		c.held.took(len(kept), s.Visibility)
+		if len(kept) > 0 && !c.deliver(nil, q, pushFrames, correlation, kept) {
 			c.giveBack(q, got)
 			return context.Canceled
 		}
 		c.out.Flush()
+		if err != nil {
+			return err
+		}
 	}
 }
