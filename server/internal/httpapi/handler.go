@@ -18,9 +18,14 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/guard"
 )
 
-// MaxRequestBytes bounds the body of a request: the frame of 1 MiB that no
-// surface exceeds. Longer ones are refused before they are read.
-const MaxRequestBytes = 1 << 20
+const (
+	// MaxRequestBytes bounds the body of a request. Longer ones are refused before they
+	// are read.
+	MaxRequestBytes = 1 << 20
+	// MaxBodyBytes is the largest body of a message that fits in a request as base64,
+	// beside the names of the fields, the queue and a key.
+	MaxBodyBytes = (MaxRequestBytes - 1<<10) / 4 * 3
+)
 
 // Headers.
 const (

@@ -97,7 +97,7 @@ func (h *Handler) traits(c *call) error {
 	return c.ok(traitsResponse{
 		Ordering: string(t.Ordering), Durability: string(t.Durability), ExactStats: t.ExactStats, Groups: t.Groups,
 		StrictGroups: t.StrictGroups, FairGroups: t.FairGroups, DeadLetters: t.DeadLetters, Peek: t.Peek,
-		DedupWindowMS: duration(t.DedupWindow), MaxBodyBytes: t.MaxBodyBytes, MaxBatch: t.MaxBatch,
+		DedupWindowMS: duration(t.DedupWindow), MaxBodyBytes: min(t.MaxBodyBytes, MaxBodyBytes), MaxBatch: t.MaxBatch,
 		MaxAttributes: t.MaxAttributes, MaxAttrBytes: t.MaxAttributeBytes,
 		MaxDelayMS: duration(t.MaxDelay), MaxVisibilityMS: duration(t.MaxVisibility),
 		MaxWaitMS: duration(t.MaxWait), PurgeCooldownMS: duration(t.PurgeCooldown),

@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net/http"
@@ -236,4 +237,27 @@ func TestReceivingFromAbsentQueueIs404(t *testing.T) {
 			t.Errorf("it was created: %s", listed.body)
 		}
 	})
+}
+
+// TestTraitsFollowFromLargestRequest: what the traits allow fits in a request, whatever the
+// daemon allows.
+func TestTraitsFollowFromLargestRequest(t *testing.T) { // SVC-5
+	for limit, want := range map[int]int{0: 704 << 10, 1 << 20: 785_664} {
+		synctest.Test(t, func(t *testing.T) {
+			d := open(t, broker.Limits{MaxPayloadBytes: limit}, driver.Config{})
+			queue, key := strings.Repeat("q", driver.MaxNameBytes), strings.Repeat("k", driver.MaxDedupKeyBytes)
+			if got := d.post("/v1/traits", fmt.Sprintf(`{"topic":%q}`, queue)).fields["max_body_bytes"]; got != float64(want) {
+				t.Errorf("max_body_bytes is %v, want %d", got, want)
+			}
+			send := func(size int) answer {
+				return d.post("/v1/send", fmt.Sprintf(`{"topic":%q,"idem_key":%q,"payload_b64":"%s"}`, queue, key, base64.StdEncoding.EncodeToString(make([]byte, size))))
+			}
+			d.expect(send(want), 200, "")
+			tooLarge := send(want + 1<<10)
+			d.expect(tooLarge, 413, "E_FRAME_TOO_LARGE")
+			if limit > want && !strings.Contains(tooLarge.body, "a request has at most 1048576 bytes") {
+				t.Errorf("got %s", tooLarge.body)
+			}
+		})
+	}
 }

@@ -49,10 +49,12 @@ func (s *service) Purge(ctx context.Context, r *mailboxv1.PurgeRequest) (*mailbo
 
 // Traits returns the traits of a queue.
 func (s *service) Traits(ctx context.Context, r *mailboxv1.TraitsRequest) (*mailboxv1.TraitsResponse, error) {
-	promised, err := callOf(ctx).caller.Traits(ctx, r.GetTopic())
+	c := callOf(ctx)
+	promised, err := c.caller.Traits(ctx, r.GetTopic())
 	if err != nil {
 		return nil, err
 	}
+	promised.MaxBodyBytes = min(promised.MaxBodyBytes, c.maxBody)
 	return traits(&promised), nil
 }
 

@@ -11,13 +11,9 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-const (
-	// frameHead is the flags and the length that begin a frame of gRPC and of
-	// streams of Connect.
-	frameHead = 5
-	// maxBodyBytes bounds requests of one message.
-	maxBodyBytes = MaxFrameBytes + frameHead
-)
+// frameHead is the flags and the length that begin a frame of gRPC and of streams of
+// Connect.
+const frameHead = 5
 
 // bounded limits the body of a request. The library limits messages too, but reads one
 // that is too long to its end.
@@ -27,7 +23,7 @@ func (c *call) bounded(r *http.Request) io.ReadCloser {
 	if framed {
 		return &framedBody{body: r.Body, call: c}
 	}
-	return &plainBody{body: r.Body, call: c, left: MaxFrameBytes}
+	return &plainBody{body: r.Body, call: c, left: MaxRequestBytes}
 }
 
 // readError returns a wire error for a failed read. The library passes a connect.Error
@@ -94,7 +90,7 @@ func (b *framedBody) Read(p []byte) (int, error) {
 			break
 		}
 		length := binary.BigEndian.Uint32(b.head[1:])
-		if length > MaxFrameBytes {
+		if length > MaxRequestBytes-frameHead {
 			// The library never gets the last byte of the head, so it does not begin the frame.
 			b.end = b.call.fault(b.call.tooLarge())
 			return n - len(rest) + step - 1, b.end

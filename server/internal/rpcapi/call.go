@@ -26,11 +26,16 @@ type call struct {
 	control *http.ResponseController
 	caller  broker.Caller
 	corr    string
+	maxBody int // the largest body of a message that fits in a request
 	answers broker.Answers
 }
 
 func newCall(h *Handler, w http.ResponseWriter, r *http.Request) *call {
-	return &call{handler: h, control: http.NewResponseController(w), corr: correlationID(r.Header.Get(headerCorrelation))}
+	c := &call{handler: h, control: http.NewResponseController(w), corr: correlationID(r.Header.Get(headerCorrelation)), maxBody: MaxBodyBytes}
+	if strings.Contains(r.Header.Get("Content-Type"), codecJSON) {
+		c.maxBody = maxBodyJSON
+	}
+	return c
 }
 
 type callKey struct{}

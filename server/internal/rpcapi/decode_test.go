@@ -45,7 +45,7 @@ func FuzzFramedBody(f *testing.F) {
 				break
 			}
 			length := binary.BigEndian.Uint32(rest[1:])
-			if tooLong = length > MaxFrameBytes; tooLong {
+			if tooLong = length > MaxRequestBytes-frameHead; tooLong {
 				passes += frameHead - 1
 				break
 			}

@@ -12,7 +12,7 @@
 //
 // # Bounds
 //
-// A frame of more than 1 MiB is refused when its length is known, which is before
+// A frame of more than 1 MiB, with its head, is refused when its length is known, before
 // it is read. Requests must arrive, and answers must be read, within a time.
 // Answers are not compressed, because bodies are opaque.
 //

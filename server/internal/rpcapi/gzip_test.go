@@ -51,12 +51,12 @@ func TestGzipBombFailsAtTheLimit(t *testing.T) {
 	}
 	data := append([]byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff}, bytes.Repeat(part.Bytes(), bomb/part.Len())...)
 	source := &countingReader{Reader: bytes.NewReader(data)}
-	b := &boundedGzip{limit: MaxFrameBytes}
+	b := &boundedGzip{limit: MaxRequestBytes}
 	if err := b.Reset(source); err != nil {
 		t.Fatal(err)
 	}
 	n, err := io.Copy(io.Discard, b)
-	if n != MaxFrameBytes+1 || !errors.Is(err, errInflated) || source.n > 64<<10 {
+	if n != MaxRequestBytes+1 || !errors.Is(err, errInflated) || source.n > 64<<10 {
 		t.Errorf("%d bytes of output for %d of input, and %v", n, source.n, err)
 	}
 }
@@ -70,7 +70,7 @@ func TestHollowGzipFailsEarly(t *testing.T) {
 	members := bytes.Repeat(compressed(t, nil), bomb/23)
 	for name, data := range map[string][]byte{"empty blocks": blocks.Bytes(), "empty members": members} {
 		source := &countingReader{Reader: bytes.NewReader(data)}
-		b := &boundedGzip{limit: MaxFrameBytes}
+		b := &boundedGzip{limit: MaxRequestBytes}
 		if err := b.Reset(source); err != nil {
 			t.Fatal(err)
 		}
@@ -87,9 +87,9 @@ func TestHonestGzipIsReadWhole(t *testing.T) {
 		x = x*1664525 + 1013904223
 		noise[i] = byte(x >> 24)
 	}
-	b := &boundedGzip{limit: MaxFrameBytes}
+	b := &boundedGzip{limit: MaxRequestBytes}
 	for range 2 { // it is used again
-		for _, content := range [][]byte{nil, []byte("x"), make([]byte, MaxFrameBytes), noise} {
+		for _, content := range [][]byte{nil, []byte("x"), make([]byte, MaxRequestBytes), noise} {
 			if err := b.Reset(bytes.NewReader(compressed(t, content))); err != nil {
 				t.Fatal(err)
 			}

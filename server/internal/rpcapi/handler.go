@@ -22,9 +22,14 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/guard"
 )
 
-// MaxFrameBytes bounds one message of a request: the frame of 1 MiB that no
-// surface exceeds.
-const MaxFrameBytes = 1 << 20
+const (
+	// MaxRequestBytes bounds one message of a request, with the head of its frame.
+	MaxRequestBytes = 1 << 20
+	// MaxBodyBytes is the largest body of a message that fits in a request, beside the
+	// queue and a key, and maxBodyJSON the same for JSON, where it is base64.
+	MaxBodyBytes = MaxRequestBytes - 1<<10
+	maxBodyJSON  = MaxBodyBytes / 4 * 3
+)
 
 // Options configure a Handler.
 type Options struct {
@@ -96,9 +101,9 @@ func New(options Options) *Handler {
 		connect.WithCodec(binaryCodec{}),
 		connect.WithCodec(jsonCodec{name: codecJSON}),
 		connect.WithCodec(jsonCodec{name: codecJSONCharset}),
-		connect.WithReadMaxBytes(MaxFrameBytes),
+		connect.WithReadMaxBytes(MaxRequestBytes),
 		connect.WithCompressMinBytes(math.MaxInt),
-		boundedCompression(MaxFrameBytes),
+		boundedCompression(MaxRequestBytes),
 		connect.WithInterceptors(interceptor{}),
 	}
 	h.errors = connect.NewErrorWriter(settings...)
@@ -243,7 +248,7 @@ func (c *call) admit(r *http.Request) error {
 		return err
 	}
 	c.caller = c.caller.Answering(&c.answers)
-	if r.ContentLength > maxBodyBytes && !strings.HasSuffix(r.URL.Path, "/RecvStream") {
+	if r.ContentLength > MaxRequestBytes && !strings.HasSuffix(r.URL.Path, "/RecvStream") {
 		return c.tooLarge()
 	}
 	return nil
@@ -251,5 +256,5 @@ func (c *call) admit(r *http.Request) error {
 
 func (c *call) tooLarge() error {
 	c.handler.broker.Metrics().Rejected("oversize")
-	return &driver.Error{Code: driver.ErrTooLarge, Op: "read", Field: "body", Detail: "has too many bytes; a frame has at most 1048576"}
+	return &driver.Error{Code: driver.ErrTooLarge, Op: "read", Field: "body", Detail: "a request has at most 1048576 bytes"}
 }

@@ -65,7 +65,7 @@ func TestErrorsHaveTheirDetails(t *testing.T) {
 				return err
 			}},
 			{"too large", "E_FRAME_TOO_LARGE", connect.CodeResourceExhausted, func(ctx context.Context) error {
-				_, err := all.Send(ctx, &mailboxv1.SendRequest{Topic: "orders", Messages: []*mailboxv1.Outgoing{{Payload: make([]byte, rpcapi.MaxFrameBytes)}}})
+				_, err := all.Send(ctx, &mailboxv1.SendRequest{Topic: "orders", Messages: []*mailboxv1.Outgoing{{Payload: make([]byte, rpcapi.MaxRequestBytes)}}})
 				return err
 			}},
 			{"draining", "E_UNAVAILABLE", connect.CodeUnavailable, func(ctx context.Context) error {
@@ -292,8 +292,51 @@ func TestCompressedCallsAreReadWithinTheLimit(t *testing.T) {
 		if err := send(300 << 10); err != nil {
 			t.Errorf("a compressed message: %v", err)
 		}
-		if err := send(20 * rpcapi.MaxFrameBytes); connect.CodeOf(err) != connect.CodeResourceExhausted {
+		if err := send(20 * rpcapi.MaxRequestBytes); connect.CodeOf(err) != connect.CodeResourceExhausted {
 			t.Errorf("20 MiB in a small frame: %v", err)
 		}
 	})
+}
+
+// TestTraitsFollowFromLargestRequest: what the traits allow fits in a request, whatever the
+// daemon allows.
+func TestTraitsFollowFromLargestRequest(t *testing.T) { // SVC-5
+	for name, test := range map[string]struct {
+		largest int
+		options []connect.ClientOption
+	}{
+		"gRPC":            {1_047_552, []connect.ClientOption{connect.WithGRPC()}},
+		"Connect":         {1_047_552, nil},
+		"Connect in JSON": {785_664, []connect.ClientOption{connect.WithProtoJSON()}},
+	} {
+		for _, limit := range []int{0, 1 << 20} {
+			t.Run(fmt.Sprint(name, limit), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					d := newDaemon(t, membox.New(nil), broker.Limits{MaxPayloadBytes: limit})
+					defer d.stop()
+					client := d.rpc(d.mint(t, ""), test.options...)
+					queue, key := strings.Repeat("q", driver.MaxNameBytes), strings.Repeat("k", driver.MaxDedupKeyBytes)
+					promised, err := client.Traits(t.Context(), &mailboxv1.TraitsRequest{Topic: queue})
+					want := test.largest
+					if limit == 0 {
+						want = 704 << 10
+					}
+					if err != nil || promised.GetMaxPayloadBytes() != int64(want) {
+						t.Fatalf("max_payload_bytes is %d, want %d; %v", promised.GetMaxPayloadBytes(), want, err)
+					}
+					send := func(size int) error {
+						_, err := client.Send(t.Context(), &mailboxv1.SendRequest{Topic: queue, Messages: []*mailboxv1.Outgoing{{IdemKey: key, Payload: make([]byte, size)}}})
+						return err
+					}
+					if err := send(want); err != nil {
+						t.Error(err)
+					}
+					err = send(want + 1<<10)
+					if limit > 0 && (detailOf(err).GetCode() != "E_FRAME_TOO_LARGE" || !strings.Contains(err.Error(), "a request has at most 1048576 bytes")) {
+						t.Errorf("got %v", err)
+					}
+				})
+			})
+		}
+	}
 }
