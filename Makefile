@@ -209,12 +209,26 @@ bench-daemon: ## mailboxd beside other servers, W1 to W4 (BENCHFLAGS="-run W1 -p
 	cd bench && $(GO) run . -suite daemon $(BENCHFLAGS)
 
 .PHONY: bench-test
-bench-test: ## Vet and test the benchmark, which is a module of its own
+bench-test: ## Run each Go benchmark once, and test the module bench
+	$(GO) test -run '^$$' -bench . -benchtime 1x ./... 2>&1 | $(REPORT)
 	cd bench && $(GO) vet . && $(GO) test .
 
 .PHONY: bench-page
 bench-page: ## Write docs/benchmarks.md from the figures in bench/results
 	cd bench && $(GO) run . -page ../docs/benchmarks.md results/*.json
+
+# A quiet machine gives a better profile. Each benchmark weighs as much as it takes time.
+PROFILED := ./server/internal/oapapi:Loopback ./server/internal/sqsapi:Life ./server/internal/rpcapi:RoundTrip
+
+.PHONY: pgo
+pgo: ## Record the profile with which images of mailboxd are compiled, for T a benchmark (30s)
+	rm -rf .cache/pgo
+	mkdir -p .cache/pgo
+	@for profiled in $(PROFILED); do \
+		name=$${profiled##*:}; \
+		$(GO) test -trimpath -run '^$$' -bench "^Benchmark$$name\$$" -benchtime $(T) -timeout 0 -o .cache/pgo/$$name.test -cpuprofile .cache/pgo/$$name.prof $${profiled%:*}; \
+	done
+	$(GO) tool pprof -proto .cache/pgo/*.prof > cmd/mailboxd/mailboxd.pgo
 
 .PHONY: generate
 generate: ## Generate code again

@@ -81,6 +81,9 @@ func BenchmarkDaemon(b *testing.B) {
 	}()
 	backend := remotebox.New([]string{daemon.Address(server.OAP)}, daemon.OperatorToken().Reveal(), nil)
 	defer backend.Close()
+	if err := backend.ConfigureQueue(b.Context(), "bench", driver.Config{}); err != nil {
+		b.Fatal(err)
+	}
 	q, err := backend.OpenQueue(b.Context(), "bench")
 	if err != nil {
 		b.Fatal(err)

@@ -2,6 +2,7 @@ package oapapi_test
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net"
 	"slices"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/remotebox"
@@ -35,15 +37,30 @@ func overLoopback(t testing.TB, backend driver.Opener) *remote {
 	return newRemote(t, d, client)
 }
 
-// BenchmarkLoopback moves messages of 256 bytes over TCP, with a client and a
-// daemon over memory in one process: 8 producers and 8 consumers, one message in
-// each request, and send, receive and ack each confirmed.
+// BenchmarkLoopback moves messages of 256 bytes over TCP, with a client and a daemon in one
+// process: 8 producers and 8 consumers, and send, receive and ack each confirmed.
 func BenchmarkLoopback(b *testing.B) {
-	q, err := overLoopback(b, membox.New(nil)).OpenQueue(b.Context(), "bench")
-	if err != nil {
-		b.Fatal(err)
+	backends := map[string]func(b *testing.B) driver.Opener{
+		"memory": func(*testing.B) driver.Opener { return membox.New(nil) },
+		"disk": func(b *testing.B) driver.Opener {
+			disk, err := diskbox.Open(b.Context(), b.TempDir(), nil)
+			if err != nil {
+				b.Fatal(err)
+			}
+			return disk
+		},
 	}
-	flow(b, q)
+	for _, name := range []string{"memory", "disk"} {
+		for _, batch := range []int{1, 10} {
+			b.Run(fmt.Sprintf("%s/batch=%d", name, batch), func(b *testing.B) {
+				q, err := overLoopback(b, backends[name](b)).OpenQueue(b.Context(), "bench")
+				if err != nil {
+					b.Fatal(err)
+				}
+				flow(b, q, batch)
+			})
+		}
+	}
 }
 
 // BenchmarkLatency sends a message every 2 ms, and prints how long it takes from
@@ -86,8 +103,8 @@ func BenchmarkLatency(b *testing.B) {
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
 }
 
-// flow is 8 producers and 8 consumers.
-func flow(b *testing.B, q driver.Queue) {
+// flow is 8 producers and 8 consumers, with so many messages in each request.
+func flow(b *testing.B, q driver.Queue, batch int) {
 	const producers, consumers = 8, 8
 	ctx := b.Context()
 	var sent, acked atomic.Int64
@@ -97,9 +114,13 @@ func flow(b *testing.B, q driver.Queue) {
 	before := processorTime(b)
 	for range producers {
 		wg.Go(func() {
-			out := []driver.Outgoing{{Body: make([]byte, 256)}}
-			for sent.Add(1) <= int64(b.N) {
-				if _, err := q.Send(ctx, out); err != nil {
+			out := slices.Repeat([]driver.Outgoing{{Body: make([]byte, 256)}}, batch)
+			for {
+				left := int64(b.N) - sent.Add(int64(batch)) + int64(batch)
+				if left <= 0 {
+					return
+				}
+				if _, err := q.Send(ctx, out[:min(left, int64(batch))]); err != nil {
 					b.Error(err)
 					return
 				}
@@ -108,9 +129,8 @@ func flow(b *testing.B, q driver.Queue) {
 	}
 	for range consumers {
 		wg.Go(func() {
-			receipts := make([]driver.Receipt, 1)
 			for acked.Load() < int64(b.N) {
-				got, err := q.Receive(ctx, driver.ReceiveRequest{Max: 1, Visibility: time.Minute, Wait: 50 * time.Millisecond})
+				got, err := q.Receive(ctx, driver.ReceiveRequest{Max: batch, Visibility: time.Minute, Wait: 50 * time.Millisecond})
 				if err != nil {
 					b.Error(err)
 					return
@@ -118,12 +138,15 @@ func flow(b *testing.B, q driver.Queue) {
 				if len(got) == 0 {
 					continue
 				}
-				receipts[0] = got[0].Receipt
+				receipts := make([]driver.Receipt, len(got))
+				for i := range got {
+					receipts[i] = got[i].Receipt
+				}
 				if err := q.Ack(ctx, receipts); err != nil {
 					b.Error(err)
 					return
 				}
-				acked.Add(1)
+				acked.Add(int64(len(got)))
 			}
 		})
 	}

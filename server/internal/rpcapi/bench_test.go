@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
 	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
 	"github.com/mailboxmq/mailbox/membox"
 )
@@ -22,7 +23,11 @@ func BenchmarkRoundTrip(b *testing.B) {
 		batch int
 	}{{"one at a time", 1}, {"batches of 32", 32}} {
 		b.Run(test.name, func(b *testing.B) {
-			d := newDaemonOnLoopback(b, membox.New(nil), capability.NewKeyRing(capability.NewKey()))
+			backend := membox.New(nil)
+			if err := backend.ConfigureQueue(b.Context(), "orders", driver.Config{}); err != nil {
+				b.Fatal(err)
+			}
+			d := newDaemonOnLoopback(b, backend, capability.NewKeyRing(capability.NewKey()))
 			rpc := d.rpc(d.mint(b, ""), connect.WithGRPC())
 			message := &mailboxv1.Outgoing{Payload: make([]byte, 256)}
 			var toSend, acked atomic.Int64

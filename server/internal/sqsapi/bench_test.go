@@ -18,6 +18,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
+	"github.com/mailboxmq/mailbox/server/internal/guard"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi"
 )
 
@@ -34,7 +35,11 @@ func BenchmarkLife(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer node.Close()
-			service := sqsapi.New(sqsapi.Options{Broker: node})
+			hosts, err := guard.NewHosts([]string{"sqs.example"})
+			if err != nil {
+				b.Fatal(err)
+			}
+			service := sqsapi.New(sqsapi.Options{Broker: node, Hosts: hosts})
 			handler := service.Unsigned()
 			if signed {
 				handler = service.Signed()
