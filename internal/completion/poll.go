@@ -148,6 +148,9 @@ func (p *poll) beginCall() (context.Context, driver.ReceiveRequest) {
 	}
 	ctx, stop := context.WithCancel(context.Background()) // it ends with the wait, or with Cancel
 	p.stop = stop
+	if !p.shared {
+		return ctx, p.receives[0].req
+	}
 	return ctx, driver.ReceiveRequest{
 		Max: p.wanted, MaxBytes: maxBytes(p.receives), Visibility: p.visibility, Wait: max(0, time.Until(p.ends)),
 	}

@@ -474,3 +474,22 @@ func TestRandomReceivesLoseNoMessage(t *testing.T) {
 		})
 	}
 }
+
+// TestInvalidReceivesReachTheBackendAsTheyAre leaves the refusal of a request to the backend.
+func TestInvalidReceivesReachTheBackendAsTheyAre(t *testing.T) {
+	for _, req := range []driver.ReceiveRequest{
+		{Max: 0, Visibility: time.Minute},
+		{Max: 2, MaxBytes: -1, Visibility: time.Minute},
+		{Max: 2, Visibility: -time.Minute, Wait: time.Second},
+		{Max: 2, Visibility: time.Minute, Wait: -time.Second},
+		{Max: 2, Visibility: time.Minute, Wait: time.Hour + 1},
+	} {
+		inPoll(t, func(t *testing.T, backend *pollQueue, q completion.Queue) {
+			backend.traits.MaxWait = time.Hour
+			startReceive(q, req)
+			if got := backend.requests; len(got) != 1 || got[0] != req {
+				t.Errorf("the backend was asked for %+v, want %+v", got, req)
+			}
+		})
+	}
+}
