@@ -123,7 +123,7 @@ func (l *link) forget(c *call) bool {
 		return false
 	}
 	if c.code == oap.OpReceive {
-		l.calls[c.correlation] = &call{code: oap.OpReceive, handle: c.handle, kept: true}
+		l.calls[c.correlation] = &call{code: oap.OpReceive, handle: c.handle, kept: true, parts: c.parts}
 	} else {
 		delete(l.calls, c.correlation)
 	}

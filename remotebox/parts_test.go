@@ -1,0 +1,63 @@
+package remotebox
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/oap"
+)
+
+// TestCallerThatLeavesBetweenPartsGivesMessagesBack cancels a receive whose answer has begun.
+func TestCallerThatLeavesBetweenPartsGivesMessagesBack(t *testing.T) {
+	var payload []byte
+	for _, receipt := range []string{"first", "second"} {
+		payload = oap.AppendDelivery(payload, &driver.Delivery{
+			Message: driver.Message{ID: "id", Body: []byte(strings.Repeat("tea ", 1000)), EnqueuedAt: time.Now()},
+			Receipt: driver.Receipt{Handle: receipt},
+		})
+	}
+	for _, more := range []uint16{oap.StatusMore, oap.StatusPart} {
+		var rest func()
+		var back []string
+		s := &script{answer: func(nc net.Conn, f *oap.Frame) bool {
+			switch f.Code {
+			case oap.OpReceive:
+				asked := *f
+				respond(nc, more, &asked, payload[:len(payload)/2+100])
+				rest = func() { respond(nc, oap.StatusOK, &asked, payload[len(payload)/2+100:]) }
+			case oap.OpExtend:
+				_, extensions, err := oap.ParseExtend(f.Payload, nil)
+				if err != nil {
+					return false
+				}
+				for _, e := range extensions {
+					back = append(back, e.Receipt.Handle)
+				}
+			}
+			return true
+		}}
+		withScript(t, s, func(t *testing.T, b *Backend) {
+			q, err := b.OpenQueue(t.Context(), "orders")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if _, err := q.Receive(ctx, driver.ReceiveRequest{Max: 2, Wait: time.Hour}); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("got %v", err)
+			}
+			rest()
+			synctest.Wait()
+			if !slices.Equal(back, []string{"first", "second"}) {
+				t.Errorf("status %d: receipts %q were given back, want both", more, back)
+			}
+		})
+	}
+}
