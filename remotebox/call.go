@@ -1,6 +1,7 @@
 package remotebox
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -82,6 +83,28 @@ func (b *Backend) free(c *call) {
 	}
 	*c = call{done: c.done, scratch: scratch}
 	b.spare.Put(c)
+}
+
+// maxAnswerBytes bounds an answer that comes in several frames, and a message of a
+// subscription: twice what a body in a directory can have. A daemon must not be able to take
+// all of the client's memory.
+const maxAnswerBytes = 128 << 20
+
+// bound replaces a frame that makes the answer too long by an error, which ends the call. The
+// frames that follow belong to no call, and are dropped. The caller holds the lock of the
+// link.
+func (c *call) bound(f *oap.Frame) {
+	joined := &c.parts
+	if c.stream != nil {
+		joined = &c.stream.begun
+	}
+	if len(*joined)+len(f.Payload) <= maxAnswerBytes {
+		return
+	}
+	*joined = nil
+	f.Code, f.Payload = oap.StatusTooLarge, oap.AppendError(nil, &driver.Error{
+		Code: driver.ErrTooLarge, Detail: fmt.Sprintf("the answer of the daemon is longer than %d bytes", maxAnswerBytes),
+	})
 }
 
 // takePart takes in what comes before the last answer, and reports whether this is the

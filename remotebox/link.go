@@ -195,6 +195,7 @@ func (l *link) take(f *oap.Frame) (answered bool, err error) {
 		}
 		return false, nil
 	}
+	c.bound(f)
 	last := c.takePart(f.Code, f.Payload)
 	if last {
 		delete(l.calls, f.Correlation)

@@ -61,3 +61,47 @@ func TestCallerThatLeavesBetweenPartsGivesMessagesBack(t *testing.T) {
 		})
 	}
 }
+
+// TestAnswerWithoutEndIsRefused has a daemon that sends far more parts than a message can have.
+func TestAnswerWithoutEndIsRefused(t *testing.T) {
+	part := make([]byte, oap.MaxFrameBytes-oap.HeaderBytes)
+	for name, receive := range map[string]func(*testing.T, driver.Queue) error{
+		"receive": func(t *testing.T, q driver.Queue) error {
+			_, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Wait: time.Hour})
+			return err
+		},
+		"subscribe": func(t *testing.T, q driver.Queue) error {
+			for _, err := range q.(Subscriber).Subscribe(t.Context(), time.Minute, 1) {
+				return err
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &script{answer: func(nc net.Conn, f *oap.Frame) bool {
+				switch f.Code {
+				case oap.OpReceive, oap.OpSubscribe:
+					asked := *f
+					for range 2 + maxAnswerBytes/len(part) {
+						respond(nc, oap.StatusPart, &asked, part)
+					}
+				case oap.OpPing:
+					respond(nc, oap.StatusOK, f, nil)
+				}
+				return true
+			}}
+			withScript(t, s, func(t *testing.T, b *Backend) {
+				q, err := b.OpenQueue(t.Context(), "orders")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := receive(t, q); !errors.Is(err, driver.ErrTooLarge) {
+					t.Errorf("got %v", err)
+				}
+				if err := b.Ping(t.Context()); err != nil || s.dials != 1 {
+					t.Errorf("%d connections, error %v; want that the connection goes on", s.dials, err)
+				}
+			})
+		})
+	}
+}
