@@ -203,7 +203,7 @@ func (s *Shard) checkGroups() error {
 // can be found.
 func (s *Shard) checkBacklog(counted *driver.Stats) error {
 	counted.Ready, counted.Delayed, counted.Dead = 0, 0, 0
-	held := 0
+	held, bytes := 0, 0
 	ready := make(map[uint64]bool)
 	for e := range s.InState(Ready) {
 		counted.Ready++
@@ -215,6 +215,7 @@ func (s *Shard) checkBacklog(counted *driver.Stats) error {
 			}
 			if isHeld {
 				held++
+				bytes += int(e.Size)
 			}
 			continue
 		}
@@ -225,14 +226,15 @@ func (s *Shard) checkBacklog(counted *driver.Stats) error {
 			return fmt.Errorf("engine: message %d is ready but not in the window", e.Seq)
 		}
 		held++
+		bytes += int(e.Size)
 	}
 	for name, g := range s.groups.byName {
 		if g.sure && !ready[g.from] {
 			return fmt.Errorf("engine: group %q is sure of place %d, where nothing is ready", name, g.from)
 		}
 	}
-	if held != s.window.heldReady {
-		return fmt.Errorf("engine: %d ready messages are held, counted %d", held, s.window.heldReady)
+	if held != s.window.heldReady || bytes != s.window.readyBytes {
+		return fmt.Errorf("engine: %d ready messages with %d bytes are held, counted %d with %d", held, bytes, s.window.heldReady, s.window.readyBytes)
 	}
 	for e := range s.InState(Delayed) {
 		counted.Delayed++
