@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -194,11 +195,14 @@ func (o *Options) engineOptions(fs vfs.FS, f *fuse, events *pebble.EventListener
 		MemTableSize:                uint64(o.MemTableBytes),
 		MemTableStopWritesThreshold: 4,
 		CacheSize:                   o.CacheBytes,
-		L0CompactionThreshold:       2,
 		MaxOpenFiles:                1000,
 		MaxManifestFileSize:         o.maxManifestBytes,
 		ReadOnly:                    o.ReadOnly,
 	}
+	// Tables of the first level are soon merged, and those of a busy queue hold little but
+	// deletions: compressing them costs more than it saves.
+	options.Levels[0].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
+	options.Levels[1].Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
 	options.Experimental.CompactionScheduler = newQuietScheduler()
 	return options
 }
