@@ -24,6 +24,16 @@ func FuzzAnswers(f *testing.F) {
 		f.Add(frame(oap.Response, oap.StatusOK, correlation, opened))
 		f.Add(frame(oap.Response, oap.StatusFull, correlation, oap.AppendError(nil, &driver.Error{Code: driver.ErrFull, RetryAfter: time.Second})))
 	}
+	delivery := oap.AppendDelivery(nil, &driver.Delivery{Message: driver.Message{ID: "id", Body: []byte("tea")}, Receipt: driver.Receipt{Handle: "r"}})
+	for _, code := range []uint16{oap.StatusMore, oap.StatusPart} {
+		parts := frame(oap.Response, oap.StatusOK, 2, opened)
+		for correlation := range uint64(6) {
+			parts = append(parts, frame(oap.Response, code, correlation, delivery[:5])...)
+			parts = append(parts, frame(oap.Response, oap.StatusOK, correlation, delivery[5:])...)
+		}
+		f.Add(parts)
+	}
+	f.Add(append(frame(oap.Event, oap.EventDeliverPart, 4, delivery[:5]), frame(oap.Event, oap.EventDeliver, 4, delivery[5:])...))
 	f.Add(frame(oap.Event, oap.EventDrain, 0, nil))
 	f.Add(frame(oap.Event, oap.EventTraits, 0, plain))
 	f.Add(frame(oap.Event, oap.EventOpened, 0, opened))
@@ -51,6 +61,16 @@ func FuzzAnswers(f *testing.F) {
 		}
 		_, _ = q.Send(ctx, []driver.Outgoing{{Body: []byte("tea")}})
 		_, _ = q.Receive(ctx, driver.ReceiveRequest{Max: 1, Visibility: time.Minute})
+		for _, err := range q.Peek(ctx, driver.Query{}) {
+			if err != nil {
+				break
+			}
+		}
+		for _, err := range q.(remotebox.Subscriber).Subscribe(ctx, time.Minute, 2) {
+			if err != nil {
+				break
+			}
+		}
 		if ctx.Err() != nil {
 			t.Error("it hangs, although the daemon has gone")
 		}
