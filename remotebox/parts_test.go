@@ -105,3 +105,31 @@ func TestAnswerWithoutEndIsRefused(t *testing.T) {
 		})
 	}
 }
+
+// TestListingEndsWhileItsConnectionDoes cancels a listing in the moment in which its
+// connection is lost. The race detector finds what both of them use.
+func TestListingEndsWhileItsConnectionDoes(t *testing.T) {
+	for range 200 {
+		s := &script{answer: func(_ net.Conn, f *oap.Frame) bool {
+			if f.Code != oap.OpPeek {
+				return true
+			}
+			<-time.After(time.Second)
+			return false
+		}}
+		withScript(t, s, func(t *testing.T, b *Backend) {
+			q, err := b.OpenQueue(t.Context(), "orders")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			for _, err := range q.Peek(ctx, driver.Query{}) {
+				if !errors.Is(err, context.DeadlineExceeded) {
+					t.Fatalf("got %v", err)
+				}
+			}
+			<-time.After(time.Minute) // the daemon ends too
+		})
+	}
+}

@@ -131,12 +131,12 @@ func pages[T any](ctx context.Context, b *Backend, w *listing, parse func([]byte
 			if !more {
 				return
 			}
-			again := c.stream.lost != nil || c.stream.status == oap.StatusElsewhere
-			if again && !yielded && time.Since(began) < b.options.Patience && !b.isClosed() {
-				avoid = c.link
-				continue
-			}
-			if err == nil {
+			if err == nil { // otherwise the stream may still be in use
+				again := c.stream.lost != nil || c.stream.status == oap.StatusElsewhere
+				if again && !yielded && time.Since(began) < b.options.Patience && !b.isClosed() {
+					avoid = c.link
+					continue
+				}
 				err = o.outcome(ctx, c)
 			}
 			if err != nil {
