@@ -3,7 +3,8 @@ package engine
 // Room is memory that the windows of many shards share. A window that holds as much as its
 // limits say may hold more ready messages while it has taken less of the room than is free. So
 // one busy shard gets half of the room, and n of them an equal part each, with one more part
-// left for the next. It is safe for concurrent use.
+// left for the next. A shard gives back what it has when its messages are received, so one
+// without receivers keeps it. It is safe for concurrent use.
 type Room interface {
 	// Free returns how many bytes no window has taken; it may be negative.
 	Free() int64
