@@ -138,7 +138,8 @@ func TestCompactionsCatchUpWithoutTicker(t *testing.T) {
 		if m.Compactions == 0 || m.Flushes == 0 {
 			t.Fatalf("nothing to see: %+v", m)
 		}
-		if m.CompactionDebtBytes != 0 || m.ReadAmplification > 3 {
+		// The engine merges tables of the first level when there are four of them.
+		if m.CompactionDebtBytes >= 4*minMemTableBytes || m.ReadAmplification > 4 {
 			t.Errorf("compactions were left undone: %+v", m)
 		}
 		if m.DiskBytes == 0 || m.Tables == 0 || m.LogBytes == 0 || m.MemTableBytes == 0 {
