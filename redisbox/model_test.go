@@ -28,6 +28,9 @@ func TestAgreesWithTheModelAsTimePasses(t *testing.T) {
 	var passed time.Duration
 	for n := range programs(t) {
 		seed := rand.Uint64()
+		if n < len(oldSeeds) {
+			seed = oldSeeds[n]
+		}
 		d := &comparison{
 			t: t, random: rand.New(rand.NewPCG(seed, 0)), server: server, backend: b, passed: &passed,
 			name: fmt.Sprint("program-", n), numbers: make(map[string]string),
@@ -36,6 +39,11 @@ func TestAgreesWithTheModelAsTimePasses(t *testing.T) {
 			t.Fatalf("seed %d, program:\n%s", seed, strings.Join(d.log, "\n"))
 		}
 	}
+}
+
+// oldSeeds are those of programs that have told a queue from the model.
+var oldSeeds = []uint64{
+	7479102007042102063, // a group loses its only message and gets another in the same send
 }
 
 // programs returns how many programs are run: 40, or MAILBOX_RANDOM_STEPS.

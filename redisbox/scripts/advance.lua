@@ -65,6 +65,14 @@ local function fire(timer)
   end
 end
 
+-- moveTo moves the clock of events forward.
+local function moveTo(time)
+  if time > shard.at then
+    shard.at = time
+    engine.forgetIdle()
+  end
+end
+
 -- step handles the earliest event that is not after now and horizon. Timers come before
 -- retention at the same time, so that a message whose lease and retention end together
 -- comes back before its age is checked. It returns the time of the event, and whether
@@ -80,7 +88,7 @@ local function step(timer, horizon)
   shard.budget = shard.budget - 1
   -- An event that was held up, because the dead letters were full, happens when it can
   -- and not when it should have.
-  shard.at = math.max(shard.at, first)
+  moveTo(first)
   if due == first then
     fire(timer)
     return first, true
@@ -134,7 +142,8 @@ function engine.advance()
       end
     end
   until #due == 0 or shard.budget <= 0
-  shard.at, shard.clock = shard.now, shard.now
+  moveTo(shard.now)
+  shard.clock = shard.now
   engine.forgetArrivals(1000)
   engine.expireByCount()
   engine.flush() -- later code may read entries from state

@@ -26,7 +26,7 @@ local shard = {
   endings = {}, otherEndings = {}, -- see engine.ended
   -- The groups that the batch being received has taken from, in order, and the
   -- place before which it may take from each.
-  taken = {}, takenOrder = {},
+  taken = {}, takenOrder = {}, idle = {},
 }
 local engine = {}
 
@@ -86,6 +86,7 @@ end
 -- finish writes all changes and returns the answer. memory is what a repeated call
 -- needs, and begins with "s"; nil means the answer itself.
 function engine.finish(memory, ...)
+  engine.forgetIdle()
   engine.flush()
   engine.announce()
   local toForward = shard.stalled and -1 or shard.forwards and call('ZCARD', shard.outbox) or 0

@@ -4,7 +4,8 @@
 -- ready message is before all that block it. eligible has these groups by the place of
 -- that message, and turns has them by their turn: that place, or the time when the
 -- group was last received from, if that is later. served has that time for groups with
--- messages in groups or out.
+-- messages in groups or out, and for those in shard.idle: groups without messages that
+-- are forgotten when the clock moves.
 
 -- member returns the member of groups and out that stands for a message.
 function engine.member(e) return e.group .. format('%016.0f', e.place) .. e.id end
@@ -39,6 +40,7 @@ end
 function engine.regroup(group)
   local id, place = engine.head(group)
   local bound = shard.taken[group] or engine.blocker(group)
+  shard.idle[group] = nil
   if id and (not bound or place < bound) then
     call('ZADD', shard.eligible, place, group)
     if not (shard.taken[group] and call('ZSCORE', shard.turns, group)) then
@@ -50,8 +52,17 @@ function engine.regroup(group)
   call('ZREM', shard.eligible, group)
   call('ZREM', shard.turns, group)
   if not id and not bound then
+    shard.idle[group] = true
+  end
+end
+
+-- forgetIdle forgets when the groups that have stayed without messages were last
+-- received from.
+function engine.forgetIdle()
+  for group in pairs(shard.idle) do
     call('HDEL', shard.served, group)
   end
+  shard.idle = {}
 end
 
 -- block records that a delayed message blocks its group, also for the batch that is
