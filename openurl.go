@@ -129,13 +129,10 @@ func located(err error, address *url.URL) error {
 	if isContextError(err) {
 		return err
 	}
-	e, ok := errors.AsType[*Error](err)
-	if !ok {
+	if _, ok := errors.AsType[*Error](err); !ok {
 		return &Error{Code: ErrUnavailable, Op: opOpen, Queue: withoutSecrets(address), Err: err}
 	}
-	copied := *e
-	copied.Queue, copied.Op = withoutSecrets(address), opOpen
-	return &copied
+	return driver.Annotate(err, withoutSecrets(address), opOpen)
 }
 
 // withoutSecrets returns scheme, host and path of a URL.

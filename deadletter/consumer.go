@@ -192,7 +192,7 @@ func (c *Consumer[T]) Run(ctx context.Context) error {
 				c.logger.LogAttrs(ctx, slog.LevelWarn, "deadletter: cannot read dead letters, trying again",
 					slog.String("consumer", c.Name()), slog.Any("err", err))
 			}
-			backoff.Pause(ctx, backoff.AfterError(failures, err))
+			_ = backoff.Pause(ctx, backoff.AfterError(failures, err))
 			continue
 		}
 		failures = 0

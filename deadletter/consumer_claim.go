@@ -97,7 +97,7 @@ func (k *keptClaims[T]) claim(ctx context.Context, wait bool) (*claim[T], error)
 	}
 	if letter == nil {
 		if wait {
-			backoff.Pause(ctx, k.poll)
+			_ = backoff.Pause(ctx, k.poll)
 		}
 		return nil, nil
 	}

@@ -239,7 +239,7 @@ func (c *Consumer[T]) persist(ctx context.Context, do func() error) error {
 		if err == nil || !errors.Is(err, mailbox.ErrUnavailable) || ctx.Err() != nil {
 			return err
 		}
-		backoff.Pause(ctx, backoff.AfterError(failures, err))
+		_ = backoff.Pause(ctx, backoff.AfterError(failures, err))
 	}
 }
 

@@ -120,7 +120,7 @@ func (r *redrive[T]) paceHolding(ctx context.Context, message *mailbox.Message[M
 	var holding sync.WaitGroup
 	holding.Go(func() {
 		for {
-			backoff.Pause(waiting, scanVisibility/3)
+			_ = backoff.Pause(waiting, scanVisibility/3)
 			if waiting.Err() != nil {
 				return
 			}

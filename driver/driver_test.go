@@ -1,12 +1,15 @@
 package driver_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
 	"testing/quick"
+	"time"
 	"unicode/utf8"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -113,5 +116,22 @@ func TestUnsupportedRefusesEveryAbility(t *testing.T) {
 	}
 	if identity := (driver.Unsupported{}).Identity(); identity != "" {
 		t.Errorf("identity is %q", identity)
+	}
+}
+
+func TestAnnotateCopiesTheError(t *testing.T) {
+	cause := &driver.Error{Code: driver.ErrFull, RetryAfter: time.Second}
+	err := driver.Annotate(fmt.Errorf("wrapped: %w", cause), "orders", "send")
+	e, ok := errors.AsType[*driver.Error](err)
+	if !ok || e.Queue != "orders" || e.Op != "send" || e.Code != driver.ErrFull || e.RetryAfter != time.Second {
+		t.Errorf("the error is %+v", err)
+	}
+	if cause.Queue != "" || cause.Op != "" {
+		t.Errorf("the original was changed: %+v", cause)
+	}
+	for _, err := range []error{nil, context.Canceled} {
+		if got := driver.Annotate(err, "orders", "send"); got != err { //nolint:errorlint // it must be the same value
+			t.Errorf("%v became %v", err, got)
+		}
 	}
 }

@@ -130,6 +130,18 @@ func (e *Error) Is(target error) bool { return target == error(e.Code) }
 // Unwrap returns the backend's own error.
 func (e *Error) Unwrap() error { return e.Err }
 
+// Annotate returns a copy of err with a queue and an operation, if err is or wraps an
+// *Error, and err itself otherwise.
+func Annotate(err error, queue, op string) error {
+	e, ok := errors.AsType[*Error](err)
+	if !ok {
+		return err
+	}
+	annotated := *e
+	annotated.Queue, annotated.Op = queue, op
+	return &annotated
+}
+
 // RetryAfter returns the hint carried by err or by any error it wraps, and 0
 // if there is none.
 func RetryAfter(err error) time.Duration {
@@ -188,8 +200,10 @@ func (e *BatchError) Unwrap() []error {
 // At returns what err says about element i of a batch: its own error where err
 // is a *BatchError, and err itself, which concerns the whole call, otherwise.
 func At(err error, i int) error {
-	var batch *BatchError
-	if errors.As(err, &batch) {
+	if err == nil {
+		return nil
+	}
+	if batch, ok := errors.AsType[*BatchError](err); ok {
 		if i < len(batch.Errs) {
 			return batch.Errs[i]
 		}

@@ -72,7 +72,7 @@ func Collect(ctx context.Context, results *mailbox.Mailbox[Result], n int, optio
 			return c.report, err
 		}
 		failures++
-		backoff.Pause(ctx, backoff.AfterError(failures, err))
+		_ = backoff.Pause(ctx, backoff.AfterError(failures, err))
 	}
 	return c.report, nil
 }

@@ -78,7 +78,7 @@ func sendAll[T any](ctx context.Context, to *mailbox.Mailbox[T], batch []mailbox
 			}
 		}
 		batch = again
-		backoff.Pause(ctx, backoff.AfterError(failures, err))
+		_ = backoff.Pause(ctx, backoff.AfterError(failures, err))
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
 // A subscription receives the announcements that scripts publish on one channel. It
@@ -50,7 +52,7 @@ func (s *subscription) run(ctx context.Context) {
 			s.backend.options.Logger.WarnContext(ctx, "cannot subscribe to announcements; waiting receivers poll every second",
 				"channel", s.channel, "error", err)
 		}
-		sleep(ctx, pause)
+		_ = backoff.Pause(ctx, pause)
 		pause = min(2*pause, fallbackInterval)
 	}
 }
@@ -78,13 +80,4 @@ func (s *subscription) hooked(ctx context.Context) context.Context {
 		}
 		return err
 	})
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

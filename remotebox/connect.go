@@ -162,7 +162,7 @@ func (b *Backend) connect(ctx context.Context, cancel context.CancelFunc) {
 		}
 		b.mu.Unlock()
 		if round {
-			backoff.Pause(ctx, backoff.AfterError(failures/len(b.addresses), err))
+			_ = backoff.Pause(ctx, backoff.AfterError(failures/len(b.addresses), err))
 		}
 	}
 }

@@ -153,11 +153,5 @@ func (q *queue) ready(ctx context.Context, op string) error {
 
 // located adds the operation and the queue to an error.
 func (o *operation) located(err error) error {
-	e, ok := errors.AsType[*driver.Error](err)
-	if !ok {
-		return err
-	}
-	located := *e
-	located.Op, located.Queue = o.name, o.queueName()
-	return &located
+	return driver.Annotate(err, o.queueName(), o.name)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
 // Await and Parts look for replies to one request in a mailbox that others may read
@@ -111,7 +112,7 @@ func browse[R any](ctx context.Context, replies *mailbox.Mailbox[Result[R]], req
 			pause = foreignPauseMin
 			continue
 		}
-		if err := sleep(ctx, pause); err != nil {
+		if err := backoff.Pause(ctx, pause); err != nil {
 			return err
 		}
 		pause = min(2*pause, foreignPauseMax)

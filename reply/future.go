@@ -8,6 +8,7 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
 const (
@@ -114,7 +115,7 @@ func (f *Future[R]) wait(ctx context.Context) (R, error) {
 			return f.conclude(ctx, driver.Slot{ID: f.id, State: driver.SlotExpired}, nil)
 		}
 		if now.Sub(asked) < step {
-			if err := sleep(ctx, pause); err != nil {
+			if err := backoff.Pause(ctx, pause); err != nil {
 				var none R
 				return none, err
 			}
@@ -299,17 +300,5 @@ func (f *Future[R]) remember(found outcome[R]) {
 	if !f.outcome.done {
 		found.done = true
 		f.outcome = found
-	}
-}
-
-// sleep waits for d or for the end of ctx.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

@@ -26,7 +26,7 @@ import (
 // ErrUnavailable (also for a minute after a queue of this name was deleted),
 // ErrForbidden, ErrUnauthenticated, ErrClosed.
 func (b *Backend) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
-	return named(b.configure(ctx, name, config), name, "configure")
+	return driver.Annotate(b.configure(ctx, name, config), name, "configure")
 }
 
 func (b *Backend) configure(ctx context.Context, name string, config driver.Config) error {
@@ -142,7 +142,7 @@ func (b *Backend) refresh(ctx context.Context, at location) error {
 // has for all queues. It blocks for a few requests. Codes: ErrInvalid, ErrNotFound,
 // ErrClosed, ErrForbidden, ErrUnauthenticated, ErrUnavailable.
 func (b *Backend) QueueConfig(ctx context.Context, name string) (driver.Config, error) {
-	fail := func(err error) (driver.Config, error) { return driver.Config{}, named(err, name, "read configuration") }
+	fail := func(err error) (driver.Config, error) { return driver.Config{}, driver.Annotate(err, name, "read configuration") }
 	if err := b.check(ctx, name); err != nil {
 		return fail(err)
 	}
@@ -164,7 +164,7 @@ func (b *Backend) Queues(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		names, err := b.list(ctx)
 		if err != nil {
-			yield("", named(err, "", "list queues"))
+			yield("", driver.Annotate(err, "", "list queues"))
 			return
 		}
 		for _, name := range names {
@@ -228,7 +228,7 @@ func (b *Backend) nameAt(ctx context.Context, url string) (name string, ok bool,
 // queue of this name for as long. Codes: ErrInvalid, ErrNotFound, ErrClosed,
 // ErrForbidden, ErrUnauthenticated, ErrUnavailable.
 func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
-	return named(b.remove(ctx, name), name, "delete")
+	return driver.Annotate(b.remove(ctx, name), name, "delete")
 }
 
 func (b *Backend) remove(ctx context.Context, name string) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
 // Backend holds queues in SQS. It is a driver.Opener, a driver.Admin and a
@@ -68,7 +69,7 @@ func Open(ctx context.Context, client API, options *Options) (*Backend, error) {
 func (b *Backend) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	q, err := b.acquire(ctx, name)
 	if err != nil {
-		return nil, named(err, name, "open")
+		return nil, driver.Annotate(err, name, "open")
 	}
 	return newHandle(q), nil
 }
@@ -92,7 +93,7 @@ func (b *Backend) acquire(ctx context.Context, name string) (*queue, error) {
 	}
 	attributes, err := b.attributes(ctx, at.url)
 	for limit := time.Now().Add(createPropagation); isNew && isCode(err, driver.ErrNotFound) && time.Now().Before(limit); {
-		if err = pause(ctx, createPropagation/20); err == nil {
+		if err = backoff.Pause(ctx, createPropagation/20); err == nil {
 			attributes, err = b.attributes(ctx, at.url)
 		}
 	}
@@ -104,18 +105,6 @@ func (b *Backend) acquire(ctx context.Context, name string) (*queue, error) {
 
 // createPropagation is how long SQS may report a new queue as missing.
 const createPropagation = 5 * time.Second
-
-// pause waits for d, and returns the error of ctx if that ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
 
 // check returns an error if the name is invalid, the backend closed or ctx over.
 func (b *Backend) check(ctx context.Context, name string) error {
@@ -251,10 +240,10 @@ func (b *Backend) attributes(ctx context.Context, url string) (map[string]string
 // ErrClosed, ErrForbidden, ErrUnauthenticated, ErrUnavailable.
 func (b *Backend) Ping(ctx context.Context) error {
 	if err := b.check(ctx, "ping"); err != nil {
-		return named(err, "", "ping")
+		return driver.Annotate(err, "", "ping")
 	}
 	_, err := b.client.ListQueues(ctx, &sqs.ListQueuesInput{MaxResults: aws.Int32(1)}, OwnBodies)
-	return named(driverError(ctx, err), "", "ping")
+	return driver.Annotate(driverError(ctx, err), "", "ping")
 }
 
 // start runs do in the background, with a context that outlives ctx and ends only when

@@ -127,18 +127,6 @@ func refusal(entry types.BatchResultErrorEntry, aboutReceipt bool) *driver.Error
 	return failure
 }
 
-// named returns a copy of a *driver.Error with the queue and the operation. The error
-// of a context stays bare.
-func named(err error, queue, op string) error {
-	e, ok := errors.AsType[*driver.Error](err)
-	if !ok {
-		return err
-	}
-	full := *e
-	full.Queue, full.Op = queue, op
-	return &full
-}
-
 // isCode reports whether err has the code.
 func isCode(err error, code driver.Code) bool { return errors.Is(err, code) }
 

@@ -55,7 +55,7 @@ func TestErrorOfContextStaysBare(t *testing.T) {
 	if err != context.Canceled { //nolint:errorlint // unwrapped is the promise
 		t.Errorf("got %v", err)
 	}
-	if err := named(err, "orders", "send"); err != context.Canceled { //nolint:errorlint // as above
+	if err := driver.Annotate(err, "orders", "send"); err != context.Canceled { //nolint:errorlint // as above
 		t.Errorf("got %v", err)
 	}
 }

@@ -52,7 +52,7 @@ func (h *handle) Stats(ctx context.Context) (driver.Stats, error) {
 		return driver.Stats{}, err
 	}
 	stats, err := h.count(ctx)
-	return stats, named(err, h.name, "stats")
+	return stats, driver.Annotate(err, h.name, "stats")
 }
 
 // count returns the estimates of SQS. Dead letters are in another queue.
@@ -117,7 +117,7 @@ func (h *handle) Purge(ctx context.Context) (removed int, err error) {
 	}
 	if err != nil {
 		h.purges.failed()
-		return 0, named(err, h.name, "purge")
+		return 0, driver.Annotate(err, h.name, "purge")
 	}
 	h.backend.leases.forget(h.physical)
 	return stats.Waiting(), nil

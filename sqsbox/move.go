@@ -30,7 +30,7 @@ func (h *handle) Move(ctx context.Context, to string, limit int) (moved int, err
 		return 0, err
 	}
 	moved, err = h.move(ctx, to, limit)
-	return moved, named(err, h.name, "move")
+	return moved, driver.Annotate(err, h.name, "move")
 }
 
 func (h *handle) move(ctx context.Context, to string, limit int) (int, error) {

@@ -22,7 +22,7 @@ func (h *handle) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driv
 	traits := h.Traits()
 	req, err := req.Check(&traits)
 	if err != nil {
-		return nil, named(err, h.name, "receive")
+		return nil, driver.Annotate(err, h.name, "receive")
 	}
 	early := 0
 	for until := time.Now().Add(req.Wait); ; {
@@ -35,7 +35,7 @@ func (h *handle) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driv
 		case !finished:
 			return nil, reason
 		case err != nil:
-			return nil, named(err, h.name, "receive")
+			return nil, driver.Annotate(err, h.name, "receive")
 		case time.Until(until) <= 0:
 			return nil, nil
 		}

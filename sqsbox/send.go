@@ -33,7 +33,7 @@ func (h *handle) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sen
 	for i := range msgs {
 		entry, err := h.entry(&msgs[i])
 		if err != nil {
-			bad[i] = named(err, h.name, "send")
+			bad[i] = driver.Annotate(err, h.name, "send")
 			continue
 		}
 		if msgs[i].DedupKey != "" {
@@ -46,7 +46,7 @@ func (h *handle) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sen
 		if a.err == nil {
 			sent[positions[n]], a.err = h.sent(deref(a.result.MessageId), uses[positions[n]], start)
 		}
-		a.err = named(a.err, h.name, "send")
+		a.err = driver.Annotate(a.err, h.name, "send")
 	})
 	if err != nil {
 		return nil, err

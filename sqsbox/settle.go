@@ -66,7 +66,7 @@ func (h *handle) Ack(ctx context.Context, receipts []driver.Receipt) error {
 		if a.err == nil {
 			h.backend.local.gone(h.physical, ids[n])
 		}
-		a.err = named(a.err, h.name, "ack")
+		a.err = driver.Annotate(a.err, h.name, "ack")
 	})
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (h *handle) Nack(ctx context.Context, nacks []driver.Nack) error {
 	c := h.newChanges("nack", len(nacks))
 	for i, n := range nacks {
 		if err := driver.CheckVisibility("nack", "Delay", n.Delay, &current.traits); err != nil {
-			c.bad[i] = named(err, h.name, "nack")
+			c.bad[i] = driver.Annotate(err, h.name, "nack")
 			continue
 		}
 		held, err := h.claim(n.Receipt, "nack")
@@ -116,7 +116,7 @@ func (h *handle) Extend(ctx context.Context, extensions []driver.Extension) ([]t
 	c := h.newChanges("extend", len(extensions))
 	for i, e := range extensions {
 		if err := driver.CheckVisibility("extend", "Visibility", e.Visibility, &current.traits); err != nil {
-			c.bad[i] = named(err, h.name, "extend")
+			c.bad[i] = driver.Annotate(err, h.name, "extend")
 			continue
 		}
 		if e.Visibility == 0 {
@@ -180,7 +180,7 @@ func (c *changes) add(position int, r driver.Receipt, until time.Time, visibilit
 func (c *changes) send(ctx context.Context) error {
 	answers, err := c.queue.changes.do(ctx, c.entries, c.until, func(n int, a *answer[struct{}]) {
 		c.done[n](a.err)
-		a.err = named(a.err, c.queue.name, c.op)
+		a.err = driver.Annotate(a.err, c.queue.name, c.op)
 	})
 	if err != nil {
 		return err

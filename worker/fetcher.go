@@ -38,7 +38,7 @@ func (r *run[T]) fetch() error {
 			o.Logger.LogAttrs(r.polling, slog.LevelWarn, "worker: cannot receive, retrying",
 				slog.String("loop", o.Name), slog.Any("err", err))
 		}
-		backoff.Pause(r.polling, backoff.AfterError(failures, err))
+		_ = backoff.Pause(r.polling, backoff.AfterError(failures, err))
 	}
 }
 

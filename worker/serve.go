@@ -172,6 +172,6 @@ func sendAnswer[R any](ctx context.Context, to answers[R], answer R) *outcome {
 			return &outcome{kind: outcomePermanent, err: err} // the answer itself is at fault
 		}
 		before = err
-		backoff.Pause(ctx, backoff.AfterError(failures, err))
+		_ = backoff.Pause(ctx, backoff.AfterError(failures, err))
 	}
 }

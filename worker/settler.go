@@ -45,7 +45,7 @@ func (r *run[T]) settleAcks(ctx context.Context) {
 		}
 		failures++
 		r.loop.backendFailed(ctx, "ack", err)
-		backoff.Pause(ctx, backoff.AfterError(failures, err))
+		_ = backoff.Pause(ctx, backoff.AfterError(failures, err))
 		r.mu.Lock()
 		r.acks = append(r.acks, again...)
 		r.mu.Unlock()
@@ -188,7 +188,7 @@ func (r *run[T]) persist(ctx context.Context, j *job[T], op string, do func() er
 		}
 		j.beat()
 		r.loop.backendFailed(ctx, op, err)
-		backoff.Pause(ctx, backoff.AfterError(failures, err))
+		_ = backoff.Pause(ctx, backoff.AfterError(failures, err))
 	}
 }
 
@@ -282,7 +282,7 @@ func (r *run[T]) returnAll(ctx context.Context, jobs []*job[T], result Result, d
 		err := do(calling, messages)
 		jobs = r.givenBack(ctx, jobs, result, err, calling.Err() == nil)
 		if len(jobs) > 0 {
-			backoff.Pause(calling, backoff.AfterError(failures, err))
+			_ = backoff.Pause(calling, backoff.AfterError(failures, err))
 		}
 	}
 }

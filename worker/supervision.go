@@ -51,7 +51,7 @@ func (s *supervision) run(ctx context.Context, position int, pause time.Duration
 		end := result{position, errGoexit}
 		defer func() { s.results <- end }()
 		if pause > 0 {
-			backoff.Pause(ctx, pause)
+			_ = backoff.Pause(ctx, pause)
 			if ctx.Err() != nil {
 				end.err = nil // told to stop during the pause
 				return

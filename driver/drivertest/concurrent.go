@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
 // Load configures RunConcurrent; zero fields mean the defaults.
@@ -196,7 +197,7 @@ func (c *crowd) crash(done context.Context) {
 		crashes = []Crash{CrashClean}
 	}
 	for i := range c.load.Restarts {
-		if pause(done, 3*c.unit) != nil {
+		if backoff.Pause(done, 3*c.unit) != nil {
 			return
 		}
 		c.recorder.Crash(func() {
@@ -205,18 +206,6 @@ func (c *crowd) crash(done context.Context) {
 			c.opener = c.backend.Restart(c.t, c.opener, crashes[i%len(crashes)])
 			c.reopen()
 		})
-	}
-}
-
-// pause waits for d. If ctx ends first, it returns its error.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
 	}
 }
 
@@ -284,7 +273,7 @@ func (m *member) produce(number int) {
 			m.send(batch[:1])
 		}
 		if m.chance(8) {
-			_ = pause(m.t.Context(), m.upTo(1))
+			_ = backoff.Pause(m.t.Context(), m.upTo(1))
 		}
 	}
 }
@@ -318,7 +307,7 @@ func (m *member) send(batch []driver.Outgoing) {
 			}
 		}
 		if batch = refused; len(batch) > 0 {
-			_ = pause(m.t.Context(), m.unit)
+			_ = backoff.Pause(m.t.Context(), m.unit)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
 // The consumers of a crowd, and its operator of dead letters.
@@ -26,7 +27,7 @@ func (m *member) consume() {
 		case len(deliveries) > 0:
 			m.settle(deliveries, req.Visibility)
 		case err != nil:
-			_ = pause(m.t.Context(), m.unit/10)
+			_ = backoff.Pause(m.t.Context(), m.unit/10)
 		case m.sent.Load() && m.drained():
 			return
 		}
@@ -62,10 +63,10 @@ func (m *member) settle(deliveries []driver.Delivery, visibility time.Duration) 
 			m.extend(q, d, 0)
 			m.ack(q, d)
 		case 5: // too late
-			_ = pause(m.t.Context(), visibility)
+			_ = backoff.Pause(m.t.Context(), visibility)
 			m.ack(q, d)
 		case 6: // just in time, or not
-			_ = pause(m.t.Context(), max(0, visibility-m.upTo(1)))
+			_ = backoff.Pause(m.t.Context(), max(0, visibility-m.upTo(1)))
 			m.nack(q, d)
 		case 7:
 			m.ack(q, d)
@@ -124,7 +125,7 @@ func (m *member) race(q driver.Queue, d driver.Delivery) {
 // operate redrives some dead letters and discards others, until done. It names them, because a
 // history in which any message may have been redriven proves less.
 func (m *member) operate(done context.Context) {
-	for pause(done, m.upTo(2)+m.unit/10) == nil {
+	for backoff.Pause(done, m.upTo(2)+m.unit/10) == nil {
 		q := m.handle()
 		if !q.Traits().DeadLetters {
 			return

@@ -32,12 +32,14 @@ func AfterError(n int, err error) time.Duration {
 	return max(wait, min(driver.RetryAfter(err), longestHint))
 }
 
-// Pause blocks for d or until ctx ends.
-func Pause(ctx context.Context, d time.Duration) {
+// Pause blocks for d. If ctx ends before, it returns the error of ctx.
+func Pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return nil
 	case <-ctx.Done():
+		return ctx.Err()
 	}
 }

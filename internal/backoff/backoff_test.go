@@ -40,13 +40,13 @@ func TestHintsAreFollowedWithinReason(t *testing.T) {
 func TestPauseEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		backoff.Pause(t.Context(), time.Minute)
+		_ = backoff.Pause(t.Context(), time.Minute)
 		if took := time.Since(began); took != time.Minute {
 			t.Errorf("it took %v", took)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		backoff.Pause(ctx, time.Hour)
+		_ = backoff.Pause(ctx, time.Hour)
 		if took := time.Since(began); took != time.Minute+time.Second {
 			t.Errorf("it took %v", took)
 		}

@@ -153,12 +153,12 @@ func (r *receiver) next(ctx context.Context, most int) ([]driver.Delivery, error
 				r.shell.tell("mailbox: queue %s does not exist yet; waiting for it.\n", r.name)
 			}
 			r.absent = true
-			backoff.Pause(ctx, absentPause)
+			_ = backoff.Pause(ctx, absentPause)
 		case !r.flags.follow || !retryable(err):
 			return nil, err
 		default:
 			r.shell.tell("mailbox: %s; trying again.\n", explain(err).sentence)
-			backoff.Pause(ctx, backoff.AfterError(failures, err))
+			_ = backoff.Pause(ctx, backoff.AfterError(failures, err))
 			failures++
 		}
 	}
@@ -226,7 +226,7 @@ func (r *receiver) ack(ctx context.Context, receipts []driver.Receipt) error {
 	defer cancel()
 	err := r.queue.Ack(settling, receipts)
 	for failures := 1; err != nil && retryable(err) && settling.Err() == nil; failures++ {
-		backoff.Pause(settling, backoff.AfterError(failures, err))
+		_ = backoff.Pause(settling, backoff.AfterError(failures, err))
 		err = r.queue.Ack(settling, receipts)
 	}
 	if err != nil && r.flags.follow && ctx.Err() == nil {

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"errors"
 	"sync/atomic"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -60,13 +59,7 @@ func (q *queue) failure(code driver.Code, op string) error {
 
 // named returns a copy of err with the queue and the operation.
 func (q *queue) named(err error, op string) error {
-	e, ok := errors.AsType[*driver.Error](err)
-	if !ok {
-		return err
-	}
-	named := *e
-	named.Queue, named.Op = q.name, op
-	return &named
+	return driver.Annotate(err, q.name, op)
 }
 
 func (h *handle) Purge(ctx context.Context) (removed int, err error) {

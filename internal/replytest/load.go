@@ -14,6 +14,7 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/backoff"
 	"github.com/mailboxmq/mailbox/mailboxtest"
 	"github.com/mailboxmq/mailbox/reply"
 )
@@ -140,21 +141,11 @@ func question(i int) string { return fmt.Sprint("question ", i) }
 // serve answers a question, or fails with ErrOdd.
 func (b *loadRun) serve(ctx context.Context, message *mailbox.Message[string]) (string, error) {
 	b.served.Add(1)
-	b.pause(ctx, b.Work)
+	_ = backoff.Pause(ctx, b.Work)
 	if strings.HasSuffix(message.Body, "7") {
 		return "", fmt.Errorf("%w: %s", ErrOdd, message.Body)
 	}
 	return "answer to " + message.Body, nil
-}
-
-// pause waits for d or for the end of ctx.
-func (b *loadRun) pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 // work serves until ctx ends, and crashes at every 11th message, in one of three
@@ -164,7 +155,7 @@ func (b *loadRun) work(ctx context.Context) {
 	for n := 1; ctx.Err() == nil; n++ {
 		messages, err := b.requests.Receive(ctx, mailbox.WithWait(20*time.Second), mailbox.WithVisibility(b.Visibility))
 		if err != nil {
-			b.pause(ctx, b.Work) // the backend may be down
+			_ = backoff.Pause(ctx, b.Work) // the backend may be down
 			continue
 		}
 		if len(messages) == 0 {
@@ -240,7 +231,7 @@ func (b *loadRun) drain() {
 		if err == nil && stats == (mailbox.Stats{}) {
 			return
 		}
-		b.pause(ctx, b.Visibility/10)
+		_ = backoff.Pause(ctx, b.Visibility/10)
 	}
 	stats, err := b.requests.Stats(b.t.Context())
 	b.t.Errorf("requests are left: %+v (%v)", stats, err)
@@ -249,11 +240,12 @@ func (b *loadRun) drain() {
 // sweep waits until every slot has expired, and removes those that are left: of
 // cancelled requests, and those whose removal failed.
 func (b *loadRun) sweep() {
-	ctx, elapse := b.t.Context(), b.Elapse
-	if elapse == nil {
-		elapse = b.pause
+	ctx := b.t.Context()
+	if b.Elapse == nil {
+		_ = backoff.Pause(ctx, b.Patience+time.Second)
+	} else {
+		b.Elapse(ctx, b.Patience+time.Second)
 	}
-	elapse(ctx, b.Patience+time.Second)
 	for {
 		swept, err := b.Replies.Sweep(ctx, 100)
 		if err != nil {

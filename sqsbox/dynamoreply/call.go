@@ -11,6 +11,7 @@ import (
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
+	"github.com/mailboxmq/mailbox/internal/backoff"
 	"github.com/mailboxmq/mailbox/sqsbox/internal/owned"
 )
 
@@ -56,7 +57,7 @@ func call[In, Out any](
 		if !again || attempt >= s.attempts {
 			return nil, s.newError(r, kind, err)
 		}
-		if err := pause(ctx, rand.N(min(retryMin<<(attempt-1), retryMax))); err != nil {
+		if err := backoff.Pause(ctx, rand.N(min(retryMin<<(attempt-1), retryMax))); err != nil {
 			return nil, err
 		}
 	}
@@ -70,17 +71,6 @@ func try[In, Out any](
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	return do(ctx, in, s.perCall)
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // prepareCall configures one request: no retries by the SDK, a body that stays

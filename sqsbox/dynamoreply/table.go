@@ -13,6 +13,7 @@ import (
 	"github.com/aws/smithy-go"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
 const (
@@ -36,7 +37,7 @@ func (s *Store) createTable(ctx context.Context) error {
 			err = s.requestTable(bounded)
 		}
 		if err == nil {
-			err = pause(bounded, createPoll)
+			err = backoff.Pause(bounded, createPoll)
 		}
 		switch {
 		case ctx.Err() != nil:

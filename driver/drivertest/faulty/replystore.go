@@ -47,18 +47,6 @@ func (s store) state(ctx context.Context, id string) driver.SlotState {
 	return slot.State
 }
 
-// sleep waits for d. If ctx ends first, it returns its error.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // reads passes every slot that is read through see.
 type reads struct {
 	store

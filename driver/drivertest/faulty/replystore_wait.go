@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
 // slotExpiryFaults let slots expire at the wrong time.
@@ -164,7 +165,7 @@ type losesWaiter struct {
 func (s *losesWaiter) Wait(ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
 	defer add(&s.waiting, id, -1)
 	if add(&s.waiting, id, 1) > 1 && s.state(ctx, id) == driver.SlotPending {
-		if err := sleep(ctx, wait); err != nil {
+		if err := backoff.Pause(ctx, wait); err != nil {
 			return driver.Slot{}, err
 		}
 	}
@@ -180,7 +181,7 @@ func (s looksAgain) Wait(ctx context.Context, id string, wait time.Duration) (dr
 		if err != nil || slot.State != driver.SlotPending || left <= 0 {
 			return slot, err
 		}
-		if err := sleep(ctx, min(left, time.Second)); err != nil {
+		if err := backoff.Pause(ctx, min(left, time.Second)); err != nil {
 			return driver.Slot{}, err
 		}
 	}
@@ -196,7 +197,7 @@ func (s sleepsThrough) Wait(ctx context.Context, id string, wait time.Duration) 
 	end, waited := time.Now().Add(wait), s.state(ctx, id) == driver.SlotPending
 	slot, err := s.ReplyStore.Wait(ctx, id, wait)
 	if waited && s.through(slot, err) {
-		if err := sleep(ctx, time.Until(end)); err != nil {
+		if err := backoff.Pause(ctx, time.Until(end)); err != nil {
 			return driver.Slot{}, err
 		}
 	}
@@ -279,7 +280,7 @@ func (s missesAnswer) Wait(ctx context.Context, id string, wait time.Duration) (
 	if s.state(ctx, id) == driver.SlotPending {
 		yieldToOthers()
 		if s.state(ctx, id) == driver.SlotResolved {
-			if err := sleep(ctx, wait); err != nil {
+			if err := backoff.Pause(ctx, wait); err != nil {
 				return driver.Slot{}, err
 			}
 		}
@@ -308,7 +309,7 @@ func (s *oneTimer) Wait(ctx context.Context, id string, wait time.Duration) (dri
 		s.mu.Lock()
 		late := time.Until(s.set)
 		s.mu.Unlock()
-		if err := sleep(ctx, max(late, 0)); err != nil {
+		if err := backoff.Pause(ctx, max(late, 0)); err != nil {
 			return driver.Slot{}, err
 		}
 	}

@@ -104,7 +104,7 @@ func (c *Caller) settleKeys(s *sendCall, sent []driver.Sent, err error) {
 // mayRemember reports whether the backend remembers, or may remember, a new key for a
 // message. Keys of cancelled sends count too.
 func mayRemember(sent []driver.Sent, err error, i int) bool {
-	failure := at(err, i)
+	failure := driver.At(err, i)
 	if failure == nil {
 		return i < len(sent) && !sent[i].Duplicate
 	}

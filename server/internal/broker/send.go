@@ -163,7 +163,7 @@ func (s *sendCall) finish(sent []driver.Sent, err error) ([]driver.Sent, error) 
 		c.settleKeys(s, sent, err)
 	}
 	if s.failed != nil {
-		sent, err = spread(sent, err, s.failed)
+		sent, err = Spread(sent, err, s.failed)
 	}
 	c.broker.metrics.Enqueue.Observe(time.Since(s.began).Seconds())
 	c.countSent(s, sent, err)
@@ -183,16 +183,16 @@ func (c *Caller) checkBatch(op string, q *queue, traits *driver.Traits, elements
 	}
 }
 
-// spread moves the results of the messages that were sent to their positions in the
+// Spread moves the results of the messages that were sent to their positions in the
 // batch, between those that failed before.
-func spread(sent []driver.Sent, err error, failed []error) ([]driver.Sent, error) {
+func Spread(sent []driver.Sent, err error, failed []error) ([]driver.Sent, error) {
 	all := make([]driver.Sent, len(failed))
 	next := 0
 	for i := range failed {
 		if failed[i] != nil {
 			continue
 		}
-		failed[i] = at(err, next)
+		failed[i] = driver.At(err, next)
 		if next < len(sent) {
 			all[i] = sent[next]
 		}
@@ -201,18 +201,10 @@ func spread(sent []driver.Sent, err error, failed []error) ([]driver.Sent, error
 	return all, driver.NewBatchError(failed)
 }
 
-// at is driver.At, which allocates, for the usual case that nothing failed.
-func at(err error, i int) error {
-	if err == nil {
-		return nil
-	}
-	return driver.At(err, i)
-}
-
 func (c *Caller) countSent(s *sendCall, sent []driver.Sent, err error) {
 	duplicates, accepted := 0, 0
 	for i := range s.messages {
-		if failure := at(err, i); failure != nil {
+		if failure := driver.At(err, i); failure != nil {
 			c.broker.metrics.Rejected(rejection(failure))
 			continue
 		}

@@ -324,7 +324,7 @@ func (s *settling[E, D]) finish(err error) error {
 	if s.failed == nil {
 		return localised(err, s.queue)
 	}
-	_, err = spread(nil, err, s.failed)
+	_, err = Spread(nil, err, s.failed)
 	return localised(err, s.queue)
 }
 
@@ -379,7 +379,7 @@ func finish[E, D any](use *queueUse, elements []E, receipts []driver.Receipt, fa
 		if failed != nil && failed[i] != nil {
 			continue
 		}
-		switch failure := at(err, next); {
+		switch failure := driver.At(err, next); {
 		case failure == nil:
 			worked++
 			how.done(use, position{i, next}, &elements[i], receipts[next])

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/backoff"
 	"github.com/mailboxmq/mailbox/internal/oap"
 	"github.com/mailboxmq/mailbox/internal/share"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
@@ -143,7 +144,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 			return err
 		}
 		s.options.Logger.WarnContext(ctx, "oap.accept", "error", err)
-		pause(ctx, acceptPause)
+		_ = backoff.Pause(ctx, acceptPause)
 	}
 }
 
@@ -166,15 +167,6 @@ const (
 	acceptFailures = 60
 	acceptPause    = time.Second
 )
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
 
 func (s *Server) addListener(l net.Listener) bool {
 	s.mu.Lock()

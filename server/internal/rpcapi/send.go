@@ -37,7 +37,7 @@ func (s *service) Send(ctx context.Context, r *mailboxv1.SendRequest) (*mailboxv
 		if sent, err = callOf(ctx).caller.Send(ctx, r.GetTopic(), messages); isWhole(err) {
 			return nil, err
 		}
-		sent = spread(sent, err, failed)
+		sent, _ = broker.Spread(sent, err, failed) // the errors are in failed
 		if keyless > 0 {
 			callOf(ctx).caller.SentKeyless(ctx, r.GetTopic(), keyless)
 		}
@@ -51,22 +51,4 @@ func (s *service) Send(ctx context.Context, r *mailboxv1.SendRequest) (*mailboxv
 		response.Results[i] = result
 	}
 	return response, nil
-}
-
-// spread moves the results of the messages that were sent to their positions in the
-// batch, between those that failed before.
-func spread(sent []driver.Sent, err error, failed []error) []driver.Sent {
-	all := make([]driver.Sent, len(failed))
-	next := 0
-	for i := range failed {
-		if failed[i] != nil {
-			continue
-		}
-		failed[i] = driver.At(err, next)
-		if next < len(sent) {
-			all[i] = sent[next]
-		}
-		next++
-	}
-	return all
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
+	"github.com/mailboxmq/mailbox/internal/backoff"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
@@ -222,7 +223,7 @@ func (p *push) run(ctx, wanted context.Context) error {
 			if p.idle > 0 {
 				rest = min(rest, p.idle-quiet)
 			}
-			pause(wanted, rest)
+			_ = backoff.Pause(wanted, max(rest, time.Millisecond))
 			quiet += rest
 		}
 	}
@@ -251,13 +252,4 @@ func (p *push) hand(ctx context.Context, got []broker.Delivery) error {
 	p.call.answers.Done()
 	p.change(func() { p.credit = max(0, p.credit-len(got)) })
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(max(d, time.Millisecond))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }

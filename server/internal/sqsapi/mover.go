@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/backoff"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
@@ -192,21 +193,9 @@ func (s *Service) Resume(ctx context.Context) {
 				}
 			}
 		}
-		if next.IsZero() || !pause(ctx, time.Until(next)) {
+		if next.IsZero() || backoff.Pause(ctx, time.Until(next)) != nil {
 			return
 		}
-	}
-}
-
-// pause waits for d, and reports false if ctx ends first.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 
