@@ -142,7 +142,9 @@ func (b *Backend) refresh(ctx context.Context, at location) error {
 // has for all queues. It blocks for a few requests. Codes: ErrInvalid, ErrNotFound,
 // ErrClosed, ErrForbidden, ErrUnauthenticated, ErrUnavailable.
 func (b *Backend) QueueConfig(ctx context.Context, name string) (driver.Config, error) {
-	fail := func(err error) (driver.Config, error) { return driver.Config{}, driver.Annotate(err, name, "read configuration") }
+	fail := func(err error) (driver.Config, error) {
+		return driver.Config{}, driver.Annotate(err, name, "read configuration")
+	}
 	if err := b.check(ctx, name); err != nil {
 		return fail(err)
 	}
