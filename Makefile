@@ -75,7 +75,7 @@ test: format-check vet servers ## Everything a commit must pass; CI runs exactly
 	@echo; echo "The memory backend, and the conformance cases it passes, by rule:"
 	@$(TEST) -v ./membox 2>&1 | $(REPORT) -v test=TestConformance
 	@echo; echo "Saboteurs, the rule each breaks, and whether the suite caught it:"
-	@$(TEST) -v ./driver/drivertest/faulty 2>&1 | $(REPORT) -v test=TestEverySaboteurIsCaught
+	@$(TEST) -v ./driver/drivertest/internal/faulty 2>&1 | $(REPORT) -v test=TestEverySaboteurIsCaught
 
 .PHONY: check
 check: test lint generate-check bench-test ## test, lint, generate-check and bench-test: before a review

@@ -9,7 +9,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/mailboxmq/mailbox/internal/cli"
+	"github.com/mailboxmq/mailbox/cmd/mailbox/internal/cli"
 )
 
 func main() { os.Exit(run()) }

@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/mailboxmq/mailbox/internal/cli"
+	"github.com/mailboxmq/mailbox/cmd/mailbox/internal/cli"
 	"github.com/mailboxmq/mailbox/server"
 )
 

@@ -55,7 +55,7 @@ func TestSessions(t *testing.T) {
 
 // TestReadmeCommandsPrintWhatItShows runs the commands of the first screen.
 func TestReadmeCommandsPrintWhatItShows(t *testing.T) {
-	text, err := os.ReadFile("../../README.md")
+	text, err := os.ReadFile("../../../../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 // accessRows reads the table of operations by task: command, operations, queues.
 func accessRows(t *testing.T) (rows [][3]string) {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/access.md")
+	text, err := os.ReadFile("../../../../docs/access.md")
 	if err != nil {
 		t.Fatal(err)
 	}

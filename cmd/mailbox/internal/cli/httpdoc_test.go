@@ -56,7 +56,7 @@ func steady(output string) string {
 // TestHTTPDocumentIsTrue runs the commands of docs/http.md in their order and
 // compares their output. With -update it writes their output into the document.
 func TestHTTPDocumentIsTrue(t *testing.T) {
-	const path = "../../docs/http.md"
+	const path = "../../../../docs/http.md"
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("curl is not installed; the examples use it")
 	}

@@ -22,7 +22,7 @@ func leaves(c *cobra.Command) []*cobra.Command {
 }
 
 func TestDocumentNamesEveryCommandAndFlagOnce(t *testing.T) {
-	text, err := os.ReadFile("../../docs/cli.md")
+	text, err := os.ReadFile("../../../../docs/cli.md")
 	if err != nil {
 		t.Fatal(err)
 	}
