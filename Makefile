@@ -208,6 +208,11 @@ bench-daemon: ## mailboxd beside other servers, W1 to W4 (BENCHFLAGS="-run W1 -p
 	@for peer in beanstalkd postgres rabbitmq; do tools/$$peer.sh || true; done # the table names what is missing
 	cd bench && $(GO) run . -suite daemon $(BENCHFLAGS)
 
+.PHONY: bench-sqs
+bench-sqs: ## mailboxd beside emulators of SQS, S1 and S2 (BENCHFLAGS="-run S1 -peers goaws -rounds 1")
+	tools/fauxqs.sh || true
+	cd bench && $(GO) run . -suite sqs $(BENCHFLAGS)
+
 .PHONY: bench-test
 bench-test: ## Run each Go benchmark once, and test the module bench
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./... 2>&1 | $(REPORT)

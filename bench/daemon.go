@@ -101,18 +101,23 @@ func daemonSuite(r *report) {
 	}
 }
 
-func (r *report) daemons() (err error) {
+func (r *report) daemons() error {
+	return r.serverSuite("daemon", daemonWorkloads(r.backlog), r.daemonRows)
+}
+
+// serverSuite runs workloads with all rows.
+func (r *report) serverSuite(suite string, workloads []daemonWorkload, open func(binaries string) ([]daemonRow, error)) (err error) {
 	binaries, err := os.MkdirTemp("", "mailbox-bench-bin-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(binaries)) }()
-	rows, err := r.daemonRows(binaries)
+	rows, err := open(binaries)
 	if err != nil {
 		return err
 	}
-	results := newDaemonResults("daemon", r)
-	for _, w := range daemonWorkloads(r.backlog) {
+	results := newDaemonResults(suite, r)
+	for _, w := range workloads {
 		if !r.runs(w.name) {
 			continue
 		}
@@ -139,10 +144,14 @@ func (r *report) runs(workload string) bool {
 	return len(r.workloads) == 0 || slices.Contains(r.workloads, workload)
 }
 
-// daemonRows returns the rows that the command line selects.
-func (r *report) daemonRows(binaries string) ([]daemonRow, error) {
-	var all []daemonRow
-	for _, build := range []struct{ peer, binary string }{{"mailboxd", r.mailboxd}, {"baseline", r.baseline}} {
+// A mailboxdBuild is a binary of mailboxd, and its name in tables.
+type mailboxdBuild struct{ peer, binary string }
+
+// mailboxdBuilds returns the builds that the command line selects. It builds mailboxd if
+// the command line names no binary.
+func (r *report) mailboxdBuilds(binaries string) ([]mailboxdBuild, error) {
+	var builds []mailboxdBuild
+	for _, build := range []mailboxdBuild{{"mailboxd", r.mailboxd}, {"baseline", r.baseline}} {
 		if build.binary == "none" {
 			continue
 		}
@@ -153,9 +162,21 @@ func (r *report) daemonRows(binaries string) ([]daemonRow, error) {
 			}
 			build.binary = built
 		}
-		if build.binary == "" {
-			continue
+		if build.binary != "" {
+			builds = append(builds, build)
 		}
+	}
+	return builds, nil
+}
+
+// daemonRows returns the rows that the command line selects.
+func (r *report) daemonRows(binaries string) ([]daemonRow, error) {
+	builds, err := r.mailboxdBuilds(binaries)
+	if err != nil {
+		return nil, err
+	}
+	var all []daemonRow
+	for _, build := range builds {
 		oap := overOAP(r.connections)
 		for _, durable := range []bool{false, true} {
 			all = append(all,

@@ -23,6 +23,8 @@ type daemonStand struct {
 	disconnect func() error
 	// flushes counts how often the server flushes files, if that can be counted.
 	flushes *flushCounter
+	sqs     *sqsWorkers // of a server that speaks the protocol of SQS
+	rate    float64     // of the last flood, in messages a second
 	runs    uint64
 }
 
@@ -128,8 +130,9 @@ func (s *daemonStand) flood(during time.Duration) (daemonPace, error) {
 			r.send(s.producers[i], bodies)
 		}
 	})
-	after := s.meter()
-	return before.pace(after, r.last.Load(), time.Duration(r.ended.Load())), r.check()
+	pace := before.pace(s.meter(), r.last.Load(), time.Duration(r.ended.Load()))
+	s.rate = pace.Rate
+	return pace, r.check()
 }
 
 // trickle sends single messages at a steady rate, each at its own time, and measures how

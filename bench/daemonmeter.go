@@ -23,6 +23,9 @@ type daemonPace struct {
 	// Flushes is how often a second the server flushed a file to the disk. It is nil where
 	// calls are not counted.
 	Flushes *float64 `json:"flushes_per_second,omitempty"`
+	// Requests is how many requests a message took, those that found no message included
+	// (SQS).
+	Requests float64 `json:"requests,omitempty"`
 	// Resident is the server's memory at the end, in MiB.
 	Resident float64 `json:"server_mib"`
 	// P50 and P99 are microseconds from enqueue to dequeue (W3).
@@ -126,13 +129,14 @@ type daemonMeter struct {
 	server   threads
 	client   usage
 	flushes  uint64
+	requests uint64
 	counted  bool // flushes are counted
 	at       time.Time
 	resident float64
 }
 
 func (s *daemonStand) meter() daemonMeter {
-	m := daemonMeter{at: time.Now(), client: ownUsage(), counted: s.flushes != nil}
+	m := daemonMeter{at: time.Now(), client: ownUsage(), requests: s.sqs.requests(), counted: s.flushes != nil}
 	if s.process != nil {
 		m.server, m.resident, m.flushes = s.process.threads(), s.process.resident(), s.flushes.total()
 	}
@@ -149,6 +153,7 @@ func (m daemonMeter) pace(after daemonMeter, messages uint64, elapsed time.Durat
 		ClientCPU:      microseconds(after.client.processor-m.client.processor) / n,
 		ServerSwitches: float64(server.switches) / n,
 		ClientSwitches: float64(after.client.switches-m.client.switches) / n,
+		Requests:       float64(after.requests-m.requests) / n,
 		Resident:       after.resident,
 	}
 	if after.counted {

@@ -47,9 +47,17 @@ func newDaemonResults(suite string, r *report) *daemonResults {
 	return &daemonResults{
 		Suite:   suite,
 		Command: "go run . " + strings.Join(os.Args[1:], " "), Time: time.Now().UTC().Truncate(time.Second),
-		Machine: thisMachine(r.dir), Versions: serverVersions(),
+		Machine: thisMachine(r.dir), Versions: serverVersions(suite),
 		Rounds: r.rounds, Slot: (daemonSlot * r.each).String(), Backlog: r.backlog,
 	}
+}
+
+// workloads returns the workloads of the suite.
+func (d *daemonResults) workloads() []daemonWorkload {
+	if d.Suite == "sqs" {
+		return sqsWorkloads()
+	}
+	return daemonWorkloads(d.Backlog)
 }
 
 func (d *daemonResults) series(workload, server string) *daemonSeries {
@@ -193,6 +201,12 @@ var daemonTargets = []daemonTarget{
 	{"W4 drain synced, against Redis list always", "W4 drain", "%s disk", []string{"redis disk"}, false, 1.2, 2},
 	{"redisbox W1, against Redis list", "W1", "redisbox memory", []string{"redis memory"}, false, 0.49, 0.8},
 	{"redisbox W2, against Redis list", "W2", "redisbox memory", []string{"redis memory"}, false, 0.53, 0.8},
+	{"S1 memory, against fauxqs", "S1", "%s memory", []string{"fauxqs memory"}, false, 5, 5},
+	{"S1 synced, against fauxqs in memory", "S1", "%s disk", []string{"fauxqs memory"}, false, 2, 2},
+	{"S1 memory, against goaws", "S1", "%s memory", []string{"goaws memory"}, false, 0, 0},
+	{"S2 memory, against fauxqs", "S2", "%s memory", []string{"fauxqs memory"}, false, 5, 5},
+	{"S2 synced, against fauxqs in memory", "S2", "%s disk", []string{"fauxqs memory"}, false, 2, 2},
+	{"S2 memory, against goaws", "S2", "%s memory", []string{"goaws memory"}, false, 0, 0},
 }
 
 // compare computes the comparisons from the series: first the targets, then each build of

@@ -74,6 +74,20 @@ var (
 	rateColumn   = daemonColumn{"messages/s (range)", ranged(daemonRateOf)}
 )
 
+// Columns of servers whose cost is that of requests.
+var (
+	requestColumn    = daemonColumn{"requests/s (range)", ranged(func(p daemonPace) float64 { return p.Rate * p.Requests })}
+	requestCPUColumn = daemonColumn{"CPU µs a request, server / client", plain(1,
+		aRequest(func(p daemonPace) float64 { return p.ServerCPU }), aRequest(func(p daemonPace) float64 { return p.ClientCPU }))}
+	requestSwitchColumn = daemonColumn{"context switches a request, server / client", plain(2,
+		aRequest(func(p daemonPace) float64 { return p.ServerSwitches }), aRequest(func(p daemonPace) float64 { return p.ClientSwitches }))}
+)
+
+// aRequest turns a figure of a message into that of a request.
+func aRequest(figure func(daemonPace) float64) func(daemonPace) float64 {
+	return func(p daemonPace) float64 { return figure(p) / max(p.Requests, 1e-9) }
+}
+
 // daemonColumns are the columns of the table of a workload.
 func daemonColumns(workload string) []daemonColumn {
 	switch workload {
@@ -89,6 +103,9 @@ func daemonColumns(workload string) []daemonColumn {
 			{"waiting", plain(0, func(p daemonPace) float64 { return float64(p.Waiting) })},
 			bytesColumn,
 		}
+	}
+	if slices.ContainsFunc(sqsWorkloads(), func(w daemonWorkload) bool { return w.name == workload }) {
+		return []daemonColumn{rateColumn, requestColumn, requestCPUColumn, requestSwitchColumn, flushColumn, memoryColumn}
 	}
 	return []daemonColumn{rateColumn, cpuColumn, switchColumn, flushColumn, memoryColumn}
 }
@@ -111,7 +128,7 @@ func (d *daemonResults) tables(workload string) []daemonTable {
 	var tables []daemonTable
 	for _, name := range names {
 		t := daemonTable{title: name, head: []string{""}}
-		for _, w := range daemonWorkloads(d.Backlog) {
+		for _, w := range d.workloads() {
 			if strings.HasPrefix(name, w.name) {
 				t.title += ": " + w.title
 			}

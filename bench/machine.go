@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"strings"
@@ -82,14 +83,23 @@ func filesystem(dir string) string {
 	return "other"
 }
 
-// serverVersions returns the versions of mailboxd and of the peers, as far as they are
-// installed.
-func serverVersions() map[string]string {
+// serverVersions returns the versions of mailboxd and of the peers of a suite, as far as
+// they are installed.
+func serverVersions(suite string) map[string]string {
 	versions := map[string]string{"Go": runtime.Version()}
 	ask := func(name, binary string, arguments ...string) {
 		if text, err := exec.Command(binary, arguments...).Output(); err == nil {
 			versions[name] = versionIn(firstLine(text, nil))
 		}
+	}
+	if text, err := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*").Output(); err == nil {
+		versions["Mailbox"] = firstLine(text, nil)
+	}
+	if suite == "sqs" {
+		versions["goaws"] = versionIn(goawsVersion)
+		ask("Node.js", "node", "--version")
+		ask("fauxqs", "node", "-p", "require('"+filepath.ToSlash(fauxqsPackage)+"/package.json').version")
+		return versions
 	}
 	ask("Redis", "redis-server", "--version")
 	ask("beanstalkd", "beanstalkd", "-v")
@@ -101,9 +111,6 @@ func serverVersions() map[string]string {
 	}
 	for name, module := range map[string]string{"NATS": "github.com/nats-io/nats-server/v2", "River": "github.com/riverqueue/river"} {
 		ask(name, "go", "list", "-m", "-f", "{{.Version}}", module)
-	}
-	if text, err := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*").Output(); err == nil {
-		versions["Mailbox"] = firstLine(text, nil)
 	}
 	return versions
 }

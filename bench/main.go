@@ -4,6 +4,7 @@
 //
 //	go run . [-suite memory] [-rounds 3] [-time 300ms] [-dir /mnt/disk] [-backlog 10000000]
 //	go run . -suite daemon [-run W1,W2] [-peers redis,nats] [-baseline OLD] [-json FILE]
+//	go run . -suite sqs [-run S1] [-peers fauxqs,goaws] [-baseline OLD] [-json FILE]
 //
 // It is a module of its own, so that users of Mailbox do not download its peers.
 package main
@@ -33,15 +34,15 @@ var suites = []struct {
 	{"worker", 3, workerSuite},
 	{"daemon", 5, daemonSuite},
 	{"growth", 3, growthSuite},
-	{"sqs", 3, sqsSuite},
+	{"sqs", 5, sqsSuite},
 }
 
 func main() {
 	testing.Init()
 	var r report
 	only := flag.String("suite", "", "run only this suite")
-	rounds := flag.Int("rounds", 0, "how often each case runs; the median counts (default 3, in the daemon suite 5)")
-	flag.DurationVar(&r.each, "time", 300*time.Millisecond, "how long one case runs; in the daemon suite five times as long")
+	rounds := flag.Int("rounds", 0, "how often each case runs; the median counts (default 3, in the daemon and SQS suites 5)")
+	flag.DurationVar(&r.each, "time", 300*time.Millisecond, "how long one case runs; in the daemon, growth and SQS suites five times as long")
 	flag.StringVar(&r.dir, "dir", os.TempDir(), "where servers and the disk suite make their files; it measures that disk")
 	flag.IntVar(&r.backlog, "backlog", 500_000, "how many messages wait in the disk suite's backlog and in W4")
 	page := flag.String("page", "", "write this page of the documentation from the JSON files that are arguments, and measure nothing")
@@ -75,13 +76,13 @@ func (r *report) daemonFlags() {
 			return nil
 		}
 	}
-	flag.Func("run", "daemon suite: the workloads to run, such as W1,W3; growth suite: some of workers,queues,body,waiting,idle (default all)", list(&r.workloads))
-	flag.Func("peers", "daemon suite: the peers to run beside mailboxd, such as redis,beanstalkd (default all)", list(&r.peers))
+	flag.Func("run", "daemon suite: the workloads to run, such as W1,W3; SQS suite: S1 or S2; growth suite: some of workers,queues,body,waiting,idle (default all)", list(&r.workloads))
+	flag.Func("peers", "daemon and SQS suite: the peers to run beside mailboxd, such as redis,beanstalkd (default all)", list(&r.peers))
 	flag.IntVar(&r.connections, "connections", 1, "daemon suite: the connections that workers of mailboxd share")
-	flag.StringVar(&r.storage, "storage", "", "daemon suite: memory or disk (default both)")
-	flag.StringVar(&r.mailboxd, "mailboxd", "", "daemon suite: a built mailboxd, or none (default is built from this tree)")
-	flag.StringVar(&r.baseline, "baseline", "", "daemon suite: another build of mailboxd to run in turns with the first")
-	flag.StringVar(&r.json, "json", "", "daemon and growth suite: write all figures to this file")
+	flag.StringVar(&r.storage, "storage", "", "daemon and SQS suite: memory or disk (default both)")
+	flag.StringVar(&r.mailboxd, "mailboxd", "", "daemon and SQS suite: a built mailboxd, or none (default is built from this tree)")
+	flag.StringVar(&r.baseline, "baseline", "", "daemon and SQS suite: another build of mailboxd to run in turns with the first")
+	flag.StringVar(&r.json, "json", "", "daemon, growth and SQS suite: write all figures to this file")
 }
 
 // report runs cases and prints their times.

@@ -55,6 +55,11 @@ other work on the machine.
 | rabbitmq | a quorum queue, publisher confirms, some messages sent ahead; its protocol does not confirm acks |
 | river | River on PostgreSQL with default settings, fetching as often as River allows; it completes jobs after the worker has returned |
 | redisbox | the library on a Redis without a file |
+| fauxqs, goaws | emulators of Amazon SQS, on Node.js and in Go, in memory (S1 and S2) |
+
+In S1 and S2 all servers, mailboxd too, are asked over the JSON protocol of SQS, with a connection for each worker. Requests have the headers and
+the signature of an SDK; mailboxd verifies it, the emulators do not. The client signs sends before the clock starts and deletions while
+it runs.
 
 Peers have a client that does no more than it must, or their own, with a connection for each worker. Bodies have 256 random bytes unless a
 table says otherwise. Every run checks that each message came exactly once.
@@ -78,6 +83,7 @@ make bench-daemon                                              # all workloads a
 make bench-daemon BENCHFLAGS="-run W1,W2,W3 -peers redis -rounds 1"    # below a minute
 make bench-daemon BENCHFLAGS="-baseline /tmp/mailboxd-before -run W1"  # two builds in turns
 make bench-daemon BENCHFLAGS="-peers mailboxd-redis -connections 2 -run W1,W2"  # mailboxd with its queues in Redis
+make bench-sqs                                                 # S1 and S2, beside emulators of SQS
 cd bench && go run . -suite growth                             # how cost grows
 ` + "```" + `
 
@@ -88,9 +94,9 @@ mounted at ` + "`/sys/kernel/tracing`" + `.
 // render writes what one file has.
 func (d *daemonResults) render(out io.Writer, file string) {
 	title := "How cost grows"
-	if d.Suite == "daemon" {
+	if d.Suite != "growth" {
 		var ran []string
-		for _, w := range daemonWorkloads(d.Backlog) {
+		for _, w := range d.workloads() {
 			if len(d.tables(w.name)) > 0 {
 				ran = append(ran, w.name)
 			}
@@ -138,7 +144,7 @@ func (d *daemonResults) allTables() []daemonTable {
 	if len(d.Comparisons) > 0 {
 		tables = append(tables, d.standing())
 	}
-	for _, w := range daemonWorkloads(d.Backlog) {
+	for _, w := range d.workloads() {
 		tables = append(tables, d.tables(w.name)...)
 	}
 	return tables

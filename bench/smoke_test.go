@@ -58,6 +58,43 @@ func TestSuiteWritesFiguresOfAllWorkloads(t *testing.T) {
 	}
 }
 
+// The SQS suite runs with a real daemon and, where it is installed, an emulator, and counts
+// requests.
+func TestSQSSuiteWritesFiguresOfRequests(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the daemon")
+	}
+	dir := t.TempDir()
+	mailboxd, err := buildMailboxd(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	expectVerified(t, mailboxd)
+	r := &report{
+		rounds: 1, each: 10 * time.Millisecond, dir: dir, peers: []string{"fauxqs"}, mailboxd: mailboxd, json: filepath.Join(dir, "figures.json"),
+	}
+	if err := r.sqs(); err != nil {
+		t.Fatal(err)
+	}
+	d := readResults(t, r.json)
+	servers := []string{"mailboxd memory", "mailboxd disk"}
+	if _, err := os.Stat(fauxqsPackage); err == nil {
+		servers = append(servers, "fauxqs memory")
+	}
+	for workload, least := range map[string]float64{"S1": 3, "S2": 0.3} {
+		for _, server := range servers {
+			s := d.series(workload, server)
+			if s == nil || len(s.Rounds) != 1 {
+				t.Errorf("%s, %s: got %+v, want one round", workload, server, s)
+				continue
+			}
+			if pace := s.Rounds[0]; pace.Rate <= 0 || pace.ServerCPU <= 0 || pace.ClientCPU <= 0 || pace.Requests < least {
+				t.Errorf("%s, %s: got %+v, want a rate, processor time and at least %v requests a message", workload, server, pace, least)
+			}
+		}
+	}
+}
+
 // The growth suite keeps a figure for each point of an axis.
 func TestGrowthHasFigureForEachPoint(t *testing.T) {
 	if testing.Short() {

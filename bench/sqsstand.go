@@ -1,75 +1,32 @@
 package main
 
 import (
-	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/credentials"
-	"github.com/aws/aws-sdk-go-v2/service/sqs"
-	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"sync/atomic"
+	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
-	"github.com/mailboxmq/mailbox/sqsbox"
 )
 
-// sqsServers builds mailboxd from the module that is measured, and returns the directory
-// in which tools/fauxqs.sh has put the emulator.
-func sqsServers(dir string) (mailboxd, fauxqs string, err error) {
-	const module = "github.com/mailboxmq/mailbox"
-	source, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+// overSQS lets the workers of a mailboxd speak the protocol of SQS. Signatures are
+// verified.
+func overSQS(door daemonDoor, stand *daemonStand) error {
+	token, err := capability.Parse(door.token)
 	if err != nil {
-		return "", "", fmt.Errorf("the SQS suite builds its server, and must be run in the folder of the benchmark: %w", err)
+		return err
 	}
-	root := strings.TrimSpace(string(source))
-	fauxqs = filepath.Join(root, ".cache", "fauxqs")
-	if _, err := os.Stat(filepath.Join(fauxqs, "node_modules", "fauxqs")); err != nil {
-		return "", "", fmt.Errorf("fauxqs is needed for this suite, and make servers installs it: %w", err)
-	}
-	if mailboxd, err = buildMailboxd(dir); err != nil {
-		return "", "", err
-	}
-	return mailboxd, fauxqs, nil
-}
-
-// sqsMailboxd starts mailboxd with default settings except for its address and its
-// directory. Signatures are verified.
-func sqsMailboxd(binary string, durable bool) func(string, daemonShape) (*daemonStand, error) {
-	return func(dir string, shape daemonShape) (*daemonStand, error) {
-		address, err := freeAddress()
-		if err != nil {
-			return nil, err
-		}
-		backend := "memory:"
-		if durable {
-			backend = "disk:" + filepath.Join(dir, "queues")
-		}
-		process, err := startDaemon(dir, []string{address}, binary,
-			"--data-dir", dir, "--backend", backend, "--listen", address, "--listen-oap", "off", "--log-level", "warn")
-		if err != nil {
-			return nil, err
-		}
-		stand := &daemonStand{process: process, shape: shape}
-		text, err := os.ReadFile(filepath.Join(dir, "operator.token"))
-		if err != nil {
-			return nil, errors.Join(err, stand.close())
-		}
-		token, err := capability.Parse(strings.TrimSpace(string(text)))
-		if err != nil {
-			return nil, errors.Join(err, stand.close())
-		}
-		keys := token.Credentials()
-		return stand.dialSQS(address, keys.AccessKeyID, keys.SecretAccessKey.Reveal(), keys.SessionToken)
-	}
+	keys := token.Credentials()
+	return stand.dialSQS(sqsSigner{
+		host: door.http, accessKey: keys.AccessKeyID, secret: keys.SecretAccessKey.Reveal(), session: keys.SessionToken,
+	})
 }
 
 // fauxqsScript runs the emulator from a directory at a port.
@@ -79,108 +36,307 @@ const fauxqsScript = `import(require('node:url').pathToFileURL(process.argv[2] +
   await server.listen({ port: Number(process.argv[3]), host: '127.0.0.1' })
 })`
 
-func sqsFauxqs(installed string) func(string, daemonShape) (*daemonStand, error) {
-	return func(dir string, shape daemonShape) (*daemonStand, error) {
-		address, err := freeAddress()
-		if err != nil {
-			return nil, err
-		}
-		_, port, err := net.SplitHostPort(address)
-		if err != nil {
-			return nil, err
-		}
-		// With -e the script is not an argument, so "fauxqs" takes its position.
-		process, err := startDaemon(dir, []string{address}, "node", "-e", fauxqsScript, "fauxqs", installed, port)
-		if err != nil {
-			return nil, err
-		}
-		return (&daemonStand{process: process, shape: shape}).dialSQS(address, "test", "test", "")
-	}
-}
+// fauxqsPackage is where tools/fauxqs.sh puts the emulator, seen from the folder bench.
+var fauxqsPackage = filepath.Join("..", ".cache", "fauxqs", "node_modules", "fauxqs")
 
-// dialSQS creates the queue and connects the workers, which share one client.
-func (s *daemonStand) dialSQS(address string, key, secret, session string) (*daemonStand, error) {
-	transport := &http.Transport{MaxIdleConnsPerHost: 4 * s.shape.workers}
-	client := sqs.New(sqs.Options{
-		Region: "us-east-1", BaseEndpoint: aws.String("http://" + address), HTTPClient: &http.Client{Transport: transport},
-		Credentials: credentials.NewStaticCredentialsProvider(key, secret, session),
-	}, sqsbox.OwnBodies)
-	s.disconnect = func() error {
-		transport.CloseIdleConnections()
-		return nil
-	}
-	out, err := client.CreateQueue(context.Background(), &sqs.CreateQueueInput{
-		QueueName: aws.String(daemonQueue), Attributes: map[string]string{"VisibilityTimeout": strconv.Itoa(int(daemonVisibility.Seconds()))},
-	})
+// fauxqsStand starts an emulator on Node.js, which the tests of sqsbox use too.
+func fauxqsStand(dir string, shape daemonShape) (*daemonStand, error) {
+	installed, err := filepath.Abs(filepath.Join(fauxqsPackage, "..", ".."))
 	if err != nil {
-		return nil, errors.Join(err, s.close())
+		return nil, err
 	}
-	queue := &sqsQueue{client: client, url: out.QueueUrl}
-	for range s.shape.workers {
-		s.producers = append(s.producers, queue.send)
-		s.consumers = append(s.consumers, &sqsConsumer{sqsQueue: queue, batch: s.shape.batch})
+	if _, err := os.Stat(fauxqsPackage); err != nil {
+		return nil, fmt.Errorf("fauxqs: %w; run tools/fauxqs.sh", errMissing)
 	}
-	return s, nil
+	return sqsEmulator(dir, shape, func(port string) (*daemonProcess, error) {
+		// With -e the script is not an argument, so "fauxqs" takes its position.
+		return startDaemon(dir, []string{"127.0.0.1:" + port}, "node", "-e", fauxqsScript, "fauxqs", installed, port)
+	})
 }
 
-// sqsQueue is a queue, which takes texts only: bodies are in base64.
-type sqsQueue struct {
-	client *sqs.Client
-	url    *string
+// The emulator in Go, in its newest release; its tags v1 are older.
+const (
+	goawsModule  = "github.com/Admiral-Piett/goaws"
+	goawsVersion = "v0.5.4"
+)
+
+// goawsStand builds an emulator in Go from its module and starts it.
+func goawsStand(binaries string) func(string, daemonShape) (*daemonStand, error) {
+	return func(dir string, shape daemonShape) (*daemonStand, error) {
+		binary, err := buildGoaws(filepath.Join(binaries, "goaws"))
+		if err != nil {
+			return nil, err
+		}
+		return sqsEmulator(dir, shape, func(port string) (*daemonProcess, error) {
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				return nil, err
+			}
+			settings := filepath.Join(dir, "goaws.yaml")
+			text := fmt.Sprintf("Local:\n  Host: 127.0.0.1\n  Port: %s\n  Region: %s\n  AccountId: \"000000000000\"\n", port, sqsRegion)
+			if err := os.WriteFile(settings, []byte(text), 0o600); err != nil {
+				return nil, err
+			}
+			return startDaemon(dir, []string{"127.0.0.1:" + port}, binary, "-config", settings, "-loglevel", "error")
+		})
+	}
 }
 
-func (q *sqsQueue) send(bodies [][]byte) error {
-	ctx := context.Background()
-	if len(bodies) == 1 {
-		_, err := q.client.SendMessage(ctx, &sqs.SendMessageInput{QueueUrl: q.url, MessageBody: aws.String(base64.StdEncoding.EncodeToString(bodies[0]))})
+// buildGoaws builds the emulator in a module of its own, so that this one does not require
+// it.
+func buildGoaws(dir string) (string, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	module := "module emulator\n\ngo 1.26\n\nrequire " + goawsModule + " " + goawsVersion + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte(module), 0o600); err != nil {
+		return "", err
+	}
+	binary := filepath.Join(dir, "goaws")
+	build := exec.Command("go", "build", "-mod=mod", "-o", binary, goawsModule+"/app/cmd")
+	build.Dir = dir
+	if output, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("goaws: %w: %v: %s", errMissing, err, strings.ReplaceAll(strings.TrimSpace(string(output)), "\n", "; "))
+	}
+	return binary, nil
+}
+
+// sqsEmulator starts a server at a free port and connects the workers. Emulators do not
+// check signatures; the requests have them all the same.
+func sqsEmulator(dir string, shape daemonShape, start func(port string) (*daemonProcess, error)) (*daemonStand, error) {
+	address, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	process, err := start(port)
+	if err != nil {
+		return nil, err
+	}
+	stand := &daemonStand{process: process, shape: shape}
+	if err := stand.dialSQS(sqsSigner{host: address, accessKey: "test", secret: "test"}); err != nil {
+		return nil, errors.Join(err, stand.close())
+	}
+	return stand, nil
+}
+
+// dialSQS creates the queue and connects the workers, each with a connection.
+func (s *daemonStand) dialSQS(signer sqsSigner) error {
+	s.sqs = &sqsWorkers{batch: s.shape.batch}
+	for i := range 2 * s.shape.workers {
+		connection, err := net.Dial("tcp", signer.host)
+		if err != nil {
+			return err
+		}
+		s.onDisconnect(connection.Close)
+		w := &sqsWorker{sqsConn: sqsConn{Conn: connection}, signer: signer, batch: s.shape.batch}
+		s.sqs.all = append(s.sqs.all, w)
+		if i < s.shape.workers {
+			s.producers = append(s.producers, w.send)
+		} else {
+			s.consumers = append(s.consumers, w)
+		}
+	}
+	s.sqs.sign(time.Now())
+	return s.sqs.createQueue()
+}
+
+// sqsWorkers are the workers of a server that speaks the protocol of SQS, and the requests
+// that they send next.
+type sqsWorkers struct {
+	all      []*sqsWorker
+	batch    int
+	prepared []byte
+	ends     []int // of each request in prepared
+	next     atomic.Int64
+}
+
+func (s *sqsWorkers) createQueue() error {
+	w := s.all[0]
+	answer, err := w.call("CreateQueue", fmt.Appendf(nil, `{"QueueName":%q}`, daemonQueue))
+	if err != nil {
 		return err
 	}
-	entries := make([]types.SendMessageBatchRequestEntry, len(bodies))
-	for i, body := range bodies {
-		entries[i] = types.SendMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), MessageBody: aws.String(base64.StdEncoding.EncodeToString(body))}
+	urls, err := textsOf(nil, answer, "QueueUrl")
+	if err != nil || len(urls) != 1 {
+		return fmt.Errorf("CreateQueue: got %q: %w", answer, err)
 	}
-	out, err := q.client.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: q.url, Entries: entries})
-	if err == nil && len(out.Failed) > 0 {
-		err = fmt.Errorf("a message of a batch was refused: %s", aws.ToString(out.Failed[0].Message))
+	url := string(urls[0])
+	for _, w := range s.all {
+		w.queue = `"QueueUrl":"` + url + `"`
+	}
+	return nil
+}
+
+// sign makes all workers sign with the current time.
+func (s *sqsWorkers) sign(now time.Time) {
+	for _, w := range s.all {
+		w.signer.at(now)
+		w.receives = nil
+	}
+}
+
+// prepare signs sends of a run: as many batches as given.
+func (s *sqsWorkers) prepare(r *daemonRun, batches int, shape daemonShape) {
+	s.sign(time.Now())
+	s.prepared, s.ends = s.prepared[:0], s.ends[:0]
+	s.next.Store(0)
+	bodies := newDaemonBodies(shape)
+	for range batches {
+		for _, body := range bodies {
+			r.stamp(body)
+		}
+		s.prepared = s.all[0].appendSend(s.prepared, bodies)
+		s.ends = append(s.ends, len(s.prepared))
+	}
+}
+
+// take returns the next prepared request, nil after the last.
+func (s *sqsWorkers) take() []byte {
+	i := int(s.next.Add(1)) - 1
+	if i >= len(s.ends) {
+		return nil
+	}
+	from := 0
+	if i > 0 {
+		from = s.ends[i-1]
+	}
+	return s.prepared[from:s.ends[i]]
+}
+
+// requests returns how many requests were sent. No worker may run.
+func (s *sqsWorkers) requests() uint64 {
+	sum := uint64(0)
+	if s != nil {
+		for _, w := range s.all {
+			sum += w.requests
+		}
+	}
+	return sum
+}
+
+// An sqsWorker produces or consumes. Queues take text only: bodies are in base64.
+type sqsWorker struct {
+	sqsConn
+	signer sqsSigner
+	batch  int
+	queue  string // as member of a request
+
+	receives       []byte // the request that receives
+	body, request  []byte
+	texts, handles [][]byte // of the last answer, in its memory
+	decoded        [][]byte // texts
+}
+
+// call signs and sends a request.
+func (w *sqsWorker) call(action string, body []byte) ([]byte, error) {
+	w.request = w.signer.append(w.request[:0], action, body)
+	answer, err := w.ask(w.request)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", action, err)
+	}
+	return answer, nil
+}
+
+// settled fails unless an answer to a batch says that all of n messages succeeded.
+func settled(answer []byte, n int) error {
+	if ids, err := textsOf(nil, answer, "Id"); err != nil || len(ids) != n || strings.Contains(string(answer), `"Failed":[{`) {
+		return fmt.Errorf("of %d messages of a batch not all succeeded: %.300s", n, answer)
+	}
+	return nil
+}
+
+// appendSend appends a request that sends bodies to b.
+func (w *sqsWorker) appendSend(b []byte, bodies [][]byte) []byte {
+	if len(bodies) == 1 {
+		w.body = append(base64.StdEncoding.AppendEncode(append(w.body[:0], `{"MessageBody":"`...), bodies[0]), `",`...)
+		w.body = append(append(w.body, w.queue...), '}')
+		return w.signer.append(b, "SendMessage", w.body)
+	}
+	w.beginBatch()
+	for i, body := range bodies {
+		w.entry(i, "MessageBody")
+		w.body = append(base64.StdEncoding.AppendEncode(w.body, body), `"}`...)
+	}
+	w.endBatch()
+	return w.signer.append(b, "SendMessageBatch", w.body)
+}
+
+func (w *sqsWorker) beginBatch() { w.body = append(w.body[:0], `{"Entries":[`...) }
+
+// entry begins the part of a batch for message i, up to its first text.
+func (w *sqsWorker) entry(i int, name string) {
+	if i > 0 {
+		w.body = append(w.body, ',')
+	}
+	w.body = strconv.AppendInt(append(w.body, `{"Id":"`...), int64(i), 10)
+	w.body = append(append(append(w.body, `","`...), name...), `":"`...)
+}
+
+func (w *sqsWorker) endBatch() {
+	w.body = append(append(append(w.body, `],`...), w.queue...), '}')
+}
+
+// send signs and sends bodies.
+func (w *sqsWorker) send(bodies [][]byte) error {
+	w.request = w.appendSend(w.request[:0], bodies)
+	return w.post(w.request)
+}
+
+// post sends a request that sends a batch.
+func (w *sqsWorker) post(request []byte) error {
+	answer, err := w.ask(request)
+	if err == nil && w.batch > 1 {
+		err = settled(answer, w.batch)
 	}
 	return err
 }
 
-type sqsConsumer struct {
-	*sqsQueue
-	batch    int
-	receipts []*string
-}
-
-func (c *sqsConsumer) receive() ([][]byte, error) {
-	got, err := c.client.ReceiveMessage(context.Background(), &sqs.ReceiveMessageInput{QueueUrl: c.url, MaxNumberOfMessages: int32(c.batch), WaitTimeSeconds: 1})
+func (w *sqsWorker) receive() ([][]byte, error) {
+	if w.receives == nil {
+		w.receives = w.signer.append(nil, "ReceiveMessage", fmt.Appendf(nil, `{"MaxNumberOfMessages":%d,%s,"VisibilityTimeout":%d,"WaitTimeSeconds":1}`,
+			w.batch, w.queue, int(daemonVisibility.Seconds())))
+	}
+	answer, err := w.ask(w.receives)
 	if err != nil {
 		return nil, err
 	}
-	bodies := make([][]byte, len(got.Messages))
-	c.receipts = c.receipts[:0]
-	for i := range got.Messages {
-		if bodies[i], err = base64.StdEncoding.DecodeString(*got.Messages[i].Body); err != nil {
+	if w.texts, err = textsOf(w.texts[:0], answer, "Body"); err != nil {
+		return nil, err
+	}
+	if w.handles, err = textsOf(w.handles[:0], answer, "ReceiptHandle"); err != nil || len(w.handles) != len(w.texts) {
+		return nil, fmt.Errorf("%d bodies and %d receipts: %w", len(w.texts), len(w.handles), err)
+	}
+	for len(w.decoded) < len(w.texts) {
+		w.decoded = append(w.decoded, nil)
+	}
+	for i, text := range w.texts {
+		if w.decoded[i], err = base64.StdEncoding.AppendDecode(w.decoded[i][:0], text); err != nil {
 			return nil, err
 		}
-		c.receipts = append(c.receipts, got.Messages[i].ReceiptHandle)
 	}
-	return bodies, nil
+	return w.decoded[:len(w.texts)], nil
 }
 
-func (c *sqsConsumer) ack() error {
-	ctx := context.Background()
-	if len(c.receipts) == 1 {
-		_, err := c.client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: c.url, ReceiptHandle: c.receipts[0]})
+// ack deletes what was received last: the receipts are still in the memory of the answer.
+func (w *sqsWorker) ack() error {
+	if len(w.handles) == 1 {
+		w.body = append(append(append(w.body[:0], '{'), w.queue...), `,"ReceiptHandle":"`...)
+		w.body = append(append(w.body, w.handles[0]...), `"}`...)
+		_, err := w.call("DeleteMessage", w.body)
 		return err
 	}
-	entries := make([]types.DeleteMessageBatchRequestEntry, len(c.receipts))
-	for i, receipt := range c.receipts {
-		entries[i] = types.DeleteMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: receipt}
+	w.beginBatch()
+	for i, handle := range w.handles {
+		w.entry(i, "ReceiptHandle")
+		w.body = append(append(w.body, handle...), `"}`...)
 	}
-	out, err := c.client.DeleteMessageBatch(ctx, &sqs.DeleteMessageBatchInput{QueueUrl: c.url, Entries: entries})
-	if err == nil && len(out.Failed) > 0 {
-		err = fmt.Errorf("a deletion of a batch was refused: %s", aws.ToString(out.Failed[0].Message))
+	w.endBatch()
+	answer, err := w.call("DeleteMessageBatch", w.body)
+	if err == nil {
+		err = settled(answer, len(w.handles))
 	}
 	return err
 }
