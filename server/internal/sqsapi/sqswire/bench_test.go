@@ -3,6 +3,7 @@ package sqswire_test
 import (
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -42,6 +43,15 @@ func BenchmarkDecodeSendMessageJSON(b *testing.B) {
 	quoted := strings.ReplaceAll(strings.ReplaceAll(payload, `\`, `\\`), `"`, `\"`)
 	content := `{"QueueUrl":"` + queueURL + `","MessageBody":"` + quoted + `","MessageAttributes":{"tenant":{"DataType":"String","StringValue":"acme"}}}`
 	benchmarkDecode(b, jsonRequest(b, sqswire.SendMessage, "/", content), content)
+}
+
+func BenchmarkDecodeSendMessageBatchJSON(b *testing.B) {
+	var entries []string
+	for id := range sqswire.MaxBatchEntries {
+		entries = append(entries, `{"Id":"`+strconv.Itoa(id)+`","MessageBody":"`+strings.Repeat("x", 344)+`"}`)
+	}
+	content := `{"QueueUrl":"` + queueURL + `","Entries":[` + strings.Join(entries, ",") + `]}`
+	benchmarkDecode(b, jsonRequest(b, sqswire.SendMessageBatch, "/", content), content)
 }
 
 func BenchmarkDecodeSendMessageQuery(b *testing.B) {

@@ -105,7 +105,7 @@ func (c *Call) Decode() error {
 	}
 	if err == nil {
 		c.completeURL(in)
-		err = requireMembers(in, "")
+		err = requireMembers(in, "", 0)
 	}
 	if err != nil {
 		return err

@@ -75,6 +75,9 @@ func (l structures[T, P]) at(i int) structure { return P(&(*l.of)[i]) }
 func (l structures[T, P]) empty()             { *l.of = []T{} }
 
 func (l structures[T, P]) grow() structure {
+	if cap(*l.of) == 0 {
+		*l.of = make([]T, 0, MaxBatchEntries) // requests have no other lists of structures
+	}
 	var zero T
 	*l.of = append(*l.of, zero)
 	return P(&(*l.of)[len(*l.of)-1])
@@ -98,8 +101,11 @@ func membersOf(s structure) (m *members, list []member) {
 	return m, m.list[:m.count]
 }
 
+// release returns the list to the pool. It clears only the members that were listed:
+// clearing all pointers costs much while garbage is marked.
 func (m *members) release() {
-	*m = members{}
+	clear(m.list[:m.count])
+	m.count, m.url = 0, nil
 	lists.Put(m)
 }
 

@@ -3,13 +3,18 @@ package sqswire
 import "strconv"
 
 // requireMembers checks that a request has all required members. As on AWS, errors in
-// both protocols use the Query names for members of entries.
-func requireMembers(s structure, path string) *Error {
+// both protocols use the Query names for members of entries: element is the name of those
+// in the list that s is from, and position is that of s, 0 for the request itself.
+func requireMembers(s structure, element string, position int) *Error {
 	m, list := membersOf(s)
 	defer m.release()
 	for i := range list {
 		member := &list[i]
 		if member.required && isEmpty(member) {
+			path := ""
+			if position > 0 {
+				path = element + "." + strconv.Itoa(position) + "."
+			}
 			return missing(path, member.name)
 		}
 		entries, ok := member.value.(structureList)
@@ -17,7 +22,7 @@ func requireMembers(s structure, path string) *Error {
 			continue
 		}
 		for n := range entries.length() {
-			if err := requireMembers(entries.at(n), member.element+"."+strconv.Itoa(n+1)+"."); err != nil {
+			if err := requireMembers(entries.at(n), member.element, n+1); err != nil {
 				return err
 			}
 		}
