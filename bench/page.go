@@ -72,6 +72,7 @@ const pageFoot = `
   compare the columns of processor time.
 - A list of Redis and a tube of beanstalkd have no dead letters that keep their reason, no dedup keys and no tokens. A consumer of a
   Redis list that dies leaves its messages in its own list.
+- The emulators of SQS (S1 and S2) neither verify signatures nor seal messages, and keep nothing on the disk.
 - Everything is on one machine: no replication, no TLS, no network between client and server.
 - "Synced" is what the system says. A disk that acknowledges a flush early makes all servers faster and none durable.
 - Flushes are calls of fsync and fdatasync by the server. Context switches are those of threads that live at the end of a round.
