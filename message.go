@@ -48,6 +48,7 @@ type Message[T any] struct {
 	granted    atomic.Int64
 	phase      atomic.Uint32
 	slot       atomic.Uint32 // the known state of its reply slot, if it has one
+	slotSeenAt time.Time     // when its slot was pending; zero if unknown
 }
 
 // The phases of a message. A settling call that fails returns it to held. The phases
@@ -88,6 +89,9 @@ func (m *Message[T]) load(mailbox *Mailbox[T], delivery *driver.Delivery, body T
 	m.LastError = delivery.LastError
 	m.mailbox = mailbox
 	m.receivedAt = receivedAt
+	if delivery.SlotPending && mailbox.sharesSlots() {
+		m.slotSeenAt = time.Now()
+	}
 }
 
 // ownAttributes copies attributes, because those of a backend are shared.

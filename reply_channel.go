@@ -3,6 +3,7 @@ package mailbox
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
@@ -71,7 +72,8 @@ func (c *ReplyChannel[R]) send(ctx context.Context, reply *driver.Outgoing) erro
 
 // Open reports whether a reply is still wanted: none was sent, and the slot, if
 // the address is one, has no answer, was not cancelled and has not expired. It
-// asks the reply store. Codes: ErrUnavailable.
+// asks the reply store, unless the message was received this moment together with the
+// state of its slot. Codes: ErrUnavailable.
 func (c *ReplyChannel[R]) Open(ctx context.Context) (bool, error) {
 	if c.state.Load() != channelOpen {
 		return false, nil
@@ -88,5 +90,19 @@ func (m *Message[T]) open(ctx context.Context) (bool, error) {
 	if !isSlot {
 		return true, nil
 	}
+	if m.slot.Load() == slotWaits && !m.slotSeenAt.IsZero() && time.Since(m.slotSeenAt) < slotKnownFor {
+		return true, nil
+	}
 	return m.wantsAnswer(ctx, id)
+}
+
+// slotKnownFor is how long the state of a slot that was read with its request counts. A
+// request that was received in a batch may be served much later, and be cancelled
+// meanwhile.
+const slotKnownFor = 10 * time.Millisecond
+
+// sharesSlots reports whether the queue reads slots of the mailbox's reply store.
+func (m *Mailbox[T]) sharesSlots() bool {
+	store, ok := m.replies.(driver.LinkedReplyStore)
+	return ok && store.LinkedTo(m.Queue())
 }

@@ -29,7 +29,7 @@ func (r *report) redisCalls() (err error) {
 		{name: "Call over redisbox", open: func(string) (*target, error) { return redisboxCalls(server.addr) }},
 	}
 	return r.latencies("request and answer over Redis, one caller and one worker", loads, map[string]promise{
-		"Call over redisbox": {middle: 2, slow: 2},
+		"Call over redisbox": {middle: 3, slow: 3},
 	})
 }
 

@@ -84,6 +84,10 @@ type Delivery struct {
 	// Shard is the shard of the queue that the message is in; 0 where there is
 	// one, or the backend does not tell.
 	Shard int
+	// SlotPending: the queue has read the reply slot that ReplyTo names in the same
+	// step as it leased the message, and the slot waited for an answer. False says
+	// nothing. The slot is that of a store that is LinkedTo the queue.
+	SlotPending bool
 }
 
 // Nack gives a delivery back.

@@ -68,6 +68,22 @@ type ReplyStore interface {
 	Sweep(ctx context.Context, limit int) (removed int, err error)
 }
 
+// A LinkedReplyStore is a ReplyStore that handles a slot together with the request that
+// names it, where both are on one server.
+type LinkedReplyStore interface {
+	ReplyStore
+
+	// LinkedTo reports whether the store is on one server with the queue.
+	LinkedTo(queue Queue) bool
+
+	// CreateWithSend returns a context for sending one message, with the address of
+	// the slot as its ReplyTo, to a queue that the store is LinkedTo. The send creates
+	// the slot in the same step, or first, and sends nothing if it cannot; its codes
+	// are also those of Create. created reports, after the send, whether it has
+	// created the slot. The id must be one that was never used.
+	CreateWithSend(ctx context.Context, id string, ttl time.Duration) (send context.Context, created func() bool)
+}
+
 // Answer is what a slot is resolved with: a body, or a failure that the waiter
 // gets as an error.
 type Answer struct {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	"github.com/redis/rueidis"
 
@@ -20,9 +21,12 @@ type Backend struct {
 	client     rueidis.Client
 	options    Options
 	durability driver.Durability
+	oneServer  bool     // no cluster, so that a script can use all keys
+	slotKeys   []string // the slots of all buckets
 	running    goroutines
 	closing    chan struct{} // closed by Close
 	observers  endings.Observers
+	answers    atomic.Bool // it has a reply store
 
 	mu      sync.Mutex // guards the fields below
 	queues  map[string]*queue
@@ -54,6 +58,9 @@ func Open(ctx context.Context, client rueidis.Client, options *Options) (*Backen
 	}
 	if err := b.options.check(); err != nil {
 		return nil, err
+	}
+	for i := range buckets {
+		b.slotKeys = append(b.slotKeys, bucketTag(b.options.Prefix, i)+"slots")
 	}
 	if err := b.inspect(ctx); err != nil {
 		return nil, named(err, "", "open")

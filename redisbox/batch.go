@@ -35,6 +35,10 @@ func (s *shard) perform(ctx context.Context, sess *session, batch []operation) {
 		opts.replicas = s.queue.backend.options.Replicas
 	}
 	err := s.runBatch(ctx, &b, opts)
+	if errors.Is(err, errSlotsApart) {
+		b.failSlots(err)
+		err = s.runBatch(ctx, &b, opts)
+	}
 	if errors.Is(err, driver.ErrFull) && len(b.sends) > 0 && len(b.sends) < len(batch) {
 		// The server is out of memory. Operations that need none, or free some, go on.
 		failed := shardBatch{sends: b.sends}
@@ -46,6 +50,24 @@ func (s *shard) perform(ctx context.Context, sess *session, batch []operation) {
 		b.fail(err)
 	}
 }
+
+// failSlots fails the sends that create slots, and removes them from the batch.
+func (b *shardBatch) failSlots(err error) {
+	var failed shardBatch
+	others := b.sends[:0]
+	for _, op := range b.sends {
+		if op.slot != nil {
+			failed.sends = append(failed.sends, op)
+		} else {
+			others = append(others, op)
+		}
+	}
+	b.sends = others
+	failed.fail(err)
+}
+
+// isEmpty reports whether the batch has no operations.
+func (b *shardBatch) isEmpty() bool { return len(b.settles)+len(b.sends)+len(b.receives) == 0 }
 
 // fail fails all operations of the batch.
 func (b *shardBatch) fail(err error) {
@@ -65,11 +87,15 @@ func (b *shardBatch) fail(err error) {
 
 // runBatch calls batch.lua and reports the result to each operation.
 func (s *shard) runBatch(ctx context.Context, b *shardBatch, opts callOptions) error {
+	if b.isEmpty() {
+		return nil
+	}
 	sc := batchScript
 	if len(b.sends) == 0 {
 		sc = batchFullScript
 	}
 	b.nonce = newNonce()
+	opts.slotKeys = s.slotKeys(b)
 	a, err := s.call(ctx, sc, opts, s.arguments(b)...)
 	if err != nil {
 		return err
@@ -89,6 +115,7 @@ func (s *shard) runBatch(ctx context.Context, b *shardBatch, opts callOptions) e
 		close(op.done)
 	}
 	for _, op := range b.sends {
+		op.wall = a.wall
 		if r.added != "" {
 			op.codes, r.added = r.added[:len(op.ids)], r.added[len(op.ids):]
 			n := details(op.codes)
@@ -156,7 +183,7 @@ func (s *shard) hand(ctx context.Context, receives []*receiveOp, counts string, 
 
 // arguments returns the arguments of batch.lua.
 func (s *shard) arguments(b *shardBatch) []string {
-	sends, special, bytes, size := 0, false, 0, 7+5*len(b.receives)
+	sends, special, bytes, size := 0, false, 0, 8+5*b.slots()+5*len(b.receives)
 	for _, op := range b.settles {
 		size += 2 * len(op.settlements)
 	}
@@ -179,7 +206,12 @@ func (s *shard) arguments(b *shardBatch) []string {
 	}
 	args := make([]string, 0, size)
 	args = append(args, "", counts[0], counts[1], strconv.Itoa(bytes),
-		packDoubles(float64(b.nonce)), strconv.Itoa(answerBytes), digit(int(s.queue.waiters.count.Load()) > waiting))
+		packDoubles(float64(b.nonce)), strconv.Itoa(answerBytes), digit(int(s.queue.waiters.count.Load()) > waiting), strconv.Itoa(b.slots()))
+	for _, op := range b.sends {
+		if op.slot != nil {
+			args = op.slot.appendArguments(args)
+		}
+	}
 	args, settles := appendSettlements(args, b.settles)
 	args[0] = strconv.Itoa(settles)
 	for _, op := range b.sends {

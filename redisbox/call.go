@@ -220,6 +220,8 @@ type callOptions struct {
 	abandoned func() bool
 	// within: the call is part of a forwarding or a move, and starts none itself.
 	within bool
+	// slotKeys are keys of reply slots; see ofShardAndSlots.
+	slotKeys []string
 }
 
 // call runs a script on the shard until it is answered.
@@ -230,6 +232,10 @@ func (s *shard) call(ctx context.Context, sc *script, opts callOptions, args ...
 		opts.session.next()
 		name, turn = opts.session.name, strconv.FormatInt(opts.session.turn, 10)
 	}
+	keys := s.keys
+	if sc.keys == ofShardAndSlots {
+		keys = append(keys[:len(keyNames):len(keyNames)], opts.slotKeys...)
+	}
 	for tries := q.backend.newTries(opts.abandoned); ; {
 		now, term := s.clock.floor()
 		full := make([]string, 0, len(onShard)+len(args)) // a new slice: an attempt that was given up may still read its own
@@ -237,7 +243,7 @@ func (s *shard) call(ctx context.Context, sc *script, opts callOptions, args ...
 		full = append(full, args...)
 		attempt, cancel := tries.attempt(ctx)
 		reply, err := callCancellable(attempt, q.backend, ctx.Done() != nil, func() ([]rueidis.RedisMessage, error) {
-			reply, err := q.backend.eval(attempt, sc, s.keys, full, opts.replicas)
+			reply, err := q.backend.eval(attempt, sc, keys, full, opts.replicas)
 			s.tellObservers(reply) // here, so that endings are told even if the caller has left
 			return reply, err
 		})
@@ -249,6 +255,8 @@ func (s *shard) call(ctx context.Context, sc *script, opts callOptions, args ...
 		switch {
 		case status == "ok":
 			return s.answered(ctx, reply, opts.within)
+		case status == "apart":
+			return answer{}, errSlotsApart
 		case status == "again": // the server has advanced the shard as far as one call may
 			if ctx.Err() != nil {
 				return answer{}, ctx.Err()
@@ -269,6 +277,9 @@ var errStale = errors.New("the server that has answered is not the primary any m
 
 // errLate: the next call of the session is done before this one, which was repeated.
 var errLate = &driver.Error{Code: driver.ErrUnavailable, Detail: "a later call of the same session was first"}
+
+// errSlotsApart: the slots of a batch have to be created before it. Nothing was done.
+var errSlotsApart = errors.New("reply slots have to be created first")
 
 // read returns the status of a reply, and the error it stands for.
 func (s *shard) read(ctx context.Context, reply []rueidis.RedisMessage) (status string, err error) {

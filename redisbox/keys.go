@@ -49,6 +49,11 @@ func shardKeys(prefix, name string, shard int) []string {
 // channel is where the scripts of a shard publish announcements.
 func channel(prefix, name string, shard int) string { return tag(prefix, name, shard) + "wake" }
 
+// bucketTag is the beginning of the keys of a bucket of reply slots.
+func bucketTag(prefix string, number int) string {
+	return prefix + "{replies." + strconv.Itoa(number) + "}:"
+}
+
 // registry is the set of the names of all queues.
 func registry(prefix string) string { return prefix + "queues" }
 

@@ -247,6 +247,7 @@ func wallTime(microseconds float64) time.Time {
 // the first time have locators and no entries; see order.lua.
 type leasedMessages struct {
 	locators string
+	pending  string  // a digit for each message if slots were read: 1 if its slot is pending
 	nonce    uint64  // of the first message, if there are locators
 	first    float64 // when these were delivered first: now
 	texts    []rueidis.RedisMessage
@@ -259,8 +260,14 @@ func readLeased(nonce uint64, wall float64, texts []rueidis.RedisMessage) (p lea
 	if p.locators, err = texts[0].ToString(); err != nil {
 		return p, unreadableAnswer(err)
 	}
+	if length := locatorBytes * len(p.texts); len(p.locators) > length {
+		p.locators, p.pending = p.locators[:length], p.locators[length:]
+	}
 	return p, nil
 }
+
+// slotPending reports whether the slot of the i-th message is known to be pending.
+func (p *leasedMessages) slotPending(i int) bool { return i < len(p.pending) && p.pending[i] == '1' }
 
 // take removes and returns the first n messages.
 func (p *leasedMessages) take(n int) leasedMessages {
@@ -271,6 +278,9 @@ func (p *leasedMessages) take(n int) leasedMessages {
 	}
 	part.texts, p.texts = p.texts[:n:n], p.texts[n:]
 	part.locators, p.locators = p.locators[:locatorBytes*n], p.locators[locatorBytes*n:]
+	if p.pending != "" {
+		part.pending, p.pending = p.pending[:n], p.pending[n:]
+	}
 	p.nonce += uint64(n)
 	return part
 }

@@ -24,6 +24,8 @@ type queue struct {
 	nextSend  atomic.Uint64 // spreads messages without a group over the shards
 	nextTake  atomic.Uint64 // the shard to receive from first
 	watchOnce sync.Once
+	// namesSlots: messages name reply slots, which this process answers; see slotKeys.
+	namesSlots atomic.Bool
 
 	handles int // that are open; guarded by the backend's mutex
 

@@ -234,7 +234,10 @@ func (o *receiveOp) deliveries(s *shard) (got []driver.Delivery, damaged []drive
 		if !readSent(&d.Message, id, sent) {
 			damaged = append(damaged, d.Receipt)
 			got = got[:len(got)-1]
+			continue
 		}
+		d.SlotPending = o.leased.slotPending(i)
+		s.queue.noteSlot(d.ReplyTo)
 	}
 	return got, damaged, nil
 }

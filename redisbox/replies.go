@@ -63,6 +63,7 @@ func (b *Backend) Replies(maxSlots int) *Replies {
 	for i := range buckets {
 		r.buckets = append(r.buckets, newReplyBucket(r, i))
 	}
+	b.answers.Store(true)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {

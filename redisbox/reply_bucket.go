@@ -34,7 +34,7 @@ type replyBucket struct {
 var bucketKeys = []string{"meta", "slots", "ends", "sessions"}
 
 func newReplyBucket(r *Replies, number int) *replyBucket {
-	begin := r.backend.options.Prefix + "{replies." + strconv.Itoa(number) + "}:"
+	begin := bucketTag(r.backend.options.Prefix, number)
 	k := &replyBucket{replies: r, waiting: make(map[string][]chan string)}
 	for _, key := range bucketKeys {
 		k.keys = append(k.keys, begin+key)

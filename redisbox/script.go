@@ -43,6 +43,9 @@ const (
 	ofShard        = "the shard"
 	ofShardAndGone = "the shard, gone" // gone: the tombstone of a deleted queue
 	ofBucket       = "the bucket"
+	// ofShardAndSlots: for each slot to create the meta, slots and ends of its bucket,
+	// and the slots of all buckets if leased messages may name slots, or none.
+	ofShardAndSlots = "the shard, reply slots"
 )
 
 // onBucket are the first arguments of every script on reply slots; see onShard.
@@ -53,7 +56,8 @@ var (
 	openScript   = newScript("open", ofShardAndGone, []string{"what", "queue", "version", "shards", "config", "settings"})
 	deleteScript = newScript("delete", ofShardAndGone, []string{"what", "queue"})
 	pingScript   = newScript("ping", ofRegistry, nil)
-	batchScript  = newScript("batch", ofShard, with("settles", "plain", "special", "size", "nonce", "most", "others"),
+	batchScript  = newScript("batch", ofShardAndSlots, with("settles", "plain", "special", "size", "nonce", "most", "others", "slots"),
+		elements{"slots", []string{"slot", "life", "limit", "waiter", "term"}},
 		elements{"settles", []string{"ids", "how"}},
 		elements{"plain", []string{"id", "record"}},
 		elements{"special", []string{"id", "record", "extra"}},
@@ -91,7 +95,7 @@ func newScript(name, keys string, args []string, each ...elements) *script {
 	kind, rest, _ := strings.Cut(own, "\n") // the first line has the flags of the script
 	parts := strings.Fields(header(own, "Uses"))
 	text := kind + "\n"
-	if keys == ofShard || keys == ofShardAndGone {
+	if keys == ofShard || keys == ofShardAndGone || keys == ofShardAndSlots {
 		text += schemaLine()
 	}
 	if begin, after, ok := strings.Cut(rest, fastPath); ok {

@@ -21,7 +21,14 @@ func (h *handle) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sen
 	if len(msgs) == 0 {
 		return nil, nil
 	}
-	call := sendCall{queue: h.queue, msgs: msgs, sent: make([]driver.Sent, len(msgs))}
+	if slot, ok := ctx.Value(linkedSlotKey{}).(*linkedSlot); ok && slot.namedBy(msgs) {
+		return h.sendWithSlot(ctx, msgs, slot)
+	}
+	return h.send(ctx, sendCall{msgs: msgs})
+}
+
+func (h *handle) send(ctx context.Context, call sendCall) ([]driver.Sent, error) {
+	call.queue, call.sent = h.queue, make([]driver.Sent, len(call.msgs))
 	if err := call.run(ctx); err != nil {
 		return nil, h.outcome(err, "send")
 	}
@@ -36,6 +43,8 @@ type sendCall struct {
 	failures failures
 	// parts are not answered yet; there may be several for a shard.
 	parts []*sendOp
+	// slot is created with the message, if it is not nil.
+	slot *linkedSlot
 }
 
 // run sends all messages. Consecutive messages without a claim between them go in one
@@ -58,7 +67,9 @@ func (d *sendCall) run(ctx context.Context) error {
 			}
 			continue
 		}
-		d.part(ctx, s).add(i, s.newID(), msg, d.queue.special(msg))
+		part := d.part(ctx, s)
+		part.add(i, s.newID(), msg, d.queue.special(msg))
+		part.slot = d.slot.begin(ctx)
 	}
 	return d.flush(ctx)
 }
@@ -108,8 +119,10 @@ func (d *sendCall) finish(ctx context.Context, parts []*sendOp) error {
 		select {
 		case <-part.done:
 		case <-ctx.Done(): // operations that were submitted are completed
+			part.slot.abandon(ctx, part)
 			return ctx.Err()
 		}
+		part.slot.finish(part)
 		switch {
 		case errors.Is(part.err, driver.ErrFull): // out of memory; other parts may have been sent
 			for _, i := range part.positions {
@@ -220,9 +233,11 @@ type sendOp struct {
 	args      []string // three for each message
 	special   bool     // one of the messages has an extra
 	bytes     int
-	bodies    int // bytes of the bodies alone
+	bodies    int         // bytes of the bodies alone
+	slot      *linkedSlot // created with the only message; nil if there is none
 
 	done  chan struct{} // closed when the fields below are set
+	wall  float64       // the server's wall time
 	codes string
 	more  []string
 	err   error

@@ -42,6 +42,7 @@ func (b *Backend) inspectOnce(ctx context.Context) error {
 		b.durability = driver.DurabilityReplicated
 	}
 	asked := 0
+	b.oneServer = b.client.Mode() != rueidis.ClientModeCluster
 	for address, node := range b.client.Nodes() {
 		facts, err := b.facts(ctx, node)
 		if err != nil {
@@ -51,6 +52,7 @@ func (b *Backend) inspectOnce(ctx context.Context) error {
 			continue
 		}
 		asked++
+		b.oneServer = b.oneServer && facts["redis_mode"] != "cluster"
 		version, _, _ := strings.Cut(facts["redis_version"], ".")
 		if major, err := strconv.Atoi(version); err != nil || major < minServerVersion {
 			return &driver.Error{

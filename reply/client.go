@@ -58,9 +58,9 @@ func NewClient[T, R any](requests *mailbox.Mailbox[T], store driver.ReplyStore, 
 }
 
 // Send sends a request and returns the future of its answer. It creates the slot
-// first, so that no answer can come too early, and removes it if the request cannot
-// be sent. The options are those of Mailbox.Send, except that WithReplyTo has no
-// effect.
+// first, or in one step with the request, so that no answer can come too early, and
+// removes it if the request cannot be sent. The options are those of Mailbox.Send,
+// except that WithReplyTo has no effect.
 //
 // With WithDedupKey, a repeat of an earlier request is ErrConflict: its answer goes
 // to the slot of the first. Use SendAs for requests that may be repeated. Other
@@ -68,7 +68,7 @@ func NewClient[T, R any](requests *mailbox.Mailbox[T], store driver.ReplyStore, 
 // of the store.
 func (c *Client[T, R]) Send(ctx context.Context, body T, options ...mailbox.SendOption) (*Future[R], error) {
 	id, address := c.addresses.next()
-	if err := c.send(ctx, id, address, body, options); err != nil {
+	if err := c.send(ctx, id, address, true, body, options); err != nil {
 		if errors.Is(err, mailbox.ErrUnavailable) || ctx.Err() != nil {
 			// The store may have created the slot although the call failed, and no
 			// other caller knows the id.
@@ -91,42 +91,57 @@ func (c *Client[T, R]) Send(ctx context.Context, body T, options ...mailbox.Send
 func (c *Client[T, R]) SendAs(ctx context.Context, id string, body T, options ...mailbox.SendOption) (*Future[R], error) {
 	all := make([]mailbox.SendOption, 0, len(options)+2)
 	all = append(append(all, options...), mailbox.WithDedupKey(id))
-	if err := c.send(ctx, id, driver.SlotAddress(id), body, all); err != nil {
+	if err := c.send(ctx, id, driver.SlotAddress(id), false, body, all); err != nil {
 		return nil, err
 	}
 	return &Future[R]{futures: &c.futures, id: id, lives: c.ttl}, nil
 }
 
-// send creates a slot and sends a request with its address.
-func (c *Client[T, R]) send(ctx context.Context, id, address string, body T, options []mailbox.SendOption) error {
+// send creates a slot and sends a request with its address. fresh says that the id was
+// made for this request.
+func (c *Client[T, R]) send(ctx context.Context, id, address string, fresh bool, body T, options []mailbox.SendOption) error {
 	if c.requests == nil || c.futures.store == nil {
 		return &mailbox.Error{Code: mailbox.ErrInvalid, Op: "send", Field: "client", Detail: "has no mailbox or no store"}
 	}
-	known, err := c.create(ctx, id)
+	sending, known, created, err := c.create(ctx, id, fresh)
 	if err != nil {
 		return err
 	}
 	var sent mailbox.Sent
 	if len(options) == 0 { // the usual case, without a new slice
-		sent, err = c.requests.Send(ctx, body, mailbox.WithReplyTo(address))
+		sent, err = c.requests.Send(sending, body, mailbox.WithReplyTo(address))
 	} else {
-		sent, err = c.requests.Send(ctx, body, append(options[:len(options):len(options)], mailbox.WithReplyTo(address))...)
+		sent, err = c.requests.Send(sending, body, append(options[:len(options):len(options)], mailbox.WithReplyTo(address))...)
 	}
 	switch {
+	case err == nil && !created():
+		err = &mailbox.Error{Code: mailbox.ErrUnavailable, Op: "send", Queue: c.requests.Name(), Detail: "a hook has dropped the context of the send, and with it the reply slot"}
 	case err == nil && !(sent.Duplicate && !known):
 		return nil
 	case err == nil:
 		err = c.repeated(id, sent)
 	}
-	if !known {
+	if !known && created() {
 		c.futures.forget(ctx, id)
 	}
 	return err
 }
 
-// create creates the slot, and reports whether it existed already. It replaces one
+// create creates the slot before the request is sent or, if the store can, makes the
+// send create it. It returns the context of the send, whether the slot existed already,
+// and after the send whether there is one.
+func (c *Client[T, R]) create(ctx context.Context, id string, fresh bool) (sending context.Context, known bool, created func() bool, err error) {
+	if store, ok := c.futures.store.(driver.LinkedReplyStore); ok && fresh && store.LinkedTo(c.requests.Queue()) {
+		sending, created = store.CreateWithSend(ctx, id, c.ttl)
+		return sending, false, created, nil
+	}
+	known, err = c.createFirst(ctx, id)
+	return ctx, known, func() bool { return true }, err
+}
+
+// createFirst creates the slot, and reports whether it existed already. It replaces one
 // that has expired and was not swept.
-func (c *Client[T, R]) create(ctx context.Context, id string) (known bool, err error) {
+func (c *Client[T, R]) createFirst(ctx context.Context, id string) (known bool, err error) {
 	store := c.futures.store
 	err = store.Create(ctx, id, c.ttl)
 	if !errors.Is(err, mailbox.ErrConflict) {

@@ -2,9 +2,10 @@
 -- Performs the operations of many callers in one step: settles deliveries, sends
 -- messages, and leases messages, in this order.
 --
--- KEYS: the shard
+-- KEYS: the shard, reply slots
 -- ARGV: queue, floor, fence, session, turn, settles, plain, special, size, nonce,
---   most, others; for each settlement ids, how; for each plain message id,
+--   most, others, slots; for each slot slot, life, limit, waiter, term;
+--   for each settlement ids, how; for each plain message id,
 --   record; for each special message id, record, extra; for each kind of request
 --   number, max, bytes, visibility, waits
 -- Result: head; results; locators; for each message leased, in the order of the
@@ -18,12 +19,19 @@
 -- messages could be received now; a code for each delivery, or nothing if all are
 -- settled; a code for each message, or nothing if all are sent; for each request how
 -- many messages it got and why it got none; and the details of the codes of messages.
--- locators are those of the messages leased, if none was delivered before.
+-- locators are those of the messages leased, if none was delivered before, and after
+-- them a digit for each message if slots were read: 1 if its slot is pending.
+--
+-- slots is the number of reply slots to create for the messages that are sent. They are
+-- created with the messages, on the fast path; the status apart says that nothing was
+-- done, and that they have to be created first.
 --
 -- Because it does not say "allow-oom", a server that is out of memory refuses it; a
 -- call that sends no messages runs a copy that says so.
 
-local SETTLE = 13 -- where the first settlement is in ARGV
+local SLOTS = 14 -- where the first slot to create is in ARGV
+local SETTLE = SLOTS + 5 * ARGV[13]
+local SLOT_KEYS = 21 -- how many keys the shard has
 local PLAIN = SETTLE + 2 * ARGV[6]
 local SPECIAL = PLAIN + 2 * ARGV[7]
 local RECEIVE = SPECIAL + 3 * ARGV[8]
@@ -51,7 +59,7 @@ end
 -- tables, because that takes longer than all the commands.
 local fast, memory
 
--- The fast path: fast_settle fast_send fast_receive fast_finish
+-- The fast path: fast_slots fast_settle fast_send fast_receive fast_finish
 
 -- A repeated call returns the same results, and of its leases those that are still the
 -- latest.

@@ -56,6 +56,22 @@ if simple and demand > 0 and hasReturned == 0
     call('HSET', bundles, unpack(contents))
     bundleCount, bundledCount = bundleCount + #leases / 2, bundledCount + taken
     answers[4] = concat(locators, '', 1, taken)
+    local first = SLOT_KEYS + 3 * ARGV[13] + 1 -- the slots of the first bucket
+    for i = 1, KEYS[first] and taken or 0 do
+      local message, slot = answers[i + 4], nil
+      local group = byte(message, SENT_BYTES + 1) or 128
+      local from = SENT_BYTES + 2 + group -- the length of the reply address; these lengths are mostly one byte
+      local length = group < 128 and byte(message, from) or 128
+      if length < 128 and sub(message, from + 1, from + 6) == 'reply:' then
+        local id, bucket = sub(message, from + 7, from + length), 5 -- FNV-1a modulo 16, see Replies.bucket
+        for k = 1, #id do
+          bucket = bit.bxor(bucket, byte(id, k) % 16) * 3 % 16
+        end
+        slot = call('HGET', KEYS[first + bucket], id)
+      end
+      -- A slot that ends soon may have expired by the time of its bucket.
+      answers[4] = answers[4] .. (slot and byte(slot) == 112 and parse('<d', slot, 18) > wall + 1000000 and '1' or '0') -- p
+    end
     if due < next then
       next = due
     end

@@ -1,0 +1,156 @@
+package redisbox
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// Where a queue and the reply slots are on one server, which is everywhere but in a
+// cluster, one script creates a slot and sends the request that names it, and one leases
+// a request and reads its slot; see fast_slots.lua and fast_receive.lua.
+
+var _ driver.LinkedReplyStore = (*Replies)(nil)
+
+// LinkedTo reports whether queue is one of the same backend, and not in a cluster.
+func (r *Replies) LinkedTo(queue driver.Queue) bool {
+	h, ok := queue.(*handle)
+	return ok && h.backend == r.backend && r.backend.oneServer
+}
+
+// CreateWithSend implements driver.LinkedReplyStore. It does no I/O.
+func (r *Replies) CreateWithSend(ctx context.Context, id string, ttl time.Duration) (send context.Context, created func() bool) {
+	slot := &linkedSlot{replies: r, id: id, ttl: ttl}
+	return context.WithValue(ctx, linkedSlotKey{}, slot), func() bool { return slot.created }
+}
+
+// A linkedSlot is a slot that is created with the message that names it. Only the
+// goroutine that sends uses it.
+type linkedSlot struct {
+	replies *Replies
+	id      string
+	ttl     time.Duration
+	created bool
+
+	asked time.Time
+	news  chan string // see prepare
+}
+
+// linkedSlotKey is the key of the *linkedSlot in the context of a send.
+type linkedSlotKey struct{}
+
+// namedBy reports whether the slot is still to be created, and msgs is the message that
+// names it.
+func (l *linkedSlot) namedBy(msgs []driver.Outgoing) bool {
+	return !l.created && len(msgs) == 1 && msgs[0].ReplyTo == driver.SlotAddress(l.id)
+}
+
+// sendWithSlot sends a message and creates its slot: in one step if the message is plain
+// and the server can, and first otherwise.
+func (h *handle) sendWithSlot(ctx context.Context, msgs []driver.Outgoing, slot *linkedSlot) ([]driver.Sent, error) {
+	r := slot.replies
+	if err := driver.CheckSlot(slot.id, slot.ttl); err != nil {
+		return nil, err
+	}
+	if h.special(&msgs[0]) == (extra{}) && !r.isClosed() {
+		sent, err := h.send(ctx, sendCall{msgs: msgs, slot: slot})
+		if !errors.Is(err, errSlotsApart) {
+			return sent, err
+		}
+	}
+	if err := r.Create(ctx, slot.id, slot.ttl); err != nil {
+		return nil, err
+	}
+	slot.created = true
+	return h.send(ctx, sendCall{msgs: msgs})
+}
+
+// begin registers a waiter before the slot is created, and returns the slot. It does
+// nothing for a nil slot. finish or abandon has to follow.
+func (l *linkedSlot) begin(ctx context.Context) *linkedSlot {
+	if l != nil {
+		l.asked, l.news = time.Now(), l.replies.bucket(l.id).prepare(ctx, l.id)
+	}
+	return l
+}
+
+// appendArguments appends the arguments of batch.lua.
+func (l *linkedSlot) appendArguments(args []string) []string {
+	waiter := ""
+	if l.news != nil {
+		waiter = l.replies.process
+	}
+	_, term := l.replies.bucket(l.id).clock.floor()
+	return append(args, l.id, decimal(micros(l.ttl)), strconv.Itoa(l.replies.maxPerBucket), waiter, decimal(term))
+}
+
+// finish records the result of the send. It does nothing for a nil slot.
+func (l *linkedSlot) finish(part *sendOp) {
+	if l == nil {
+		return
+	}
+	k := l.replies.bucket(l.id)
+	l.created = part.err == nil
+	switch {
+	case l.news == nil:
+	case l.created:
+		k.rememberCreated(&createdSlot{id: l.id, news: l.news, at: wallTime(part.wall), expires: l.asked.Add(l.ttl)})
+	default:
+		k.removeWaiter(l.id, l.news)
+	}
+}
+
+// abandon deletes the slot when the send is done: its caller has left. It does nothing
+// for a nil slot.
+func (l *linkedSlot) abandon(ctx context.Context, part *sendOp) {
+	if l == nil {
+		return
+	}
+	k := l.replies.bucket(l.id)
+	if l.news != nil {
+		k.removeWaiter(l.id, l.news)
+	}
+	ctx = context.WithoutCancel(ctx)
+	l.replies.backend.running.start(func() {
+		<-part.done
+		_ = l.replies.Delete(ctx, l.id) // if it fails, the slot expires
+	})
+}
+
+// slots returns how many slots the batch creates.
+func (b *shardBatch) slots() (n int) {
+	for _, op := range b.sends {
+		if op.slot != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// slotKeys returns the keys of slots for a batch; see ofShardAndSlots.
+func (s *shard) slotKeys(b *shardBatch) (keys []string) {
+	for _, op := range b.sends {
+		if op.slot != nil {
+			k := op.slot.replies.bucket(op.slot.id)
+			keys = append(keys, k.key("meta"), k.key("slots"), k.key("ends"))
+		}
+	}
+	if len(b.receives) > 0 && s.queue.namesSlots.Load() {
+		keys = append(keys, s.queue.backend.slotKeys...)
+	}
+	return keys
+}
+
+// noteSlot makes further receives read slots, if this process answers requests and one
+// has come that names a slot.
+func (q *queue) noteSlot(replyTo string) {
+	if replyTo == "" || q.namesSlots.Load() || !q.backend.oneServer || !q.backend.answers.Load() {
+		return
+	}
+	if _, isSlot := driver.SlotID(replyTo); isSlot {
+		q.namesSlots.Store(true)
+	}
+}
