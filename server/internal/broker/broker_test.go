@@ -231,7 +231,7 @@ func TestTraceShowsWholeLifeOfMessage(t *testing.T) {
 	}
 	var kinds []string
 	for _, e := range traces.Events {
-		kinds = append(kinds, string(e.Kind))
+		kinds = append(kinds, e.Kind.String())
 	}
 	if got, want := strings.Join(kinds, " "), "sent delivered failed delivered extended dead-lettered redriven delivered acked"; got != want {
 		t.Errorf("got %q, want %q", got, want)

@@ -195,9 +195,9 @@ func (l *traceTable) queueOf(tenant, id string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.entries {
-		e := &r.entries[(r.next+len(r.entries)-1-i)%len(r.entries)]
-		if e.at != 0 && e.message == message && e.queue.tenant == tenant {
-			return e.queue.name
+		i = (r.next + len(r.entries) - 1 - i) % len(r.entries)
+		if q := r.queues[i]; q != nil && r.entries[i].message == message && q.tenant == tenant {
+			return q.name
 		}
 	}
 	return ""

@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -26,19 +25,24 @@ type Event struct {
 }
 
 // An EventKind says what happened.
-type EventKind string
+type EventKind uint8
 
 // The kinds of events.
 const (
-	EventSent         EventKind = "sent"
-	EventDelivered    EventKind = "delivered"
-	EventExtended     EventKind = "extended"
-	EventFailed       EventKind = "failed"
-	EventDeadLettered EventKind = "dead-lettered"
-	EventRedriven     EventKind = "redriven"
-	EventDiscarded    EventKind = "discarded"
-	EventAcked        EventKind = "acked"
+	EventSent EventKind = iota
+	EventDelivered
+	EventExtended
+	EventFailed
+	EventDeadLettered
+	EventRedriven
+	EventDiscarded
+	EventAcked
 )
+
+// String returns the kind as surfaces show it.
+func (k EventKind) String() string {
+	return [...]string{"sent", "delivered", "extended", "failed", "dead-lettered", "redriven", "discarded", "acked"}[k]
+}
 
 // A Trace is the recorded life of one message.
 type Trace struct {
@@ -60,15 +64,14 @@ func parseMessageID(text string) (id messageID, ok bool) {
 	return messageID(parsed), err == nil
 }
 
-// A tracedEvent is an event as the table keeps it.
+// A tracedEvent is an event as the table keeps it. It has no pointers, so the collector
+// does not read the thousands of them.
 type tracedEvent struct {
 	message messageID
-	queue   *queueKey
-	at      int64 // Unix nanoseconds; 0 means empty
+	at      int64 // Unix nanoseconds
 	by      holder
-	kind    EventKind
 	attempt int32
-	note    string
+	kind    EventKind
 }
 
 const (
@@ -82,14 +85,17 @@ const (
 type traceTable struct{ rings [traceShards]traceRing }
 
 type traceRing struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // guards the fields below
 	entries []tracedEvent
+	queues  []*queueKey    // of entries; nil: there is no event
+	notes   map[int]string // of the few entries that have one
 	next    int
 }
 
 func (l *traceTable) init(events int) {
+	n := max(0, events) / traceShards
 	for i := range l.rings {
-		l.rings[i].entries = make([]tracedEvent, max(0, events)/traceShards)
+		l.rings[i] = traceRing{entries: make([]tracedEvent, n), queues: make([]*queueKey, n), notes: make(map[int]string)}
 	}
 }
 
@@ -103,13 +109,17 @@ func (l *traceTable) note(t *queueKey, id string, by holder, kind EventKind, att
 	if !ok {
 		return
 	}
-	note = shortened(note)
 	r := l.ring(message)
 	if len(r.entries) == 0 {
 		return
 	}
 	r.mu.Lock()
-	r.entries[r.next] = tracedEvent{message, t, at.UnixNano(), by, kind, int32(attempt), note}
+	r.entries[r.next] = tracedEvent{message, at.UnixNano(), by, int32(attempt), kind}
+	r.queues[r.next] = t
+	delete(r.notes, r.next)
+	if note != "" {
+		r.notes[r.next] = shortened(note)
+	}
 	if r.next++; r.next == len(r.entries) {
 		r.next = 0
 	}
@@ -127,9 +137,10 @@ func (l *traceTable) events(t queueKey, id string) []Event {
 	defer r.mu.Unlock()
 	var events []Event
 	for i := range r.entries {
-		e := &r.entries[(r.next+i)%len(r.entries)]
-		if e.message == message && e.at != 0 && *e.queue == t {
-			events = append(events, Event{time.Unix(0, e.at).UTC(), e.kind, e.by.token, int(e.attempt), e.note})
+		i = (r.next + i) % len(r.entries)
+		e := &r.entries[i]
+		if e.message == message && r.queues[i] != nil && *r.queues[i] == t {
+			events = append(events, Event{time.Unix(0, e.at).UTC(), e.kind, e.by.token, int(e.attempt), r.notes[i]})
 		}
 	}
 	return events
@@ -144,9 +155,13 @@ func (l *traceTable) acked(t queueKey, id string, by holder) bool {
 	r := l.ring(message)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.ContainsFunc(r.entries, func(e tracedEvent) bool {
-		return e.message == message && e.kind == EventAcked && e.by == by && *e.queue == t
-	})
+	for i := range r.entries {
+		e := &r.entries[i]
+		if e.message == message && e.kind == EventAcked && e.by == by && *r.queues[i] == t {
+			return true
+		}
+	}
+	return false
 }
 
 // Trace returns the remembered events of a message, and the message itself if it still

@@ -227,7 +227,7 @@ func (h *Handler) life(c *call) error {
 		response.Message = &line
 	}
 	for _, e := range life.Events {
-		event := lifeEvent{At: timeText(e.At), Kind: string(e.Kind), Attempt: e.Attempt, Note: e.Note}
+		event := lifeEvent{At: timeText(e.At), Kind: e.Kind.String(), Attempt: e.Attempt, Note: e.Note}
 		if !e.By.IsZero() {
 			event.By = e.By.String()
 		}

@@ -88,7 +88,7 @@ func (s *service) Life(ctx context.Context, r *mailboxv1.LifeRequest) (*mailboxv
 }
 
 func lifeEvent(e *broker.Event) *mailboxv1.LifeEvent {
-	event := &mailboxv1.LifeEvent{At: timestamp(e.At), Kind: string(e.Kind), Attempt: int32(e.Attempt), Note: e.Note}
+	event := &mailboxv1.LifeEvent{At: timestamp(e.At), Kind: e.Kind.String(), Attempt: int32(e.Attempt), Note: e.Note}
 	if e.By != [16]byte{} {
 		event.By = e.By.String()
 	}
