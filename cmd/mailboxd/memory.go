@@ -16,24 +16,28 @@ const (
 	// memoryHeadroom is the memory limit in percent of the live memory
 	// above that: enough to keep the collector cheap.
 	memoryHeadroom = 140
-	memoryEvery    = time.Second
+	// leastGarbage is how much garbage the daemon may have before it collects. A daemon
+	// with little live memory would collect many times a second without it.
+	leastGarbage = 32 << 20
+	memoryEvery  = time.Second
 	// quietBytes is more than a daemon that has nothing to do allocates in memoryEvery.
 	quietBytes = 64 << 10
 	// leastRelease is the least garbage that is worth a collection.
 	leastRelease = 4 << 20
 )
 
-// keepSmall adjusts the collector's memory limit to the live memory until ctx ends.
+// keepSmall adjusts the collector's memory limit and pace to the live memory until ctx ends.
 // Without it the heap grows to twice the largest live memory, and a
 // client with large requests makes the daemon large. When the daemon has become quiet,
-// keepSmall gives the memory of its garbage back. GOMEMLIMIT in the environment wins.
+// keepSmall gives the memory of its garbage back. With GOMEMLIMIT in the environment it
+// does nothing, and with GOGC it leaves the pace alone.
 func keepSmall(ctx context.Context) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
 	ticker := time.NewTicker(memoryEvery)
 	defer ticker.Stop()
-	var k keeper
+	k := keeper{paces: os.Getenv("GOGC") == ""}
 	for {
 		k.keep()
 		select {
@@ -44,8 +48,9 @@ func keepSmall(ctx context.Context) {
 	}
 }
 
-// keeper does the work of keepSmall. The figures are those of allocatedBytes.
+// keeper does the work of keepSmall. last and released are figures of allocatedBytes.
 type keeper struct {
+	paces    bool   // it sets how much garbage there may be
 	last     uint64 // when keep was last called
 	released uint64 // when memory was last given back
 }
@@ -56,6 +61,9 @@ type keeper struct {
 func (k *keeper) keep() bool {
 	live, allocated := liveBytes(), allocatedBytes()
 	debug.SetMemoryLimit(memoryLimit(live))
+	if k.paces {
+		debug.SetGCPercent(gcPercent(live))
+	}
 	quiet := allocated-k.last < quietBytes
 	k.last = allocated
 	if !quiet || allocated-k.released < max(leastRelease, live/8) {
@@ -69,6 +77,12 @@ func (k *keeper) keep() bool {
 // memoryLimit returns the limit for this much live memory.
 func memoryLimit(live uint64) int64 {
 	return max(smallMemory, int64(live)/100*memoryHeadroom)
+}
+
+// gcPercent returns the pace for this much live memory: the garbage at which the collector
+// starts, in percent of it.
+func gcPercent(live uint64) int {
+	return max(100, int(leastGarbage*100/max(live, 1<<20)))
 }
 
 // liveBytes returns the live memory after the last collection: heap and stacks.

@@ -55,3 +55,27 @@ func TestMemoryLimitLeavesCollectorRoom(t *testing.T) {
 		t.Error("nothing is in use")
 	}
 }
+
+func TestCollectorWaitsForLeastGarbage(t *testing.T) {
+	for _, live := range []uint64{0, 4 << 20, 16 << 20, 32 << 20, 100 << 20, 4 << 30} {
+		percent := gcPercent(live)
+		if percent < 100 || live >= leastGarbage && percent != 100 {
+			t.Errorf("%d %% for %d MiB in use", percent, live>>20)
+		}
+		if garbage := live * uint64(percent) / 100; live >= 1<<20 && garbage < leastGarbage*9/10 {
+			t.Errorf("collects at %d MiB of garbage with %d MiB in use", garbage>>20, live>>20)
+		}
+	}
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
+	defer debug.SetGCPercent(debug.SetGCPercent(77))
+	k := keeper{}
+	k.keep()
+	if percent := debug.SetGCPercent(77); percent != 77 {
+		t.Errorf("the pace of the environment was replaced by %d %%", percent)
+	}
+	k.paces = true
+	k.keep()
+	if percent := debug.SetGCPercent(77); percent < 100 {
+		t.Errorf("the pace is still %d %%", percent)
+	}
+}
