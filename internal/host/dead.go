@@ -31,10 +31,9 @@ func (h *handle) stageDeadLetters(requests []driver.DeadLetterRequest) settleBat
 			continue
 		}
 		if delivery, ok := batch.locate(i, request.Receipt); ok {
-			now := h.now()
-			e, err := batch.shard.engine.StageDeadLetter(now, delivery, request.Reason,
+			e, err := batch.shard.engine.StageDeadLetter(batch.now, delivery, request.Reason,
 				driver.TrimCause(request.Error), driver.TrimCause(request.ErrorType))
-			batch.staged(i, now, e, err, request.Receipt)
+			batch.staged(i, e, err, request.Receipt)
 		}
 	}
 	return batch
@@ -149,12 +148,11 @@ func (h *handle) redriveAll(found []foundDeadLetter, named bool) (moved int, err
 
 // redrive makes a dead letter of the shard in use ready again.
 func (q *queue) redrive(r *run, dead *engine.Entry) error {
-	now := q.now()
 	gone := *dead
 	if q.journal == nil {
-		return r.shard.engine.Redrive(now, dead)
+		return r.shard.engine.Redrive(r.now, dead)
 	}
-	e, err := r.shard.engine.StageRedrive(now, dead)
+	e, err := r.shard.engine.StageRedrive(r.now, dead)
 	if err != nil {
 		return err
 	}

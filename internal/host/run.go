@@ -9,9 +9,10 @@ import (
 // share its lock and, with a journal, one wait for the disk.
 type run struct {
 	queue   *queue
-	shard   *shard   // locked; nil between shards
-	pending *Pending // operations in shard; nil: none
-	awaits  bool     // operations in shards that were left wait for the journal
+	shard   *shard        // locked; nil between shards
+	now     engine.Moment // when shard was locked, which is when its operations happen
+	pending *Pending      // operations in shard; nil: none
+	awaits  bool          // operations in shards that were left wait for the journal
 }
 
 // use locks sh for the next operation, and leaves the previous shard.
@@ -30,15 +31,15 @@ func (r *run) use(sh *shard) {
 		<-stagingAllowed
 		sh.lock()
 	}
-	r.shard = sh
+	r.shard, r.now = sh, r.queue.now()
 }
 
 // publish publishes a staged operation: at once without a journal, and otherwise when it
 // is durable.
-func (r *run) publish(now engine.Moment, e *engine.Entry) {
+func (r *run) publish(e *engine.Entry) {
 	journal := r.queue.backend.options.Journal
 	if journal == nil {
-		r.shard.engine.PublishNow(now, e)
+		r.shard.engine.PublishNow(r.now, e)
 		return
 	}
 	r.shard.record(journal, e)

@@ -102,13 +102,12 @@ func retentionMakesRoom(config *driver.Config) bool {
 
 // one sends a valid message to the shard in use.
 func (s *sendBatch) one(packed packed) (driver.Sent, error) {
-	now := s.queue.now()
-	e, err := s.shard.stageLocked(now, packed)
+	e, err := s.shard.stageLocked(s.now, packed)
 	if err != nil {
 		return driver.Sent{}, s.queue.noRoomLocked(s.shard)
 	}
 	sent := driver.Sent{ID: e.ID}
-	s.publish(now, e)
+	s.publish(e)
 	return sent, nil
 }
 
@@ -118,8 +117,7 @@ func (s *sendBatch) once(msg *driver.Outgoing, packed packed) (driver.Sent, erro
 	q := s.queue
 	key, content := q.backend.digests(msg.DedupKey, msg.Body)
 	table := q.dedup.tableLocked(q.settings.Load())
-	now := q.now()
-	verdict, first, wait := table.Lookup(now.At, key, content)
+	verdict, first, wait := table.Lookup(s.now.At, key, content)
 	switch verdict {
 	case engine.Repeated:
 		s.repeated = true
@@ -133,15 +131,15 @@ func (s *sendBatch) once(msg *driver.Outgoing, packed packed) (driver.Sent, erro
 		return driver.Sent{}, q.full("the dedup table is full", wait)
 	case engine.Fresh:
 	}
-	e, err := s.shard.stageLocked(now, packed)
+	e, err := s.shard.stageLocked(s.now, packed)
 	if err != nil {
 		return driver.Sent{}, q.noRoomLocked(s.shard)
 	}
 	sent := driver.Sent{ID: e.ID}
 	id, _ := ident.Parse(e.ID) // cannot fail: stageLocked has just made it
-	ends := table.Remember(now.At, key, content, id)
+	ends := table.Remember(s.now.At, key, content, id)
 	if q.journal == nil {
-		s.publish(now, e)
+		s.publish(e)
 		return sent, nil
 	}
 	q.journal.Lock()

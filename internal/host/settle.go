@@ -27,9 +27,8 @@ func (h *handle) stageAcks(receipts []driver.Receipt) settleBatch {
 	batch := settleBatch{run: run{queue: h.queue}, op: "ack", length: len(receipts)}
 	for i, receipt := range receipts {
 		if delivery, ok := batch.locate(i, receipt); ok {
-			now := h.now()
-			e, err := batch.shard.engine.StageAck(now, delivery)
-			batch.staged(i, now, e, err, receipt)
+			e, err := batch.shard.engine.StageAck(batch.now, delivery)
+			batch.staged(i, e, err, receipt)
 		}
 	}
 	return batch
@@ -46,13 +45,12 @@ func (h *handle) AckLate(ctx context.Context, receipts []driver.Receipt) error {
 		if !ok {
 			continue
 		}
-		now := h.now()
-		e, err := batch.shard.engine.StageLateAck(now, delivery)
+		e, err := batch.shard.engine.StageLateAck(batch.now, delivery)
 		if e == nil && err == nil {
 			batch.durable = true // the effect that removes the message is recorded
 			continue
 		}
-		batch.staged(i, now, e, err, receipt)
+		batch.staged(i, e, err, receipt)
 	}
 	return batch.finish(true)
 }
@@ -74,9 +72,8 @@ func (h *handle) stageNacks(nacks []driver.Nack) settleBatch {
 			continue
 		}
 		if delivery, ok := batch.locate(i, nack.Receipt); ok {
-			now := h.now()
-			e, err := batch.shard.engine.StageNack(now, delivery, nack.Delay, driver.TrimCause(nack.Cause))
-			batch.staged(i, now, e, err, nack.Receipt)
+			e, err := batch.shard.engine.StageNack(batch.now, delivery, nack.Delay, driver.TrimCause(nack.Cause))
+			batch.staged(i, e, err, nack.Receipt)
 		}
 	}
 	return batch
@@ -193,7 +190,7 @@ func (h *handle) extend(
 		}
 		if delivery, ok := batch.locate(i, extension.Receipt); ok {
 			var err error
-			if granted[i], err = extend(batch.shard.engine, h.now(), delivery, extension.Visibility); err != nil {
+			if granted[i], err = extend(batch.shard.engine, batch.now, delivery, extension.Visibility); err != nil {
 				batch.fail(i, h.expired("extend", extension.Receipt))
 			}
 		}
@@ -233,10 +230,10 @@ func (s *settleBatch) locate(i int, receipt driver.Receipt) (engine.Delivery, bo
 }
 
 // staged publishes a staged operation, or records why staging failed.
-func (s *settleBatch) staged(i int, now engine.Moment, e *engine.Entry, err error, receipt driver.Receipt) {
+func (s *settleBatch) staged(i int, e *engine.Entry, err error, receipt driver.Receipt) {
 	switch {
 	case err == nil:
-		s.publish(now, e)
+		s.publish(e)
 		if s.queue.settlesOneByOne() {
 			s.failure = cmp.Or(s.failure, s.run.finish(false))
 		}
