@@ -57,10 +57,10 @@ func (t *leaseTable) rest() {
 	t.byID, t.most = nil, 0
 }
 
-// give returns the unit of an ended lease to the share of the token that took it.
-func (t *leaseTable) give(l *lease) {
-	owner := ownerOf(t.tenant, l.holder.token)
-	t.pool.Give(owner[:], 1)
+// give returns the units of n ended leases to the share of the token that took them.
+func (t *leaseTable) give(token capability.TokenID, n int64) {
+	owner := ownerOf(t.tenant, token)
+	t.pool.Give(owner[:], n)
 }
 
 // add records deliveries, for which the holder has taken units. An earlier lease of the
@@ -74,7 +74,7 @@ func (t *leaseTable) add(deliveries []driver.Delivery, by holder, takenAt time.T
 	for i := range deliveries {
 		d := &deliveries[i]
 		if old, ok := t.byID[d.ID]; ok {
-			t.give(&old)
+			t.give(old.holder.token, 1)
 		}
 		t.byID[d.ID] = lease{d.Receipt, by, takenAt, deadline, d.Deliveries}
 	}
@@ -99,15 +99,27 @@ func (t *leaseTable) attempt(id string, r driver.Receipt) int {
 	return 1
 }
 
-// remove ends the lease with this receipt, if there is one.
-func (t *leaseTable) remove(id string, r driver.Receipt) {
+// remove ends the leases with these receipts, where there are any. Those that one token
+// took after each other are given back together.
+func (t *leaseTable) remove(receipts ...driver.Receipt) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l, ok := t.byID[id]; ok && l.receipt == r {
-		delete(t.byID, id)
-		t.give(&l)
-		t.rest()
+	var token capability.TokenID
+	units := int64(0)
+	for i := range receipts {
+		l, ok := t.byID[receipts[i].Handle]
+		if !ok || l.receipt != receipts[i] {
+			continue
+		}
+		delete(t.byID, receipts[i].Handle)
+		if l.holder.token != token {
+			t.give(token, units)
+			token, units = l.holder.token, 0
+		}
+		units++
 	}
+	t.give(token, units)
+	t.rest()
 }
 
 // extend moves the deadline of the lease with this receipt.
@@ -127,7 +139,7 @@ func (t *leaseTable) expire(now time.Duration) (left int) {
 	for id, l := range t.byID {
 		if now >= l.deadline {
 			delete(t.byID, id)
-			t.give(&l)
+			t.give(l.holder.token, 1)
 		}
 	}
 	left = len(t.byID)
@@ -140,7 +152,7 @@ func (t *leaseTable) clear() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, l := range t.byID {
-		t.give(&l)
+		t.give(l.holder.token, 1)
 	}
 	t.byID, t.most = nil, 0
 }

@@ -21,8 +21,15 @@ func TestQueueWithoutLeasesKeepsNoLeaseMap(t *testing.T) {
 		for how, end := range map[string]func(table *leaseTable){
 			"settled": func(table *leaseTable) {
 				for i := range held {
-					table.remove(held[i].ID, held[i].Receipt)
+					table.remove(held[i].Receipt)
 				}
+			},
+			"settled together": func(table *leaseTable) {
+				var receipts []driver.Receipt
+				for i := range held {
+					receipts = append(receipts, held[i].Receipt)
+				}
+				table.remove(receipts...)
 			},
 			"settled late": func(table *leaseTable) {
 				for i := range held {
@@ -60,6 +67,28 @@ func TestQueueWithoutLeasesKeepsNoLeaseMap(t *testing.T) {
 					t.Errorf("%s, round %d: a lease that has ended is found", how, round)
 				}
 			}
+		}
+	}
+}
+
+// Tokens get back the units of their own leases from a call that ends those of several.
+func TestLeasesEndedTogetherReturnToTheirTokens(t *testing.T) {
+	table := leaseTable{pool: share.New("in-flight", "global_inflight", 1<<20, 0), tenant: "acme"}
+	var receipts []driver.Receipt
+	for i, token := range []byte{1, 1, 2, 1, 2, 2, 3} {
+		by := holder{token: capability.TokenID{token}}
+		owner := ownerOf("acme", by.token)
+		table.pool.Charge(owner[:], 2) // one of them is for another lease
+		d := driver.Delivery{Message: driver.Message{ID: fmt.Sprint(i)}, Receipt: driver.Receipt{Handle: fmt.Sprint(i), Nonce: uint64(i)}}
+		table.add([]driver.Delivery{d}, by, time.Now(), time.Minute)
+		receipts = append(receipts, d.Receipt, driver.Receipt{Handle: d.ID, Nonce: 99})
+	}
+	table.remove(receipts...)
+	table.remove(receipts...) // they have ended
+	for token, want := range map[byte]int64{1: 3, 2: 3, 3: 1} {
+		owner := ownerOf("acme", capability.TokenID{token})
+		if held := table.pool.Held(owner[:]); held != want {
+			t.Errorf("token %d holds %d units, want %d", token, held, want)
 		}
 	}
 }

@@ -328,7 +328,7 @@ func (c *Caller) deadLetterDamaged(ctx context.Context, q *queue, d *damagedDeli
 	} else {
 		err = errors.Join(err, q.handle.Nack(ctx, []driver.Nack{{Receipt: d.Receipt, Delay: driver.DeadRetry, Cause: damage.Error()}}))
 	}
-	q.leases.remove(d.ID, d.Receipt)
+	q.leases.remove(d.Receipt)
 	attrs := c.attrs(q.name, slog.String("msg_id", d.ID), slog.String("damage", damage.Error()))
 	if err != nil {
 		attrs = append(attrs, slog.String("error", err.Error()))

@@ -186,7 +186,7 @@ var deadLettering = &settleCall[DeadLetterRequest, driver.DeadLetterRequest]{
 	},
 	done: func(u *queueUse, _ position, b *DeadLetterRequest, r driver.Receipt) {
 		if decidedByBackend(b.Reason) {
-			u.leases.remove(r.Handle, r) // observe has traced it
+			u.gone = append(u.gone, r) // observe has traced it
 		} else {
 			u.ended(r, EventDeadLettered, string(b.Reason))
 		}
@@ -221,11 +221,12 @@ type queueUse struct {
 	broker *Broker
 	by     holder
 	now    time.Time
+	gone   []driver.Receipt // whose leases end with the operation
 }
 
-// ended removes the lease of a delivery and traces why it ended.
+// ended ends the lease of a delivery and traces why.
 func (u *queueUse) ended(r driver.Receipt, kind EventKind, note string) {
-	u.leases.remove(r.Handle, r)
+	u.gone = append(u.gone, r)
 	u.broker.traces.note(&u.queueKey, r.Handle, u.by, kind, 0, note, u.now)
 }
 
@@ -299,7 +300,7 @@ type settling[E, D any] struct {
 // prepare unseals the receipts.
 func (s *settling[E, D]) prepare(c *Caller, q *queue, elements []E, failed []error, how *settleCall[E, D]) error {
 	s.caller, s.how, s.elements, s.failed = c, how, elements, failed
-	s.queueUse = queueUse{queue: q, broker: c.broker, by: c.holder, now: time.Now()}
+	s.queueUse = queueUse{queue: q, broker: c.broker, by: c.holder, now: time.Now(), gone: s.gone[:0]}
 	traits := q.traits(c.limits())
 	if err := c.checkBatch(how.op, q, &traits, len(elements)); err != nil {
 		return err
@@ -384,13 +385,14 @@ func finish[E, D any](use *queueUse, elements []E, receipts []driver.Receipt, fa
 			worked++
 			how.done(use, position{i, next}, &elements[i], receipts[next])
 		case errors.Is(failure, driver.ErrReceiptExpired):
-			use.leases.remove(receipts[next].Handle, receipts[next])
+			use.gone = append(use.gone, receipts[next])
 			if _, _, ok := readReceipt(how.receipt(&elements[i])); !ok {
 				setAt(err, next, malformedReceipt(how.op, use.backend))
 			}
 		}
 		next++
 	}
+	use.leases.remove(use.gone...)
 	use.meter.Settled(how.op, worked)
 }
 

@@ -76,7 +76,7 @@ func (t *leaseTable) resume(r driver.Receipt, by holder, takenAt time.Time, dead
 		return false
 	}
 	if known {
-		t.give(&old)
+		t.give(old.holder.token, 1)
 	}
 	if t.byID == nil {
 		t.byID = takeLeases(1)
@@ -92,7 +92,7 @@ func (t *leaseTable) drop(id string) {
 	defer t.mu.Unlock()
 	if l, ok := t.byID[id]; ok {
 		delete(t.byID, id)
-		t.give(&l)
+		t.give(l.holder.token, 1)
 		t.rest()
 	}
 }

@@ -200,7 +200,10 @@ func (s *settling[E, D]) end(r *completion.Round, err error) {
 	clear(s.elements)
 	clear(s.good)
 	clear(s.receipts)
-	*s = settling[E, D]{elements: s.elements[:0], good: s.good[:0], receipts: s.receipts[:0], then: s.then}
+	clear(s.gone)
+	*s = settling[E, D]{
+		queueUse: queueUse{gone: s.gone[:0]}, elements: s.elements[:0], good: s.good[:0], receipts: s.receipts[:0], then: s.then,
+	}
 	if cap(s.elements) <= maxKeptElements {
 		how.spare.Put(s)
 	}
