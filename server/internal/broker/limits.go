@@ -49,7 +49,7 @@ const (
 	// DefaultMaxWaiting is how many receives may wait at once: each costs about as
 	// much memory as a connection.
 	DefaultMaxWaiting = 32 << 10
-	// DefaultTraceEvents is about 6 MiB of memory.
+	// DefaultTraceEvents is about 5 MiB of memory.
 	DefaultTraceEvents = 64 << 10
 
 	defaultBackoffBase = 200 * time.Millisecond
