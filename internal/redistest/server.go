@@ -41,7 +41,7 @@ type Server struct {
 }
 
 // patience is how long a server, or a group of them, may take to start.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // binaryVariable names another server to test with, Valkey's for one.
 const binaryVariable = "MAILBOX_REDIS_SERVER"

@@ -54,9 +54,16 @@ func newDamagedStore(t *testing.T, configure func(*Options), end func(*Store) er
 			t.Fatal(err)
 		}
 	}
-	for range 4 {
+	for i := range 4 {
 		commit(40, 300)
 		if err := s.db.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if i > 1 {
+			continue
+		}
+		// Here and not in the background, so that the image is mostly the same.
+		if err := s.db.Compact(t.Context(), []byte("k"), []byte("l"), false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -231,12 +238,14 @@ func TestFlippedBitsGoUnnoticedWithoutSealsAndWatermarks(t *testing.T) {
 		"log":      func(o *Options) { o.forgetWatermarks = true },
 	} {
 		t.Run(class, func(t *testing.T) {
-			r := newDamagedStore(t, forget, (*Store).sealLog)
-			if _, err := r.flip(t, 100, class, nil); err == nil {
-				t.Fatal("not caught")
-			} else {
-				t.Log(err)
+			for range 5 { // in some images, a late compaction makes every flipped bit an error
+				r := newDamagedStore(t, forget, (*Store).sealLog)
+				if _, err := r.flip(t, 100, class, nil); err != nil {
+					t.Log(err)
+					return
+				}
 			}
+			t.Fatal("not caught")
 		})
 	}
 }
