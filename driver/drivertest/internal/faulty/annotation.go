@@ -7,98 +7,58 @@ import (
 )
 
 var annotationFaults = []Saboteur{
-	{
-		Name: "cuts-annotations", Breaks: "SVC-1",
+	{Name: "cuts-annotations", Breaks: "SVC-1",
 		What: "Only the first four kilobytes of an annotation are kept.",
-		Wrap: changesAnnotation(func(_ int, annotation string) string { return annotation[:min(len(annotation), 4096)] }),
-	},
-	{
-		Name: "forgets-the-annotation-when-configured-again", Breaks: "SVC-1",
+		on: hooks{queueConfig: alterRead(func(_ *wrapper, _ string, config *driver.Config) {
+			config.Annotation = config.Annotation[:min(len(config.Annotation), 4096)]
+		})}},
+	{Name: "forgets-the-annotation-when-configured-again", Breaks: "SVC-1",
 		What: "When a queue is configured again, its annotation is gone.",
-		Wrap: changesAnnotation(func(times int, annotation string) string {
-			if times > 1 {
-				return ""
-			}
-			return annotation
-		}),
-	},
-	{
-		Name: "keeps-the-first-annotation", Breaks: "SVC-1",
-		What: "An annotation cannot be removed.",
-		Wrap: perOpener(func(b *wrapper) backend { return &keepsAnnotation{wrapper: b} }),
-	},
-	{
-		Name: "takes-any-annotation", Breaks: "SVC-1",
-		What: "A configuration with an annotation that is too long is accepted and ignored.",
-		Wrap: perOpener(func(b *wrapper) backend { return takesAnyAnnotation{b} }),
-	},
-	{
-		Name: "forgets-the-annotation-on-restart", Breaks: "SVC-1",
-		What: "After a restart a queue has no annotation.",
-		Wrap: afterRestart(func(ctx context.Context, q passThrough) error {
-			admin := q.wrapper.inner.(driver.Admin)
-			config, err := admin.QueueConfig(ctx, q.name)
-			if err != nil || config.Annotation == "" {
+		on: hooks{
+			configure: func(b *wrapper, ctx context.Context, name string, config driver.Config) error {
+				err := b.ConfigureQueue(ctx, name, config)
+				if err == nil {
+					add(stateOfAll[table[string, int]](b), name, 1)
+				}
 				return err
+			},
+			queueConfig: alterRead(func(b *wrapper, name string, config *driver.Config) {
+				if stateOfAll[table[string, int]](b).at(name) > 1 {
+					config.Annotation = ""
+				}
+			}),
+		}},
+	{Name: "keeps-the-first-annotation", Breaks: "SVC-1",
+		What: "An annotation cannot be removed.",
+		on: hooks{
+			configure: func(b *wrapper, ctx context.Context, name string, config driver.Config) error {
+				err := b.ConfigureQueue(ctx, name, config)
+				if err == nil && config.Annotation != "" {
+					stateOfAll[table[string, string]](b).put(name, config.Annotation)
+				}
+				return err
+			},
+			queueConfig: alterRead(func(b *wrapper, name string, config *driver.Config) {
+				if config.Annotation == "" {
+					config.Annotation = stateOfAll[table[string, string]](b).at(name)
+				}
+			}),
+		}},
+	{Name: "takes-any-annotation", Breaks: "SVC-1",
+		What: "A configuration with an annotation that is too long is accepted and ignored.",
+		on: hooks{configure: func(b *wrapper, ctx context.Context, name string, config driver.Config) error {
+			if len(config.Annotation) > driver.MaxAnnotationBytes {
+				return nil
 			}
-			config.Annotation = ""
-			return admin.ConfigureQueue(ctx, q.name, config)
-		}),
-	},
-}
-
-// changesAnnotation changes annotations as they are read back. It gets how often the queue was
-// configured.
-func changesAnnotation(change func(times int, annotation string) string) func(driver.Opener) driver.Opener {
-	return perOpener(func(b *wrapper) backend { return &annotationChanger{wrapper: b, change: change} })
-}
-
-type annotationChanger struct {
-	*wrapper
-	times  table[string, int]
-	change func(times int, annotation string) string
-}
-
-func (b *annotationChanger) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
-	err := b.wrapper.ConfigureQueue(ctx, name, config)
-	if err == nil {
-		add(&b.times, name, 1)
-	}
-	return err
-}
-
-func (b *annotationChanger) QueueConfig(ctx context.Context, name string) (driver.Config, error) {
-	config, err := b.wrapper.QueueConfig(ctx, name)
-	config.Annotation = b.change(add(&b.times, name, 0), config.Annotation)
-	return config, err
-}
-
-type keepsAnnotation struct {
-	*wrapper
-	first table[string, string]
-}
-
-func (b *keepsAnnotation) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
-	err := b.wrapper.ConfigureQueue(ctx, name, config)
-	if err == nil && config.Annotation != "" {
-		b.first.put(name, config.Annotation)
-	}
-	return err
-}
-
-func (b *keepsAnnotation) QueueConfig(ctx context.Context, name string) (driver.Config, error) {
-	config, err := b.wrapper.QueueConfig(ctx, name)
-	if kept, ok := b.first.get(name); ok && config.Annotation == "" {
-		config.Annotation = kept
-	}
-	return config, err
-}
-
-type takesAnyAnnotation struct{ *wrapper }
-
-func (b takesAnyAnnotation) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
-	if len(config.Annotation) > driver.MaxAnnotationBytes {
-		return nil
-	}
-	return b.wrapper.ConfigureQueue(ctx, name, config)
+			return b.ConfigureQueue(ctx, name, config)
+		}}},
+	{Name: "forgets-the-annotation-on-restart", Breaks: "SVC-1",
+		What: "After a restart a queue has no annotation.",
+		restart: func(q *queue, ctx context.Context) error {
+			return q.changeStored(ctx, func(config *driver.Config) bool {
+				annotated := config.Annotation != ""
+				config.Annotation = ""
+				return annotated
+			})
+		}},
 }

@@ -1,6 +1,8 @@
 package faulty
 
 import (
+	"cmp"
+	"context"
 	"slices"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -25,11 +27,18 @@ type Saboteur struct {
 	// Wrap returns a backend with the abilities of inner, and with the fault. It does no I/O.
 	// Wrapping one backend again stands for a restart, which is when some faults take effect.
 	Wrap func(driver.Opener) driver.Opener
+
+	// on is the fault. If one of the fields below is set, it holds until the restart.
+	on hooks
+	// restart is called once for each queue, when it is opened after the restart.
+	restart func(q *queue, ctx context.Context) error
+	// after is the fault after the restart.
+	after *hooks
 }
 
 // All returns the saboteurs, in the order of the rules they break.
 func All() []Saboteur {
-	return slices.Concat(
+	all := slices.Concat(
 		sendFaults, capacityFaults, dedupFaults,
 		receiveFaults, waitFaults, messageFaults,
 		leaseFaults, receiptFaults, lateAckFaults, settleFaults,
@@ -40,9 +49,25 @@ func All() []Saboteur {
 		rareFaults, sequenceFaults,
 		restartFaults,
 	)
+	for i := range all {
+		all[i].Wrap = all[i].wrap()
+	}
+	return all
+}
+
+// wrap returns the function Wrap of a saboteur.
+func (s *Saboteur) wrap() func(driver.Opener) driver.Opener {
+	var logs table[driver.Opener, *restartLog] // of the backends that were wrapped
+	return func(inner driver.Opener) driver.Opener {
+		log, known := logs.get(inner)
+		if known && (s.restart != nil || s.after != nil) {
+			return cmp.Or(s.after, new(hooks)).wrap(inner, s.restart, log)
+		}
+		log = new(restartLog)
+		logs.put(inner, log)
+		return s.on.wrap(inner, nil, log)
+	}
 }
 
 // PassThrough wraps a backend as saboteurs do, without a fault. The suite must pass on it.
-func PassThrough(inner driver.Opener) driver.Opener {
-	return perHandle(func(q passThrough) driver.Queue { return q })(inner)
-}
+func PassThrough(inner driver.Opener) driver.Opener { return new(hooks).wrap(inner, nil, nil) }

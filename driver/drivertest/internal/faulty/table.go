@@ -18,6 +18,10 @@ func (t *table[K, V]) get(key K) (V, bool) {
 func (t *table[K, V]) put(key K, value V) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.putLocked(key, value)
+}
+
+func (t *table[K, V]) putLocked(key K, value V) {
 	if t.entries == nil {
 		t.entries = make(map[K]V)
 	}
@@ -45,9 +49,12 @@ func (t *table[K, V]) keys() []K {
 func add[K comparable](t *table[K, int], key K, n int) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.entries == nil {
-		t.entries = make(map[K]int)
-	}
-	t.entries[key] += n
+	t.putLocked(key, t.entries[key]+n)
 	return t.entries[key]
+}
+
+// at returns the value of a key, or the zero value.
+func (t *table[K, V]) at(key K) V {
+	value, _ := t.get(key)
+	return value
 }
