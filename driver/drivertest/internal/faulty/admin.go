@@ -24,8 +24,8 @@ var adminFaults = []Saboteur{
 	{Name: "keeps-old-traits-in-open-handles", Breaks: "SVC-1",
 		What: "A handle answers with the traits that held when it was opened.",
 		on: hooks{
-			opened: func(q *queue) { *remembered[driver.Traits](q.own) = q.Traits() },
-			traits: func(q *queue) driver.Traits { return *remembered[driver.Traits](q.own) },
+			opened: func(q *queue) { *state[driver.Traits](q.own) = q.Traits() },
+			traits: func(q *queue) driver.Traits { return *state[driver.Traits](q.own) },
 		}},
 	{Name: "takes-any-configuration", Breaks: "SVC-1",
 		What: "An invalid configuration is accepted and ignored.",
@@ -108,7 +108,7 @@ var adminFaults = []Saboteur{
 			if err != nil || msg.DedupKey == "" || sent.Duplicate {
 				return sent, err
 			}
-			used, key := stateOfAll[keyUses](q.wrapper), q.name+"\x00"+msg.DedupKey
+			used, key := state[keyUses](q.wrapper), q.name+"\x00"+msg.DedupKey
 			if first, ok := used.get(key); ok && bytes.Equal(first.body, msg.Body) && time.Since(first.at) < q.Traits().DedupWindow {
 				return driver.Sent{ID: first.id, Duplicate: true}, nil
 			}

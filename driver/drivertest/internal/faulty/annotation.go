@@ -18,12 +18,12 @@ var annotationFaults = []Saboteur{
 			configure: func(b *wrapper, ctx context.Context, name string, config driver.Config) error {
 				err := b.ConfigureQueue(ctx, name, config)
 				if err == nil {
-					add(stateOfAll[table[string, int]](b), name, 1)
+					add(state[table[string, int]](b), name, 1)
 				}
 				return err
 			},
 			queueConfig: alterRead(func(b *wrapper, name string, config *driver.Config) {
-				if stateOfAll[table[string, int]](b).at(name) > 1 {
+				if state[table[string, int]](b).at(name) > 1 {
 					config.Annotation = ""
 				}
 			}),
@@ -34,13 +34,13 @@ var annotationFaults = []Saboteur{
 			configure: func(b *wrapper, ctx context.Context, name string, config driver.Config) error {
 				err := b.ConfigureQueue(ctx, name, config)
 				if err == nil && config.Annotation != "" {
-					stateOfAll[table[string, string]](b).put(name, config.Annotation)
+					state[table[string, string]](b).put(name, config.Annotation)
 				}
 				return err
 			},
 			queueConfig: alterRead(func(b *wrapper, name string, config *driver.Config) {
 				if config.Annotation == "" {
-					config.Annotation = stateOfAll[table[string, string]](b).at(name)
+					config.Annotation = state[table[string, string]](b).at(name)
 				}
 			}),
 		}},

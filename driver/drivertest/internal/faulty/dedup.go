@@ -48,7 +48,7 @@ var dedupFaults = []Saboteur{
 	{Name: "shares-keys-between-queues", Breaks: "DUP-1",
 		What: "A key used in one queue is used in all.",
 		on: hooks{send: sendOneByOne(func(q *queue, ctx context.Context, msg driver.Outgoing) (driver.Sent, error) {
-			used := stateOfAll[keyUses](q.wrapper)
+			used := state[keyUses](q.wrapper)
 			if first, ok := used.get(msg.DedupKey); ok && first.queue != q.name && bytes.Equal(first.body, msg.Body) {
 				return driver.Sent{ID: first.id, Duplicate: true}, nil
 			}

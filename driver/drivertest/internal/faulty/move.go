@@ -135,12 +135,12 @@ func alterMoved(change func(d *driver.Delivery, before driver.Message)) hooks {
 			for _, m := range before {
 				if moved == len(before) { // otherwise it is unknown which
 					m.Attributes = maps.Clone(m.Attributes)
-					stateOfAll[table[string, driver.Message]](q.wrapper).put(m.ID, m)
+					state[table[string, driver.Message]](q.wrapper).put(m.ID, m)
 				}
 			}
 		}),
 		receive: alterDelivered(func(q *queue, d *driver.Delivery) {
-			if before, ok := stateOfAll[table[string, driver.Message]](q.wrapper).get(d.ID); ok {
+			if before, ok := state[table[string, driver.Message]](q.wrapper).get(d.ID); ok {
 				change(d, before)
 			}
 		}),

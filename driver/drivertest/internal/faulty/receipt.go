@@ -73,11 +73,11 @@ var receiptFaults = []Saboteur{
 		What: "A receipt works at any queue.",
 		on: hooks{
 			receive: alterDelivered(func(q *queue, d *driver.Delivery) {
-				stateOfAll[table[driver.Receipt, driver.Queue]](q.wrapper).put(d.Receipt, q.Queue)
+				state[table[driver.Receipt, driver.Queue]](q.wrapper).put(d.Receipt, q.Queue)
 			}),
 			ack: oneByOne(func(q *queue, ctx context.Context, receipt driver.Receipt) error {
 				err := q.ackOne(ctx, receipt)
-				if origin, ok := stateOfAll[table[driver.Receipt, driver.Queue]](q.wrapper).get(receipt); ok && ofBatch(err) {
+				if origin, ok := state[table[driver.Receipt, driver.Queue]](q.wrapper).get(receipt); ok && ofBatch(err) {
 					return origin.Ack(ctx, []driver.Receipt{receipt})
 				}
 				return err

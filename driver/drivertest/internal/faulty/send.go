@@ -71,10 +71,10 @@ var sendFaults = []Saboteur{
 		What: "A receipt works only at the handle that it came from.",
 		on: hooks{
 			receive: alterDelivered(func(q *queue, d *driver.Delivery) {
-				remembered[table[driver.Receipt, bool]](q.own).put(d.Receipt, true)
+				state[table[driver.Receipt, bool]](q.own).put(d.Receipt, true)
 			}),
 			ack: alterEach((*queue).Ack, func(q *queue, receipt *driver.Receipt) {
-				if !remembered[table[driver.Receipt, bool]](q.own).at(*receipt) {
+				if !state[table[driver.Receipt, bool]](q.own).at(*receipt) {
 					*receipt = driver.Receipt{}
 				}
 			}),

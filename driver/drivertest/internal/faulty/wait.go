@@ -126,19 +126,19 @@ var waitFaults = []Saboteur{
 		on: hooks{
 			receive: afterReceive(func(q *queue, ctx context.Context, got []driver.Delivery) []driver.Delivery {
 				for _, d := range got {
-					remembered[heldContexts](q.own).put(d.Receipt, context.WithoutCancel(ctx))
+					state[heldContexts](q.own).put(d.Receipt, context.WithoutCancel(ctx))
 				}
 				return got
 			}),
 			ack: func(q *queue, ctx context.Context, receipts []driver.Receipt) error {
 				for _, receipt := range receipts {
-					remembered[heldContexts](q.own).drop(receipt)
+					state[heldContexts](q.own).drop(receipt)
 				}
 				return q.Ack(ctx, receipts)
 			},
 			close: func(q *queue) error {
-				for _, receipt := range remembered[heldContexts](q.own).keys() {
-					_ = q.release(remembered[heldContexts](q.own).at(receipt), receipt) // fails if the lease has ended
+				for _, receipt := range state[heldContexts](q.own).keys() {
+					_ = q.release(state[heldContexts](q.own).at(receipt), receipt) // fails if the lease has ended
 				}
 				return q.Close()
 			},

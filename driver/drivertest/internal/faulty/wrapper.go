@@ -51,8 +51,12 @@ type memory struct {
 	value any
 }
 
-// remembered returns the value in a memory, which starts as the zero M.
-func remembered[M any](m *memory) *M {
+func (m *memory) remember() *memory { return m }
+
+// state returns what a saboteur remembers of a queue over all handles, of one handle, of a
+// backend or of a reply store. It starts as the zero M.
+func state[M any](of interface{ remember() *memory }) *M {
+	m := of.remember()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.value == nil {
@@ -60,12 +64,6 @@ func remembered[M any](m *memory) *M {
 	}
 	return m.value.(*M)
 }
-
-// state returns what a saboteur remembers of a queue, over all its handles.
-func state[M any](q *queue) *M { return remembered[M](&q.memory) }
-
-// stateOfAll returns what a saboteur remembers of a backend.
-func stateOfAll[M any](b *wrapper) *M { return remembered[M](&b.memory) }
 
 // config returns the configuration that was asked for, with 0 where a setting is off.
 func (q *queue) config() driver.Config { return q.wrapper.askedFor(q.name) }
