@@ -14,7 +14,7 @@ import (
 var adminFaults = []Saboteur{
 	{Name: "forgets-the-configuration", Breaks: "SVC-1",
 		What: "The configuration that is read back is empty.",
-		on:   hooks{queueConfig: alterRead(func(_ *wrapper, _ string, config *driver.Config) { *config = driver.Config{} })}},
+		on:   hooks{queueConfig: alterRead(func(_ *wrapper, _ string, c *driver.Config) { *c = driver.Config{} })}},
 	{Name: "purges-when-configured", Breaks: "SVC-1",
 		What: "Configuring a queue purges it.",
 		on:   hooks{configure: afterConfigure(driver.Queue.Purge)}},
@@ -121,6 +121,63 @@ var adminFaults = []Saboteur{
 			err := b.Ping(ctx)
 			return unless(errors.Is(err, driver.ErrClosed), err)
 		}}},
+}
+
+var annotationFaults = []Saboteur{
+	{Name: "cuts-annotations", Breaks: "SVC-1",
+		What: "Only the first four kilobytes of an annotation are kept.",
+		on: hooks{queueConfig: alterRead(func(_ *wrapper, _ string, c *driver.Config) {
+			c.Annotation = c.Annotation[:min(len(c.Annotation), 4096)]
+		})}},
+	{Name: "forgets-the-annotation-when-configured-again", Breaks: "SVC-1",
+		What: "When a queue is configured again, its annotation is gone.",
+		on: hooks{
+			configure: func(b *wrapper, ctx context.Context, name string, config driver.Config) error {
+				err := b.ConfigureQueue(ctx, name, config)
+				if err == nil {
+					add(state[table[string, int]](b), name, 1)
+				}
+				return err
+			},
+			queueConfig: alterRead(func(b *wrapper, name string, c *driver.Config) {
+				if state[table[string, int]](b).at(name) > 1 {
+					c.Annotation = ""
+				}
+			}),
+		}},
+	{Name: "keeps-the-first-annotation", Breaks: "SVC-1",
+		What: "An annotation cannot be removed.",
+		on: hooks{
+			configure: func(b *wrapper, ctx context.Context, name string, config driver.Config) error {
+				err := b.ConfigureQueue(ctx, name, config)
+				if err == nil && config.Annotation != "" {
+					state[table[string, string]](b).put(name, config.Annotation)
+				}
+				return err
+			},
+			queueConfig: alterRead(func(b *wrapper, name string, c *driver.Config) {
+				if c.Annotation == "" {
+					c.Annotation = state[table[string, string]](b).at(name)
+				}
+			}),
+		}},
+	{Name: "takes-any-annotation", Breaks: "SVC-1",
+		What: "A configuration with an annotation that is too long is accepted and ignored.",
+		on: hooks{configure: func(b *wrapper, ctx context.Context, name string, config driver.Config) error {
+			if len(config.Annotation) > driver.MaxAnnotationBytes {
+				return nil
+			}
+			return b.ConfigureQueue(ctx, name, config)
+		}}},
+	{Name: "forgets-the-annotation-on-restart", Breaks: "SVC-1",
+		What: "After a restart a queue has no annotation.",
+		restart: func(q *queue, ctx context.Context) error {
+			return q.changeStored(ctx, func(c *driver.Config) bool {
+				annotated := c.Annotation != ""
+				c.Annotation = ""
+				return annotated
+			})
+		}},
 }
 
 // inQueue opens a queue of the wrapped backend and calls do.

@@ -12,11 +12,7 @@ import (
 var capacityFaults = []Saboteur{
 	{Name: "overshoots-by-one", Breaks: "SND-5",
 		What: "The bound on messages lets one too many in.",
-		on: hooks{config: func(config *driver.Config) {
-			if config.MaxMessages > 0 {
-				config.MaxMessages++
-			}
-		}}},
+		on:   hooks{config: func(c *driver.Config) { set(c.MaxMessages > 0, &c.MaxMessages, c.MaxMessages+1) }}},
 	{Name: "overshoots-in-parallel", Breaks: "SND-5",
 		What: "Room is checked and taken in two steps, so that concurrent sends can let one too many in.",
 		on: hooks{send: func(q *queue, ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
@@ -26,14 +22,14 @@ var capacityFaults = []Saboteur{
 			if q.config().MaxMessages == 0 || len(msgs) > 1 || !race.wins(err) {
 				return sent, err
 			}
-			if err := q.reconfigure(ctx, func(config *driver.Config) { config.MaxMessages++ }); err != nil {
+			if err := q.reconfigure(ctx, func(c *driver.Config) { c.MaxMessages++ }); err != nil {
 				return nil, err
 			}
 			return q.Send(ctx, msgs)
 		}}},
 	{Name: "ignores-the-bound-on-bytes", Breaks: "SND-5",
 		What: "MaxBytes does not bound anything.",
-		on:   hooks{config: func(config *driver.Config) { config.MaxBytes = 0 }}},
+		on:   hooks{config: func(c *driver.Config) { c.MaxBytes = 0 }}},
 	{Name: "gives-no-hint-when-full", Breaks: "SND-5",
 		What: "A full queue returns no RetryAfter.",
 		on: hooks{send: sendOneByOne(func(q *queue, ctx context.Context, msg driver.Outgoing) (driver.Sent, error) {
@@ -120,7 +116,7 @@ func addRoom(extra func(driver.Stats) int) sendFunc {
 		if room <= 0 {
 			return q.refuseAll(msgs)
 		}
-		if err := q.reconfigure(ctx, func(config *driver.Config) { config.MaxMessages = room }); err != nil {
+		if err := q.reconfigure(ctx, func(c *driver.Config) { c.MaxMessages = room }); err != nil {
 			return nil, err
 		}
 		return q.Send(ctx, msgs)

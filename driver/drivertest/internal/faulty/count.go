@@ -11,19 +11,13 @@ import (
 var countFaults = []Saboteur{
 	{Name: "counts-delayed-as-ready", Breaks: "CNT-1",
 		What: "Stats counts delayed messages as ready.",
-		on: hooks{stats: alterStats(func(_ *queue, stats *driver.Stats) {
-			stats.Ready, stats.Delayed = stats.Ready+stats.Delayed, 0
-		})}},
+		on:   hooks{stats: alterStats(func(_ *queue, stats *driver.Stats) { stats.Ready, stats.Delayed = stats.Ready+stats.Delayed, 0 })}},
 	{Name: "does-not-count-the-leased", Breaks: "CNT-1",
 		What: "Stats does not count messages in flight.",
 		on:   hooks{stats: alterStats(func(_ *queue, stats *driver.Stats) { stats.InFlight = 0 })}},
 	{Name: "loses-a-count", Breaks: "CNT-1",
 		What: "Stats is one short when more than two messages are ready.",
-		on: hooks{stats: alterStats(func(_ *queue, stats *driver.Stats) {
-			if stats.Ready > 2 {
-				stats.Ready--
-			}
-		})}},
+		on:   hooks{stats: alterStats(func(_ *queue, stats *driver.Stats) { set(stats.Ready > 2, &stats.Ready, stats.Ready-1) })}},
 	{Name: "counts-only-now-and-then", Breaks: "CNT-1",
 		What: "Stats is up to a second old.",
 		on: hooks{stats: func(q *queue, ctx context.Context) (driver.Stats, error) {
@@ -90,12 +84,7 @@ var countFaults = []Saboteur{
 		}},
 	{Name: "purges-the-dead-too", Breaks: "CNT-3",
 		What: "A purge removes the dead letters.",
-		on: hooks{purge: func(q *queue, ctx context.Context) (int, error) {
-			if _, err := q.PurgeDead(ctx); err != nil {
-				return 0, err
-			}
-			return q.Purge(ctx)
-		}}},
+		on:   hooks{purge: both((*queue).PurgeDead, (*queue).Purge)}},
 	{Name: "reports-only-the-ready-purged", Breaks: "CNT-3",
 		What: "A purge returns the number of ready messages, not of removed ones.",
 		on: hooks{purge: func(q *queue, ctx context.Context) (int, error) {
@@ -144,7 +133,7 @@ var countFaults = []Saboteur{
 			removed, err := q.Purge(ctx)
 			lost := add(state[table[string, int]](q), "", bytes)
 			if q.config().MaxBytes > 0 && err == nil {
-				err = q.reconfigure(ctx, func(config *driver.Config) { config.MaxBytes = max(config.MaxBytes-lost, 1) })
+				err = q.reconfigure(ctx, func(c *driver.Config) { c.MaxBytes = max(c.MaxBytes-lost, 1) })
 			}
 			return removed, err
 		}}},
@@ -169,6 +158,16 @@ func (o *oldStats) set(stats driver.Stats, err error) {
 	defer o.mu.Unlock()
 	if err == nil {
 		o.stats, o.at = stats, time.Now()
+	}
+}
+
+// both purges in two ways, and returns the number of the second.
+func both(first, second func(*queue, context.Context) (int, error)) func(*queue, context.Context) (int, error) {
+	return func(q *queue, ctx context.Context) (int, error) {
+		if _, err := first(q, ctx); err != nil {
+			return 0, err
+		}
+		return second(q, ctx)
 	}
 }
 

@@ -13,31 +13,19 @@ import (
 var deadLetterFaults = []Saboteur{
 	{Name: "delivers-once-too-often", Breaks: "DLQ-1",
 		What: "A message is delivered once more than MaxDeliveries allows.",
-		on: hooks{config: func(config *driver.Config) {
-			if config.MaxDeliveries > 0 {
-				config.MaxDeliveries++
-			}
-		}}},
+		on:   hooks{config: func(c *driver.Config) { set(c.MaxDeliveries > 0, &c.MaxDeliveries, c.MaxDeliveries+1) }}},
 	{Name: "kills-once-too-early", Breaks: "DLQ-1",
 		What: "A message dies one delivery before MaxDeliveries.",
-		on: hooks{config: func(config *driver.Config) {
-			if config.MaxDeliveries > 1 {
-				config.MaxDeliveries--
-			}
-		}}},
+		on:   hooks{config: func(c *driver.Config) { set(c.MaxDeliveries > 1, &c.MaxDeliveries, c.MaxDeliveries-1) }}},
 	{Name: "loses-the-reason", Breaks: "DLQ-1", Also: []string{"DLQ-4"},
 		What: "A dead letter has the reason fatal, whatever reason was given.",
 		on: hooks{deadLetter: alterEach((*queue).DeadLetter, func(_ *queue, request *driver.DeadLetterRequest) {
-			if request.Reason.Valid() {
-				request.Reason = driver.ReasonFatal
-			}
+			set(request.Reason.Valid(), &request.Reason, driver.ReasonFatal)
 		})}},
 	{Name: "takes-any-reason", Breaks: "DLQ-1",
 		What: "An unknown reason becomes fatal.",
 		on: hooks{deadLetter: alterEach((*queue).DeadLetter, func(_ *queue, request *driver.DeadLetterRequest) {
-			if !request.Reason.Valid() {
-				request.Reason = driver.ReasonFatal
-			}
+			set(!request.Reason.Valid(), &request.Reason, driver.ReasonFatal)
 		})}},
 	{Name: "shifts-dead-letter-errors", Breaks: "DLQ-1",
 		What: "The errors of a batch of dead letters are one position too late.",
@@ -111,8 +99,6 @@ var deadLetterFaults = []Saboteur{
 	{Name: "refuses-long-errors", Breaks: "DLQ-4",
 		What: "Dead-lettering with an error that is too long is refused.",
 		on: hooks{deadLetter: alterEach((*queue).DeadLetter, func(_ *queue, request *driver.DeadLetterRequest) {
-			if len(request.Error) > driver.MaxCauseBytes {
-				request.Reason = ""
-			}
+			set(len(request.Error) > driver.MaxCauseBytes, &request.Reason, "")
 		})}},
 }

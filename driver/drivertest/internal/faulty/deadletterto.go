@@ -13,7 +13,7 @@ import (
 var deadLetterToFaults = []Saboteur{
 	{Name: "ignores-dead-letter-to", Breaks: "DLQ-8",
 		What: "Dead letters stay in their queue, whatever DeadLetterTo says.",
-		on:   hooks{config: func(config *driver.Config) { config.DeadLetterTo = "" }}},
+		on:   hooks{config: func(c *driver.Config) { c.DeadLetterTo = "" }}},
 	{Name: "sends-the-dead-twice", Breaks: "DLQ-8",
 		What: "A message that dies arrives twice in the dead-letter queue.",
 		on: hooks{receive: func(q *queue, ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
@@ -41,16 +41,12 @@ var deadLetterToFaults = []Saboteur{
 	{Name: "counts-on-in-the-queue-for-the-dead", Breaks: "DLQ-8",
 		What: "A message in the dead-letter queue keeps its delivery count.",
 		on: hooks{receive: alterDelivered(func(_ *queue, d *driver.Delivery) {
-			if d.Attributes[driver.AttributeDeadSource] != "" {
-				d.Deliveries += 2
-			}
+			set(d.Attributes[driver.AttributeDeadSource] != "", &d.Deliveries, d.Deliveries+2)
 		})}},
 	{Name: "changes-the-id-of-the-forwarded", Breaks: "DLQ-8",
 		What: "A message gets a new id when it moves to the dead-letter queue.",
 		on: hooks{receive: alterDelivered(func(_ *queue, d *driver.Delivery) {
-			if d.Attributes[driver.AttributeDeadSource] != "" {
-				d.ID = ulid.Make().String()
-			}
+			set(d.Attributes[driver.AttributeDeadSource] != "", &d.ID, ulid.Make().String())
 		})}},
 	{Name: "does-not-wake-for-the-forwarded", Breaks: "DLQ-8",
 		What: "A receiver that waits at the dead-letter queue is woken a second late.",
@@ -102,13 +98,11 @@ var deadLetterToFaults = []Saboteur{
 	{Name: "limits-deliveries-over-all-queues", Breaks: "DLQ-8",
 		What: "The delivery count does not restart when a message goes back to its own queue.",
 		on: hooks{receive: alterDelivered(func(q *queue, d *driver.Delivery) {
-			if d.Attributes[driver.AttributeDeadSource] == q.name {
-				d.Deliveries = d.TotalDeliveries()
-			}
+			set(d.Attributes[driver.AttributeDeadSource] == q.name, &d.Deliveries, d.TotalDeliveries())
 		})}},
 	{Name: "drops-what-expires-in-a-circle", Breaks: "DLQ-8",
 		What: "A message that expires in a queue that is its own target is gone.",
-		on:   hooks{config: func(config *driver.Config) { config.DropExpired = config.DropExpired || config.DeadLetterTo != "" }}},
+		on:   hooks{config: func(c *driver.Config) { c.DropExpired = c.DropExpired || c.DeadLetterTo != "" }}},
 	{Name: "forgets-where-the-dead-go", Breaks: "DLQ-8",
 		What: "When the dead-letter queue is deleted, later dead letters stay in their queue, even after it is created again.",
 		on: hooks{deleteQueue: func(b *wrapper, ctx context.Context, name string) error {

@@ -100,10 +100,10 @@ var dedupFaults = []Saboteur{
 
 	{Name: "ends-the-window-early", Breaks: "DUP-3",
 		What: "A key is free when nine tenths of the window have passed.",
-		on:   hooks{config: func(config *driver.Config) { config.DedupWindow = config.DedupWindow * 9 / 10 }, traits: claimWindow}},
+		on:   hooks{config: func(c *driver.Config) { c.DedupWindow = c.DedupWindow * 9 / 10 }, traits: claimWindow}},
 	{Name: "ends-the-window-late", Breaks: "DUP-3",
 		What: "A key is free when eleven tenths of the window have passed.",
-		on:   hooks{config: func(config *driver.Config) { config.DedupWindow = config.DedupWindow * 11 / 10 }, traits: claimWindow}},
+		on:   hooks{config: func(c *driver.Config) { c.DedupWindow = c.DedupWindow * 11 / 10 }, traits: claimWindow}},
 	{Name: "extends-the-window-on-repeats", Breaks: "DUP-3",
 		What: "Each duplicate restarts the window of its key.",
 		on: hooks{send: sendOneByOne(func(q *queue, ctx context.Context, msg driver.Outgoing) (driver.Sent, error) {
@@ -119,7 +119,7 @@ var dedupFaults = []Saboteur{
 	{Name: "evicts-the-oldest-key", Breaks: "DUP-3",
 		What: "A full dedup table evicts its oldest key to store a new one.",
 		on: hooks{
-			config: func(config *driver.Config) { config.DedupMax = 0 },
+			config: func(c *driver.Config) { c.DedupMax = 0 },
 			send: sendOneByOne(func(q *queue, ctx context.Context, msg driver.Outgoing) (driver.Sent, error) {
 				sent, err := q.sendTranslated(ctx, msg)
 				state[usedKeys](q).evictDownTo(q.config().DedupMax)

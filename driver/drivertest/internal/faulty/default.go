@@ -9,40 +9,29 @@ import (
 var defaultFaults = []Saboteur{
 	{Name: "has-no-default-limit", Breaks: "DLQ-1",
 		What: "A queue created without a delivery limit has none.",
-		on:   hooks{configure: alterNew(func(config *driver.Config) { orElse(&config.MaxDeliveries, driver.Off) })}},
+		on:   hooks{configure: alterNew(func(c *driver.Config) { orElse(&c.MaxDeliveries, driver.Off) })}},
 	{Name: "has-another-default-limit", Breaks: "DLQ-1",
 		What: "A queue created without a delivery limit has a limit of 10.",
-		on:   hooks{configure: alterNew(func(config *driver.Config) { orElse(&config.MaxDeliveries, 10) })}},
+		on:   hooks{configure: alterNew(func(c *driver.Config) { orElse(&c.MaxDeliveries, 10) })}},
 	{Name: "has-no-default-limit-when-opened", Breaks: "DLQ-1",
 		What: "A queue created by opening it has no delivery limit.",
-		on: hooks{name: func(b *wrapper, ctx context.Context, name string) (string, error) {
-			if b.inForce(ctx, name) == nil && driver.CheckName(name) == nil {
-				return name, b.ConfigureQueue(ctx, name, driver.Config{MaxDeliveries: driver.Off})
-			}
-			return name, nil
-		}}},
+		on:   hooks{beforeOpen: createWith(driver.Config{MaxDeliveries: driver.Off})}},
 	{Name: "does-not-bound-dead-letters", Breaks: "DLQ-1",
 		What: "A queue created without a bound on dead letters has none.",
-		on:   hooks{configure: alterNew(func(config *driver.Config) { orElse(&config.MaxDead, driver.Off) })}},
+		on:   hooks{configure: alterNew(func(c *driver.Config) { orElse(&c.MaxDead, driver.Off) })}},
 	{Name: "takes-off-for-unset", Breaks: "DLQ-1",
 		What: "A setting that is turned off gets its default.",
-		on:   hooks{configure: alterConfig(func(config *driver.Config) { *config = config.Stored() })}},
+		on:   hooks{configure: alterConfig(func(c *driver.Config) { *c = c.Stored() })}},
 	{Name: "resets-what-is-unset", Breaks: "DLQ-1",
 		What: "Settings that a configuration leaves unset go back to their defaults.",
-		on: hooks{configure: alterConfig(func(config *driver.Config) {
-			if config.Validate() == nil {
-				*config = config.Resolve(nil, driver.Config{})
-			}
-		})}},
+		on:   hooks{configure: alterConfig(func(c *driver.Config) { set(c.Validate() == nil, c, c.Resolve(nil, driver.Config{})) })}},
 	{Name: "reads-off-as-unset", Breaks: "DLQ-1",
 		What: "A setting that is off is read back as unset.",
-		on:   hooks{queueConfig: alterRead(func(_ *wrapper, _ string, config *driver.Config) { *config = config.Stored() })}},
+		on:   hooks{queueConfig: alterRead(func(_ *wrapper, _ string, c *driver.Config) { *c = c.Stored() })}},
 	{Name: "ignores-that-the-window-is-off", Breaks: "DUP-1",
 		What: "A dedup window that is off is the default one.",
-		on: hooks{configure: alterConfig(func(config *driver.Config) {
-			if config.DedupWindow == driver.Off {
-				config.DedupWindow = driver.DefaultDedupWindow
-			}
+		on: hooks{configure: alterConfig(func(c *driver.Config) {
+			set(c.DedupWindow == driver.Off, &c.DedupWindow, driver.DefaultDedupWindow)
 		})}},
 }
 
@@ -57,6 +46,16 @@ func alterNew(change func(*driver.Config)) func(*wrapper, context.Context, strin
 	return func(b *wrapper, ctx context.Context, name string, config driver.Config) error {
 		if b.inForce(ctx, name) == nil {
 			change(&config)
+		}
+		return b.ConfigureQueue(ctx, name, config)
+	}
+}
+
+// createWith gives new queues that are opened a configuration.
+func createWith(config driver.Config) func(*wrapper, context.Context, string) error {
+	return func(b *wrapper, ctx context.Context, name string) error {
+		if b.inForce(ctx, name) != nil || driver.CheckName(name) != nil {
+			return nil
 		}
 		return b.ConfigureQueue(ctx, name, config)
 	}

@@ -9,9 +9,7 @@ import (
 var endingFaults = []Saboteur{
 	{Name: "tells-of-no-forwarded-death", Breaks: "OBS-1",
 		What: "A death is not reported if the dead letter is forwarded.",
-		on: hooks{ending: tellOnly(func(b *wrapper, ending driver.Ending) bool {
-			return b.askedFor(ending.Queue).DeadLetterTo == ""
-		})}},
+		on:   hooks{ending: tellOnly(func(b *wrapper, ending driver.Ending) bool { return b.askedFor(ending.Queue).DeadLetterTo == "" })}},
 	{Name: "tells-of-one-death-for-each-message", Breaks: "OBS-1",
 		What: "A message that is redriven and dies again is reported once.",
 		on: hooks{ending: tellOnly(func(b *wrapper, ending driver.Ending) bool {

@@ -14,39 +14,28 @@ import (
 var fairFaults = []Saboteur{
 	{Name: "is-not-fair", Breaks: "FAIR-1",
 		What: "A queue with fair groups delivers in the order of sending.",
-		on:   hooks{config: func(config *driver.Config) { config.FairGroups = false }, traits: claimGroups}},
+		on:   hooks{config: func(c *driver.Config) { c.FairGroups = false }, traits: claimGroups}},
 	{Name: "does-not-say-fair", Breaks: "FAIR-1",
 		What: "A queue with fair groups does not report it.",
 		on:   hooks{traits: alterTraits(func(_ *queue, traits *driver.Traits) { traits.FairGroups = false })}},
 	{Name: "is-fair-and-strict", Breaks: "FAIR-1",
 		What: "A queue configured with fair and strict groups is accepted, and is fair.",
-		on: hooks{configure: alterConfig(func(config *driver.Config) {
-			config.StrictGroups = config.StrictGroups && !config.FairGroups
-		})}},
+		on:   hooks{configure: alterConfig(func(c *driver.Config) { c.StrictGroups = c.StrictGroups && !c.FairGroups })}},
 	{Name: "is-fair-to-messages", Breaks: "FAIR-1",
 		What: "Each message of a fair group counts as a group of its own.",
-		on: regroup(func(q *queue, group string) string {
-			if group == "" || !q.Traits().FairGroups {
-				return group
-			}
-			return fmt.Sprint(group, " ", q.calls.Add(1))
-		})},
+		on: regroup(
+			func(q *queue, group string) bool { return group != "" && q.Traits().FairGroups },
+			func(q *queue, group string) string { return fmt.Sprint(group, " ", q.calls.Add(1)) })},
 	{Name: "takes-no-group-for-a-noisy-one", Breaks: "FAIR-1",
 		What: "Messages without a group form one fair group.",
-		on: regroup(func(q *queue, group string) string {
-			if group == "" && q.Traits().FairGroups {
-				return "none"
-			}
-			return group
-		})},
+		on: regroup(
+			func(q *queue, group string) bool { return group == "" && q.Traits().FairGroups },
+			func(*queue, string) string { return "none" })},
 	{Name: "folds-fair-groups", Breaks: "FAIR-1",
 		What: "Fair groups that differ only in case share one turn.",
-		on: regroup(func(q *queue, group string) string {
-			if q.Traits().FairGroups {
-				return strings.ToLower(group)
-			}
-			return group
-		})},
+		on: regroup(
+			func(q *queue, group string) bool { return q.Traits().FairGroups },
+			func(_ *queue, group string) string { return strings.ToLower(group) })},
 	{Name: "ungroups-on-restart", Breaks: "FAIR-1",
 		What: "After a restart waiting messages of fair groups have no group.",
 		restart: func(q *queue, ctx context.Context) error {
@@ -63,12 +52,9 @@ var fairFaults = []Saboteur{
 
 	{Name: "gives-a-group-two-turns", Breaks: "FAIR-2",
 		What: "A fair group gets twice as many turns as another.",
-		on: regroup(func(q *queue, group string) string {
-			if group == "" || !q.Traits().FairGroups {
-				return group
-			}
-			return fmt.Sprint(group, " ", q.calls.Add(1)%2)
-		})},
+		on: regroup(
+			func(q *queue, group string) bool { return group != "" && q.Traits().FairGroups },
+			func(q *queue, group string) string { return fmt.Sprint(group, " ", q.calls.Add(1)%2) })},
 	{Name: "starves-a-backlog", Breaks: "FAIR-2",
 		What: "A group that was served before waits until all new groups are served.",
 		on: hooks{receive: func(q *queue, ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
@@ -93,9 +79,9 @@ var fairFaults = []Saboteur{
 
 	{Name: "takes-fair-for-strict", Breaks: "FAIR-3",
 		What: "A fair group is blocked while one of its messages is in flight.",
-		on: hooks{config: func(config *driver.Config) {
-			config.StrictGroups = config.StrictGroups || config.FairGroups
-			config.FairGroups = false
+		on: hooks{config: func(c *driver.Config) {
+			c.StrictGroups = c.StrictGroups || c.FairGroups
+			c.FairGroups = false
 		}, traits: claimGroups}},
 	{Name: "returns-a-fair-group-backwards", Breaks: "FAIR-3",
 		What: "A receive from a queue with fair groups returns its messages in reverse.",

@@ -15,7 +15,7 @@ import (
 var groupFaults = []Saboteur{
 	{Name: "delivers-a-group-to-two", Breaks: "ORD-4",
 		What: "A group's next message is delivered while an earlier one is in flight.",
-		on:   hooks{config: func(config *driver.Config) { config.StrictGroups = false }, traits: claimGroups}},
+		on:   hooks{config: func(c *driver.Config) { c.StrictGroups = false }, traits: claimGroups}},
 	{Name: "puts-the-nacked-at-the-tail-of-its-group", Breaks: "ORD-4",
 		What: "A nacked message goes to the tail of its group.",
 		on: hooks{receive: countOn, nack: oneByOne(func(q *queue, ctx context.Context, nack driver.Nack) error {
@@ -120,15 +120,14 @@ var groupFaults = []Saboteur{
 		}}},
 	{Name: "takes-no-group-for-many", Breaks: "ORD-4",
 		What: "Messages without a group do not wait for each other.",
-		on: regroup(func(q *queue, group string) string {
-			if group != "" || !q.Traits().StrictGroups {
-				return group
-			}
-			return fmt.Sprint("alone ", q.calls.Add(1))
-		})},
+		on: regroup(
+			func(q *queue, group string) bool { return group == "" && q.Traits().StrictGroups },
+			func(q *queue, group string) string { return fmt.Sprint("alone ", q.calls.Add(1)) })},
 	{Name: "folds-groups", Breaks: "ORD-4",
 		What: "Groups that differ only in case wait for each other.",
-		on:   regroup(func(_ *queue, group string) string { return strings.ToLower(group) })},
+		on: regroup(
+			func(*queue, string) bool { return true },
+			func(_ *queue, group string) string { return strings.ToLower(group) })},
 	{Name: "takes-one-of-a-group-per-batch", Breaks: "ORD-4",
 		What: "A batch has only one message of each group.",
 		on: hooks{receive: afterReceive(func(q *queue, ctx context.Context, got []driver.Delivery) []driver.Delivery {

@@ -34,8 +34,9 @@ type hooks struct {
 	close       func(*queue) error
 
 	// Of a backend.
-	config      func(*driver.Config)                                               // changes each configuration, which is still read back as it was
-	name        func(b *wrapper, ctx context.Context, name string) (string, error) // called before a queue is opened; it returns the name to open
+	config      func(*driver.Config)     // changes each configuration, which is still read back as it was
+	rename      func(name string) string // before a queue is opened
+	beforeOpen  func(b *wrapper, ctx context.Context, name string) error
 	configure   func(b *wrapper, ctx context.Context, name string, config driver.Config) error
 	queueConfig func(b *wrapper, ctx context.Context, name string) (driver.Config, error)
 	queues      func(*wrapper, context.Context) iter.Seq2[string, error]
@@ -159,9 +160,11 @@ type hookedBackend struct {
 }
 
 func (h hookedBackend) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
-	if h.on.name != nil {
-		var err error
-		if name, err = h.on.name(h.wrapper, ctx, name); err != nil {
+	if h.on.rename != nil {
+		name = h.on.rename(name)
+	}
+	if h.on.beforeOpen != nil {
+		if err := h.on.beforeOpen(h.wrapper, ctx, name); err != nil {
 			return nil, err
 		}
 	}

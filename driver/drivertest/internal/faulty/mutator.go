@@ -10,68 +10,6 @@ import (
 	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
-// changed returns a copy of a batch with each element changed.
-func changed[E any](q *queue, batch []E, change func(*queue, *E)) []E {
-	batch = append([]E(nil), batch...)
-	for i := range batch {
-		change(q, &batch[i])
-	}
-	return batch
-}
-
-// alterEach changes the elements of a batch before the backend gets them.
-func alterEach[E any](pass settleFunc[E], change func(*queue, *E)) settleFunc[E] {
-	return func(q *queue, ctx context.Context, batch []E) error { return pass(q, ctx, changed(q, batch, change)) }
-}
-
-// alterSent changes each message before the backend gets it.
-func alterSent(change func(q *queue, msg *driver.Outgoing)) sendFunc {
-	return func(q *queue, ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
-		return q.Send(ctx, changed(q, msgs, change))
-	}
-}
-
-// alterExtensions changes each extension before the backend gets it.
-func alterExtensions(change func(q *queue, extension *driver.Extension)) extendFunc {
-	return func(q *queue, ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
-		return q.Extend(ctx, changed(q, extensions, change))
-	}
-}
-
-// oneByOne settles a batch one by one.
-func oneByOne[E any](settle func(q *queue, ctx context.Context, element E) error) settleFunc[E] {
-	return func(q *queue, ctx context.Context, batch []E) error {
-		return each(batch, func(element E) error { return settle(q, ctx, element) })
-	}
-}
-
-// sendOneByOne sends a batch message by message.
-func sendOneByOne(send func(q *queue, ctx context.Context, msg driver.Outgoing) (driver.Sent, error)) sendFunc {
-	return func(q *queue, ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
-		return sendEach(msgs, func(msg driver.Outgoing) (driver.Sent, error) { return send(q, ctx, msg) })
-	}
-}
-
-// extendOneByOne extends a batch one by one.
-func extendOneByOne(extend func(q *queue, ctx context.Context, extension driver.Extension) ([]time.Duration, error)) extendFunc {
-	return func(q *queue, ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
-		return eachExtension(extensions, func(extension driver.Extension) ([]time.Duration, error) { return extend(q, ctx, extension) })
-	}
-}
-
-// afterEach passes a batch on and calls then for each element that succeeded.
-func afterEach[E any](pass settleFunc[E], then func(q *queue, element E)) settleFunc[E] {
-	return func(q *queue, ctx context.Context, batch []E) error {
-		err := pass(q, ctx, batch)
-		for i, element := range batch {
-			if driver.At(err, i) == nil {
-				then(q, element)
-			}
-		}
-		return err
-	}
-}
-
 // afterSend changes each result of a send.
 func afterSend(change func(q *queue, msg driver.Outgoing, sent *driver.Sent)) sendFunc {
 	return func(q *queue, ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
@@ -212,25 +150,6 @@ func collect[E any](all iter.Seq2[E, error]) (list []E, err error) {
 	return list, nil
 }
 
-// alterError returns a copy of err with changed details, if it has any.
-func alterError(err error, change func(*driver.Error)) error {
-	detail, ok := errors.AsType[*driver.Error](err)
-	if !ok {
-		return err
-	}
-	other := *detail
-	change(&other)
-	return &other
-}
-
-// unless returns err, or nil if ignored.
-func unless(ignored bool, err error) error {
-	if ignored {
-		return nil
-	}
-	return err
-}
-
 // alterRead changes each configuration that is read back.
 func alterRead(change func(b *wrapper, name string, config *driver.Config)) func(*wrapper, context.Context, string) (driver.Config, error) {
 	return func(b *wrapper, ctx context.Context, name string) (driver.Config, error) {
@@ -248,24 +167,9 @@ func alterConfig(change func(*driver.Config)) func(*wrapper, context.Context, st
 	}
 }
 
-// shiftErrors moves the errors of a batch one position up.
-func shiftErrors[E any](pass settleFunc[E]) settleFunc[E] {
-	return func(q *queue, ctx context.Context, batch []E) error { return shifted(pass(q, ctx, batch), len(batch)) }
-}
-
-// shifted moves the errors of a batch one position up.
-func shifted(err error, n int) error {
-	return replaced(err, n, func(i int) int { return (i + 1) % n })
-}
-
-// replaced moves the errors of a batch to other positions.
-func replaced(err error, n int, position func(int) int) error {
-	if !ofBatch(err) || n < 2 {
-		return err
+// set changes a field, if a condition holds.
+func set[T any](when bool, field *T, value T) {
+	if when {
+		*field = value
 	}
-	errs := make([]error, n)
-	for i := range errs {
-		errs[position(i)] = driver.At(err, i)
-	}
-	return driver.NewBatchError(errs)
 }

@@ -28,12 +28,7 @@ var orderFaults = []Saboteur{
 		})}},
 	{Name: "claims-shards-by-default", Breaks: "ORD-1",
 		What: "A queue without a configuration has two shards.",
-		on: hooks{name: func(b *wrapper, ctx context.Context, name string) (string, error) {
-			if b.inForce(ctx, name) == nil && driver.CheckName(name) == nil {
-				return name, b.inner.(driver.Admin).ConfigureQueue(ctx, name, driver.Config{Shards: 2})
-			}
-			return name, nil
-		}}},
+		on:   hooks{beforeOpen: createWith(driver.Config{Shards: 2})}},
 
 	{Name: "puts-the-expired-at-the-tail", Breaks: "ORD-2",
 		What: "A message whose lease runs out goes to the tail.",
@@ -98,24 +93,21 @@ var orderFaults = []Saboteur{
 
 	{Name: "spreads-a-group", Breaks: "ORD-3",
 		What: "The messages of a group are spread over all shards.",
-		on: regroup(func(q *queue, group string) string {
-			if q.config().Shards < 2 || group == "" {
-				return group
-			}
-			return fmt.Sprint(group, q.calls.Add(1))
-		})},
+		on: regroup(
+			func(q *queue, group string) bool { return q.config().Shards > 1 && group != "" },
+			func(q *queue, group string) string { return fmt.Sprint(group, q.calls.Add(1)) })},
 	{Name: "bounds-each-shard", Breaks: "ORD-3",
 		What: "The bound on messages holds for each shard, not for the queue.",
-		on:   hooks{config: func(config *driver.Config) { config.MaxMessages *= max(config.Shards, 1) }}},
+		on:   hooks{config: func(c *driver.Config) { c.MaxMessages *= max(c.Shards, 1) }}},
 	{Name: "bounds-the-leased-of-each-shard", Breaks: "ORD-3", Also: []string{"RCV-1"},
 		What: "The in-flight ceiling holds for each shard, not for the queue.",
-		on:   hooks{config: func(config *driver.Config) { config.MaxInFlight *= max(config.Shards, 1) }}},
+		on:   hooks{config: func(c *driver.Config) { c.MaxInFlight *= max(c.Shards, 1) }}},
 	{Name: "bounds-the-bytes-of-each-shard", Breaks: "ORD-3", Also: []string{"SND-5"},
 		What: "The bound on bytes holds for each shard, not for the queue.",
-		on:   hooks{config: func(config *driver.Config) { config.MaxBytes *= max(config.Shards, 1) }}},
+		on:   hooks{config: func(c *driver.Config) { c.MaxBytes *= max(c.Shards, 1) }}},
 	{Name: "bounds-the-dead-of-each-shard", Breaks: "ORD-3", Also: []string{"DLQ-5"},
 		What: "The bound on dead letters holds for each shard, not for the queue.",
-		on:   hooks{config: func(config *driver.Config) { config.MaxDead *= max(config.Shards, 1) }}},
+		on:   hooks{config: func(c *driver.Config) { c.MaxDead *= max(c.Shards, 1) }}},
 	{Name: "purges-one-shard", Breaks: "ORD-3", Also: []string{"CNT-3"},
 		What: "A purge of a queue with several shards removes only half of it.",
 		on: hooks{purge: func(q *queue, ctx context.Context) (int, error) {
@@ -164,12 +156,12 @@ func (q *queue) nackAtEnd(ctx context.Context, d driver.Delivery, visibility tim
 	})
 }
 
-// regroup sends messages to other groups than requested, and hides it.
-func regroup(instead func(q *queue, group string) string) hooks {
+// regroup sends messages of some groups to others, and hides it.
+func regroup(when func(q *queue, group string) bool, instead func(q *queue, group string) string) hooks {
 	return hooks{
 		send: sendOneByOne(func(q *queue, ctx context.Context, msg driver.Outgoing) (driver.Sent, error) {
 			group, traits := msg.Group, q.Traits()
-			if msg.Check(&traits) == nil {
+			if msg.Check(&traits) == nil && when(q, group) {
 				msg.Group = instead(q, group)
 			}
 			if len(msg.Group) > driver.MaxGroupBytes {

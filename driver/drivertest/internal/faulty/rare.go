@@ -40,11 +40,7 @@ var rareFaults = []Saboteur{
 		})}},
 	{Name: "miscounts-one-in-400", Breaks: "RCV-3", Also: []string{"SND-1"}, Rare: true,
 		What: "One delivery in 400 has the count of the one before.",
-		on: hooks{receive: alterDelivered(func(q *queue, d *driver.Delivery) {
-			if q.nth(400) {
-				d.Deliveries--
-			}
-		})}},
+		on:   hooks{receive: alterDelivered(func(q *queue, d *driver.Delivery) { set(q.nth(400), &d.Deliveries, d.Deliveries-1) })}},
 	{Name: "flips-a-bit-in-1000", Breaks: "SND-3", Rare: true,
 		What: "One body in 1000 has a wrong bit on delivery.",
 		on: hooks{receive: alterDelivered(func(q *queue, d *driver.Delivery) {
@@ -85,23 +81,17 @@ var rareFaults = []Saboteur{
 	{Name: "reuses-one-id-in-300", Breaks: "SND-1", Rare: true,
 		What: "One send in 300 is answered with an id that no message has.",
 		on: hooks{send: afterSend(func(q *queue, _ driver.Outgoing, sent *driver.Sent) {
-			if sent.ID != "" && q.nth(300) {
-				sent.ID = ulid.Make().String()
-			}
+			set(sent.ID != "" && q.nth(300), &sent.ID, ulid.Make().String())
 		})}},
 	{Name: "hurries-one-delayed-in-50", Breaks: "SND-2", Rare: true,
 		What: "One delayed message in 50 is ready at once.",
 		on: hooks{send: alterSent(func(q *queue, msg *driver.Outgoing) {
-			if msg.Delay > 0 && q.losable(*msg) && q.nth(50) {
-				msg.Delay = 0
-			}
+			set(msg.Delay > 0 && q.losable(*msg) && q.nth(50), &msg.Delay, 0)
 		})}},
 	{Name: "hurries-one-nacked-in-20", Breaks: "ACK-1", Rare: true,
 		What: "One message in 20 that is nacked with a delay is ready at once.",
 		on: hooks{nack: alterEach((*queue).Nack, func(q *queue, nack *driver.Nack) {
-			if nack.Delay > 0 && nack.Delay <= q.Traits().MaxVisibility && q.nth(20) {
-				nack.Delay = 0
-			}
+			set(nack.Delay > 0 && nack.Delay <= q.Traits().MaxVisibility && q.nth(20), &nack.Delay, 0)
 		})}},
 }
 
@@ -137,11 +127,7 @@ var sequenceFaults = []Saboteur{
 		}}},
 	{Name: "loses-attributes-of-the-nacked", Breaks: "SND-3", Rare: true,
 		What: "A message that was nacked twice loses its attributes.",
-		on: hooks{receive: alterDelivered(func(_ *queue, d *driver.Delivery) {
-			if d.Deliveries > 2 && d.LastError != "" {
-				d.Attributes = nil
-			}
-		})}},
+		on:   hooks{receive: alterDelivered(func(_ *queue, d *driver.Delivery) { set(d.Deliveries > 2 && d.LastError != "", &d.Attributes, nil) })}},
 	{Name: "peeks-past-the-third-ready", Breaks: "CNT-2", Rare: true,
 		What: "A peek at ready messages skips the third.",
 		on: hooks{peek: func(q *queue, ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {

@@ -26,18 +26,10 @@ var receiveFaults = []Saboteur{
 		}}},
 	{Name: "takes-max-plus-one", Breaks: "RCV-1",
 		What: "A receive with a Max of several returns one more.",
-		on: hooks{receive: alterRequest(func(_ *queue, req *driver.ReceiveRequest) {
-			if req.Max > 1 {
-				req.Max++
-			}
-		})}},
+		on:   hooks{receive: alterRequest(func(_ *queue, req *driver.ReceiveRequest) { set(req.Max > 1, &req.Max, req.Max+1) })}},
 	{Name: "refuses-large-max", Breaks: "RCV-1",
 		What: "A Max above the largest batch is refused, not clamped.",
-		on: hooks{receive: alterRequest(func(q *queue, req *driver.ReceiveRequest) {
-			if req.Max > q.Traits().MaxBatch {
-				req.Max = 0
-			}
-		})}},
+		on:   hooks{receive: alterRequest(func(q *queue, req *driver.ReceiveRequest) { set(req.Max > q.Traits().MaxBatch, &req.Max, 0) })}},
 	{Name: "takes-max-zero-for-one", Breaks: "RCV-1",
 		What: "A receive with Max 0 returns one message.",
 		on:   hooks{receive: alterRequest(func(_ *queue, req *driver.ReceiveRequest) { req.Max = max(req.Max, 1) })}},
@@ -55,11 +47,7 @@ var receiveFaults = []Saboteur{
 		}}},
 	{Name: "lets-one-more-in-flight", Breaks: "RCV-1",
 		What: "One message more than MaxInFlight can be in flight.",
-		on: hooks{config: func(config *driver.Config) {
-			if config.MaxInFlight > 0 {
-				config.MaxInFlight++
-			}
-		}}},
+		on:   hooks{config: func(c *driver.Config) { set(c.MaxInFlight > 0, &c.MaxInFlight, c.MaxInFlight+1) }}},
 	{Name: "lets-more-in-flight-in-parallel", Breaks: "RCV-1",
 		What: "The ceiling is checked and used in two steps, so that concurrent receives can exceed it by one.",
 		on: hooks{receive: func(q *queue, ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
@@ -69,7 +57,7 @@ var receiveFaults = []Saboteur{
 			if !race.wins(err) {
 				return got, err
 			}
-			if err := q.reconfigure(ctx, func(config *driver.Config) { config.MaxInFlight++ }); err != nil {
+			if err := q.reconfigure(ctx, func(c *driver.Config) { c.MaxInFlight++ }); err != nil {
 				return nil, err
 			}
 			return q.Receive(ctx, req)
@@ -122,11 +110,7 @@ var messageFaults = []Saboteur{
 		})}},
 	{Name: "loses-the-correlation-id", Breaks: "RCV-3",
 		What: "A message that is delivered again has no correlation id.",
-		on: hooks{receive: alterDelivered(func(_ *queue, d *driver.Delivery) {
-			if d.Deliveries > 1 {
-				d.CorrelationID = ""
-			}
-		})}},
+		on:   hooks{receive: alterDelivered(func(_ *queue, d *driver.Delivery) { set(d.Deliveries > 1, &d.CorrelationID, "") })}},
 	{Name: "cuts-the-seal", Breaks: "RCV-3", Also: []string{"DLQ-5", "DLQ-8", "DLQ-9"},
 		What: "A seal ends before its last byte.",
 		on:   hooks{receive: alterDelivered(func(_ *queue, d *driver.Delivery) { d.Seal = d.Seal[:max(0, len(d.Seal)-1)] })}},

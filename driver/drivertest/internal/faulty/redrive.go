@@ -59,11 +59,7 @@ var redriveFaults = []Saboteur{
 		on:   hooks{deadLetters: alterDead(func(_ *queue, letter *driver.DeadLetter) { letter.Redrives = 0 })}},
 	{Name: "forgets-the-first-delivery-on-redrive", Breaks: "DLQ-5",
 		What: "The first delivery after a redrive counts as the first of all.",
-		on: hooks{receive: alterDelivered(func(_ *queue, d *driver.Delivery) {
-			if d.Deliveries == 1 {
-				d.FirstReceivedAt = time.Now().UTC()
-			}
-		})}},
+		on:   hooks{receive: alterDelivered(func(_ *queue, d *driver.Delivery) { set(d.Deliveries == 1, &d.FirstReceivedAt, time.Now().UTC()) })}},
 	{Name: "copies-on-redrive", Breaks: "DLQ-5",
 		What: "A redriven message stays among the dead letters.",
 		on: hooks{redrive: func(q *queue, ctx context.Context, ids []string, limit int) (moved int, err error) {
@@ -116,10 +112,10 @@ var redriveFaults = []Saboteur{
 		}}},
 	{Name: "redrives-beyond-capacity", Breaks: "DLQ-5",
 		What: "A redrive ignores the bound on messages.",
-		on:   hooks{redrive: redriveBeyond(func(config *driver.Config) { config.MaxMessages = 0 })}},
+		on:   hooks{redrive: redriveBeyond(func(c *driver.Config) { c.MaxMessages = 0 })}},
 	{Name: "redrives-beyond-the-bound-on-bytes", Breaks: "DLQ-5",
 		What: "A redrive ignores the bound on bytes.",
-		on:   hooks{redrive: redriveBeyond(func(config *driver.Config) { config.MaxBytes = 0 })}},
+		on:   hooks{redrive: redriveBeyond(func(c *driver.Config) { c.MaxBytes = 0 })}},
 	{Name: "counts-a-redrive-in-two-steps", Breaks: "DLQ-5",
 		What: "A redrive counts first and moves later, so that concurrent redrives count dead letters twice.",
 		on: hooks{redrive: func(q *queue, ctx context.Context, ids []string, limit int) (int, error) {
@@ -152,12 +148,7 @@ var redriveFaults = []Saboteur{
 		}}},
 	{Name: "purges-all-with-the-dead", Breaks: "DLQ-5",
 		What: "Purging the dead letters purges the queue.",
-		on: hooks{purgeDead: func(q *queue, ctx context.Context) (int, error) {
-			if _, err := q.Purge(ctx); err != nil {
-				return 0, err
-			}
-			return q.PurgeDead(ctx)
-		}}},
+		on:   hooks{purgeDead: both((*queue).Purge, (*queue).PurgeDead)}},
 	{Name: "ends-a-listing-early", Breaks: "DLQ-5",
 		What: "A listing of dead letters ends when one of them is discarded during the listing.",
 		on: hooks{deadLetters: func(q *queue, ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
@@ -174,14 +165,14 @@ var redriveFaults = []Saboteur{
 
 	{Name: "makes-room-among-the-dead", Breaks: "DLQ-5",
 		What: "When the dead letters are full, the oldest is removed.",
-		on: hooks{config: func(config *driver.Config) {
-			if config.MaxDead > 0 {
-				config.RetainDead.Count, config.MaxDead = config.MaxDead, 0
+		on: hooks{config: func(c *driver.Config) {
+			if c.MaxDead > 0 {
+				c.RetainDead.Count, c.MaxDead = c.MaxDead, 0
 			}
 		}}},
 	{Name: "lets-the-dead-overflow", Breaks: "DLQ-5",
 		What: "MaxDead does not bound the dead letters.",
-		on:   hooks{config: func(config *driver.Config) { config.MaxDead = 0 }}},
+		on:   hooks{config: func(c *driver.Config) { c.MaxDead = 0 }}},
 	{Name: "loses-the-lease-when-the-dead-are-full", Breaks: "DLQ-5",
 		What: "Dead-lettering into a full store ends the lease.",
 		on: hooks{deadLetter: oneByOne(func(q *queue, ctx context.Context, request driver.DeadLetterRequest) error {

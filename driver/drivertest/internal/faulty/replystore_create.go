@@ -40,21 +40,13 @@ var slotCreateFaults = []ReplyStoreSaboteur{
 		}}},
 	{Name: "accepts-any-time", Breaks: "RPL-5",
 		What: "A slot without time to live gets an hour.",
-		on: alterCreate(func(_ *string, ttl *time.Duration) {
-			if *ttl <= 0 {
-				*ttl = time.Hour
-			}
-		})},
+		on:   alterCreate(func(_ *string, ttl *time.Duration) { set(*ttl <= 0, ttl, time.Hour) })},
 	{Name: "cuts-long-times", Breaks: "RPL-5",
 		What: "A time to live that is too long is clamped instead of refused.",
 		on:   alterCreate(func(_ *string, ttl *time.Duration) { *ttl = min(*ttl, driver.MaxSlotTTL) })},
 	{Name: "accepts-a-slot-without-id", Breaks: "RPL-5",
 		What: "A slot can have an empty id.",
-		on: alterCreate(func(id *string, _ *time.Duration) {
-			if *id == "" {
-				*id = "empty"
-			}
-		})},
+		on:   alterCreate(func(id *string, _ *time.Duration) { set(*id == "", id, "empty") })},
 	{Name: "cuts-long-ids", Breaks: "RPL-5",
 		What: "An id that is too long is cut.",
 		on:   alterCreate(func(id *string, _ *time.Duration) { *id = (*id)[:min(len(*id), 100)] })},

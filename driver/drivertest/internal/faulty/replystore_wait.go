@@ -23,11 +23,7 @@ var slotExpiryFaults = []ReplyStoreSaboteur{
 		on:   alterTTL(func(ttl time.Duration) time.Duration { return ttl + time.Second })},
 	{Name: "expires-only-when-swept", Breaks: "RPL-5",
 		What: "A slot whose time is over reads as pending until it is swept.",
-		on: alterSlots(func(slot *driver.Slot) {
-			if slot.State == driver.SlotExpired {
-				slot.State = driver.SlotPending
-			}
-		})},
+		on:   alterSlots(func(slot *driver.Slot) { set(slot.State == driver.SlotExpired, &slot.State, driver.SlotPending) })},
 	{Name: "keeps-answers-forever", Breaks: "RPL-5",
 		What: "Answered slots do not expire.",
 		on: storeHooks{get: func(s *store, ctx context.Context, id string) (driver.Slot, error) {

@@ -117,9 +117,7 @@ var slotWriteFaults = []ReplyStoreSaboteur{
 	{Name: "makes-an-answer-of-a-failure", Breaks: "RPL-6",
 		What: "The text of a failure is stored as the answer.",
 		on: alterAnswers(func(answer *driver.Answer) {
-			if answer.Failure != "" {
-				*answer = driver.Answer{Body: []byte(answer.Failure)}
-			}
+			set(answer.Failure != "", answer, driver.Answer{Body: []byte(answer.Failure)})
 		})},
 	{Name: "forgets-the-kind-of-a-failure", Breaks: "RPL-6",
 		What: "Failures lose their kind.",

@@ -38,9 +38,9 @@ var restartFaults = []Saboteur{
 			if err != nil {
 				return err
 			}
-			return q.changeStored(ctx, func(config *driver.Config) bool {
-				bounded := config.MaxMessages != driver.Off
-				config.MaxMessages += stats.Waiting()
+			return q.changeStored(ctx, func(c *driver.Config) bool {
+				bounded := c.MaxMessages != driver.Off
+				c.MaxMessages += stats.Waiting()
 				return bounded
 			})
 		}},

@@ -12,18 +12,14 @@ import (
 var retentionFaults = []Saboteur{
 	{Name: "drops-the-expired", Breaks: "RET-1",
 		What: "A message that waited too long disappears and leaves no dead letter.",
-		on: discardDead(driver.ReasonExpired, func(config driver.Config) bool {
-			return config.RetainReady != (driver.Retention{})
-		})},
+		on:   discardDead(driver.ReasonExpired, func(config driver.Config) bool { return config.RetainReady != (driver.Retention{}) })},
 	{Name: "keeps-the-old", Breaks: "RET-1",
 		What: "A message can wait without limit.",
-		on:   hooks{config: func(config *driver.Config) { config.RetainReady.Age = 0 }}},
+		on:   hooks{config: func(c *driver.Config) { c.RetainReady.Age = 0 }}},
 	{Name: "expires-late", Breaks: "RET-1",
 		What: "A message that waited too long dies a tenth of a second late.",
-		on: hooks{config: func(config *driver.Config) {
-			if config.RetainReady.Age > 0 {
-				config.RetainReady.Age += 100 * time.Millisecond
-			}
+		on: hooks{config: func(c *driver.Config) {
+			set(c.RetainReady.Age > 0, &c.RetainReady.Age, c.RetainReady.Age+100*time.Millisecond)
 		}}},
 	{Name: "counts-the-age-from-the-send", Breaks: "RET-1",
 		What: "A message that was delayed for longer than messages are kept is dead when it is due.",
@@ -42,7 +38,7 @@ var retentionFaults = []Saboteur{
 		on: hooks{send: func(q *queue, ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 			for _, msg := range msgs {
 				if msg.Delay > 0 && q.config().RetainReady.Count > 1 {
-					if err := q.reconfigure(ctx, func(config *driver.Config) { config.RetainReady.Count-- }); err != nil {
+					if err := q.reconfigure(ctx, func(c *driver.Config) { c.RetainReady.Count-- }); err != nil {
 						return nil, err
 					}
 				}
@@ -51,19 +47,17 @@ var retentionFaults = []Saboteur{
 		}}},
 	{Name: "keeps-too-many", Breaks: "RET-1",
 		What: "Any number of messages can wait.",
-		on:   hooks{config: func(config *driver.Config) { config.RetainReady.Count = 0 }}},
+		on:   hooks{config: func(c *driver.Config) { c.RetainReady.Count = 0 }}},
 	{Name: "keeps-the-old-dead", Breaks: "RET-1",
 		What: "Dead letters are kept without limit.",
-		on:   hooks{config: func(config *driver.Config) { config.RetainDead.Age = 0 }}},
+		on:   hooks{config: func(c *driver.Config) { c.RetainDead.Age = 0 }}},
 	{Name: "keeps-too-many-dead", Breaks: "RET-1",
 		What: "Any number of dead letters is kept.",
-		on:   hooks{config: func(config *driver.Config) { config.RetainDead.Count = 0 }}},
+		on:   hooks{config: func(c *driver.Config) { c.RetainDead.Count = 0 }}},
 	{Name: "calls-the-expired-worn-out", Breaks: "RET-1",
 		What: "A message that waited too long has the reason max deliveries.",
 		on: hooks{deadLetters: alterDead(func(q *queue, letter *driver.DeadLetter) {
-			if letter.Reason == driver.ReasonExpired && q.config().RetainReady != (driver.Retention{}) {
-				letter.Reason = driver.ReasonMaxDeliveries
-			}
+			set(letter.Reason == driver.ReasonExpired && q.config().RetainReady != (driver.Retention{}), &letter.Reason, driver.ReasonMaxDeliveries)
 		})}},
 	{Name: "makes-young-by-a-nack", Breaks: "RET-1",
 		What: "A nack resets the age of a message.",
@@ -104,6 +98,31 @@ var retentionFaults = []Saboteur{
 			}
 			return q.Extend(ctx, extensions)
 		}}},
+}
+
+var dropFaults = []Saboteur{
+	{Name: "keeps-the-dropped-as-dead", Breaks: "RET-2",
+		What: "A message that waited too long becomes a dead letter, although the queue drops expired messages.",
+		on:   hooks{config: func(c *driver.Config) { c.DropExpired = false }}},
+	{Name: "sends-the-dropped-where-the-dead-go", Breaks: "RET-2",
+		What: "A message that waited too long goes to the dead-letter queue, if there is one.",
+		on:   hooks{config: func(c *driver.Config) { c.DropExpired = c.DropExpired && c.DeadLetterTo == "" }}},
+	{Name: "drops-nothing-while-the-dead-are-full", Breaks: "RET-2",
+		What: "If dead letters are bounded, a message that waited too long becomes one, or waits for room.",
+		on:   hooks{config: func(c *driver.Config) { c.DropExpired = c.DropExpired && c.MaxDead == 0 }}},
+	{Name: "drops-late", Breaks: "RET-2",
+		What: "A message is dropped a tenth of a second late.",
+		on: hooks{config: func(c *driver.Config) {
+			set(c.DropExpired && c.RetainReady.Age > 0, &c.RetainReady.Age, c.RetainReady.Age+100*time.Millisecond)
+		}}},
+	{Name: "drops-too-few", Breaks: "RET-2",
+		What: "A queue that drops messages keeps one more than configured.",
+		on: hooks{config: func(c *driver.Config) {
+			set(c.DropExpired && c.RetainReady.Count > 0, &c.RetainReady.Count, c.RetainReady.Count+1)
+		}}},
+	{Name: "drops-the-worn-out", Breaks: "RET-2",
+		What: "A queue that drops old messages also drops those that reached the delivery limit.",
+		on:   discardDead(driver.ReasonMaxDeliveries, func(config driver.Config) bool { return config.DropExpired })},
 }
 
 // discardDead discards dead letters with a reason before they are seen, in queues that match.

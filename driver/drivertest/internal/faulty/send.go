@@ -58,21 +58,18 @@ var sendFaults = []Saboteur{
 		}},
 	{Name: "folds-names", Breaks: "SND-1",
 		What: "Names that differ only in case name one queue.",
-		on:   hooks{name: func(_ *wrapper, _ context.Context, name string) (string, error) { return strings.ToLower(name), nil }}},
+		on:   hooks{rename: strings.ToLower}},
 	{Name: "trims-names", Breaks: "SND-1",
 		What: "Names that differ only in the spaces around them name one queue.",
-		on: hooks{name: func(_ *wrapper, _ context.Context, name string) (string, error) {
-			if trimmed := strings.TrimSpace(name); driver.CheckName(name) == nil && trimmed != "" {
-				name = trimmed
-			}
-			return name, nil
+		on: hooks{rename: func(name string) string {
+			trimmed := strings.TrimSpace(name)
+			set(driver.CheckName(name) == nil && trimmed != "", &name, trimmed)
+			return name
 		}}},
 	{Name: "binds-receipts-to-handles", Breaks: "SND-1",
 		What: "A receipt works only at the handle that it came from.",
 		on: hooks{
-			receive: alterDelivered(func(q *queue, d *driver.Delivery) {
-				state[table[driver.Receipt, bool]](q.own).put(d.Receipt, true)
-			}),
+			receive: alterDelivered(func(q *queue, d *driver.Delivery) { state[table[driver.Receipt, bool]](q.own).put(d.Receipt, true) }),
 			ack: alterEach((*queue).Ack, func(q *queue, receipt *driver.Receipt) {
 				if !state[table[driver.Receipt, bool]](q.own).at(*receipt) {
 					*receipt = driver.Receipt{}
@@ -81,11 +78,9 @@ var sendFaults = []Saboteur{
 		}},
 	{Name: "takes-any-name", Breaks: "SND-1",
 		What: "An invalid name opens a queue.",
-		on: hooks{name: func(_ *wrapper, _ context.Context, name string) (string, error) {
-			if driver.CheckName(name) != nil {
-				name = "nameless"
-			}
-			return name, nil
+		on: hooks{rename: func(name string) string {
+			set(driver.CheckName(name) != nil, &name, "nameless")
+			return name
 		}}},
 
 	{Name: "forgets-delay", Breaks: "SND-2",
@@ -94,9 +89,7 @@ var sendFaults = []Saboteur{
 	{Name: "delivers-delayed-early", Breaks: "SND-2",
 		What: "A delayed message is ready a millisecond before its time.",
 		on: hooks{send: alterSent(func(q *queue, msg *driver.Outgoing) {
-			if msg.Delay > time.Millisecond && msg.Delay <= q.Traits().MaxDelay {
-				msg.Delay -= time.Millisecond
-			}
+			set(msg.Delay > time.Millisecond && msg.Delay <= q.Traits().MaxDelay, &msg.Delay, msg.Delay-time.Millisecond)
 		})}},
 	{Name: "delivers-delayed-late", Breaks: "SND-2",
 		What: "A delayed message is ready a tenth of a second after its time.",
@@ -107,15 +100,11 @@ var sendFaults = []Saboteur{
 		})}},
 	{Name: "clamps-delay", Breaks: "SND-2",
 		What: "A delay outside its limits is clamped instead of refused.",
-		on: hooks{send: alterSent(func(q *queue, msg *driver.Outgoing) {
-			msg.Delay = min(max(msg.Delay, 0), q.Traits().MaxDelay)
-		})}},
+		on:   hooks{send: alterSent(func(q *queue, msg *driver.Outgoing) { msg.Delay = min(max(msg.Delay, 0), q.Traits().MaxDelay) })}},
 	{Name: "rounds-delays", Breaks: "SND-2",
 		What: "A delay is rounded up to whole seconds.",
 		on: hooks{send: alterSent(func(q *queue, msg *driver.Outgoing) {
-			if msg.Delay > 0 && msg.Delay <= q.Traits().MaxDelay {
-				msg.Delay = wholeSeconds(msg.Delay)
-			}
+			set(msg.Delay > 0 && msg.Delay <= q.Traits().MaxDelay, &msg.Delay, wholeSeconds(msg.Delay))
 		})}},
 	{Name: "delays-the-whole-queue", Breaks: "SND-2",
 		What: "While a message is delayed, the messages sent after it wait as well.",

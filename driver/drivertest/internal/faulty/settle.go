@@ -47,17 +47,11 @@ var settleFaults = []Saboteur{
 	{Name: "forgets-the-delay-of-a-nack", Breaks: "ACK-1",
 		What: "A nacked message is ready at once, whatever delay was asked for.",
 		on: hooks{nack: alterEach((*queue).Nack, func(q *queue, nack *driver.Nack) {
-			if nack.Delay > 0 && nack.Delay <= q.Traits().MaxVisibility {
-				nack.Delay = 0
-			}
+			set(nack.Delay > 0 && nack.Delay <= q.Traits().MaxVisibility, &nack.Delay, 0)
 		})}},
 	{Name: "loses-the-cause-of-a-nack", Breaks: "ACK-1", Also: []string{"RCV-3"},
 		What: "A nack with a delay does not keep its cause.",
-		on: hooks{nack: alterEach((*queue).Nack, func(_ *queue, nack *driver.Nack) {
-			if nack.Delay > 0 {
-				nack.Cause = ""
-			}
-		})}},
+		on:   hooks{nack: alterEach((*queue).Nack, func(_ *queue, nack *driver.Nack) { set(nack.Delay > 0, &nack.Cause, "") })}},
 	{Name: "clamps-the-delay-of-a-nack", Breaks: "ACK-1",
 		What: "A nack delay outside its limits is clamped instead of refused.",
 		on: hooks{nack: alterEach((*queue).Nack, func(q *queue, nack *driver.Nack) {
@@ -66,16 +60,12 @@ var settleFaults = []Saboteur{
 	{Name: "limits-nack-delays-like-send-delays", Breaks: "ACK-1",
 		What: "A nack delay above the longest delay of a send is shortened to that.",
 		on: hooks{nack: alterEach((*queue).Nack, func(q *queue, nack *driver.Nack) {
-			if nack.Delay <= q.Traits().MaxVisibility {
-				nack.Delay = min(nack.Delay, q.Traits().MaxDelay)
-			}
+			set(nack.Delay <= q.Traits().MaxVisibility, &nack.Delay, min(nack.Delay, q.Traits().MaxDelay))
 		})}},
 	{Name: "rounds-nack-delays", Breaks: "ACK-1",
 		What: "The delay of a nack is rounded up to whole seconds.",
 		on: hooks{nack: alterEach((*queue).Nack, func(q *queue, nack *driver.Nack) {
-			if nack.Delay > 0 && nack.Delay <= q.Traits().MaxVisibility {
-				nack.Delay = wholeSeconds(nack.Delay)
-			}
+			set(nack.Delay > 0 && nack.Delay <= q.Traits().MaxVisibility, &nack.Delay, wholeSeconds(nack.Delay))
 		})}},
 	{Name: "cuts-causes-inside-a-character", Breaks: "ACK-1",
 		What: "A long cause is cut inside a character.",
@@ -84,11 +74,7 @@ var settleFaults = []Saboteur{
 		})}},
 	{Name: "refuses-long-causes", Breaks: "ACK-1",
 		What: "A nack with a cause that is too long is refused.",
-		on: hooks{nack: alterEach((*queue).Nack, func(_ *queue, nack *driver.Nack) {
-			if len(nack.Cause) > driver.MaxCauseBytes {
-				nack.Delay = -1
-			}
-		})}},
+		on:   hooks{nack: alterEach((*queue).Nack, func(_ *queue, nack *driver.Nack) { set(len(nack.Cause) > driver.MaxCauseBytes, &nack.Delay, -1) })}},
 
 	{Name: "forgets-the-last-ack-of-a-batch", Breaks: "ACK-2",
 		What: "The last ack of a batch of several succeeds without an effect.",

@@ -42,17 +42,11 @@ var leaseFaults = []Saboteur{
 		on:   shiftVisibility(-time.Millisecond)},
 	{Name: "takes-visibility-zero-for-default", Breaks: "VIS-1",
 		What: "Visibility zero becomes half a minute.",
-		on: hooks{receive: alterRequest(func(_ *queue, req *driver.ReceiveRequest) {
-			if req.Visibility == 0 {
-				req.Visibility = 30 * time.Second
-			}
-		})}},
+		on:   hooks{receive: alterRequest(func(_ *queue, req *driver.ReceiveRequest) { set(req.Visibility == 0, &req.Visibility, 30*time.Second) })}},
 	{Name: "rounds-visibility", Breaks: "VIS-1",
 		What: "A visibility is rounded up to whole seconds.",
 		on: hooks{receive: alterRequest(func(q *queue, req *driver.ReceiveRequest) {
-			if req.Visibility > 0 && req.Visibility <= q.Traits().MaxVisibility {
-				req.Visibility = wholeSeconds(req.Visibility)
-			}
+			set(req.Visibility > 0 && req.Visibility <= q.Traits().MaxVisibility, &req.Visibility, wholeSeconds(req.Visibility))
 		})}},
 	{Name: "delivers-twice-in-one-batch", Breaks: "VIS-1",
 		What: "A receive with visibility zero returns a message twice.",

@@ -39,9 +39,7 @@ var waitFaults = []Saboteur{
 	{Name: "waits-for-whole-seconds", Breaks: "RCV-2",
 		What: "A wait is cut to whole seconds.",
 		on: hooks{receive: alterRequest(func(_ *queue, req *driver.ReceiveRequest) {
-			if req.Wait > time.Second {
-				req.Wait = req.Wait.Truncate(time.Second)
-			}
+			set(req.Wait > time.Second, &req.Wait, req.Wait.Truncate(time.Second))
 		})}},
 	{Name: "fails-when-empty", Breaks: "RCV-2",
 		What: "A receive whose wait ends without a message returns an error.",
