@@ -30,7 +30,7 @@ var dedupFaults = []Saboteur{
 		on:   hooks{send: renameKeys(func(_ *queue, msg *driver.Outgoing) string { return fmt.Sprint(msg.DedupKey, msg.Attributes) })}},
 	{Name: "keeps-keys-by-group", Breaks: "DUP-1", Rare: true,
 		What: "The same key and body in another group is another message, as with a table per shard.",
-		on:   hooks{send: renameKeys(func(_ *queue, msg *driver.Outgoing) string { return msg.Group + "\x00" + msg.DedupKey })}},
+		on:   hooks{send: renameKeys(keyOfGroup)}},
 	{Name: "cuts-keys", Breaks: "DUP-1",
 		What: "Only the first 64 bytes of a key count.",
 		on:   hooks{send: renameKeys(func(_ *queue, msg *driver.Outgoing) string { return msg.DedupKey[:min(len(msg.DedupKey), 64)] })}},
@@ -39,12 +39,7 @@ var dedupFaults = []Saboteur{
 		on:   hooks{send: renameKeys(func(_ *queue, msg *driver.Outgoing) string { return strings.ToLower(msg.DedupKey) })}},
 	{Name: "keeps-keys-by-shard", Breaks: "DUP-1",
 		What: "In a queue of several shards each shard has keys of its own.",
-		on: hooks{send: renameKeys(func(q *queue, msg *driver.Outgoing) string {
-			if q.config().Shards > 1 {
-				return msg.Group + "\x00" + msg.DedupKey
-			}
-			return msg.DedupKey
-		})}},
+		on:   hooks{only: sharded, send: renameKeys(keyOfGroup)}},
 	{Name: "shares-keys-between-queues", Breaks: "DUP-1",
 		What: "A key used in one queue is used in all.",
 		on: hooks{send: sendOneByOne(func(q *queue, ctx context.Context, msg driver.Outgoing) (driver.Sent, error) {

@@ -19,6 +19,8 @@ func renameKeys(rename func(q *queue, msg *driver.Outgoing) string) sendFunc {
 	})
 }
 
+func keyOfGroup(_ *queue, msg *driver.Outgoing) string { return msg.Group + "\x00" + msg.DedupKey }
+
 // shortKey returns a key that is not longer than allowed.
 func shortKey(key string) string {
 	if len(key) <= driver.MaxDedupKeyBytes {

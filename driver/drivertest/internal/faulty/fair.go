@@ -57,8 +57,8 @@ var fairFaults = []Saboteur{
 			func(q *queue, group string) string { return fmt.Sprint(group, " ", q.calls.Add(1)%2) })},
 	{Name: "starves-a-backlog", Breaks: "FAIR-2",
 		What: "A group that was served before waits until all new groups are served.",
-		on: hooks{receive: func(q *queue, ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-			if !q.Traits().FairGroups || req.Max != 1 {
+		on: hooks{only: fair, receive: func(q *queue, ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+			if req.Max != 1 {
 				return q.Receive(ctx, req)
 			}
 			req.Max = q.Traits().MaxBatch
@@ -85,36 +85,21 @@ var fairFaults = []Saboteur{
 		}, traits: claimGroups}},
 	{Name: "returns-a-fair-group-backwards", Breaks: "FAIR-3",
 		What: "A receive from a queue with fair groups returns its messages in reverse.",
-		on: hooks{receive: afterReceive(func(q *queue, _ context.Context, got []driver.Delivery) []driver.Delivery {
-			if q.Traits().FairGroups {
-				slices.Reverse(got)
-			}
-			return got
-		})}},
+		on:   hooks{only: fair, receive: returnBackwards}},
 	{Name: "does-not-count-the-noisy", Breaks: "FAIR-3", Also: []string{"CNT-1"},
 		What: "Messages of a fair group with a message in flight are not counted as ready.",
-		on: hooks{stats: func(q *queue, ctx context.Context) (driver.Stats, error) {
-			if q.Traits().FairGroups {
-				return q.withoutBlocked(ctx)
-			}
-			return q.Stats(ctx)
-		}}},
+		on:   hooks{only: fair, stats: (*queue).withoutBlocked}},
 	{Name: "shows-fair-groups-one-by-one", Breaks: "FAIR-3",
 		What: "A peek at a queue with fair groups shows one group after the other.",
-		on: hooks{peek: func(q *queue, ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
-			if !q.Traits().FairGroups {
-				return q.Peek(ctx, query)
-			}
+		on: hooks{only: fair, peek: func(q *queue, ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
 			return rearranged(q.Peek(ctx, query), func(all []driver.Peeked) {
 				slices.SortStableFunc(all, func(a, b driver.Peeked) int { return cmp.Compare(a.Group, b.Group) })
 			})
 		}}},
 	{Name: "loses-some-of-many-groups", Breaks: "FAIR-3",
 		What: "Every hundredth delivery of a queue with fair groups is lost.",
-		on: hooks{receive: afterReceive(func(q *queue, ctx context.Context, got []driver.Delivery) []driver.Delivery {
-			return slices.DeleteFunc(got, func(d driver.Delivery) bool {
-				return q.Traits().FairGroups && q.nth(100) && q.ackOne(ctx, d.Receipt) == nil
-			})
+		on: hooks{only: fair, receive: afterReceive(func(q *queue, ctx context.Context, got []driver.Delivery) []driver.Delivery {
+			return slices.DeleteFunc(got, func(d driver.Delivery) bool { return q.nth(100) && q.ackOne(ctx, d.Receipt) == nil })
 		})}},
 }
 

@@ -18,16 +18,16 @@ var groupFaults = []Saboteur{
 		on:   hooks{config: func(c *driver.Config) { c.StrictGroups = false }, traits: claimGroups}},
 	{Name: "puts-the-nacked-at-the-tail-of-its-group", Breaks: "ORD-4",
 		What: "A nacked message goes to the tail of its group.",
-		on: hooks{receive: countOn, nack: oneByOne(func(q *queue, ctx context.Context, nack driver.Nack) error {
-			if nack.Delay != 0 || !q.Traits().StrictGroups || q.config().MaxDeliveries > 0 {
+		on: hooks{only: strict, receive: countOn, nack: oneByOne(func(q *queue, ctx context.Context, nack driver.Nack) error {
+			if nack.Delay != 0 || q.config().MaxDeliveries > 0 {
 				return q.nackOne(ctx, nack)
 			}
 			return q.deadLetterAndRedrive(ctx, nack)
 		})}},
 	{Name: "lets-a-group-block-others", Breaks: "ORD-4",
 		What: "While a message of one group is in flight, no other group is delivered.",
-		on: hooks{receive: func(q *queue, ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-			for end := time.Now().Add(req.Wait); q.Traits().StrictGroups; {
+		on: hooks{only: strict, receive: func(q *queue, ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+			for end := time.Now().Add(req.Wait); ; {
 				stats, err := q.Stats(ctx)
 				if err != nil {
 					return nil, err
@@ -35,7 +35,7 @@ var groupFaults = []Saboteur{
 				rest := time.Until(end)
 				if stats.InFlight == 0 {
 					req.Wait = max(rest, 0)
-					break
+					return q.Receive(ctx, req)
 				}
 				if rest <= 0 {
 					return nil, nil
@@ -44,7 +44,6 @@ var groupFaults = []Saboteur{
 					return nil, err
 				}
 			}
-			return q.Receive(ctx, req)
 		}}},
 	{Name: "holds-a-released-head", Breaks: "ORD-4",
 		What: "A later message in flight blocks the earlier ones of its group.",
@@ -52,9 +51,9 @@ var groupFaults = []Saboteur{
 	{Name: "lets-a-nack-delay-be-passed", Breaks: "ORD-4",
 		What: "A message that was nacked with a delay does not block its group.",
 		// It is acked, and a copy is sent with that delay.
-		on: hooks{nack: oneByOne(func(q *queue, ctx context.Context, nack driver.Nack) error {
+		on: hooks{only: strict, nack: oneByOne(func(q *queue, ctx context.Context, nack driver.Nack) error {
 			d, ok := q.delivered.get(nack.Receipt)
-			if !ok || nack.Delay == 0 || !q.Traits().StrictGroups || nack.Delay > q.Traits().MaxDelay {
+			if !ok || nack.Delay == 0 || nack.Delay > q.Traits().MaxDelay {
 				return q.nackOne(ctx, nack)
 			}
 			if err := q.ackOne(ctx, nack.Receipt); err != nil {
@@ -72,6 +71,7 @@ var groupFaults = []Saboteur{
 	{Name: "lets-a-delayed-message-join-at-the-tail", Breaks: "ORD-4",
 		What: "A message whose send delay is over waits for all blocking messages of its group.",
 		on: hooks{
+			only: strict,
 			send: afterSend(func(q *queue, msg driver.Outgoing, sent *driver.Sent) {
 				if msg.Delay > 0 && sent.ID != "" {
 					state[refusals](q).delayed.put(sent.ID, true)
@@ -83,10 +83,7 @@ var groupFaults = []Saboteur{
 		}},
 	{Name: "interleaves-groups-in-a-batch", Breaks: "ORD-4",
 		What: "A batch has a message of every group before a second one of any group.",
-		on: hooks{receive: afterReceive(func(q *queue, _ context.Context, got []driver.Delivery) []driver.Delivery {
-			if !q.Traits().StrictGroups {
-				return got
-			}
+		on: hooks{only: strict, receive: afterReceive(func(_ *queue, _ context.Context, got []driver.Delivery) []driver.Delivery {
 			round, rounds := make(map[string]int), make(map[string]int) // by group, and by id
 			for _, d := range got {
 				round[d.Group]++
@@ -98,12 +95,12 @@ var groupFaults = []Saboteur{
 	{Name: "serves-the-same-group-again", Breaks: "ORD-4",
 		What: "A group that was received from is served before the others.",
 		// It gives back messages until it gets one of the group that was served last, if one is ready.
-		on: hooks{receive: func(q *queue, ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+		on: hooks{only: strict, receive: func(q *queue, ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 			books := state[refusals](q)
 			latest, ok := books.latest.get("")
 			for range 5 {
 				got, err := q.Receive(ctx, req)
-				if !q.Traits().StrictGroups || len(got) == 0 {
+				if len(got) == 0 {
 					return got, err
 				}
 				waits := slices.ContainsFunc(q.peeked(ctx, driver.StateReady), func(other driver.Peeked) bool { return other.Group == latest })
@@ -130,10 +127,10 @@ var groupFaults = []Saboteur{
 			func(_ *queue, group string) string { return strings.ToLower(group) })},
 	{Name: "takes-one-of-a-group-per-batch", Breaks: "ORD-4",
 		What: "A batch has only one message of each group.",
-		on: hooks{receive: afterReceive(func(q *queue, ctx context.Context, got []driver.Delivery) []driver.Delivery {
+		on: hooks{only: strict, receive: afterReceive(func(q *queue, ctx context.Context, got []driver.Delivery) []driver.Delivery {
 			taken := make(map[string]bool)
 			return slices.DeleteFunc(got, func(d driver.Delivery) bool {
-				again := q.Traits().StrictGroups && taken[d.Group]
+				again := taken[d.Group]
 				taken[d.Group] = true
 				if again {
 					_ = q.release(ctx, d.Receipt)
@@ -149,9 +146,9 @@ var groupFaults = []Saboteur{
 		on:   hooks{stats: (*queue).withoutBlocked}},
 	{Name: "does-not-wake-for-a-freed-group", Breaks: "ORD-4",
 		What: "A receiver that waits for a blocked group is woken a second late.",
-		on: hooks{receive: pollEvery(time.Second, func(q *queue, ctx context.Context, _ driver.ReceiveRequest) bool {
+		on: hooks{only: strict, receive: pollEvery(time.Second, func(q *queue, ctx context.Context, _ driver.ReceiveRequest) bool {
 			stats, _ := q.Stats(ctx)
-			return q.Traits().StrictGroups && stats.InFlight > 0
+			return stats.InFlight > 0
 		})}},
 }
 
@@ -191,16 +188,13 @@ type refusals struct {
 
 // blockedBy blocks the messages of a group while another message of the group matches.
 func blockedBy(blocks func(other driver.Peeked) bool) hooks {
-	return hooks{receive: refuse(func(_ *queue, _ driver.Delivery, other driver.Peeked) bool { return blocks(other) })}
+	return hooks{only: strict, receive: refuse(func(_ *queue, _ driver.Delivery, other driver.Peeked) bool { return blocks(other) })}
 }
 
 // refuse gives back messages that another message of their group blocks. It decides by the
 // content of the queue before the receive.
 func refuse(blocks func(q *queue, d driver.Delivery, other driver.Peeked) bool) receiveFunc {
 	return func(q *queue, ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-		if !q.Traits().StrictGroups {
-			return q.Receive(ctx, req)
-		}
 		before, err := collect(q.Peek(ctx, driver.Query{States: []driver.State{
 			driver.StateReady, driver.StateDelayed, driver.StateInFlight,
 		}}))

@@ -11,6 +11,7 @@ import (
 // hooks are the functions that a saboteur replaces. A nil hook passes the call on.
 type hooks struct {
 	// Of a queue. They get the queue that they spoil, whose methods have no fault.
+	only        func(*queue) bool // if set, other queues have no fault
 	send        sendFunc
 	receive     receiveFunc
 	ack         settleFunc[driver.Receipt]
@@ -64,100 +65,102 @@ func or[F any](hook, pass F, isSet bool) F {
 }
 
 // A hookedQueue is a queue with the hooks of a saboteur.
-type hookedQueue struct {
-	q  *queue
-	on *hooks
+type hookedQueue struct{ q *queue }
+
+// on returns the hooks that apply to the queue.
+func (h hookedQueue) on() *hooks {
+	if on := h.q.wrapper.on; on.only == nil || on.only(h.q) {
+		return on
+	}
+	return new(hooks)
 }
 
 func (h hookedQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
-	return or(h.on.send, (*queue).Send, h.on.send != nil)(h.q, ctx, msgs)
+	return or(h.on().send, (*queue).Send, h.on().send != nil)(h.q, ctx, msgs)
 }
 
 func (h hookedQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-	got, err := or(h.on.receive, (*queue).Receive, h.on.receive != nil)(h.q, ctx, req)
+	got, err := or(h.on().receive, (*queue).Receive, h.on().receive != nil)(h.q, ctx, req)
 	h.q.note(got)
 	return got, err
 }
 
 func (h hookedQueue) Ack(ctx context.Context, receipts []driver.Receipt) error {
-	return or(h.on.ack, (*queue).Ack, h.on.ack != nil)(h.q, ctx, receipts)
+	return or(h.on().ack, (*queue).Ack, h.on().ack != nil)(h.q, ctx, receipts)
 }
 
 func (h hookedQueue) AckLate(ctx context.Context, receipts []driver.Receipt) error {
-	return or(h.on.ackLate, (*queue).AckLate, h.on.ackLate != nil)(h.q, ctx, receipts)
+	return or(h.on().ackLate, (*queue).AckLate, h.on().ackLate != nil)(h.q, ctx, receipts)
 }
 
 func (h hookedQueue) Nack(ctx context.Context, nacks []driver.Nack) error {
-	return or(h.on.nack, (*queue).Nack, h.on.nack != nil)(h.q, ctx, nacks)
+	return or(h.on().nack, (*queue).Nack, h.on().nack != nil)(h.q, ctx, nacks)
 }
 
 func (h hookedQueue) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
-	return or(h.on.extend, (*queue).Extend, h.on.extend != nil)(h.q, ctx, extensions)
+	return or(h.on().extend, (*queue).Extend, h.on().extend != nil)(h.q, ctx, extensions)
 }
 
 func (h hookedQueue) ExtendLate(ctx context.Context, extensions []driver.Extension) error {
-	return or(h.on.extendLate, (*queue).ExtendLate, h.on.extendLate != nil)(h.q, ctx, extensions)
+	return or(h.on().extendLate, (*queue).ExtendLate, h.on().extendLate != nil)(h.q, ctx, extensions)
 }
 
 func (h hookedQueue) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) error {
-	return or(h.on.deadLetter, (*queue).DeadLetter, h.on.deadLetter != nil)(h.q, ctx, requests)
+	return or(h.on().deadLetter, (*queue).DeadLetter, h.on().deadLetter != nil)(h.q, ctx, requests)
 }
 
 func (h hookedQueue) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
-	return or(h.on.deadLetters, (*queue).DeadLetters, h.on.deadLetters != nil)(h.q, ctx)
+	return or(h.on().deadLetters, (*queue).DeadLetters, h.on().deadLetters != nil)(h.q, ctx)
 }
 
 func (h hookedQueue) Redrive(ctx context.Context, ids []string, limit int) (int, error) {
-	return or(h.on.redrive, (*queue).Redrive, h.on.redrive != nil)(h.q, ctx, ids, limit)
+	return or(h.on().redrive, (*queue).Redrive, h.on().redrive != nil)(h.q, ctx, ids, limit)
 }
 
 func (h hookedQueue) Discard(ctx context.Context, ids []string) (int, error) {
-	return or(h.on.discard, (*queue).Discard, h.on.discard != nil)(h.q, ctx, ids)
+	return or(h.on().discard, (*queue).Discard, h.on().discard != nil)(h.q, ctx, ids)
 }
 
 func (h hookedQueue) Move(ctx context.Context, to string, limit int) (int, error) {
-	return or(h.on.move, (*queue).Move, h.on.move != nil)(h.q, ctx, to, limit)
+	return or(h.on().move, (*queue).Move, h.on().move != nil)(h.q, ctx, to, limit)
 }
 
 func (h hookedQueue) Purge(ctx context.Context) (int, error) {
-	return or(h.on.purge, (*queue).Purge, h.on.purge != nil)(h.q, ctx)
+	return or(h.on().purge, (*queue).Purge, h.on().purge != nil)(h.q, ctx)
 }
 
 func (h hookedQueue) PurgeDead(ctx context.Context) (int, error) {
-	return or(h.on.purgeDead, (*queue).PurgeDead, h.on.purgeDead != nil)(h.q, ctx)
+	return or(h.on().purgeDead, (*queue).PurgeDead, h.on().purgeDead != nil)(h.q, ctx)
 }
 
 func (h hookedQueue) ForgetDedup(ctx context.Context) error {
-	return or(h.on.forgetDedup, (*queue).ForgetDedup, h.on.forgetDedup != nil)(h.q, ctx)
+	return or(h.on().forgetDedup, (*queue).ForgetDedup, h.on().forgetDedup != nil)(h.q, ctx)
 }
 
 func (h hookedQueue) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
-	return or(h.on.peek, (*queue).Peek, h.on.peek != nil)(h.q, ctx, query)
+	return or(h.on().peek, (*queue).Peek, h.on().peek != nil)(h.q, ctx, query)
 }
 
 func (h hookedQueue) Stats(ctx context.Context) (driver.Stats, error) {
-	return or(h.on.stats, (*queue).Stats, h.on.stats != nil)(h.q, ctx)
+	return or(h.on().stats, (*queue).Stats, h.on().stats != nil)(h.q, ctx)
 }
 
 func (h hookedQueue) Usage(ctx context.Context) (driver.Usage, error) {
-	return or(h.on.usage, (*queue).Usage, h.on.usage != nil)(h.q, ctx)
+	return or(h.on().usage, (*queue).Usage, h.on().usage != nil)(h.q, ctx)
 }
 
 func (h hookedQueue) Traits() driver.Traits {
-	return or(h.on.traits, (*queue).Traits, h.on.traits != nil)(h.q)
+	return or(h.on().traits, (*queue).Traits, h.on().traits != nil)(h.q)
 }
 
 func (h hookedQueue) Close() error {
-	return or(h.on.close, (*queue).Close, h.on.close != nil)(h.q)
+	return or(h.on().close, (*queue).Close, h.on().close != nil)(h.q)
 }
 
 func (h hookedQueue) Identity() string { return h.q.Identity() }
 
 // A hookedBackend is a backend with the hooks of a saboteur.
-type hookedBackend struct {
-	*wrapper
-	on *hooks
-}
+type hookedBackend struct{ *wrapper }
 
 func (h hookedBackend) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	if h.on.rename != nil {
@@ -201,5 +204,5 @@ func (on *hooks) wrap(inner driver.Opener, restart func(q *queue, ctx context.Co
 		inner: inner, on: on, restart: restart, log: log,
 		asked: make(map[string]driver.Config), handles: make(map[string]*handles),
 	}
-	return withAbilitiesOf(hookedBackend{b, on}, inner)
+	return withAbilitiesOf(hookedBackend{b}, inner)
 }

@@ -173,3 +173,8 @@ func set[T any](when bool, field *T, value T) {
 		*field = value
 	}
 }
+
+// strict, fair and sharded are conditions of hooks.only.
+func strict(q *queue) bool  { return q.Traits().StrictGroups }
+func fair(q *queue) bool    { return q.Traits().FairGroups }
+func sharded(q *queue) bool { return q.config().Shards > 1 }

@@ -3,7 +3,6 @@ package faulty
 import (
 	"context"
 	"fmt"
-	"iter"
 	"slices"
 	"time"
 
@@ -22,10 +21,7 @@ var orderFaults = []Saboteur{
 		}}},
 	{Name: "returns-a-batch-backwards", Breaks: "ORD-1",
 		What: "The messages of a receive are in reverse.",
-		on: hooks{receive: afterReceive(func(_ *queue, _ context.Context, got []driver.Delivery) []driver.Delivery {
-			slices.Reverse(got)
-			return got
-		})}},
+		on:   hooks{receive: returnBackwards}},
 	{Name: "claims-shards-by-default", Breaks: "ORD-1",
 		What: "A queue without a configuration has two shards.",
 		on:   hooks{beforeOpen: createWith(driver.Config{Shards: 2})}},
@@ -110,10 +106,10 @@ var orderFaults = []Saboteur{
 		on:   hooks{config: func(c *driver.Config) { c.MaxDead *= max(c.Shards, 1) }}},
 	{Name: "purges-one-shard", Breaks: "ORD-3", Also: []string{"CNT-3"},
 		What: "A purge of a queue with several shards removes only half of it.",
-		on: hooks{purge: func(q *queue, ctx context.Context) (int, error) {
+		on: hooks{only: sharded, purge: func(q *queue, ctx context.Context) (int, error) {
 			ready := q.readyMessages(ctx)
 			removed, err := q.Purge(ctx)
-			if q.config().Shards < 2 || err != nil {
+			if err != nil {
 				return removed, err
 			}
 			left := ready[:len(ready)/2]
@@ -124,12 +120,7 @@ var orderFaults = []Saboteur{
 		}}},
 	{Name: "lists-the-dead-by-shard", Breaks: "ORD-3", Also: []string{"DLQ-5"},
 		What: "Dead letters of a queue with several shards are not listed by time of death.",
-		on: hooks{deadLetters: func(q *queue, ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
-			if q.Traits().Ordering == driver.OrderingPerShard {
-				return rearranged(q.DeadLetters(ctx), slices.Reverse)
-			}
-			return q.DeadLetters(ctx)
-		}}},
+		on:   hooks{only: sharded, deadLetters: listBackwards}},
 	{Name: "limits-a-redrive-by-shard", Breaks: "ORD-3", Also: []string{"DLQ-5"},
 		What: "The limit of a redrive holds for each shard.",
 		on: hooks{redrive: func(q *queue, ctx context.Context, ids []string, limit int) (int, error) {
@@ -140,10 +131,14 @@ var orderFaults = []Saboteur{
 		on:   hooks{traits: alterTraits(func(_ *queue, traits *driver.Traits) { traits.Ordering = driver.OrderingFIFO })}},
 	{Name: "wakes-for-one-shard", Breaks: "ORD-3",
 		What: "In a queue with several shards only one shard wakes waiting receivers; messages of the others are found a second later.",
-		on: hooks{receive: pollEvery(time.Second, func(q *queue, _ context.Context, _ driver.ReceiveRequest) bool {
-			return q.config().Shards > 1
-		})}},
+		on:   hooks{only: sharded, receive: pollEvery(time.Second, nil)}},
 }
+
+// returnBackwards returns batches in reverse.
+var returnBackwards = afterReceive(func(_ *queue, _ context.Context, got []driver.Delivery) []driver.Delivery {
+	slices.Reverse(got)
+	return got
+})
 
 // nackAtEnd nacks a message just before its lease ends, unless the lease is extended.
 func (q *queue) nackAtEnd(ctx context.Context, d driver.Delivery, visibility time.Duration) {

@@ -107,9 +107,7 @@ var redriveFaults = []Saboteur{
 		}}},
 	{Name: "lists-the-youngest-first", Breaks: "DLQ-5",
 		What: "Dead letters are listed latest death first.",
-		on: hooks{deadLetters: func(q *queue, ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
-			return rearranged(q.DeadLetters(ctx), slices.Reverse)
-		}}},
+		on:   hooks{deadLetters: listBackwards}},
 	{Name: "redrives-beyond-capacity", Breaks: "DLQ-5",
 		What: "A redrive ignores the bound on messages.",
 		on:   hooks{redrive: redriveBeyond(func(c *driver.Config) { c.MaxMessages = 0 })}},
@@ -182,6 +180,11 @@ var redriveFaults = []Saboteur{
 			}
 			return err
 		})}},
+}
+
+// listBackwards lists dead letters latest death first.
+func listBackwards(q *queue, ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
+	return rearranged(q.DeadLetters(ctx), slices.Reverse)
 }
 
 // wanted reports whether a redrive of these ids, where nil means all, includes a dead letter.

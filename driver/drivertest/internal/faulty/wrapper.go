@@ -175,7 +175,7 @@ func (b *wrapper) OpenQueue(ctx context.Context, name string) (driver.Queue, err
 	if b.on.opened != nil {
 		b.on.opened(q)
 	}
-	return hookedQueue{q, b.on}, nil
+	return hookedQueue{q}, nil
 }
 
 func (b *wrapper) handlesOf(name string) *handles {
