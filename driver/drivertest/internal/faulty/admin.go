@@ -140,9 +140,7 @@ var annotationFaults = []Saboteur{
 				return err
 			},
 			queueConfig: alterRead(func(b *wrapper, name string, c *driver.Config) {
-				if state[table[string, int]](b).at(name) > 1 {
-					c.Annotation = ""
-				}
+				set(state[table[string, int]](b).at(name) > 1, &c.Annotation, "")
 			}),
 		}},
 	{Name: "keeps-the-first-annotation", Breaks: "SVC-1",
@@ -156,9 +154,7 @@ var annotationFaults = []Saboteur{
 				return err
 			},
 			queueConfig: alterRead(func(b *wrapper, name string, c *driver.Config) {
-				if c.Annotation == "" {
-					c.Annotation = state[table[string, string]](b).at(name)
-				}
+				set(c.Annotation == "", &c.Annotation, state[table[string, string]](b).at(name))
 			}),
 		}},
 	{Name: "takes-any-annotation", Breaks: "SVC-1",

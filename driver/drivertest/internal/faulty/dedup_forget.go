@@ -43,9 +43,7 @@ var translateKeys = sendOneByOne((*queue).sendTranslated)
 // sendTranslated sends a message with the key that replaces its own, and records the key.
 func (q *queue) sendTranslated(ctx context.Context, msg driver.Outgoing) (driver.Sent, error) {
 	key, used := msg.DedupKey, state[usedKeys](q)
-	if other, ok := used.instead.get(key); ok {
-		msg.DedupKey = other
-	}
+	used.instead.load(key, &msg.DedupKey)
 	sent, err := q.sendOne(ctx, msg)
 	if err == nil && key != "" && !sent.Duplicate {
 		used.messages.put(sent.ID, key)

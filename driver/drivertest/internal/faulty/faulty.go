@@ -24,7 +24,8 @@ type Saboteur struct {
 	Rare bool
 	// Hangs marks faults that make a call block forever: the test needs a time limit.
 	Hangs bool
-	// Wrap returns a backend with the abilities of inner, and with the fault. It does no I/O.
+	// Wrap returns a backend with the fault. It does no I/O. If inner lacks one of the
+	// interfaces Admin, Pinger and Observable, or Close, the result can only open queues.
 	// Wrapping one backend again stands for a restart, which is when some faults take effect.
 	Wrap func(driver.Opener) driver.Opener
 

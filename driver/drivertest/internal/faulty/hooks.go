@@ -198,11 +198,15 @@ func (h hookedBackend) Close() error {
 	return or(h.on.shut, (*wrapper).Close, h.on.shut != nil)(h.wrapper)
 }
 
-// wrap returns inner with hooks. restart is called once for each queue, see Saboteur.
+// wrap returns inner with hooks. If inner lacks an ability of a backend, it can only open
+// queues. restart is called once for each queue, see Saboteur.
 func (on *hooks) wrap(inner driver.Opener, restart func(q *queue, ctx context.Context) error, log *restartLog) driver.Opener {
 	b := &wrapper{
 		inner: inner, on: on, restart: restart, log: log,
 		asked: make(map[string]driver.Config), handles: make(map[string]*handles),
 	}
-	return withAbilitiesOf(hookedBackend{b}, inner)
+	if _, ok := inner.(backend); !ok {
+		return struct{ driver.Opener }{hookedBackend{b}}
+	}
+	return hookedBackend{b}
 }

@@ -25,9 +25,7 @@ var lateAckFaults = []Saboteur{
 				state[table[string, bool]](q).put(extension.Receipt.Handle, true)
 			}),
 			receive: alterDelivered(func(q *queue, d *driver.Delivery) {
-				if state[table[string, bool]](q).at(d.ID) {
-					d.Deliveries++
-				}
+				set(state[table[string, bool]](q).at(d.ID), &d.Deliveries, d.Deliveries+1)
 			}),
 		}},
 	{Name: "ignores-late-acks", Breaks: "VIS-7",
@@ -77,11 +75,7 @@ var lateAckFaults = []Saboteur{
 		})}},
 	{Name: "acks-late-whatever-the-nonce", Breaks: "VIS-7",
 		What: "A late ack does not check the nonce of the receipt.",
-		on: hooks{ackLate: alterEach((*queue).AckLate, func(q *queue, receipt *driver.Receipt) {
-			if latest, known := q.latest.get(receipt.Handle); known {
-				*receipt = latest
-			}
-		})}},
+		on:   hooks{ackLate: alterEach((*queue).AckLate, func(q *queue, receipt *driver.Receipt) { q.latest.load(receipt.Handle, receipt) })}},
 	{Name: "leaves-receipts-alive-after-a-late-ack", Breaks: "VIS-7",
 		What: "When a message was acked late, an ack with its later receipt succeeds too.",
 		on: hooks{

@@ -57,11 +57,7 @@ var orderFaults = []Saboteur{
 	{Name: "puts-the-nacked-at-the-head", Breaks: "ORD-2",
 		What: "A nacked message keeps its place.",
 		on: hooks{
-			receive: alterDelivered(func(q *queue, d *driver.Delivery) {
-				if cause, ok := state[table[string, string]](q).get(d.ID); ok {
-					d.LastError = cause
-				}
-			}),
+			receive: alterDelivered(func(q *queue, d *driver.Delivery) { state[table[string, string]](q).load(d.ID, &d.LastError) }),
 			nack: oneByOne(func(q *queue, ctx context.Context, nack driver.Nack) error {
 				d, ok := q.delivered.get(nack.Receipt)
 				if nack.Delay != 0 || !ok {
@@ -172,10 +168,6 @@ func regroup(when func(q *queue, group string) bool, instead func(q *queue, grou
 			}
 			return sent, err
 		}),
-		receive: alterDelivered(func(q *queue, d *driver.Delivery) {
-			if group, ok := state[table[string, string]](q).get(d.ID); ok {
-				d.Group = group
-			}
-		}),
+		receive: alterDelivered(func(q *queue, d *driver.Delivery) { state[table[string, string]](q).load(d.ID, &d.Group) }),
 	}
 }

@@ -101,11 +101,7 @@ var sequenceFaults = []Saboteur{
 	{Name: "loses-the-error-with-a-causeless-nack", Breaks: "RCV-3", Also: []string{"ACK-1"}, Rare: true,
 		What: "A nack without a cause clears the last error.",
 		on: hooks{
-			receive: alterDelivered(func(q *queue, d *driver.Delivery) {
-				if state[table[string, bool]](q).at(d.ID) {
-					d.LastError = ""
-				}
-			}),
+			receive: alterDelivered(func(q *queue, d *driver.Delivery) { set(state[table[string, bool]](q).at(d.ID), &d.LastError, "") }),
 			nack: afterEach((*queue).Nack, func(q *queue, nack driver.Nack) {
 				if d, ok := q.delivered.get(nack.Receipt); ok {
 					state[table[string, bool]](q).put(d.ID, nack.Cause == "")
@@ -145,10 +141,6 @@ var sequenceFaults = []Saboteur{
 			redrive: beforeRedrive(func(q *queue, letter driver.DeadLetter) {
 				state[table[string, int]](q).put(letter.ID, letter.Redrives+1)
 			}),
-			receive: alterDelivered(func(q *queue, d *driver.Delivery) {
-				if state[table[string, int]](q).at(d.ID) > 1 {
-					d.Group = ""
-				}
-			}),
+			receive: alterDelivered(func(q *queue, d *driver.Delivery) { set(state[table[string, int]](q).at(d.ID) > 1, &d.Group, "") }),
 		}},
 }

@@ -90,7 +90,5 @@ func (q *queue) renew(receipt *driver.Receipt) { *receipt = q.current(*receipt) 
 
 // byID replaces a receipt that is a message's id with the latest one of the message.
 func byID(q *queue, receipt *driver.Receipt) {
-	if latest, ok := state[table[driver.Receipt, driver.Receipt]](q).get(*receipt); ok {
-		*receipt = latest
-	}
+	state[table[driver.Receipt, driver.Receipt]](q).load(*receipt, receipt)
 }

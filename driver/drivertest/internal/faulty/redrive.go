@@ -19,11 +19,7 @@ var redriveFaults = []Saboteur{
 			redrive: beforeRedrive(func(q *queue, letter driver.DeadLetter) {
 				state[table[string, string]](q).put(letter.ID, ulid.Make().String())
 			}),
-			receive: alterDelivered(func(q *queue, d *driver.Delivery) {
-				if id, ok := state[table[string, string]](q).get(d.ID); ok {
-					d.ID = id
-				}
-			}),
+			receive: alterDelivered(func(q *queue, d *driver.Delivery) { state[table[string, string]](q).load(d.ID, &d.ID) }),
 		}},
 	{Name: "keeps-the-count-on-redrive", Breaks: "DLQ-5",
 		What: "A redriven message keeps its delivery count.",

@@ -71,9 +71,7 @@ var sendFaults = []Saboteur{
 		on: hooks{
 			receive: alterDelivered(func(q *queue, d *driver.Delivery) { state[table[driver.Receipt, bool]](q.own).put(d.Receipt, true) }),
 			ack: alterEach((*queue).Ack, func(q *queue, receipt *driver.Receipt) {
-				if !state[table[driver.Receipt, bool]](q.own).at(*receipt) {
-					*receipt = driver.Receipt{}
-				}
+				set(!state[table[driver.Receipt, bool]](q.own).at(*receipt), receipt, driver.Receipt{})
 			}),
 		}},
 	{Name: "takes-any-name", Breaks: "SND-1",

@@ -58,3 +58,10 @@ func (t *table[K, V]) at(key K) V {
 	value, _ := t.get(key)
 	return value
 }
+
+// load sets value to the value of a key, if there is one.
+func (t *table[K, V]) load(key K, value *V) {
+	if found, ok := t.get(key); ok {
+		*value = found
+	}
+}

@@ -101,65 +101,6 @@ type wrapper struct {
 	handles map[string]*handles
 }
 
-// withAbilitiesOf returns spoiled without the abilities that inner lacks. An inner that is
-// Observable but lacks another ability loses Observable too.
-func withAbilitiesOf(spoiled backend, inner driver.Opener) driver.Opener {
-	_, manages := inner.(driver.Admin)
-	_, pings := inner.(driver.Pinger)
-	_, closes := inner.(closer)
-	_, tells := inner.(driver.Observable)
-	type (
-		opener = driver.Opener
-		admin  = driver.Admin
-		pinger = driver.Pinger
-	)
-	switch {
-	case manages && pings && closes && tells:
-		return spoiled
-	case manages && pings && closes:
-		return struct {
-			opener
-			admin
-			pinger
-			closer
-		}{spoiled, spoiled, spoiled, spoiled}
-	case manages && pings:
-		return struct {
-			opener
-			admin
-			pinger
-		}{spoiled, spoiled, spoiled}
-	case manages && closes:
-		return struct {
-			opener
-			admin
-			closer
-		}{spoiled, spoiled, spoiled}
-	case pings && closes:
-		return struct {
-			opener
-			pinger
-			closer
-		}{spoiled, spoiled, spoiled}
-	case manages:
-		return struct {
-			opener
-			admin
-		}{spoiled, spoiled}
-	case pings:
-		return struct {
-			opener
-			pinger
-		}{spoiled, spoiled}
-	case closes:
-		return struct {
-			opener
-			closer
-		}{spoiled, spoiled}
-	}
-	return struct{ opener }{spoiled}
-}
-
 // OpenQueue opens a queue with hooks.
 func (b *wrapper) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	inner, err := b.inner.OpenQueue(ctx, name)
