@@ -135,12 +135,12 @@ var annotationFaults = []Saboteur{
 			configure: func(b *wrapper, ctx context.Context, name string, config driver.Config) error {
 				err := b.ConfigureQueue(ctx, name, config)
 				if err == nil {
-					add(state[table[string, int]](b), name, 1)
+					add(state[counts](b), name, 1)
 				}
 				return err
 			},
 			queueConfig: alterRead(func(b *wrapper, name string, c *driver.Config) {
-				set(state[table[string, int]](b).at(name) > 1, &c.Annotation, "")
+				set(state[counts](b).at(name) > 1, &c.Annotation, "")
 			}),
 		}},
 	{Name: "keeps-the-first-annotation", Breaks: "SVC-1",
@@ -149,12 +149,12 @@ var annotationFaults = []Saboteur{
 			configure: func(b *wrapper, ctx context.Context, name string, config driver.Config) error {
 				err := b.ConfigureQueue(ctx, name, config)
 				if err == nil && config.Annotation != "" {
-					state[table[string, string]](b).put(name, config.Annotation)
+					state[texts](b).put(name, config.Annotation)
 				}
 				return err
 			},
 			queueConfig: alterRead(func(b *wrapper, name string, c *driver.Config) {
-				set(c.Annotation == "", &c.Annotation, state[table[string, string]](b).at(name))
+				set(c.Annotation == "", &c.Annotation, state[texts](b).at(name))
 			}),
 		}},
 	{Name: "takes-any-annotation", Breaks: "SVC-1",

@@ -135,7 +135,7 @@ func (q *queue) refuseAll(msgs []driver.Outgoing) ([]driver.Sent, error) {
 // useUpKey lets a send that fails with this code use up its key.
 func useUpKey(code driver.Code) sendFunc {
 	return sendOneByOne(func(q *queue, ctx context.Context, msg driver.Outgoing) (driver.Sent, error) {
-		failed := state[table[string, bool]](q)
+		failed := state[marks](q)
 		if failed.at(msg.DedupKey) {
 			return driver.Sent{ID: "01J00000000000000000000000", Duplicate: true}, nil
 		}

@@ -68,12 +68,12 @@ var countFaults = []Saboteur{
 		on: hooks{
 			purge: func(q *queue, ctx context.Context) (int, error) {
 				for _, receipt := range q.delivered.keys() {
-					state[table[driver.Receipt, bool]](q).put(receipt, true)
+					state[receiptMarks](q).put(receipt, true)
 				}
 				return q.Purge(ctx)
 			},
 			ack: oneByOne(func(q *queue, ctx context.Context, receipt driver.Receipt) error {
-				err, purged := q.ackOne(ctx, receipt), state[table[driver.Receipt, bool]](q)
+				err, purged := q.ackOne(ctx, receipt), state[receiptMarks](q)
 				if purged.at(receipt) && ofBatch(err) {
 					purged.drop(receipt)
 					return nil
@@ -131,7 +131,7 @@ var countFaults = []Saboteur{
 				bytes += len(seen.Body)
 			}
 			removed, err := q.Purge(ctx)
-			lost := add(state[table[string, int]](q), "", bytes)
+			lost := add(state[counts](q), "", bytes)
 			if q.config().MaxBytes > 0 && err == nil {
 				err = q.reconfigure(ctx, func(c *driver.Config) { c.MaxBytes = max(c.MaxBytes-lost, 1) })
 			}

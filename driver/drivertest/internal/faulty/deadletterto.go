@@ -18,7 +18,7 @@ var deadLetterToFaults = []Saboteur{
 		What: "A message that dies arrives twice in the dead-letter queue.",
 		on: hooks{receive: func(q *queue, ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 			got, err := q.Receive(ctx, req)
-			seen := state[table[string, bool]](q)
+			seen := state[marks](q)
 			for _, d := range got {
 				if seen.at(d.ID) || d.Attributes[driver.AttributeDeadSource] == "" {
 					continue
@@ -64,7 +64,7 @@ var deadLetterToFaults = []Saboteur{
 		What: "No more messages arrive in the dead-letter queue than the source would keep.",
 		on: hooks{receive: func(q *queue, ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 			got, err := q.Receive(ctx, req)
-			seen := state[table[string, bool]](q)
+			seen := state[marks](q)
 			var kept []driver.Delivery
 			for _, d := range got {
 				most := q.wrapper.askedFor(d.Attributes[driver.AttributeDeadSource]).RetainDead.Count

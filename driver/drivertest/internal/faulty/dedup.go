@@ -53,7 +53,7 @@ var dedupFaults = []Saboteur{
 		What: "A key is looked up and recorded in two steps, so that concurrent sends can all be first.",
 		on: hooks{send: sendOneByOne(func(q *queue, ctx context.Context, msg driver.Outgoing) (driver.Sent, error) {
 			if key := msg.DedupKey; key != "" && len(key) <= driver.MaxDedupKeyBytes {
-				sending := state[table[string, int]](q)
+				sending := state[counts](q)
 				if add(sending, key, 1) > 1 {
 					msg.DedupKey = shortKey(fmt.Sprintf("%s %d", key, q.calls.Add(1)))
 				}

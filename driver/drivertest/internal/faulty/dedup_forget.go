@@ -31,8 +31,8 @@ func shortKey(key string) string {
 
 // usedKeys can make the wrapped queue forget a key, by replacing it with another from then on.
 type usedKeys struct {
-	instead  table[string, string]
-	messages table[string, string] // keys by message id
+	instead  texts
+	messages texts // keys by message id
 
 	mu      sync.Mutex // guards inOrder
 	inOrder []string

@@ -13,7 +13,7 @@ var endingFaults = []Saboteur{
 	{Name: "tells-of-one-death-for-each-message", Breaks: "OBS-1",
 		What: "A message that is redriven and dies again is reported once.",
 		on: hooks{ending: tellOnly(func(b *wrapper, ending driver.Ending) bool {
-			times := add(state[table[string, int]](b), ending.ID, 1)
+			times := add(state[counts](b), ending.ID, 1)
 			return times == 1 || ending.ID == "" || ending.Kind != driver.EndingDied
 		})}},
 	{Name: "tells-deaths-twice", Breaks: "OBS-1",

@@ -66,7 +66,7 @@ var fairFaults = []Saboteur{
 			if len(got) == 0 {
 				return got, err
 			}
-			served := state[table[string, bool]](q)
+			served := state[marks](q)
 			chosen := max(0, slices.IndexFunc(got, func(d driver.Delivery) bool { return !served.at(d.Group) || d.Group == "" }))
 			for i, d := range got {
 				if i != chosen {

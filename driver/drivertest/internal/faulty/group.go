@@ -153,7 +153,7 @@ var groupFaults = []Saboteur{
 }
 
 // countOn adds the deliveries before the redrive of a message, see deadLetterAndRedrive.
-var countOn = alterDelivered(func(q *queue, d *driver.Delivery) { d.Deliveries += state[table[string, int]](q).at(d.ID) })
+var countOn = alterDelivered(func(q *queue, d *driver.Delivery) { d.Deliveries += state[counts](q).at(d.ID) })
 
 // deadLetterAndRedrive nacks a message so that it gets a new place in a strict group, and a new
 // age. Only a redrive gives these.
@@ -166,7 +166,7 @@ func (q *queue) deadLetterAndRedrive(ctx context.Context, nack driver.Nack) erro
 	if err := q.deadLetterOne(ctx, request); err != nil {
 		return renamed(err, "nack")
 	}
-	state[table[string, int]](q).put(d.ID, d.Deliveries)
+	state[counts](q).put(d.ID, d.Deliveries)
 	_, err := q.Redrive(ctx, []string{d.ID}, 0)
 	return err
 }
@@ -181,9 +181,9 @@ func renamed(err error, op string) error {
 
 // refusals are messages sent with a delay, and how often giveBack gave back each message.
 type refusals struct {
-	delayed table[string, bool]
-	uncount table[string, int]
-	latest  table[string, string] // "" to the group that was served last
+	delayed marks
+	uncount counts
+	latest  texts // "" to the group that was served last
 }
 
 // blockedBy blocks the messages of a group while another message of the group matches.

@@ -22,11 +22,9 @@ var lateAckFaults = []Saboteur{
 		What: "A message that was leased again by a late extension counts another delivery.",
 		on: hooks{
 			extendLate: afterEach((*queue).ExtendLate, func(q *queue, extension driver.Extension) {
-				state[table[string, bool]](q).put(extension.Receipt.Handle, true)
+				state[marks](q).put(extension.Receipt.Handle, true)
 			}),
-			receive: alterDelivered(func(q *queue, d *driver.Delivery) {
-				set(state[table[string, bool]](q).at(d.ID), &d.Deliveries, d.Deliveries+1)
-			}),
+			receive: alterDelivered(func(q *queue, d *driver.Delivery) { set(state[marks](q).at(d.ID), &d.Deliveries, d.Deliveries+1) }),
 		}},
 	{Name: "ignores-late-acks", Breaks: "VIS-7",
 		What: "A late ack succeeds, and the message stays.",
@@ -79,12 +77,10 @@ var lateAckFaults = []Saboteur{
 	{Name: "leaves-receipts-alive-after-a-late-ack", Breaks: "VIS-7",
 		What: "When a message was acked late, an ack with its later receipt succeeds too.",
 		on: hooks{
-			ackLate: afterEach((*queue).AckLate, func(q *queue, receipt driver.Receipt) {
-				state[table[string, bool]](q).put(receipt.Handle, true)
-			}),
+			ackLate: afterEach((*queue).AckLate, func(q *queue, receipt driver.Receipt) { state[marks](q).put(receipt.Handle, true) }),
 			ack: oneByOne(func(q *queue, ctx context.Context, receipt driver.Receipt) error {
 				err := q.ackOne(ctx, receipt)
-				return unless(state[table[string, bool]](q).at(receipt.Handle) && errors.Is(err, driver.ErrReceiptExpired), err)
+				return unless(state[marks](q).at(receipt.Handle) && errors.Is(err, driver.ErrReceiptExpired), err)
 			}),
 		}},
 	{Name: "brings-back-what-was-acked-late-on-restart", Breaks: "VIS-7",

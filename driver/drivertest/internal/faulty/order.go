@@ -57,7 +57,7 @@ var orderFaults = []Saboteur{
 	{Name: "puts-the-nacked-at-the-head", Breaks: "ORD-2",
 		What: "A nacked message keeps its place.",
 		on: hooks{
-			receive: alterDelivered(func(q *queue, d *driver.Delivery) { state[table[string, string]](q).load(d.ID, &d.LastError) }),
+			receive: alterDelivered(func(q *queue, d *driver.Delivery) { state[texts](q).load(d.ID, &d.LastError) }),
 			nack: oneByOne(func(q *queue, ctx context.Context, nack driver.Nack) error {
 				d, ok := q.delivered.get(nack.Receipt)
 				if nack.Delay != 0 || !ok {
@@ -65,7 +65,7 @@ var orderFaults = []Saboteur{
 				}
 				err := q.release(ctx, nack.Receipt)
 				if err == nil {
-					state[table[string, string]](q).put(d.ID, driver.TrimCause(nack.Cause))
+					state[texts](q).put(d.ID, driver.TrimCause(nack.Cause))
 				}
 				return renamed(err, "nack")
 			}),
@@ -158,7 +158,7 @@ func regroup(when func(q *queue, group string) bool, instead func(q *queue, grou
 			if len(msg.Group) > driver.MaxGroupBytes {
 				msg.Group = group
 			}
-			groups := state[table[string, string]](q)
+			groups := state[texts](q)
 			// Receivers may be faster than this call, so they wait for it.
 			groups.mu.Lock()
 			defer groups.mu.Unlock()
@@ -168,6 +168,6 @@ func regroup(when func(q *queue, group string) bool, instead func(q *queue, grou
 			}
 			return sent, err
 		}),
-		receive: alterDelivered(func(q *queue, d *driver.Delivery) { state[table[string, string]](q).load(d.ID, &d.Group) }),
+		receive: alterDelivered(func(q *queue, d *driver.Delivery) { state[texts](q).load(d.ID, &d.Group) }),
 	}
 }

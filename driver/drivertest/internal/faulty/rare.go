@@ -101,10 +101,10 @@ var sequenceFaults = []Saboteur{
 	{Name: "loses-the-error-with-a-causeless-nack", Breaks: "RCV-3", Also: []string{"ACK-1"}, Rare: true,
 		What: "A nack without a cause clears the last error.",
 		on: hooks{
-			receive: alterDelivered(func(q *queue, d *driver.Delivery) { set(state[table[string, bool]](q).at(d.ID), &d.LastError, "") }),
+			receive: alterDelivered(func(q *queue, d *driver.Delivery) { set(state[marks](q).at(d.ID), &d.LastError, "") }),
 			nack: afterEach((*queue).Nack, func(q *queue, nack driver.Nack) {
 				if d, ok := q.delivered.get(nack.Receipt); ok {
-					state[table[string, bool]](q).put(d.ID, nack.Cause == "")
+					state[marks](q).put(d.ID, nack.Cause == "")
 				}
 			}),
 		}},
@@ -112,7 +112,7 @@ var sequenceFaults = []Saboteur{
 		What: "A delivery with visibility zero does not count once the message was nacked.",
 		on: hooks{receive: func(q *queue, ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 			got, err := q.Receive(ctx, req)
-			uncounted := state[table[string, int]](q)
+			uncounted := state[counts](q)
 			for i := range got {
 				got[i].Deliveries -= uncounted.at(got[i].ID)
 				if req.Visibility == 0 && got[i].LastError != "" {
@@ -138,9 +138,7 @@ var sequenceFaults = []Saboteur{
 	{Name: "loses-the-group-on-redrive", Breaks: "DLQ-5", Rare: true, Also: []string{"RCV-3"},
 		What: "A message that was redriven twice has no group.",
 		on: hooks{
-			redrive: beforeRedrive(func(q *queue, letter driver.DeadLetter) {
-				state[table[string, int]](q).put(letter.ID, letter.Redrives+1)
-			}),
-			receive: alterDelivered(func(q *queue, d *driver.Delivery) { set(state[table[string, int]](q).at(d.ID) > 1, &d.Group, "") }),
+			redrive: beforeRedrive(func(q *queue, letter driver.DeadLetter) { state[counts](q).put(letter.ID, letter.Redrives+1) }),
+			receive: alterDelivered(func(q *queue, d *driver.Delivery) { set(state[counts](q).at(d.ID) > 1, &d.Group, "") }),
 		}},
 }

@@ -31,7 +31,7 @@ var receiptFaults = []Saboteur{
 				d, known := q.delivered.get(receipt)
 				late := ofBatch(err) && known && q.current(receipt) == receipt
 				if late {
-					state[table[string, bool]](q).put(d.ID, true)
+					state[marks](q).put(d.ID, true)
 				}
 				return unless(late, err)
 			}),
@@ -40,7 +40,7 @@ var receiptFaults = []Saboteur{
 					got, err := q.Receive(ctx, req)
 					q.note(got)
 					left := slices.DeleteFunc(got, func(d driver.Delivery) bool {
-						return state[table[string, bool]](q).at(d.ID) && q.ackOne(ctx, d.Receipt) == nil
+						return state[marks](q).at(d.ID) && q.ackOne(ctx, d.Receipt) == nil
 					})
 					if len(left) > 0 || len(got) == 0 || err != nil {
 						return left, err

@@ -90,10 +90,10 @@ var messageFaults = []Saboteur{
 	{Name: "restarts-the-count-after-a-nack", Breaks: "RCV-3",
 		What: "A nack resets the delivery count.",
 		on: hooks{
-			receive: alterDelivered(func(q *queue, d *driver.Delivery) { d.Deliveries -= state[table[string, int]](q).at(d.ID) }),
+			receive: alterDelivered(func(q *queue, d *driver.Delivery) { d.Deliveries -= state[counts](q).at(d.ID) }),
 			nack: afterEach((*queue).Nack, func(q *queue, nack driver.Nack) {
 				if d, ok := q.delivered.get(nack.Receipt); ok {
-					add(state[table[string, int]](q), d.ID, d.Deliveries)
+					add(state[counts](q), d.ID, d.Deliveries)
 				}
 			}),
 		}},
@@ -136,7 +136,7 @@ var messageFaults = []Saboteur{
 	{Name: "keeps-the-first-error", Breaks: "RCV-3",
 		What: "The last error is the cause of the first nack, not of the latest.",
 		on: hooks{receive: alterDelivered(func(q *queue, d *driver.Delivery) {
-			first := state[table[string, string]](q)
+			first := state[texts](q)
 			if cause, ok := first.get(d.ID); ok {
 				d.LastError = cause
 			} else if d.LastError != "" {

@@ -16,22 +16,20 @@ var redriveFaults = []Saboteur{
 	{Name: "changes-the-id-on-redrive", Breaks: "DLQ-5",
 		What: "A redriven message has a new id.",
 		on: hooks{
-			redrive: beforeRedrive(func(q *queue, letter driver.DeadLetter) {
-				state[table[string, string]](q).put(letter.ID, ulid.Make().String())
-			}),
-			receive: alterDelivered(func(q *queue, d *driver.Delivery) { state[table[string, string]](q).load(d.ID, &d.ID) }),
+			redrive: beforeRedrive(func(q *queue, letter driver.DeadLetter) { state[texts](q).put(letter.ID, ulid.Make().String()) }),
+			receive: alterDelivered(func(q *queue, d *driver.Delivery) { state[texts](q).load(d.ID, &d.ID) }),
 		}},
 	{Name: "keeps-the-count-on-redrive", Breaks: "DLQ-5",
 		What: "A redriven message keeps its delivery count.",
 		on: hooks{receive: countOn, redrive: beforeRedrive(func(q *queue, letter driver.DeadLetter) {
-			add(state[table[string, int]](q), letter.ID, letter.Deliveries)
+			add(state[counts](q), letter.ID, letter.Deliveries)
 		})}},
 	{Name: "consults-dedup-on-redrive", Breaks: "DLQ-5", Also: []string{"DUP-3"},
 		What: "A dead letter whose key is in use counts as a duplicate and is dropped by its redrive.",
 		on: hooks{
 			send: afterSend(func(q *queue, msg driver.Outgoing, sent *driver.Sent) {
 				if msg.DedupKey != "" {
-					state[table[string, bool]](q).put(sent.ID, true)
+					state[marks](q).put(sent.ID, true)
 				}
 			}),
 			redrive: func(q *queue, ctx context.Context, ids []string, limit int) (int, error) {
@@ -41,7 +39,7 @@ var redriveFaults = []Saboteur{
 				}
 				dropped := 0
 				for _, letter := range letters {
-					if state[table[string, bool]](q).at(letter.ID) && wanted(ids, letter) {
+					if state[marks](q).at(letter.ID) && wanted(ids, letter) {
 						n, _ := q.Discard(ctx, []string{letter.ID})
 						dropped += n
 					}
@@ -127,9 +125,9 @@ var redriveFaults = []Saboteur{
 	{Name: "redrives-to-the-head", Breaks: "DLQ-5",
 		What: "A redriven message is delivered before the waiting messages.",
 		on: hooks{
-			redrive: beforeRedrive(func(q *queue, letter driver.DeadLetter) { state[table[string, bool]](q).put(letter.ID, true) }),
+			redrive: beforeRedrive(func(q *queue, letter driver.DeadLetter) { state[marks](q).put(letter.ID, true) }),
 			receive: afterReceive(func(q *queue, _ context.Context, got []driver.Delivery) []driver.Delivery {
-				redriven := state[table[string, bool]](q)
+				redriven := state[marks](q)
 				slices.SortStableFunc(got, func(a, b driver.Delivery) int { return order(redriven.at(a.ID), redriven.at(b.ID)) })
 				return got
 			}),

@@ -28,7 +28,7 @@ var slotCreateFaults = []ReplyStoreSaboteur{
 	{Name: "never-frees-an-id", Breaks: "RPL-5",
 		What: "The id of a removed slot stays in use.",
 		on: storeHooks{create: func(s *store, ctx context.Context, id string, ttl time.Duration) error {
-			taken := state[table[string, bool]](s)
+			taken := state[marks](s)
 			if taken.at(id) {
 				return driver.SlotError("create slot", id, driver.ErrConflict)
 			}

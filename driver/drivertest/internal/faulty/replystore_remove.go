@@ -105,14 +105,14 @@ var slotSweepFaults = []ReplyStoreSaboteur{
 			resolve: func(s *store, ctx context.Context, id string, answer driver.Answer) error {
 				err := s.Resolve(ctx, id, answer)
 				if err == nil {
-					state[table[string, bool]](s).put(id, true)
+					state[marks](s).put(id, true)
 				}
 				return err
 			},
 			sweep: func(s *store, ctx context.Context, limit int) (removed int, err error) {
 				ids, err := s.Expired(ctx, limit)
 				for _, id := range ids {
-					if !state[table[string, bool]](s).at(id) {
+					if !state[marks](s).at(id) {
 						err = errors.Join(err, s.Delete(ctx, id))
 						removed++
 					}
@@ -146,19 +146,19 @@ func sweepToo(state driver.SlotState) storeHooks {
 
 // resolveSeen resolves a slot and remembers it for seenIn.
 func resolveSeen(s *store, ctx context.Context, id string, answer driver.Answer) error {
-	state[table[string, bool]](s).put(id, true)
+	state[marks](s).put(id, true)
 	return s.Resolve(ctx, id, answer)
 }
 
 // getSeen reads a slot and remembers it for seenIn.
 func getSeen(s *store, ctx context.Context, id string) (driver.Slot, error) {
-	state[table[string, bool]](s).put(id, true)
+	state[marks](s).put(id, true)
 	return s.Get(ctx, id)
 }
 
 // seenIn returns the remembered slots that are in a state.
 func (s *store) seenIn(ctx context.Context, wanted driver.SlotState) (ids []string) {
-	for _, id := range state[table[string, bool]](s).keys() {
+	for _, id := range state[marks](s).keys() {
 		if s.slotState(ctx, id) == wanted {
 			ids = append(ids, id)
 		}

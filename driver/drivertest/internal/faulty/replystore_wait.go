@@ -53,7 +53,7 @@ var slotWaitFaults = []ReplyStoreSaboteur{
 	{Name: "loses-a-waiter", Breaks: "RPL-4",
 		What: "Only the first of several waiters of a slot is woken.",
 		on: storeHooks{wait: func(s *store, ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
-			waiting := state[table[string, int]](s)
+			waiting := state[counts](s)
 			defer add(waiting, id, -1)
 			if add(waiting, id, 1) > 1 && s.slotState(ctx, id) == driver.SlotPending {
 				if err := backoff.Pause(ctx, wait); err != nil {

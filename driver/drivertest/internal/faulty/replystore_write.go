@@ -54,13 +54,13 @@ var slotWriteFaults = []ReplyStoreSaboteur{
 				err := s.Cancel(ctx, id)
 				answered := errors.Is(err, driver.ErrReplyAlreadySent)
 				if answered {
-					state[table[string, bool]](s).put(id, true)
+					state[marks](s).put(id, true)
 				}
 				return unless(answered, err)
 			},
 			get: func(s *store, ctx context.Context, id string) (driver.Slot, error) {
 				slot, err := s.Get(ctx, id)
-				if state[table[string, bool]](s).at(id) && err == nil {
+				if state[marks](s).at(id) && err == nil {
 					slot.State, slot.Answer, slot.ResolvedAt = driver.SlotCancelled, driver.Answer{}, time.Time{}
 				}
 				return slot, err

@@ -69,9 +69,9 @@ var sendFaults = []Saboteur{
 	{Name: "binds-receipts-to-handles", Breaks: "SND-1",
 		What: "A receipt works only at the handle that it came from.",
 		on: hooks{
-			receive: alterDelivered(func(q *queue, d *driver.Delivery) { state[table[driver.Receipt, bool]](q.own).put(d.Receipt, true) }),
+			receive: alterDelivered(func(q *queue, d *driver.Delivery) { state[receiptMarks](q.own).put(d.Receipt, true) }),
 			ack: alterEach((*queue).Ack, func(q *queue, receipt *driver.Receipt) {
-				set(!state[table[driver.Receipt, bool]](q.own).at(*receipt), receipt, driver.Receipt{})
+				set(!state[receiptMarks](q.own).at(*receipt), receipt, driver.Receipt{})
 			}),
 		}},
 	{Name: "takes-any-name", Breaks: "SND-1",

@@ -13,7 +13,7 @@ var settleFaults = []Saboteur{
 		What: "A second ack of a message succeeds.",
 		on: hooks{ack: oneByOne(func(q *queue, ctx context.Context, receipt driver.Receipt) error {
 			err := q.ackOne(ctx, receipt)
-			acked := state[table[driver.Receipt, bool]](q)
+			acked := state[receiptMarks](q)
 			if err == nil {
 				acked.put(receipt, true)
 			}

@@ -1,12 +1,24 @@
 package faulty
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
 
 // A table is a map that is safe for concurrent use. The zero table is empty.
 type table[K comparable, V any] struct {
 	mu      sync.Mutex // guards entries
 	entries map[K]V
 }
+
+// Tables of message ids, names and keys, and of receipts.
+type (
+	marks        = table[string, bool]
+	counts       = table[string, int]
+	texts        = table[string, string]
+	receiptMarks = table[driver.Receipt, bool]
+)
 
 func (t *table[K, V]) get(key K) (V, bool) {
 	t.mu.Lock()

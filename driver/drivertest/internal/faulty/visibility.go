@@ -107,12 +107,12 @@ var leaseFaults = []Saboteur{
 	{Name: "counts-an-extension-as-a-delivery", Breaks: "VIS-3",
 		What: "An extension adds to the delivery count.",
 		on: hooks{
-			receive: alterDelivered(func(q *queue, d *driver.Delivery) { d.Deliveries += state[table[string, int]](q).at(d.ID) }),
+			receive: alterDelivered(func(q *queue, d *driver.Delivery) { d.Deliveries += state[counts](q).at(d.ID) }),
 			extend: func(q *queue, ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 				granted, err := q.Extend(ctx, extensions)
 				for i, extension := range extensions {
 					if d, ok := q.delivered.get(extension.Receipt); ok && driver.At(err, i) == nil && extension.Visibility > 0 {
-						add(state[table[string, int]](q), d.ID, 1)
+						add(state[counts](q), d.ID, 1)
 					}
 				}
 				return granted, err

@@ -93,7 +93,7 @@ type wrapper struct {
 	on      *hooks
 	restart func(q *queue, ctx context.Context) error // see Saboteur
 	log     *restartLog
-	opens   table[string, int]
+	opens   counts
 	memory
 
 	mu      sync.Mutex               // guards the fields below
