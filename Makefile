@@ -39,7 +39,7 @@ tour: ## A tour of the library on the memory backend
 # fewer repetitions, and without it in full. The suite of the surfaces on the real clock,
 # in front of disk and Redis, takes a quarter of an hour: make surfaces.
 SURFACES := /server/internal/(httpapi|oapapi|rpcapi|sqsapi)$$
-REPEATED := $(SURFACES)|/server/internal/broker$$|/diskbox$$|/membox$$|/driver/drivertest(/faulty)?$$
+REPEATED := $(SURFACES)|/server/internal/broker$$|/diskbox$$|/membox$$|/driver/drivertest(/internal/faulty)?$$
 
 # Tests with a single goroutine that damages a disk bit by bit or fills it, tests with
 # thousands of messages where a hundred cover the same code, and saboteurs of rules without
