@@ -14,7 +14,7 @@ import (
 // of every workload.
 func TestSuiteWritesFiguresOfAllWorkloads(t *testing.T) {
 	if testing.Short() {
-		t.Skip("builds the daemon")
+		t.Skip("builds and runs the daemon, which takes a minute: run it without -short")
 	}
 	dir := t.TempDir()
 	mailboxd, err := buildMailboxd(dir)
@@ -62,7 +62,7 @@ func TestSuiteWritesFiguresOfAllWorkloads(t *testing.T) {
 // requests.
 func TestSQSSuiteWritesFiguresOfRequests(t *testing.T) {
 	if testing.Short() {
-		t.Skip("builds the daemon")
+		t.Skip("builds and runs the daemon, which takes a minute: run it without -short")
 	}
 	dir := t.TempDir()
 	mailboxd, err := buildMailboxd(dir)
@@ -80,6 +80,8 @@ func TestSQSSuiteWritesFiguresOfRequests(t *testing.T) {
 	servers := []string{"mailboxd memory", "mailboxd disk"}
 	if _, err := os.Stat(fauxqsPackage); err == nil {
 		servers = append(servers, "fauxqs memory")
+	} else {
+		t.Log("without fauxqs, which is not installed: tools/fauxqs.sh installs it")
 	}
 	for workload, least := range map[string]float64{"S1": 3, "S2": 0.3} {
 		for _, server := range servers {
@@ -98,7 +100,7 @@ func TestSQSSuiteWritesFiguresOfRequests(t *testing.T) {
 // The growth suite keeps a figure for each point of an axis.
 func TestGrowthHasFigureForEachPoint(t *testing.T) {
 	if testing.Short() {
-		t.Skip("builds the daemon")
+		t.Skip("builds and runs the daemon, which takes a minute: run it without -short")
 	}
 	dir := t.TempDir()
 	mailboxd, err := buildMailboxd(dir)

@@ -18,7 +18,7 @@ import (
 // messages expire. Codes: ErrInvalid, ErrUnsupported, ErrUnavailable, ErrClosed, ErrFull
 // (it does not exist, and the server is out of memory).
 func (b *Backend) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
-	return named(b.configure(ctx, name, config), name, "configure")
+	return driver.Annotate(b.configure(ctx, name, config), name, "configure")
 }
 
 func (b *Backend) configure(ctx context.Context, name string, asked driver.Config) error {
@@ -77,14 +77,14 @@ func fixed(old, asked driver.Config) error {
 // for a round trip. Codes: ErrNotFound, ErrInvalid, ErrUnavailable, ErrClosed.
 func (b *Backend) QueueConfig(ctx context.Context, name string) (driver.Config, error) {
 	if err := b.checkOpen(ctx, name); err != nil {
-		return driver.Config{}, named(err, name, "configure")
+		return driver.Config{}, driver.Annotate(err, name, "configure")
 	}
 	state, err := b.look(ctx, name)
 	if err == nil && state.status != "ok" {
 		err = &driver.Error{Code: driver.ErrNotFound}
 	}
 	if err != nil {
-		return driver.Config{}, named(err, name, "configure")
+		return driver.Config{}, driver.Annotate(err, name, "configure")
 	}
 	return state.config.Effective(), nil
 }
@@ -102,13 +102,13 @@ func (b *Backend) Queues(ctx context.Context) iter.Seq2[string, error] {
 		}
 		names, err := b.names(ctx)
 		if err != nil {
-			yield("", named(err, "", "queues"))
+			yield("", driver.Annotate(err, "", "queues"))
 			return
 		}
 		for page := range slices.Chunk(names, namesPage) {
 			there, err := b.there(ctx, page)
 			if err != nil {
-				yield("", named(err, "", "queues"))
+				yield("", driver.Annotate(err, "", "queues"))
 				return
 			}
 			for i, name := range page {
@@ -163,7 +163,7 @@ func (b *Backend) there(ctx context.Context, names []string) ([]bool, error) {
 // ErrInvalid, ErrUnavailable, ErrClosed.
 func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
 	if err := b.checkOpen(ctx, name); err != nil {
-		return named(err, name, "delete")
+		return driver.Annotate(err, name, "delete")
 	}
 	state, err := b.look(ctx, name)
 	if err == nil && state.status == "missing" {
@@ -172,7 +172,7 @@ func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
 	if err == nil {
 		err = b.remove(ctx, name, state)
 	}
-	return named(err, name, "delete")
+	return driver.Annotate(err, name, "delete")
 }
 
 // remove deletes a queue. If it has several shards, it marks the first, deletes the

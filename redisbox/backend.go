@@ -63,7 +63,7 @@ func Open(ctx context.Context, client rueidis.Client, options *Options) (*Backen
 		b.slotKeys = append(b.slotKeys, bucketTag(b.options.Prefix, i)+"slots")
 	}
 	if err := b.inspect(ctx); err != nil {
-		return nil, named(err, "", "open")
+		return nil, driver.Annotate(err, "", "open")
 	}
 	return b, nil
 }
@@ -74,7 +74,7 @@ func Open(ctx context.Context, client rueidis.Client, options *Options) (*Backen
 func (b *Backend) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	q, err := b.enter(ctx, name)
 	if err != nil {
-		return nil, named(err, name, "open")
+		return nil, driver.Annotate(err, name, "open")
 	}
 	return newHandle(q), nil
 }
@@ -367,7 +367,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	return named(asDriverError(err), "", "ping")
+	return driver.Annotate(asDriverError(err), "", "ping")
 }
 
 // Close ends all handles and waits until running calls have been answered. Waiting

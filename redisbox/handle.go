@@ -45,17 +45,6 @@ func (h *handle) outcome(err error, op string) error {
 	return h.named(err, op)
 }
 
-// named returns a copy of an error with a queue and an operation.
-func named(err error, queue, op string) error {
-	e, ok := errors.AsType[*driver.Error](err)
-	if !ok {
-		return err
-	}
-	full := *e
-	full.Queue, full.Op = queue, op
-	return &full
-}
-
 func (h *handle) Traits() driver.Traits { return h.settings.Load().traits }
 
 func (h *handle) Identity() string { return h.queue.incarnation }

@@ -112,7 +112,7 @@ func (q *queue) full(detail string, wait time.Duration) error {
 }
 
 // named adds the queue and the operation to an error.
-func (q *queue) named(err error, op string) error { return named(err, q.name, op) }
+func (q *queue) named(err error, op string) error { return driver.Annotate(err, q.name, op) }
 
 // heal creates a shard again that is missing on the server although the queue was not
 // deleted: it was created shortly before a failover, or the server was emptied. Its

@@ -175,7 +175,9 @@ var slotStates = map[string]driver.SlotState{
 }
 
 // slotFailure adds the slot and the operation to an error.
-func slotFailure(err error, op, id string) error { return named(err, driver.SlotAddress(id), op) }
+func slotFailure(err error, op, id string) error {
+	return driver.Annotate(err, driver.SlotAddress(id), op)
+}
 
 // Get returns the slot as it is. It blocks for a round trip. Codes: ErrNotFound,
 // ErrUnavailable, ErrClosed.
@@ -269,7 +271,7 @@ func (r *Replies) Expired(ctx context.Context, limit int) ([]string, error) {
 	group.Wait()
 	for _, err := range errs {
 		if err != nil {
-			return nil, named(err, "", opExpired)
+			return nil, driver.Annotate(err, "", opExpired)
 		}
 	}
 	all := slices.Concat(parts...)
@@ -295,7 +297,7 @@ func (r *Replies) Sweep(ctx context.Context, limit int) (removed int, err error)
 		swept, err := r.buckets[(first+i)%len(r.buckets)].sweep(ctx, "s", limit-removed)
 		removed += len(swept)
 		if err != nil {
-			return removed, named(err, "", opSweep)
+			return removed, driver.Annotate(err, "", opSweep)
 		}
 	}
 	return removed, nil

@@ -27,8 +27,8 @@ func (r *Replies) CreateWithSend(ctx context.Context, id string, ttl time.Durati
 	return context.WithValue(ctx, linkedSlotKey{}, slot), func() bool { return slot.created }
 }
 
-// A linkedSlot is a slot that is created with the message that names it. Only the
-// goroutine that sends uses it.
+// A linkedSlot is a slot that is created with the message that names it. It belongs to the
+// goroutine that sends; the one that runs the batch only reads what begin has set.
 type linkedSlot struct {
 	replies *Replies
 	id      string

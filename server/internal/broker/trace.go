@@ -87,7 +87,7 @@ type traceTable struct{ rings [traceShards]traceRing }
 type traceRing struct {
 	mu      sync.Mutex // guards the fields below
 	entries []tracedEvent
-	queues  []*queueKey    // of entries; nil: there is no event
+	queues  []*queueKey    // of entries; nil: the entry is empty
 	notes   map[int]string // of the few entries that have one
 	next    int
 }
