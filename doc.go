@@ -48,9 +48,8 @@
 //
 // A message can have a reply address ([WithReplyTo]): another mailbox, which the
 // receiver finds through [Options.Resolver], or a reply slot, which takes one answer
-// ([Options.Replies]). [Reply] answers either. [Registry] finds mailboxes by name,
-// and with [Schemes] by URI; [Prefix] separates tenants. Clients, futures and
-// handlers are in package reply.
+// ([Options.Replies]). [Reply] answers either. Package registry finds mailboxes by
+// name or URI, and separates tenants. Clients, futures and handlers are in package reply.
 //
 // # Errors
 //

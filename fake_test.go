@@ -14,6 +14,7 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/backoff"
 	"github.com/mailboxmq/mailbox/membox"
 )
 
@@ -76,7 +77,7 @@ func (q *fakeQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]d
 	if q.receive != nil {
 		return q.receive(ctx, req)
 	}
-	return nil, sleep(ctx, req.Wait)
+	return nil, backoff.Pause(ctx, req.Wait)
 }
 
 func (q *fakeQueue) Ack(ctx context.Context, receipts []driver.Receipt) error {
@@ -120,18 +121,6 @@ func (q *fakeQueue) Close() error {
 	return nil
 }
 
-// sleep waits for d or for the end of ctx.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // delivery is the first delivery of a message whose id and receipt are id.
 func delivery(id, body string) driver.Delivery {
 	return driver.Delivery{
@@ -148,7 +137,7 @@ func deliver(batches ...[]driver.Delivery) func(context.Context, driver.ReceiveR
 		mu.Lock()
 		if len(batches) == 0 {
 			mu.Unlock()
-			return nil, sleep(ctx, req.Wait)
+			return nil, backoff.Pause(ctx, req.Wait)
 		}
 		defer mu.Unlock()
 		batch := batches[0]

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
 func TestTraceContextIsCarriedInAttributes(t *testing.T) {
@@ -77,10 +78,10 @@ func TestSentEventHasPositionsOfSentMessages(t *testing.T) {
 
 func TestEventsHaveOutcomeAndDuration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := func(ctx context.Context) error { return sleep(ctx, time.Second) }
+		slow := func(ctx context.Context) error { return backoff.Pause(ctx, time.Second) }
 		queue := newFake()
 		queue.receive = func(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-			return []driver.Delivery{delivery("1", `"tea"`)}, sleep(ctx, req.Wait)
+			return []driver.Delivery{delivery("1", `"tea"`)}, backoff.Pause(ctx, req.Wait)
 		}
 		queue.extend = func(ctx context.Context, _ []driver.Extension) error { return slow(ctx) }
 		queue.nack = func(ctx context.Context, _ []driver.Nack) error { return errors.Join(slow(ctx), errUnavailable) }

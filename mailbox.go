@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/identifier"
 )
 
 // The names of operations in errors.
@@ -119,7 +120,7 @@ func Open[T any](ctx context.Context, backend driver.Opener, name string, option
 // New returns a mailbox on an open queue and takes ownership of it: Close closes it.
 // New does no I/O. With a nil queue every method of the mailbox returns ErrInvalid.
 func New[T any](name string, queue driver.Queue, options *Options[T]) *Mailbox[T] {
-	m := &Mailbox[T]{name: withoutPassword(name), closed: make(chan struct{})}
+	m := &Mailbox[T]{name: identifier.WithoutPassword(name), closed: make(chan struct{})}
 	m.queue.Store(&queue)
 	if options != nil {
 		m.codec, m.poison, m.logger = options.Codec, options.Poison, options.Logger

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
 // held returns a message received from queue.
@@ -154,7 +155,7 @@ func TestSettlingDuringAnotherSettleIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := newFake()
 		queue.ack = func(ctx context.Context, _ []driver.Receipt) error {
-			if err := sleep(ctx, time.Minute); err != nil {
+			if err := backoff.Pause(ctx, time.Minute); err != nil {
 				return err
 			}
 			return errUnavailable
@@ -177,7 +178,7 @@ func TestExtendAfterConcurrentAckIsErrSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := newFake()
 		queue.extend = func(ctx context.Context, _ []driver.Extension) error {
-			if err := sleep(ctx, time.Second); err != nil {
+			if err := backoff.Pause(ctx, time.Second); err != nil {
 				return err
 			}
 			return &driver.BatchError{Errs: []error{driver.ErrReceiptExpired}}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/identifier"
 )
 
 // modulePath is the path of this module, for advice on imports.
@@ -47,7 +48,7 @@ var openBackends driver.Pool
 //
 // The URL is configuration, and trusted: it can create any directory and connect to any
 // server. Never pass an address that came with a message or from a client; for those
-// there are Registry and Schemes, which open only what they were given.
+// there is package registry, which opens only what it was given.
 //
 // It blocks on I/O, and ends with ctx. Codes: ErrInvalid (a part of the URL, named by the
 // Field), ErrUnresolved (the scheme is not registered), and those of the backend. Errors
@@ -97,7 +98,7 @@ func parseTrustedURL(rawURL string) (*url.URL, error) {
 		// The parser's error repeats the URL.
 		return nil, invalid("cannot be read; want SCHEME://HOST:PORT/QUEUE, with /, ?, #, @ and % in a password or a name as %2F, %3F, %23, %40 and %25")
 	}
-	if hasLateAt(rest) {
+	if identifier.HasLateAt(rest) {
 		return nil, invalid("has an @ behind the host; write /, ?, # and @ in a password or a name as %2F, %3F, %23 and %40")
 	}
 	return address, nil
@@ -126,7 +127,7 @@ func registeredSchemes() string {
 // located adds the URL to an error that names no queue, without the user, the password
 // and the parameters.
 func located(err error, address *url.URL) error {
-	if isContextError(err) {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	if _, ok := errors.AsType[*Error](err); !ok {
@@ -138,5 +139,5 @@ func located(err error, address *url.URL) error {
 // withoutSecrets returns scheme, host and path of a URL.
 func withoutSecrets(address *url.URL) string {
 	plain := url.URL{Scheme: address.Scheme, Host: address.Host, Path: address.Path}
-	return printable(plain.String())
+	return identifier.Printable(plain.String())
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/registry"
 )
 
 // testScheme is registered for these tests. Its URLs are readTestURL's.
@@ -229,22 +230,22 @@ func TestSchemesNeverUseRegisteredOpeners(t *testing.T) {
 	defer backend.Close()
 	opener := diskbox.NewURLOpener([]string{t.TempDir()}, nil)
 	defer opener.Close()
-	for _, schemes := range []mailbox.Schemes{
+	for _, schemes := range []registry.Schemes{
 		{},
 		{Default: backend},
-		{ByScheme: map[string]mailbox.Scheme{"memory": membox.NewURLOpener(backend).OpenURL}},
-		{ByScheme: map[string]mailbox.Scheme{"disk": opener.OpenURL}, Default: backend},
+		{ByScheme: map[string]registry.Scheme{"memory": membox.NewURLOpener(backend).OpenURL}},
+		{ByScheme: map[string]registry.Scheme{"disk": opener.OpenURL}, Default: backend},
 	} {
-		registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: schemes})
+		queues := registry.New(&registry.Options{Fallback: schemes})
 		for _, address := range []string{testScheme + "://host/orders", "disk://" + dir + "?queue=orders"} {
 			if _, err := schemes.OpenQueue(t.Context(), address); err == nil {
 				t.Errorf("%v opened %s", schemes, address)
 			}
-			if _, err := registry.Resolve(t.Context(), address); err == nil {
+			if _, err := queues.Resolve(t.Context(), address); err == nil {
 				t.Errorf("a registry with %v opened %s", schemes, address)
 			}
 		}
-		wantError(t, registry.Close(), nil)
+		wantError(t, queues.Close(), nil)
 	}
 	if _, err := os.Stat(dir); asked || err == nil {
 		t.Errorf("a registered opener was asked (%v), or made %s (%v)", asked, dir, err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
 // requests makes a fake that notes the requests it gets and finds nothing.
@@ -15,7 +16,7 @@ func requests(seen *[]driver.ReceiveRequest) *fakeQueue {
 	queue := newFake()
 	queue.receive = func(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 		*seen = append(*seen, req)
-		return nil, sleep(ctx, req.Wait)
+		return nil, backoff.Pause(ctx, req.Wait)
 	}
 	return queue
 }
@@ -93,9 +94,9 @@ func TestMessageInLaterPollEndsWait(t *testing.T) {
 		queue.traits.MaxWait = 20 * time.Second
 		queue.receive = func(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 			if queue.count() == 3 {
-				return []driver.Delivery{delivery("1", `"tea"`)}, sleep(ctx, 5*time.Second)
+				return []driver.Delivery{delivery("1", `"tea"`)}, backoff.Pause(ctx, 5*time.Second)
 			}
-			return nil, sleep(ctx, req.Wait)
+			return nil, backoff.Pause(ctx, req.Wait)
 		}
 		m := mailbox.New[string]("orders", queue, nil)
 		start := time.Now()
@@ -147,7 +148,7 @@ func TestReceiveWaitsWhileInFlightLimitIsReached(t *testing.T) {
 		queue := newFake()
 		queue.traits.MaxWait = 10 * time.Second
 		queue.receive = func(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-			if err := sleep(ctx, req.Wait); err != nil {
+			if err := backoff.Pause(ctx, req.Wait); err != nil {
 				return nil, err
 			}
 			if queue.count() == 3 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/replyslot"
 )
 
 const opReply = "reply"
@@ -138,12 +139,12 @@ func (m *Message[T]) answer(ctx context.Context, reply *driver.Outgoing) error {
 }
 
 // answerSlot is answer for a slot.
-func (m *Message[T]) answerSlot(ctx context.Context, slot slotQueue, reply *driver.Outgoing) error {
+func (m *Message[T]) answerSlot(ctx context.Context, slot replyslot.Queue, reply *driver.Outgoing) error {
 	if err := m.checkUnsettled(); err != nil {
 		return err
 	}
 	start := startIf(m.mailbox.hooks.Replied != nil)
-	err := slot.resolve(ctx, reply)
+	err := slot.Resolve(ctx, reply)
 	if err == nil {
 		m.slot.Store(slotAnswered)
 	} else {
@@ -167,7 +168,7 @@ func (m *Message[T]) checkUnsettled() error {
 
 // replySlot returns the reply slot, if the address is one, or an error if no reply is
 // possible.
-func (m *Message[T]) replySlot(ctx context.Context) (slot slotQueue, isSlot bool, err error) {
+func (m *Message[T]) replySlot(ctx context.Context) (slot replyslot.Queue, isSlot bool, err error) {
 	switch {
 	case m == nil:
 		return slot, false, &Error{Code: ErrInvalid, Op: opReply, Field: "message", Detail: "is nil"}
@@ -180,9 +181,9 @@ func (m *Message[T]) replySlot(ctx context.Context) (slot slotQueue, isSlot bool
 	if m.ReplyTo == "" {
 		return slot, false, m.noReplyTo("", nil)
 	}
-	slot.id, isSlot = driver.SlotID(m.ReplyTo)
-	slot.store = m.mailbox.replies
-	if isSlot && slot.store == nil {
+	slot.ID, isSlot = driver.SlotID(m.ReplyTo)
+	slot.Store = m.mailbox.replies
+	if isSlot && slot.Store == nil {
 		return slot, false, m.noReplyTo("it names a reply slot, and this mailbox has no Options.Replies", ErrInvalid)
 	}
 	return slot, isSlot, nil
@@ -248,7 +249,7 @@ func (m *Message[T]) wantsAnswer(ctx context.Context, slotID string) (bool, erro
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return false, err
 	}
-	if err != nil { // the client does not wait any more, see slotQueue
+	if err != nil { // the client does not wait any more, see replyslot.Queue
 		found.State = driver.SlotExpired
 	}
 	m.noteSlot(found.State.WriteError(opReply, slotID))
@@ -321,12 +322,12 @@ func (q *replyQueue[T]) Send(ctx context.Context, msgs []driver.Outgoing) ([]dri
 
 // replySlotQueue is replyQueue for a slot.
 type replySlotQueue[T any] struct {
-	slotQueue
+	replyslot.Queue
 	message *Message[T]
 }
 
 func (q *replySlotQueue[T]) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
-	return q.sendEach(msgs, func(msg *driver.Outgoing) error { return q.message.answerSlot(ctx, q.slotQueue, msg) })
+	return q.SendEach(msgs, func(msg *driver.Outgoing) error { return q.message.answerSlot(ctx, q.Queue, msg) })
 }
 
 func (m *Message[T]) tellReplied(ctx context.Context, reply *driver.Outgoing, start time.Time, err error) {

@@ -15,6 +15,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/mailboxtest"
 	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/registry"
 	"github.com/mailboxmq/mailbox/reply"
 )
 
@@ -159,11 +160,11 @@ func callsOn[T any](backend driver.Opener, shut func() error, workers int, codec
 func (r *report) resolving() {
 	ctx := context.Background()
 	const cacheMax = 1024
-	resolve := func(registry *mailbox.Registry, name func(i int) string) func(*testing.B) {
+	resolve := func(queues *registry.Registry, name func(i int) string) func(*testing.B) {
 		return func(b *testing.B) {
 			b.ReportAllocs()
 			for i := range b.N {
-				queue, err := registry.Resolve(ctx, name(i))
+				queue, err := queues.Resolve(ctx, name(i))
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -176,10 +177,10 @@ func (r *report) resolving() {
 	for i := range names {
 		names[i] = fmt.Sprint("client-", i)
 	}
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: mailboxtest.Null{}, CacheMax: cacheMax})
+	queues := registry.New(&registry.Options{Fallback: mailboxtest.Null{}, CacheMax: cacheMax})
 	queue, err := mailboxtest.Null{}.OpenQueue(ctx, "registered")
 	if err == nil {
-		err = registry.Register("registered", queue)
+		err = queues.Register("registered", queue)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -198,10 +199,10 @@ func (r *report) resolving() {
 				}
 			}
 		}},
-		{name: "registered", ours: true, run: resolve(registry, always("registered"))},
-		{name: "cached", run: resolve(registry, always("cached"))},
-		{name: "cached, 512 names", run: resolve(registry, func(i int) string { return names[i%512] })},
-		{name: "opened and evicted", run: resolve(registry, func(i int) string { return names[i%len(names)] })},
+		{name: "registered", ours: true, run: resolve(queues, always("registered"))},
+		{name: "cached", run: resolve(queues, always("cached"))},
+		{name: "cached, 512 names", run: resolve(queues, func(i int) string { return names[i%512] })},
+		{name: "opened and evicted", run: resolve(queues, func(i int) string { return names[i%len(names)] })},
 	})
 }
 

@@ -45,7 +45,7 @@ func opening(dir string, options *Options) func(context.Context) (driver.Backend
 const MaxDirectories = 16
 
 // A URLOpener opens queues by address, like disk:///var/lib/shop?queue=orders: its
-// method OpenURL is a mailbox.Scheme. Addresses may come from a client, so only
+// method OpenURL is a registry.Scheme. Addresses may come from a client, so only
 // directories within those given to NewURLOpener are opened.
 //
 // A directory is opened with the first of its queues, shared by all of them, and closed

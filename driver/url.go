@@ -48,7 +48,7 @@ var urlReaders struct {
 // is wrong.
 //
 // These are URLs of trusted configuration. Addresses that come with messages are
-// opened by mailbox.Schemes, which does not know what is registered here.
+// opened by registry.Schemes, which does not know what is registered here.
 func RegisterURL(read URLReader, schemes ...string) {
 	urlReaders.Lock()
 	defer urlReaders.Unlock()

@@ -19,6 +19,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/ruletest"
 	"github.com/mailboxmq/mailbox/mailboxtest"
 	"github.com/mailboxmq/mailbox/mainloop"
+	"github.com/mailboxmq/mailbox/registry"
 	"github.com/mailboxmq/mailbox/worker"
 )
 
@@ -60,7 +61,7 @@ type env struct {
 
 func newEnv(on *ruletest.Env) *env {
 	s := &env{Env: on}
-	resolver := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: s.Faults})
+	resolver := registry.New(&registry.Options{Fallback: s.Faults})
 	s.Cleanup(func() { resolver.Close() })
 	var err error
 	s.requests, err = mailbox.Open(s.Context(), s.Faults, "requests", &mailbox.Options[request]{Resolver: resolver})

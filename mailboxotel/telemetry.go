@@ -12,6 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/deadletter"
 	"github.com/mailboxmq/mailbox/internal/telemetry"
+	"github.com/mailboxmq/mailbox/registry"
 	"github.com/mailboxmq/mailbox/worker"
 )
 
@@ -101,9 +102,9 @@ func (t *Telemetry) DeadLetterHooks(next ...deadletter.Hooks) deadletter.Hooks {
 	return t.recorder.DeadLetterHooks(next...)
 }
 
-// RegistryHooks returns the hooks for mailbox.RegistryOptions.Hooks. They then call those
+// RegistryHooks returns the hooks for registry.Options.Hooks. They then call those
 // of next.
-func (t *Telemetry) RegistryHooks(next ...mailbox.RegistryHooks) mailbox.RegistryHooks {
+func (t *Telemetry) RegistryHooks(next ...registry.Hooks) registry.Hooks {
 	return t.recorder.RegistryHooks(next...)
 }
 

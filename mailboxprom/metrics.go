@@ -9,6 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/deadletter"
 	"github.com/mailboxmq/mailbox/internal/telemetry"
+	"github.com/mailboxmq/mailbox/registry"
 	"github.com/mailboxmq/mailbox/worker"
 )
 
@@ -80,9 +81,9 @@ func (m *Metrics) DeadLetterHooks(next ...deadletter.Hooks) deadletter.Hooks {
 	return m.recorder.DeadLetterHooks(next...)
 }
 
-// RegistryHooks returns the hooks for mailbox.RegistryOptions.Hooks. They then call those
+// RegistryHooks returns the hooks for registry.Options.Hooks. They then call those
 // of next.
-func (m *Metrics) RegistryHooks(next ...mailbox.RegistryHooks) mailbox.RegistryHooks {
+func (m *Metrics) RegistryHooks(next ...registry.Hooks) registry.Hooks {
 	return m.recorder.RegistryHooks(next...)
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/mailboxmq/mailbox/mailboxprom"
 	"github.com/mailboxmq/mailbox/mailboxtest"
 	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/registry"
 	"github.com/mailboxmq/mailbox/reply"
 	"github.com/mailboxmq/mailbox/worker"
 )
@@ -330,17 +331,17 @@ func TestDeadLetterConsumersAreMeasured(t *testing.T) {
 func TestRegistriesAreMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newEnv(t, nil)
-		registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: s.faults, Hooks: s.metrics.RegistryHooks()})
+		queues := registry.New(&registry.Options{Fallback: s.faults, Hooks: s.metrics.RegistryHooks()})
 		for _, id := range []string{"a", "a", "b"} {
-			queue, err := registry.Resolve(s.Context(), id)
+			queue, err := queues.Resolve(s.Context(), id)
 			s.must(err)
 			s.must(queue.Close())
 		}
 		s.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpOpen, Err: mailbox.ErrUnavailable})
-		if _, err := registry.Resolve(s.Context(), "c"); err == nil {
+		if _, err := queues.Resolve(s.Context(), "c"); err == nil {
 			t.Fatal("the fault did not hit")
 		}
-		registry.Close()
+		queues.Close()
 		s.expect(`mailbox_resolved_total{source="opened"}`, 2)
 		s.expect(`mailbox_resolved_total{source="cached"}`, 1)
 		s.expect(`mailbox_resolved_total{source="failed"}`, 1)
@@ -386,7 +387,7 @@ func TestNextHooksAreCalledToo(t *testing.T) {
 		s.must(err)
 		_, err = m.Send(s.Context(), "tea")
 		s.must(err)
-		s.metrics.RegistryHooks(mailbox.RegistryHooks{Resolved: func(context.Context, mailbox.ResolvedEvent) { resolved++ }}).Resolved(s.Context(), mailbox.ResolvedEvent{})
+		s.metrics.RegistryHooks(registry.Hooks{Resolved: func(context.Context, registry.ResolvedEvent) { resolved++ }}).Resolved(s.Context(), registry.ResolvedEvent{})
 		if sent != 1 || resolved != 1 {
 			t.Errorf("%d sends and %d resolutions were told", sent, resolved)
 		}

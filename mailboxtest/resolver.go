@@ -7,6 +7,7 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/registry"
 )
 
 // A Resolver is a mailbox.Resolver for tests of code that replies: it records the
@@ -14,7 +15,7 @@ import (
 // to a mailbox that collects. Make one with NewResolver. It is safe for concurrent use.
 type Resolver struct {
 	collector *Collector
-	registry  *mailbox.Registry
+	registry  *registry.Registry
 
 	mu      sync.Mutex // guards the fields below
 	log     []string
@@ -28,7 +29,7 @@ func NewResolver() *Resolver {
 	collector := NewCollector(anyName{})
 	return &Resolver{
 		collector: collector,
-		registry:  mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: collector}),
+		registry:  registry.New(&registry.Options{Fallback: collector}),
 		failing:   make(map[string]error),
 	}
 }
@@ -41,7 +42,7 @@ func (anyName) OpenQueue(ctx context.Context, name string) (driver.Queue, error)
 }
 
 // Register resolves id to queue instead of collecting its messages. The caller closes
-// the queue. Codes: those of mailbox.Registry.Register.
+// the queue. Codes: those of registry.Registry.Register.
 func (r *Resolver) Register(id string, queue driver.Queue) error {
 	return r.registry.Register(id, queue)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/mailboxmq/mailbox/deadletter"
 	"github.com/mailboxmq/mailbox/internal/ruletest"
 	"github.com/mailboxmq/mailbox/mainloop"
+	"github.com/mailboxmq/mailbox/registry"
 	"github.com/mailboxmq/mailbox/reply"
 )
 
@@ -57,7 +58,7 @@ type env struct {
 
 func newEnv(on *ruletest.Env) *env {
 	s := &env{Env: on, replies: reply.NewMemory(nil)}
-	resolver := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: s.Faults})
+	resolver := registry.New(&registry.Options{Fallback: s.Faults})
 	s.Cleanup(func() { resolver.Close() })
 	var err error
 	s.requests, err = mailbox.Open(s.Context(), s.Faults, "requests", &mailbox.Options[request]{

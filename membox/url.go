@@ -22,7 +22,7 @@ func readURL(address *url.URL) (driver.URLTarget, error) {
 }
 
 // A URLOpener opens queues of one backend by address, like memory://name: its method
-// OpenURL is a mailbox.Scheme. Make one with NewURLOpener. It is safe for concurrent
+// OpenURL is a registry.Scheme. Make one with NewURLOpener. It is safe for concurrent
 // use.
 type URLOpener struct{ backend *Backend }
 

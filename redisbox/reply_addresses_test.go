@@ -16,6 +16,7 @@ import (
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/internal/redistest"
 	"github.com/mailboxmq/mailbox/redisbox"
+	"github.com/mailboxmq/mailbox/registry"
 	"github.com/mailboxmq/mailbox/reply"
 )
 
@@ -44,10 +45,10 @@ func answerManyAddresses(t *testing.T) {
 	const addresses, workers, cached = 10_000, 8, 100
 	server := redistest.Standalone(t)
 	backend := openBackend(t, server.ClientOption(), nil)
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: backend, CacheMax: cached})
-	defer registry.Close()
+	queues := registry.New(&registry.Options{Fallback: backend, CacheMax: cached})
+	defer queues.Close()
 	store := backend.Replies(0)
-	requests, err := mailbox.Open(t.Context(), backend, "requests", &mailbox.Options[int]{Resolver: registry, Replies: store})
+	requests, err := mailbox.Open(t.Context(), backend, "requests", &mailbox.Options[int]{Resolver: queues, Replies: store})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,17 +90,17 @@ func answerManyAddresses(t *testing.T) {
 			group.Wait()
 		}
 		all(0, cached*2) // fills the caches
-		before, reserve := measure(t, server), registry.Stats()
+		before, reserve := measure(t, server), queues.Stats()
 		all(cached*2, kind.addresses)
 		after := measure(t, server)
-		t.Logf("%d %s: before %v; after %v; %d queues open in the resolver", kind.addresses, kind.name, before, after, registry.Stats().Cached)
+		t.Logf("%d %s: before %v; after %v; %d queues open in the resolver", kind.addresses, kind.name, before, after, queues.Stats().Cached)
 		if after.goroutines > before.goroutines+2*workers || after.connections > before.connections {
 			t.Errorf("%s: from %v to %v", kind.name, before, after)
 		}
 		if grown := after.heap - before.heap; grown > 4<<20 {
 			t.Errorf("%s: the heap grew by %d KiB", kind.name, grown>>10)
 		}
-		if stats := registry.Stats(); stats.Cached > cached || stats.InUse != reserve.InUse {
+		if stats := queues.Stats(); stats.Cached > cached || stats.InUse != reserve.InUse {
 			t.Errorf("%s: the resolver holds %+v", kind.name, stats)
 		}
 	}

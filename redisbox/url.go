@@ -179,7 +179,7 @@ func connectError(err error) error {
 }
 
 // A URLOpener opens queues by address, like redis://cache.local:6379/orders: its method
-// OpenURL is a mailbox.Scheme. Addresses come from clients, so they lead only to servers
+// OpenURL is a registry.Scheme. Addresses come from clients, so they lead only to servers
 // given to NewURLOpener, through backends that are open, with the credentials of their
 // clients. It is safe for concurrent use.
 //

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/redistest"
 	"github.com/mailboxmq/mailbox/redisbox"
+	"github.com/mailboxmq/mailbox/registry"
 )
 
 func TestRES3AddressesLeadOnlyToGivenServers(t *testing.T) {
@@ -24,7 +24,7 @@ func TestRES3AddressesLeadOnlyToGivenServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{
+	schemes := registry.Schemes{ByScheme: map[string]registry.Scheme{
 		"redis": opener.OpenURL, "rediss": opener.OpenURL, "redis+cluster": opener.OpenURL, "memory": opener.OpenURL,
 	}}
 	for address, want := range map[string]struct {

@@ -120,7 +120,7 @@ func tokenOf(file string) (string, error) {
 const MaxDaemons = 64
 
 // A URLOpener opens queues by address, like mailbox://host:port/name: its method
-// OpenURL is a mailbox.Scheme. A server can keep the token that it is shown, and
+// OpenURL is a registry.Scheme. A server can keep the token that it is shown, and
 // addresses come from senders of requests, so it connects only to the daemons that it
 // was given a token for.
 //

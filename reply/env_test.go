@@ -10,6 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/mailboxtest"
 	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/registry"
 	"github.com/mailboxmq/mailbox/reply"
 )
 
@@ -20,7 +21,7 @@ type env struct {
 	faults   *mailboxtest.Faults
 	slots    *reply.Memory
 	store    driver.ReplyStore
-	registry *mailbox.Registry
+	registry *registry.Registry
 	requests *mailbox.Mailbox[string]
 }
 
@@ -29,7 +30,7 @@ func newEnv(t *testing.T) *env {
 	o := &env{backend: membox.New(&membox.Options{Defaults: driver.Config{MaxDeliveries: driver.Off}}), slots: reply.NewMemory(nil)}
 	o.faults = mailboxtest.NewFaults(o.backend)
 	o.store = o.faults.Replies(o.slots)
-	o.registry = mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: o.backend})
+	o.registry = registry.New(&registry.Options{Fallback: o.backend})
 	requests, err := mailbox.Open(t.Context(), o.faults, "requests",
 		&mailbox.Options[string]{Replies: o.store, Resolver: o.registry})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/registry"
 	"github.com/mailboxmq/mailbox/reply"
 )
 
@@ -127,9 +128,9 @@ func ExampleResults() {
 	backend := membox.New(nil)
 	defer backend.Close()
 	answers := opened(mailbox.Open(ctx, backend, "answers", &mailbox.Options[reply.Result[Answer]]{Codec: reply.Results[Answer](nil)}))
-	registry := mailbox.NewRegistry(nil)
-	check(registry.Register("answers", answers.Queue()))
-	questions := opened(mailbox.Open(ctx, backend, "questions", &mailbox.Options[Question]{Resolver: registry}))
+	queues := registry.New(nil)
+	check(queues.Register("answers", answers.Queue()))
+	questions := opened(mailbox.Open(ctx, backend, "questions", &mailbox.Options[Question]{Resolver: queues}))
 
 	// Client
 	opened(questions.Send(ctx, Question{"tea?"}, mailbox.WithReplyTo("answers")))
@@ -150,8 +151,8 @@ func ExampleResults() {
 func ExampleAwait_ownMailbox() {
 	ctx, stop := context.WithCancel(context.Background())
 	backend := membox.New(nil)
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: backend})
-	questions := opened(mailbox.Open(ctx, backend, "questions", &mailbox.Options[Question]{Resolver: registry}))
+	queues := registry.New(&registry.Options{Fallback: backend})
+	questions := opened(mailbox.Open(ctx, backend, "questions", &mailbox.Options[Question]{Resolver: queues}))
 	var worker sync.WaitGroup
 	worker.Go(func() { serve(ctx, questions, reply.Handle(answer, nil)) })
 
@@ -163,7 +164,7 @@ func ExampleAwait_ownMailbox() {
 	}
 	stop()
 	worker.Wait()
-	check(registry.Close())
+	check(queues.Close())
 	check(backend.Close())
 	// Output:
 	// yes, tea for client-1? <nil>
@@ -176,9 +177,9 @@ func ExampleAwait_sharedMailbox() {
 	ctx := context.Background()
 	backend := membox.New(nil)
 	defer backend.Close()
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: backend})
-	defer registry.Close()
-	questions := opened(mailbox.Open(ctx, backend, "questions", &mailbox.Options[Question]{Resolver: registry}))
+	queues := registry.New(&registry.Options{Fallback: backend})
+	defer queues.Close()
+	questions := opened(mailbox.Open(ctx, backend, "questions", &mailbox.Options[Question]{Resolver: queues}))
 	answers := opened(mailbox.Open(ctx, backend, "answers", &mailbox.Options[reply.Result[Answer]]{Codec: reply.Results[Answer](nil)}))
 
 	handle := reply.Handle(answer, nil)
@@ -202,8 +203,8 @@ func ExampleAwait_sharedMailbox() {
 func ExampleCollect() {
 	ctx, stop := context.WithCancel(context.Background())
 	backend := membox.New(nil)
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: backend})
-	questions := opened(mailbox.Open(ctx, backend, "questions", &mailbox.Options[Question]{Resolver: registry}))
+	queues := registry.New(&registry.Options{Fallback: backend})
+	questions := opened(mailbox.Open(ctx, backend, "questions", &mailbox.Options[Question]{Resolver: queues}))
 	var workers sync.WaitGroup
 	for range 4 {
 		workers.Go(func() { serve(ctx, questions, reply.Handle(answer, nil)) })
@@ -226,7 +227,7 @@ func ExampleCollect() {
 	fmt.Println(passed, "of", len(samples), "passed")
 	stop()
 	workers.Wait()
-	check(registry.Close())
+	check(queues.Close())
 	check(backend.Close())
 	// Output:
 	// sample 2 failed: no idea about "why?"
@@ -238,9 +239,9 @@ func ExampleParts() {
 	ctx := context.Background()
 	backend := membox.New(nil)
 	defer backend.Close()
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: backend})
-	defer registry.Close()
-	questions := opened(mailbox.Open(ctx, backend, "questions", &mailbox.Options[Question]{Resolver: registry}))
+	queues := registry.New(&registry.Options{Fallback: backend})
+	defer queues.Close()
+	questions := opened(mailbox.Open(ctx, backend, "questions", &mailbox.Options[Question]{Resolver: queues}))
 	answers := opened(mailbox.Open(ctx, backend, "client-1", &mailbox.Options[reply.Result[string]]{Codec: reply.Results[string](nil)}))
 	sent := opened(questions.Send(ctx, Question{"how?"}, mailbox.WithReplyTo("client-1")))
 

@@ -14,6 +14,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/replytest"
 	"github.com/mailboxmq/mailbox/mailboxtest"
 	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/registry"
 	"github.com/mailboxmq/mailbox/reply"
 )
 
@@ -57,15 +58,15 @@ func TestRES2ManyReplyAddressesUseBoundedMemory(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			opened, closed := 0, 0
-			registry := mailbox.NewRegistry(&mailbox.RegistryOptions{
+			queues := registry.New(&registry.Options{
 				Fallback: test.open(t), CacheMax: cacheMax,
-				Hooks: mailbox.RegistryHooks{
-					Opened:  func(context.Context, mailbox.OpenedEvent) { opened++ },
-					Evicted: func(mailbox.EvictedEvent) { closed++ },
+				Hooks: registry.Hooks{
+					Opened:  func(context.Context, registry.OpenedEvent) { opened++ },
+					Evicted: func(registry.EvictedEvent) { closed++ },
 				},
 			})
-			defer registry.Close()
-			requests := must(mailbox.Open(t.Context(), membox.New(nil), "requests", &mailbox.Options[int]{Resolver: registry}))(t)
+			defer queues.Close()
+			requests := must(mailbox.Open(t.Context(), membox.New(nil), "requests", &mailbox.Options[int]{Resolver: queues}))(t)
 			defer requests.Close()
 			handle := reply.Handle(func(_ context.Context, m *mailbox.Message[int]) (int, error) { return m.Body, nil }, nil)
 			ask := func(i int) {
@@ -88,7 +89,7 @@ func TestRES2ManyReplyAddressesUseBoundedMemory(t *testing.T) {
 				t.Errorf("goroutines grew from %d to %d", goroutines, most)
 			}
 			expectEqual(t, "queues that are open", opened-closed, cacheMax)
-			expectEqual(t, "in use", registry.Stats(), mailbox.RegistryStats{Cached: cacheMax})
+			expectEqual(t, "in use", queues.Stats(), registry.Stats{Cached: cacheMax})
 			if test.heapLimit > 0 && grown > int64(test.heapLimit) {
 				t.Errorf("the heap grew by %d bytes", grown)
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/registry"
 	"github.com/mailboxmq/mailbox/sqsbox"
 )
 
@@ -63,7 +64,7 @@ func ExampleURLOpener() {
 		fmt.Println(err)
 		return
 	}
-	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"sqs": opener.OpenURL}}
+	schemes := registry.Schemes{ByScheme: map[string]registry.Scheme{"sqs": opener.OpenURL}}
 	_, err = schemes.OpenQueue(context.Background(), "sqs://us-east-1/orders")
 	fmt.Println(err)
 	// Output: mailbox: open sqs://us-east-1/orders: forbidden: host: is not one of the regions that may be used

@@ -122,7 +122,7 @@ func (b *ownedBackend) Close() error {
 }
 
 // A URLOpener opens queues by address, like sqs://eu-central-1/orders: its method OpenURL
-// is a mailbox.Scheme. Addresses come from senders of requests, so they lead only to the
+// is a registry.Scheme. Addresses come from senders of requests, so they lead only to the
 // regions given to NewURLOpener, through backends that are open, with the credentials of
 // their clients. It is safe for concurrent use.
 type URLOpener struct {

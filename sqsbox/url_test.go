@@ -5,8 +5,8 @@ import (
 	"net/url"
 	"testing"
 
-	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/registry"
 	"github.com/mailboxmq/mailbox/sqsbox"
 )
 
@@ -23,7 +23,7 @@ func TestAddressOpensQueueInItsRegion(t *testing.T) {
 	if _, err := sqsbox.NewURLOpener(twice); !errors.Is(err, driver.ErrConflict) {
 		t.Errorf("the same region twice: got %v, want ErrConflict", err)
 	}
-	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"sqs": opener.OpenURL}}
+	schemes := registry.Schemes{ByScheme: map[string]registry.Scheme{"sqs": opener.OpenURL}}
 	for address, want := range map[string]error{
 		"sqs://eu-central-1/orders":         nil,
 		"sqs://EU-CENTRAL-1/orders":         nil,

@@ -11,6 +11,7 @@ import (
 	"github.com/mailboxmq/mailbox/deadletter"
 	"github.com/mailboxmq/mailbox/internal/ruletest"
 	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/registry"
 	"github.com/mailboxmq/mailbox/reply"
 	"github.com/mailboxmq/mailbox/worker"
 )
@@ -44,12 +45,12 @@ func runRule(t *testing.T, id string, rules []rule) {
 type env struct {
 	*ruletest.Env
 	replies  *reply.Memory
-	resolver *mailbox.Registry
+	resolver *registry.Registry
 }
 
 func newEnv(on *ruletest.Env) *env {
 	s := &env{Env: on, replies: reply.NewMemory(nil)}
-	s.resolver = mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: s.Faults})
+	s.resolver = registry.New(&registry.Options{Fallback: s.Faults})
 	s.Cleanup(func() { s.resolver.Close() })
 	return s
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/internal/ruletest"
 	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/registry"
 	"github.com/mailboxmq/mailbox/worker"
 )
 
@@ -41,19 +42,19 @@ func (s *env) oneLetter(p *policy, m *inbox) letter {
 }
 
 func TestUnanswerableRequestIsDeadLetteredWithItsResult(t *testing.T) {
-	registry := func(fallback func(*env) mailbox.RegistryOptions) func(*env) mailbox.Resolver {
+	queues := func(fallback func(*env) registry.Options) func(*env) mailbox.Resolver {
 		return func(s *env) mailbox.Resolver {
 			options := fallback(s)
-			r := mailbox.NewRegistry(&options)
+			r := registry.New(&options)
 			s.Cleanup(func() { r.Close() })
 			return r
 		}
 	}
-	schemes := registry(func(s *env) mailbox.RegistryOptions {
-		return mailbox.RegistryOptions{Fallback: mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"memory": membox.NewURLOpener(membox.New(nil)).OpenURL}}}
+	schemes := queues(func(s *env) registry.Options {
+		return registry.Options{Fallback: registry.Schemes{ByScheme: map[string]registry.Scheme{"memory": membox.NewURLOpener(membox.New(nil)).OpenURL}}}
 	})
-	tenant := registry(func(s *env) mailbox.RegistryOptions {
-		return mailbox.RegistryOptions{Fallback: mailbox.NewPrefix(s.Faults, "acme:")}
+	tenant := queues(func(s *env) registry.Options {
+		return registry.Options{Fallback: registry.NewPrefix(s.Faults, "acme:")}
 	})
 	var rules []rule
 	for _, c := range []struct {
@@ -125,13 +126,13 @@ func TestUnanswerableRequestCanBeAcked(t *testing.T) {
 func TestUnresolvedReplyAddressIsTemporary(t *testing.T) {
 	runRule(t, "LOOP-1", []rule{
 		{"the reply is sent when it resolves", func(s *env) {
-			registry := mailbox.NewRegistry(nil)
-			requests, answers, done := s.withResolver(registry), s.open("answers"), ruletest.NewRecorder()
+			queues := registry.New(nil)
+			requests, answers, done := s.withResolver(queues), s.open("answers"), ruletest.NewRecorder()
 			s.askAt(requests, "later")
 			s.run(worker.New(requests, shout(done), s.options(options{DeadLetters: &policy{}})))
 			s.At(90 * time.Second)
 			s.expectStats(requests, mailbox.Stats{Delayed: 1})
-			s.Must(registry.Register("later", answers.Queue()))
+			s.Must(queues.Register("later", answers.Queue()))
 			got, err := answers.Receive(s.Context(), mailbox.WithWait(time.Hour))
 			s.Must(err)
 			ruletest.Equal(s, "answer", got[0].Body, "TEA")
@@ -140,7 +141,7 @@ func TestUnresolvedReplyAddressIsTemporary(t *testing.T) {
 			s.expectStats(requests, mailbox.Stats{})
 		}},
 		{"at the limit it is dead-lettered with the result", func(s *env) {
-			requests, done := s.withResolver(mailbox.NewRegistry(nil)), ruletest.NewRecorder()
+			requests, done := s.withResolver(registry.New(nil)), ruletest.NewRecorder()
 			s.askAt(requests, "never")
 			p := &policy{MaxDeliveries: 3}
 			s.run(worker.New(requests, shout(done), s.options(options{DeadLetters: p})))

@@ -16,6 +16,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/mailboxprom"
 	"github.com/mailboxmq/mailbox/mailboxtest"
+	"github.com/mailboxmq/mailbox/registry"
 	"github.com/mailboxmq/mailbox/remotebox"
 	"github.com/mailboxmq/mailbox/reply"
 	"github.com/mailboxmq/mailbox/server"
@@ -44,10 +45,10 @@ func startWorkshop(t *testing.T, d *daemon) *workshop {
 	}
 	t.Cleanup(func() { _ = remote.Close() })
 	w := &workshop{t: t, faults: mailboxtest.NewFaults(remote), replies: reply.NewMemory(nil)}
-	registry := prometheus.NewRegistry()
-	w.metrics, err = mailboxprom.New(registry, nil)
+	queues := prometheus.NewRegistry()
+	w.metrics, err = mailboxprom.New(queues, nil)
 	w.must(err)
-	w.endpoint = httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	w.endpoint = httptest.NewServer(promhttp.HandlerFor(queues, promhttp.HandlerOpts{}))
 	t.Cleanup(w.endpoint.Close)
 	for name, place := range map[string]**mailbox.Mailbox[string]{
 		"orders": &w.orders, "full": &w.full, "leases": &w.leases, "work": &w.work, "letters": &w.letters, "requests": &w.requests,
@@ -81,13 +82,13 @@ func (w *workshop) round(i int) {
 	w.answers()
 	w.handles()
 	w.consumesLetters()
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: w.faults, Hooks: w.metrics.RegistryHooks()})
+	queues := registry.New(&registry.Options{Fallback: w.faults, Hooks: w.metrics.RegistryHooks()})
 	for range 2 {
-		queue, err := registry.Resolve(w.t.Context(), "orders")
+		queue, err := queues.Resolve(w.t.Context(), "orders")
 		w.must(err)
 		w.must(queue.Close())
 	}
-	registry.Close()
+	queues.Close()
 }
 
 // lives sends, receives and settles in all ways.

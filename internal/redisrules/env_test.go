@@ -16,6 +16,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/redistest"
 	"github.com/mailboxmq/mailbox/internal/ruletest"
 	"github.com/mailboxmq/mailbox/redisbox"
+	"github.com/mailboxmq/mailbox/registry"
 	"github.com/mailboxmq/mailbox/reply"
 	"github.com/mailboxmq/mailbox/worker"
 )
@@ -92,12 +93,12 @@ func TestEveryWorkerRuleHasRedisCase(t *testing.T) {
 type env struct {
 	*ruletest.Env
 	replies  *reply.Memory
-	resolver *mailbox.Registry
+	resolver *registry.Registry
 }
 
 func newEnv(on *ruletest.Env) *env {
 	s := &env{Env: on, replies: reply.NewMemory(nil)}
-	s.resolver = mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: s.Faults})
+	s.resolver = registry.New(&registry.Options{Fallback: s.Faults})
 	s.Cleanup(func() { s.resolver.Close() })
 	return s
 }

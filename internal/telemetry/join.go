@@ -6,6 +6,7 @@ import (
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/deadletter"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/registry"
 	"github.com/mailboxmq/mailbox/worker"
 )
 
@@ -26,8 +27,8 @@ func joinMailboxHooks(hooks ...mailbox.Hooks) mailbox.Hooks {
 	return joined
 }
 
-func joinRegistryHooks(hooks ...mailbox.RegistryHooks) mailbox.RegistryHooks {
-	var joined mailbox.RegistryHooks
+func joinRegistryHooks(hooks ...registry.Hooks) registry.Hooks {
+	var joined registry.Hooks
 	for _, h := range hooks {
 		joined.Resolved = then(joined.Resolved, h.Resolved)
 		joined.Opened = then(joined.Opened, h.Opened)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/registry"
 )
 
 // A Sink writes to a metrics library. Its methods are called from many goroutines at once
@@ -153,13 +154,13 @@ func (r *Recorder) replied(ctx context.Context, event mailbox.RepliedEvent) {
 
 // RegistryHooks returns hooks for registries, which then call next. Identifiers are not
 // used as labels: their number has no limit.
-func (r *Recorder) RegistryHooks(next ...mailbox.RegistryHooks) mailbox.RegistryHooks {
-	return joinRegistryHooks(append([]mailbox.RegistryHooks{{
+func (r *Recorder) RegistryHooks(next ...registry.Hooks) registry.Hooks {
+	return joinRegistryHooks(append([]registry.Hooks{{
 		Resolved: r.resolved, Opened: r.opened, Evicted: r.evicted,
 	}}, next...)...)
 }
 
-func (r *Recorder) resolved(ctx context.Context, event mailbox.ResolvedEvent) {
+func (r *Recorder) resolved(ctx context.Context, event registry.ResolvedEvent) {
 	source := string(event.Source)
 	if event.Err != nil || source == "" {
 		source = "failed"
@@ -168,7 +169,7 @@ func (r *Recorder) resolved(ctx context.Context, event mailbox.ResolvedEvent) {
 	r.seconds(ctx, ResolveLatency, event.Duration)
 }
 
-func (r *Recorder) opened(ctx context.Context, event mailbox.OpenedEvent) {
+func (r *Recorder) opened(ctx context.Context, event registry.OpenedEvent) {
 	result := "ok"
 	if event.Err != nil {
 		result = "failed"
@@ -176,7 +177,7 @@ func (r *Recorder) opened(ctx context.Context, event mailbox.OpenedEvent) {
 	r.count(ctx, ResolverOpened, 1, result)
 }
 
-func (r *Recorder) evicted(event mailbox.EvictedEvent) {
+func (r *Recorder) evicted(event registry.EvictedEvent) {
 	r.count(r.base, Evicted, 1, string(event.Reason))
 }
 

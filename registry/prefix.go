@@ -1,4 +1,4 @@
-package mailbox
+package registry
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/identifier"
 )
 
 // A Prefix is an opener that puts a prefix before every name, so that a tenant can open
@@ -46,10 +47,10 @@ func NewPrefix(backend driver.Opener, prefix string) *Prefix {
 // of the backend.
 func (p *Prefix) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	if p.problem != "" {
-		return nil, &Error{Code: ErrInvalid, Op: opOpen, Queue: printable(name), Field: "prefix", Detail: p.problem}
+		return nil, &driver.Error{Code: driver.ErrInvalid, Op: "open", Queue: identifier.Printable(name), Field: "prefix", Detail: p.problem}
 	}
 	if problem := p.nameProblem(name); problem != "" {
-		return nil, &Error{Code: ErrInvalid, Op: opOpen, Queue: printable(name), Field: "name", Detail: problem}
+		return nil, &driver.Error{Code: driver.ErrInvalid, Op: "open", Queue: identifier.Printable(name), Field: "name", Detail: problem}
 	}
 	queue, err := p.opener.OpenQueue(ctx, p.backendName(name))
 	if err != nil {
@@ -74,7 +75,7 @@ type prefixQueue struct {
 // that a message would return to is in an attribute, which a sender can set to any name.
 func (q *prefixQueue) Move(ctx context.Context, to string, limit int) (moved int, err error) {
 	if problem := q.prefix.nameProblem(to); problem != "" {
-		return 0, &Error{Code: ErrInvalid, Op: opMove, Queue: printable(q.name), Field: "to", Detail: problem}
+		return 0, &driver.Error{Code: driver.ErrInvalid, Op: "move", Queue: identifier.Printable(q.name), Field: "to", Detail: problem}
 	}
 	return q.Queue.Move(ctx, q.prefix.backendName(to), limit)
 }

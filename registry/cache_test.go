@@ -1,4 +1,4 @@
-package mailbox_test
+package registry_test
 
 import (
 	"context"
@@ -11,30 +11,32 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/backoff"
 	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/registry"
 )
 
 func TestRES2FullCacheClosesLeastRecentlyUsed(t *testing.T) {
 	opener := newCounting(t)
 	var evicted []string
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener, CacheMax: 2, Hooks: mailbox.RegistryHooks{
-		Evicted: func(e mailbox.EvictedEvent) { evicted = append(evicted, e.ID, string(e.Reason)) },
+	queues := registry.New(&registry.Options{Fallback: opener, CacheMax: 2, Hooks: registry.Hooks{
+		Evicted: func(e registry.EvictedEvent) { evicted = append(evicted, e.ID, string(e.Reason)) },
 	}})
-	a := mustResolve(t, registry, "a")
-	mustResolve(t, registry, "b")
+	a := mustResolve(t, queues, "a")
+	mustResolve(t, queues, "b")
 	sendTo(t, a, "tea") // a is the latest now
-	mustResolve(t, registry, "c")
+	mustResolve(t, queues, "c")
 	wantSame(t, "evicted", evicted, []string{"b", "room"})
 	wantEqual(t, "open queues", opener.open(), 2)
-	wantEqual(t, "stats", registry.Stats(), mailbox.RegistryStats{Cached: 2})
+	wantEqual(t, "stats", queues.Stats(), registry.Stats{Cached: 2})
 
 	// A handle outlives the queue behind it.
-	mustResolve(t, registry, "d")
+	mustResolve(t, queues, "d")
 	sendTo(t, a, "more tea")
 	stats, err := a.Stats(t.Context())
 	wantError(t, err, nil)
 	wantEqual(t, "messages", stats.Ready, 2)
-	wantError(t, registry.Close(), nil)
+	wantError(t, queues.Close(), nil)
 	wantEqual(t, "open queues after close", opener.open(), 0)
 	wantEqual(t, "misuses", opener.wrong.Load(), 0)
 }
@@ -42,11 +44,11 @@ func TestRES2FullCacheClosesLeastRecentlyUsed(t *testing.T) {
 func TestRES2IdleQueuesAreClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opener := newCounting(t)
-		registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener, CacheTTL: time.Minute})
-		defer registry.Close()
-		idle, busy := mustResolve(t, registry, "idle"), mustResolve(t, registry, "busy")
+		queues := registry.New(&registry.Options{Fallback: opener, CacheTTL: time.Minute})
+		defer queues.Close()
+		idle, busy := mustResolve(t, queues, "idle"), mustResolve(t, queues, "busy")
 		waiting := make(chan error)
-		long := mustResolve(t, registry, "long")
+		long := mustResolve(t, queues, "long")
 		go func() {
 			_, err := long.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Wait: 10 * time.Minute})
 			waiting <- err
@@ -56,7 +58,7 @@ func TestRES2IdleQueuesAreClosed(t *testing.T) {
 			sendTo(t, busy, "tea")
 		}
 		wantEqual(t, "open queues", opener.open(), 2)
-		wantEqual(t, "in use", registry.Stats().InUse, 1) // a receive that waits is a use
+		wantEqual(t, "in use", queues.Stats().InUse, 1) // a receive that waits is a use
 		sendTo(t, idle, "tea")
 		wantEqual(t, "opens", opener.opens.Load(), 4)
 		wantError(t, <-waiting, nil)
@@ -67,18 +69,18 @@ func TestRES2ConcurrentResolvesOpenQueueOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opener := newCounting(t)
 		opener.before = func(string) error { time.Sleep(time.Second); return nil }
-		registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener})
-		defer registry.Close()
+		queues := registry.New(&registry.Options{Fallback: opener})
+		defer queues.Close()
 		parallel(50, func(int) {
-			if _, err := registry.Resolve(t.Context(), "a"); err != nil {
+			if _, err := queues.Resolve(t.Context(), "a"); err != nil {
 				t.Error(err)
 			}
 		})
 		wantEqual(t, "opens", opener.opens.Load(), 1)
 
-		opener.before = func(string) error { time.Sleep(time.Second); return errUnavailable }
+		opener.before = func(string) error { time.Sleep(time.Second); return driver.ErrUnavailable }
 		parallel(50, func(int) {
-			_, err := registry.Resolve(t.Context(), "b")
+			_, err := queues.Resolve(t.Context(), "b")
 			wantError(t, err, mailbox.ErrUnavailable)
 		})
 		wantEqual(t, "opens with the failed one", opener.opens.Load(), 2)
@@ -90,29 +92,29 @@ func TestRES2CancelledOpenDoesNotFailOthers(t *testing.T) {
 		backend := membox.New(nil)
 		defer backend.Close()
 		slow := openerFunc(func(ctx context.Context, name string) (driver.Queue, error) {
-			if err := sleep(ctx, time.Minute); err != nil {
+			if err := backoff.Pause(ctx, time.Minute); err != nil {
 				return nil, err
 			}
 			return backend.OpenQueue(ctx, name)
 		})
-		registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: slow})
-		defer registry.Close()
+		queues := registry.New(&registry.Options{Fallback: slow})
+		defer queues.Close()
 		impatient, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		var group sync.WaitGroup
 		group.Go(func() {
-			if _, err := registry.Resolve(impatient, "a"); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := queues.Resolve(impatient, "a"); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("the impatient one: error is %v", err)
 			}
 		})
 		synctest.Wait()
 		group.Go(func() {
-			if _, err := registry.Resolve(impatient, "a"); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := queues.Resolve(impatient, "a"); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("one who waits and is impatient too: error is %v", err)
 			}
 		})
 		group.Go(func() {
-			if _, err := registry.Resolve(t.Context(), "a"); err != nil {
+			if _, err := queues.Resolve(t.Context(), "a"); err != nil {
 				t.Errorf("the patient one: error is %v", err)
 			}
 		})
@@ -129,8 +131,8 @@ func (f openerFunc) OpenQueue(ctx context.Context, name string) (driver.Queue, e
 func TestRES2QueueInUseIsNotClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opener := newCounting(t)
-		registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener, CacheMax: 1})
-		a := mustResolve(t, registry, "a")
+		queues := registry.New(&registry.Options{Fallback: opener, CacheMax: 1})
+		a := mustResolve(t, queues, "a")
 		received := make(chan []driver.Delivery)
 		go func() {
 			got, err := a.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Minute, Wait: time.Hour})
@@ -138,14 +140,14 @@ func TestRES2QueueInUseIsNotClosed(t *testing.T) {
 			received <- got
 		}()
 		synctest.Wait()
-		mustResolve(t, registry, "b") // a has to leave the cache
-		wantError(t, registry.Evict("a"), nil)
+		mustResolve(t, queues, "b") // a has to leave the cache
+		wantError(t, queues.Evict("a"), nil)
 		wantEqual(t, "open queues while one is in use", opener.open(), 2)
 		sendTo(t, a, "tea")
 		wantEqual(t, "received", len(<-received), 1)
 		synctest.Wait()
 		wantEqual(t, "open queues", opener.open(), 1)
-		wantError(t, registry.Close(), nil)
+		wantError(t, queues.Close(), nil)
 		wantEqual(t, "misuses", opener.wrong.Load(), 0)
 	})
 }
@@ -153,11 +155,13 @@ func TestRES2QueueInUseIsNotClosed(t *testing.T) {
 func TestRES2CloseWakesReceivesAndKeepsRegisteredQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opener := newCounting(t)
-		registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener})
-		own := newFake()
-		wantError(t, registry.Register("mine", own), nil)
-		mine := mustResolve(t, registry, "mine")
-		a := mustResolve(t, registry, "a")
+		queues := registry.New(&registry.Options{Fallback: opener})
+		owner := newCounting(t)
+		own, err := owner.OpenQueue(t.Context(), "mine")
+		wantError(t, err, nil)
+		wantError(t, queues.Register("mine", own), nil)
+		mine := mustResolve(t, queues, "mine")
+		a := mustResolve(t, queues, "a")
 		waiting := make(chan error)
 		for _, queue := range []driver.Queue{mine, a} {
 			go func() {
@@ -166,31 +170,27 @@ func TestRES2CloseWakesReceivesAndKeepsRegisteredQueues(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		wantError(t, registry.Close(), nil)
+		wantError(t, queues.Close(), nil)
 		wantError(t, <-waiting, mailbox.ErrClosed)
 		wantError(t, <-waiting, mailbox.ErrClosed)
 		synctest.Wait()
 		wantEqual(t, "open queues", opener.open(), 0)
-		for _, call := range own.calls {
-			if call == "close" {
-				t.Error("a registered queue was closed")
-			}
-		}
-		wantError(t, registry.Close(), nil)
-		_, err := registry.Resolve(t.Context(), "a")
+		wantEqual(t, "open registered queues", owner.open(), 1)
+		wantError(t, queues.Close(), nil)
+		_, err = queues.Resolve(t.Context(), "a")
 		wantError(t, err, mailbox.ErrClosed)
 		_, err = a.Stats(t.Context())
 		wantError(t, err, mailbox.ErrClosed)
-		wantError(t, registry.Register("more", own), mailbox.ErrClosed)
+		wantError(t, queues.Register("more", own), mailbox.ErrClosed)
 	})
 }
 
 func TestRES2ClosingHandleDoesNotEvict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opener := newCounting(t)
-		registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener})
-		defer registry.Close()
-		a, other := mustResolve(t, registry, "a"), mustResolve(t, registry, "a")
+		queues := registry.New(&registry.Options{Fallback: opener})
+		defer queues.Close()
+		a, other := mustResolve(t, queues, "a"), mustResolve(t, queues, "a")
 		waiting := make(chan error)
 		go func() {
 			_, err := a.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Wait: time.Hour})
@@ -203,7 +203,7 @@ func TestRES2ClosingHandleDoesNotEvict(t *testing.T) {
 		wantError(t, err, mailbox.ErrClosed)
 		sendTo(t, other, "tea")
 		wantEqual(t, "opens", opener.opens.Load(), 1)
-		wantEqual(t, "stats", registry.Stats(), mailbox.RegistryStats{Cached: 1})
+		wantEqual(t, "stats", queues.Stats(), registry.Stats{Cached: 1})
 	})
 }
 
@@ -211,14 +211,14 @@ func TestRES2QueueOpenedDuringCloseIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opener := newCounting(t)
 		opener.before = func(string) error { time.Sleep(time.Second); return nil }
-		registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener})
+		queues := registry.New(&registry.Options{Fallback: opener})
 		var group sync.WaitGroup
 		group.Go(func() {
-			_, err := registry.Resolve(t.Context(), "a")
+			_, err := queues.Resolve(t.Context(), "a")
 			wantError(t, err, mailbox.ErrClosed)
 		})
 		synctest.Wait()
-		wantError(t, registry.Close(), nil)
+		wantError(t, queues.Close(), nil)
 		group.Wait()
 		wantEqual(t, "open queues", opener.open(), 0)
 	})
@@ -226,12 +226,12 @@ func TestRES2QueueOpenedDuringCloseIsClosed(t *testing.T) {
 
 func TestRES2EvictionUnderLoadLosesNoMessage(t *testing.T) {
 	opener := newCounting(t)
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener, CacheMax: 3})
+	queues := registry.New(&registry.Options{Fallback: opener, CacheMax: 3})
 	const workers, rounds, ids = 8, 300, 10
 	parallel(workers, func(w int) {
 		for i := range rounds {
 			id := fmt.Sprint((w + i) % ids)
-			queue, err := registry.Resolve(t.Context(), id)
+			queue, err := queues.Resolve(t.Context(), id)
 			if err != nil {
 				t.Error(err)
 				return
@@ -240,21 +240,21 @@ func TestRES2EvictionUnderLoadLosesNoMessage(t *testing.T) {
 				t.Error(err)
 			}
 			if i%7 == 0 {
-				_ = registry.Evict(id)
+				_ = queues.Evict(id)
 			}
 			if i%50 == 0 {
-				_ = registry.Check(t.Context())
+				_ = queues.Check(t.Context())
 			}
 		}
 	})
 	total := 0
 	for i := range ids {
-		stats, err := mustResolve(t, registry, fmt.Sprint(i)).Stats(t.Context())
+		stats, err := mustResolve(t, queues, fmt.Sprint(i)).Stats(t.Context())
 		wantError(t, err, nil)
 		total += stats.Ready
 	}
 	wantEqual(t, "messages", total, workers*rounds)
-	wantError(t, registry.Close(), nil)
+	wantError(t, queues.Close(), nil)
 	wantEqual(t, "open queues", opener.open(), 0)
 	wantEqual(t, "misuses", opener.wrong.Load(), 0)
 }

@@ -1,4 +1,10 @@
-package mailbox
+// Package registry finds the queues of mailboxes by identifier. A [Registry] knows queues that
+// were registered with it, and opens others on demand, in a bounded cache. [Schemes] open them
+// by URI, and a [Prefix] separates tenants that share a backend:
+//
+//	queues := registry.New(&registry.Options{Fallback: backend})
+//	requests, err := mailbox.Open(ctx, backend, "requests", &mailbox.Options[Request]{Resolver: queues})
+package registry
 
 import (
 	"container/list"
@@ -9,9 +15,11 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/identifier"
+	"github.com/mailboxmq/mailbox/internal/replyslot"
 )
 
-// The defaults of RegistryOptions.
+// The defaults of Options.
 const (
 	DefaultCacheMax = 1000
 	DefaultCacheTTL = 10 * time.Minute
@@ -22,9 +30,9 @@ const opResolve = "resolve"
 // pingWithin is how long a health check waits for one queue.
 const pingWithin = 5 * time.Second
 
-// RegistryOptions configure a Registry. The zero value, and nil, mean the
+// Options configure a Registry. The zero value, and nil, mean the
 // defaults.
-type RegistryOptions struct {
+type Options struct {
 	// Fallback opens identifiers that are not registered: a backend, Schemes,
 	// or a Prefix around either. Nil means that only registered ones resolve.
 	Fallback driver.Opener
@@ -39,27 +47,28 @@ type RegistryOptions struct {
 	// registry is used. 0 means DefaultCacheTTL.
 	CacheTTL time.Duration
 	// Hooks are called for what the registry does.
-	Hooks RegistryHooks
+	Hooks Hooks
 }
 
-// A Registry is a Resolver: it knows queues that were registered with it, and
+// A Registry is a mailbox.Resolver: it knows queues that were registered with it, and
 // opens others on demand. It is also a driver.Opener, so that mailboxes can be
 // opened by identifier:
 //
-//	replies, err := mailbox.Open[Result](ctx, registry, "redis://cache:6379/replies", nil)
+//	replies, err := mailbox.Open[Result](ctx, queues, "redis://cache:6379/replies", nil)
 //
 // What it returns are handles that hold nothing open. Each of their calls
 // borrows the queue from the registry, which keeps it in a bounded cache,
-// closes it only while no call borrows it, and opens it again when it is needed. So handles need not be closed, and a thousand of them cost no more
-// connections than the cache allows. The registry itself runs no goroutine.
+// closes it only while no call borrows it, and opens it again when it is needed. So
+// handles need not be closed, and a thousand of them cost no more connections than the
+// cache allows. The registry itself runs no goroutine.
 //
-// Make one with NewRegistry. It is safe for concurrent use.
+// Make one with New. It is safe for concurrent use.
 type Registry struct {
 	fallback driver.Opener
 	replies  driver.ReplyStore
 	cacheMax int
 	cacheTTL time.Duration
-	hooks    RegistryHooks
+	hooks    Hooks
 
 	mu         sync.Mutex // guards the fields below, and those of entries
 	registered map[string]*entry
@@ -71,10 +80,7 @@ type Registry struct {
 	closed     bool
 }
 
-var (
-	_ Resolver      = (*Registry)(nil)
-	_ driver.Opener = (*Registry)(nil)
-)
+var _ driver.Opener = (*Registry)(nil)
 
 // An entry is a queue that is open.
 type entry struct {
@@ -95,8 +101,8 @@ type opening struct {
 	abandoned bool
 }
 
-// NewRegistry returns an empty registry. It does no I/O.
-func NewRegistry(options *RegistryOptions) *Registry {
+// New returns an empty registry. It does no I/O.
+func New(options *Options) *Registry {
 	r := &Registry{
 		cacheMax: DefaultCacheMax, cacheTTL: DefaultCacheTTL,
 		registered: make(map[string]*entry),
@@ -121,19 +127,19 @@ func NewRegistry(options *RegistryOptions) *Registry {
 // not block. Codes: ErrInvalid (the id or the queue), ErrConflict if id is
 // registered already, ErrClosed.
 func (r *Registry) Register(id string, queue driver.Queue) error {
-	if problem := identifierProblem(id); problem != "" {
-		return &Error{Code: ErrInvalid, Op: "register", Queue: printable(id), Field: "id", Detail: problem}
+	if problem := identifier.Problem(id); problem != "" {
+		return &driver.Error{Code: driver.ErrInvalid, Op: "register", Queue: identifier.Printable(id), Field: "id", Detail: problem}
 	}
 	if queue == nil {
-		return &Error{Code: ErrInvalid, Op: "register", Queue: printable(id), Field: "queue", Detail: "is nil"}
+		return &driver.Error{Code: driver.ErrInvalid, Op: "register", Queue: identifier.Printable(id), Field: "queue", Detail: "is nil"}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case r.closed:
-		return &Error{Code: ErrClosed, Op: "register", Queue: printable(id)}
+		return &driver.Error{Code: driver.ErrClosed, Op: "register", Queue: identifier.Printable(id)}
 	case r.registered[id] != nil:
-		return &Error{Code: ErrConflict, Op: "register", Queue: printable(id), Detail: "is registered already"}
+		return &driver.Error{Code: driver.ErrConflict, Op: "register", Queue: identifier.Printable(id), Detail: "is registered already"}
 	}
 	r.registered[id] = &entry{id: id, queue: queue, registered: true}
 	return nil
@@ -156,11 +162,13 @@ func (r *Registry) Unregister(id string) bool {
 // or if that cannot make anything of it (ErrInvalid, ErrNotFound, which the
 // error then is too); ErrClosed; other errors of the fallback as they are.
 func (r *Registry) Resolve(ctx context.Context, id string) (driver.Queue, error) {
-	start := startIf(r.hooks.Resolved != nil)
-	queue, source, err := r.resolve(ctx, id)
-	if r.hooks.Resolved != nil {
-		r.hooks.Resolved(ctx, ResolvedEvent{ID: printable(id), Source: source, Duration: time.Since(start), Err: err})
+	if r.hooks.Resolved == nil {
+		queue, _, err := r.resolve(ctx, id)
+		return queue, err
 	}
+	start := time.Now()
+	queue, source, err := r.resolve(ctx, id)
+	r.hooks.Resolved(ctx, ResolvedEvent{ID: identifier.Printable(id), Source: source, Duration: time.Since(start), Err: err})
 	return queue, err
 }
 
@@ -172,15 +180,15 @@ func (r *Registry) OpenQueue(ctx context.Context, name string) (driver.Queue, er
 func (r *Registry) resolve(ctx context.Context, id string) (driver.Queue, Source, error) {
 	if slotID, isSlot := driver.SlotID(id); isSlot {
 		if r.replies == nil {
-			return nil, "", unresolved(id, "it names a reply slot, and the registry has no reply store", ErrInvalid)
+			return nil, "", identifier.Unresolved(id, "it names a reply slot, and the registry has no reply store", driver.ErrInvalid)
 		}
-		return &slotQueue{store: r.replies, id: slotID}, SourceSlot, nil
+		return &replyslot.Queue{Store: r.replies, ID: slotID}, SourceSlot, nil
 	}
 	e, source, err := r.borrow(ctx, id)
 	if err != nil {
 		return nil, source, err
 	}
-	queue := newRegistryHandle(r, e)
+	queue := newHandle(r, e)
 	r.giveBack(e, nil)
 	return queue, source, nil
 }
@@ -188,8 +196,8 @@ func (r *Registry) resolve(ctx context.Context, id string) (driver.Queue, Source
 // borrow returns the entry for id, opening it if need be. It must be given
 // back.
 func (r *Registry) borrow(ctx context.Context, id string) (*entry, Source, error) {
-	if problem := identifierProblem(id); problem != "" {
-		return nil, "", unresolved(id, "", &Error{Code: ErrInvalid, Field: "id", Detail: problem})
+	if problem := identifier.Problem(id); problem != "" {
+		return nil, "", identifier.Unresolved(id, "", &driver.Error{Code: driver.ErrInvalid, Field: "id", Detail: problem})
 	}
 	for {
 		if err := ctx.Err(); err != nil {
@@ -221,7 +229,7 @@ func (r *Registry) find(id string) (*entry, Source, *opening, error) {
 	r.mu.Lock()
 	if r.closed {
 		r.mu.Unlock()
-		return nil, "", nil, &Error{Code: ErrClosed, Op: opResolve, Queue: printable(id)}
+		return nil, "", nil, &driver.Error{Code: driver.ErrClosed, Op: opResolve, Queue: identifier.Printable(id)}
 	}
 	leaving := r.evictIdleLocked(now)
 	defer r.closeEvicted(leaving)
@@ -237,7 +245,7 @@ func (r *Registry) find(id string) (*entry, Source, *opening, error) {
 		return e, SourceCached, nil, nil
 	}
 	if r.fallback == nil {
-		return nil, "", nil, unresolved(id, "is not registered", nil)
+		return nil, "", nil, identifier.Unresolved(id, "is not registered", nil)
 	}
 	if attempt := r.opening[id]; attempt != nil {
 		return nil, "", attempt, nil
@@ -259,23 +267,24 @@ func (r *Registry) open(ctx context.Context, id string) (*entry, error) {
 	start := time.Now()
 	queue, err := r.fallback.OpenQueue(ctx, id)
 	if err == nil && queue == nil {
-		err = &Error{Code: ErrUnavailable, Op: opResolve, Queue: printable(id), Detail: "the fallback returned neither a queue nor an error"}
+		err = &driver.Error{Code: driver.ErrUnavailable, Op: opResolve, Queue: identifier.Printable(id), Detail: "the fallback returned neither a queue nor an error"}
 	}
 	now := time.Now()
 	if r.hooks.Opened != nil {
-		r.hooks.Opened(ctx, OpenedEvent{ID: printable(id), Duration: now.Sub(start), Err: err})
+		r.hooks.Opened(ctx, OpenedEvent{ID: identifier.Printable(id), Duration: now.Sub(start), Err: err})
 	}
-	if errors.Is(err, ErrInvalid) || errors.Is(err, ErrNotFound) || errors.Is(err, ErrUnresolved) {
-		err = unresolved(id, "", err)
+	if errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrNotFound) || errors.Is(err, driver.ErrUnresolved) {
+		err = identifier.Unresolved(id, "", err)
 	}
 	r.mu.Lock()
 	if err == nil && r.closed {
-		err = &Error{Code: ErrClosed, Op: opResolve, Queue: printable(id)}
+		err = &driver.Error{Code: driver.ErrClosed, Op: opResolve, Queue: identifier.Printable(id)}
 		defer func() { _ = queue.Close() }()
 	}
 	concluded = true
 	// A fallback that runs out of time of its own has tried as well as any other.
-	r.concludeLocked(id, err, isContextError(err) && ctx.Err() != nil)
+	ended := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	r.concludeLocked(id, err, ended && ctx.Err() != nil)
 	if err != nil {
 		r.mu.Unlock()
 		return nil, err
@@ -312,7 +321,7 @@ func (r *Registry) lendLocked(e *entry, now time.Time) {
 // giveBack ends a loan. result is what the last call on the queue returned: a
 // queue that is gone or closed leaves the cache.
 func (r *Registry) giveBack(e *entry, result error) {
-	broken := result != nil && (errors.Is(result, ErrClosed) || errors.Is(result, ErrNotFound))
+	broken := result != nil && (errors.Is(result, driver.ErrClosed) || errors.Is(result, driver.ErrNotFound))
 	var leaving []*entry
 	r.mu.Lock()
 	e.users--
@@ -370,7 +379,7 @@ func (r *Registry) closeAll(leaving []*entry) (err error) {
 	for _, e := range leaving {
 		closeErr := e.queue.Close()
 		if r.hooks.Evicted != nil {
-			r.hooks.Evicted(EvictedEvent{ID: printable(e.id), Reason: e.evicted, Err: closeErr})
+			r.hooks.Evicted(EvictedEvent{ID: identifier.Printable(e.id), Reason: e.evicted, Err: closeErr})
 		}
 		err = errors.Join(err, closeErr)
 	}
@@ -415,8 +424,8 @@ func (r *Registry) Check(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if err != nil {
-			unhealthy = append(unhealthy, fmt.Errorf("%s: %w", printable(id), err))
-			err = ErrClosed // whatever it was, it is to leave
+			unhealthy = append(unhealthy, fmt.Errorf("%s: %w", identifier.Printable(id), err))
+			err = driver.ErrClosed // whatever it was, it is to leave
 		}
 		r.giveBack(e, err)
 	}
@@ -445,10 +454,10 @@ func ping(ctx context.Context, queue driver.Queue) error {
 }
 
 // Stats counts what the registry holds. It does not block.
-func (r *Registry) Stats() RegistryStats {
+func (r *Registry) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return RegistryStats{Registered: len(r.registered), Cached: len(r.cached), InUse: r.inUse}
+	return Stats{Registered: len(r.registered), Cached: len(r.cached), InUse: r.inUse}
 }
 
 // Close closes what the registry has opened, at once or, where calls are under

@@ -1,14 +1,14 @@
-package mailbox
+package registry
 
 import (
 	"context"
 	"time"
 )
 
-// RegistryHooks are functions that a Registry calls, for metrics and logs. A nil hook
+// Hooks are functions that a Registry calls, for metrics and logs. A nil hook
 // costs nothing. They are called synchronously, from many goroutines at once. Identifiers
 // are without passwords.
-type RegistryHooks struct {
+type Hooks struct {
 	// Resolved is called for each attempt to resolve an identifier. The share of events
 	// with SourceCached is the hit rate.
 	Resolved func(ctx context.Context, event ResolvedEvent)
@@ -70,8 +70,8 @@ const (
 	EvictedByClose EvictReason = "close"
 )
 
-// RegistryStats count the queues of a Registry.
-type RegistryStats struct {
+// Stats count the queues of a Registry.
+type Stats struct {
 	Registered int
 	// Cached are the queues in the cache.
 	Cached int

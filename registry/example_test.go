@@ -1,4 +1,4 @@
-package mailbox_test
+package registry_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/registry"
 )
 
 // A registry finds mailboxes by name or by address, and keeps a bounded number
@@ -15,17 +16,17 @@ func ExampleRegistry() {
 	ctx := context.Background()
 	backend := membox.New(nil)
 	defer backend.Close()
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{
-		Fallback: mailbox.Schemes{
-			ByScheme: map[string]mailbox.Scheme{"memory": membox.NewURLOpener(backend).OpenURL},
+	queues := registry.New(&registry.Options{
+		Fallback: registry.Schemes{
+			ByScheme: map[string]registry.Scheme{"memory": membox.NewURLOpener(backend).OpenURL},
 			Default:  backend,
 		},
 		CacheMax: 100,
 	})
-	defer registry.Close()
+	defer queues.Close()
 
 	for _, id := range []string{"kitchen", "memory://kitchen", "smoke://kitchen"} {
-		kitchen, err := mailbox.Open[string](ctx, registry, id, nil)
+		kitchen, err := mailbox.Open[string](ctx, queues, id, nil)
 		if err != nil {
 			fmt.Println(err)
 			continue
@@ -47,8 +48,8 @@ func ExamplePrefix() {
 	ctx := context.Background()
 	backend := membox.New(nil)
 	defer backend.Close()
-	tenant := func(name string) *mailbox.Registry {
-		return mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: mailbox.NewPrefix(backend, "tenant-"+name+":")})
+	tenant := func(name string) *registry.Registry {
+		return registry.New(&registry.Options{Fallback: registry.NewPrefix(backend, "tenant-"+name+":")})
 	}
 	a, b := tenant("a"), tenant("b")
 	defer a.Close()
@@ -77,48 +78,4 @@ func ExamplePrefix() {
 	// memory://tenant-a true
 	// tenant-a:replies
 	// tenant-b:tenant-a~replies
-}
-
-// A tool that tells people something when it is done.
-type kettle struct{ mailboxes mailbox.Resolver }
-
-func (k kettle) boil(ctx context.Context) error {
-	queue, err := k.mailboxes.Resolve(ctx, "notifications")
-	if err != nil {
-		return err
-	}
-	_, err = mailbox.New[string]("notifications", queue, nil).Send(ctx, "water is hot")
-	return err
-}
-
-// Tools get the resolver from the code that makes them.
-func ExampleResolver() {
-	ctx := context.Background()
-	backend := membox.New(nil)
-	defer backend.Close()
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: backend})
-	defer registry.Close()
-
-	tools := []interface{ boil(context.Context) error }{kettle{mailboxes: registry}}
-	for _, tool := range tools {
-		if err := tool.boil(ctx); err != nil {
-			fmt.Println(err)
-		}
-	}
-	notifications, err := mailbox.Open[string](ctx, backend, "notifications", nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	messages, err := notifications.Receive(ctx)
-	fmt.Println(messages[0].Body, err)
-	// Output: water is hot <nil>
-}
-
-// An identifier that leads nowhere may be no error to the caller.
-func ExampleResolveOptional() {
-	registry := mailbox.NewRegistry(nil)
-	_, found, err := mailbox.ResolveOptional(context.Background(), registry, "audit")
-	fmt.Println(found, err)
-	// Output: false <nil>
 }

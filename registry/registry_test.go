@@ -1,4 +1,4 @@
-package mailbox_test
+package registry_test
 
 import (
 	"context"
@@ -9,13 +9,20 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/mailboxtest"
 	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/registry"
 	"github.com/mailboxmq/mailbox/reply"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var _ mailbox.Resolver = (*registry.Registry)(nil)
 
 // counting is an opener that counts, and whose queues know whether they are
 // used while they are closed, or closed while they are used.
@@ -74,7 +81,7 @@ func (q *countedQueue) Receive(ctx context.Context, req driver.ReceiveRequest) (
 
 func (q *countedQueue) Stats(ctx context.Context) (driver.Stats, error) {
 	if q.broken.Load() {
-		return driver.Stats{}, errUnavailable
+		return driver.Stats{}, driver.ErrUnavailable
 	}
 	return q.Queue.Stats(ctx)
 }
@@ -89,7 +96,7 @@ func (q *countedQueue) Close() error {
 
 func TestRegistryHandlesPassEveryMethodOn(t *testing.T) {
 	drivertest.RunWrapper(t, func(behind driver.Opener) driver.Opener {
-		return mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: behind})
+		return registry.New(&registry.Options{Fallback: behind})
 	})
 }
 
@@ -118,59 +125,59 @@ func TestRES2HandlesAreQueues(t *testing.T) {
 		Open: func(t testing.TB) driver.Opener {
 			backend := membox.New(nil)
 			t.Cleanup(func() { backend.Close() })
-			return mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: backend, CacheMax: 1})
+			return registry.New(&registry.Options{Fallback: backend, CacheMax: 1})
 		},
 	})
 }
 
 func TestRES1RegisteredBeatsCachedBeatsOpened(t *testing.T) {
 	opener := newCounting(t)
-	var sources []mailbox.Source
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener, Hooks: mailbox.RegistryHooks{
-		Resolved: func(_ context.Context, e mailbox.ResolvedEvent) { sources = append(sources, e.Source) },
+	var sources []registry.Source
+	queues := registry.New(&registry.Options{Fallback: opener, Hooks: registry.Hooks{
+		Resolved: func(_ context.Context, e registry.ResolvedEvent) { sources = append(sources, e.Source) },
 	}})
-	defer registry.Close()
-	mustResolve(t, registry, "a")
-	mustResolve(t, registry, "a")
+	defer queues.Close()
+	mustResolve(t, queues, "a")
+	mustResolve(t, queues, "a")
 	own, err := membox.New(nil).OpenQueue(t.Context(), "mine")
 	wantError(t, err, nil)
-	wantError(t, registry.Register("a", own), nil)
-	sendTo(t, mustResolve(t, registry, "a"), "tea")
-	wantSame(t, "sources", sources, []mailbox.Source{mailbox.SourceOpened, mailbox.SourceCached, mailbox.SourceRegistered})
+	wantError(t, queues.Register("a", own), nil)
+	sendTo(t, mustResolve(t, queues, "a"), "tea")
+	wantSame(t, "sources", sources, []registry.Source{registry.SourceOpened, registry.SourceCached, registry.SourceRegistered})
 	wantEqual(t, "opens", opener.opens.Load(), 1)
 	stats, err := own.Stats(t.Context())
 	wantError(t, err, nil)
 	wantEqual(t, "messages in the registered queue", stats.Ready, 1)
 
-	wantError(t, registry.Register("a", own), mailbox.ErrConflict)
-	wantError(t, registry.Register("", own), mailbox.ErrInvalid)
-	wantError(t, registry.Register("b", nil), mailbox.ErrInvalid)
-	wantEqual(t, "unregistered", registry.Unregister("a"), true)
-	wantEqual(t, "unregistered again", registry.Unregister("a"), false)
-	mustResolve(t, registry, "a")
-	wantEqual(t, "source after that", sources[3], mailbox.SourceCached)
+	wantError(t, queues.Register("a", own), mailbox.ErrConflict)
+	wantError(t, queues.Register("", own), mailbox.ErrInvalid)
+	wantError(t, queues.Register("b", nil), mailbox.ErrInvalid)
+	wantEqual(t, "unregistered", queues.Unregister("a"), true)
+	wantEqual(t, "unregistered again", queues.Unregister("a"), false)
+	mustResolve(t, queues, "a")
+	wantEqual(t, "source after that", sources[3], registry.SourceCached)
 }
 
 func TestRES1UnknownIdentifierIsInTheError(t *testing.T) {
 	missing := newCounting(t)
 	missing.before = func(string) error { return &driver.Error{Code: driver.ErrNotFound, Op: "open"} }
-	for name, registry := range map[string]*mailbox.Registry{
-		"no fallback":      mailbox.NewRegistry(nil),
-		"not found":        mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: missing}),
-		"no such scheme":   mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: mailbox.Schemes{}}),
-		"no slots":         mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: mailbox.Schemes{}}),
-		"refused by names": mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: newCounting(t)}),
+	for name, queues := range map[string]*registry.Registry{
+		"no fallback":      registry.New(nil),
+		"not found":        registry.New(&registry.Options{Fallback: missing}),
+		"no such scheme":   registry.New(&registry.Options{Fallback: registry.Schemes{}}),
+		"no slots":         registry.New(&registry.Options{Fallback: registry.Schemes{}}),
+		"refused by names": registry.New(&registry.Options{Fallback: newCounting(t)}),
 	} {
 		id := map[string]string{"no slots": "reply:x", "no such scheme": "gopher://x", "refused by names": "a{b}"}[name]
 		if id == "" {
 			id = "unknown"
 		}
-		_, err := registry.Resolve(t.Context(), id)
+		_, err := queues.Resolve(t.Context(), id)
 		wantError(t, err, mailbox.ErrUnresolved)
 		if e, ok := errors.AsType[*mailbox.Error](err); !ok || e.Queue != id {
 			t.Errorf("%s: the error does not name %q: %v", name, id, err)
 		}
-		_, found, err := mailbox.ResolveOptional(t.Context(), registry, id)
+		_, found, err := mailbox.ResolveOptional(t.Context(), queues, id)
 		wantError(t, err, nil)
 		wantEqual(t, name+": found", found, false)
 	}
@@ -178,14 +185,14 @@ func TestRES1UnknownIdentifierIsInTheError(t *testing.T) {
 
 func TestRES1ResolveOptionalReturnsOtherErrors(t *testing.T) {
 	opener := newCounting(t)
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener})
-	queue, found, err := mailbox.ResolveOptional(t.Context(), registry, "a")
+	queues := registry.New(&registry.Options{Fallback: opener})
+	queue, found, err := mailbox.ResolveOptional(t.Context(), queues, "a")
 	wantError(t, err, nil)
 	if !found || queue == nil {
 		t.Error("what is there was not found")
 	}
-	opener.before = func(string) error { return errUnavailable }
-	_, found, err = mailbox.ResolveOptional(t.Context(), registry, "b")
+	opener.before = func(string) error { return driver.ErrUnavailable }
+	_, found, err = mailbox.ResolveOptional(t.Context(), queues, "b")
 	wantError(t, err, mailbox.ErrUnavailable)
 	wantEqual(t, "found", found, false)
 	wantEqual(t, "taken for unresolved", errors.Is(err, mailbox.ErrUnresolved), false)
@@ -193,16 +200,16 @@ func TestRES1ResolveOptionalReturnsOtherErrors(t *testing.T) {
 	wantError(t, err, mailbox.ErrInvalid)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, _, err = mailbox.ResolveOptional(ended, registry, "a"); err != context.Canceled { //nolint:errorlint // unwrapped is the promise
+	if _, _, err = mailbox.ResolveOptional(ended, queues, "a"); err != context.Canceled { //nolint:errorlint // unwrapped is the promise
 		t.Errorf("error is %v", err)
 	}
 }
 
 func TestRES1BadIdentifiersNeverReachTheFallback(t *testing.T) {
 	opener := newCounting(t)
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: opener})
+	queues := registry.New(&registry.Options{Fallback: opener})
 	for _, id := range []string{"", strings.Repeat("x", driver.MaxReplyToBytes+1), "\xff"} {
-		_, err := registry.Resolve(t.Context(), id)
+		_, err := queues.Resolve(t.Context(), id)
 		wantError(t, err, mailbox.ErrUnresolved)
 		if len(err.Error()) > 600 {
 			t.Errorf("the error repeats all of it: %d bytes", len(err.Error()))
@@ -212,14 +219,14 @@ func TestRES1BadIdentifiersNeverReachTheFallback(t *testing.T) {
 }
 
 func TestRES1ErrorsAndHooksHaveNoPasswords(t *testing.T) {
-	schemes := mailbox.Schemes{}
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: schemes})
+	schemes := registry.Schemes{}
+	queues := registry.New(&registry.Options{Fallback: schemes})
 	for _, id := range []string{
 		"redis://user:hunter2@cache:6379/replies", "redis://user:hunter2@cache:port/replies",
 		"redis://:hunter2/x", "redis://user:hunter2@%zz/",
 	} {
 		for _, resolve := range []func() error{
-			func() error { return errorOf(registry.Resolve(t.Context(), id)) },
+			func() error { return errorOf(queues.Resolve(t.Context(), id)) },
 			func() error { return errorOf(schemes.OpenQueue(t.Context(), id)) },
 		} {
 			if err := resolve(); err == nil || strings.Contains(err.Error(), "hunter2") {
@@ -231,46 +238,46 @@ func TestRES1ErrorsAndHooksHaveNoPasswords(t *testing.T) {
 
 func TestRES4HealthCheckEvictsUnavailableQueues(t *testing.T) {
 	opener := newCounting(t)
-	queues := make(map[string]*countedQueue)
+	opened := make(map[string]*countedQueue)
 	capture := openerFunc(func(ctx context.Context, name string) (driver.Queue, error) {
 		queue, err := opener.OpenQueue(ctx, name)
 		if err == nil {
-			queues[name] = queue.(*countedQueue)
+			opened[name] = queue.(*countedQueue)
 		}
 		return queue, err
 	})
-	var evicted []mailbox.EvictedEvent
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: capture, Hooks: mailbox.RegistryHooks{
-		Evicted: func(e mailbox.EvictedEvent) { evicted = append(evicted, e) },
+	var evicted []registry.EvictedEvent
+	queues := registry.New(&registry.Options{Fallback: capture, Hooks: registry.Hooks{
+		Evicted: func(e registry.EvictedEvent) { evicted = append(evicted, e) },
 	}})
-	defer registry.Close()
-	good, bad := mustResolve(t, registry, "good"), mustResolve(t, registry, "bad")
-	wantError(t, registry.Check(t.Context()), nil)
-	queues["bad"].broken.Store(true)
-	err := registry.Check(t.Context())
+	defer queues.Close()
+	good, bad := mustResolve(t, queues, "good"), mustResolve(t, queues, "bad")
+	wantError(t, queues.Check(t.Context()), nil)
+	opened["bad"].broken.Store(true)
+	err := queues.Check(t.Context())
 	wantError(t, err, mailbox.ErrUnavailable)
 	if !strings.Contains(err.Error(), "bad: ") || strings.Contains(err.Error(), "good") {
 		t.Errorf("error is %v", err)
 	}
 	wantEqual(t, "evicted", len(evicted), 1)
-	wantEqual(t, "reason", evicted[0].Reason, mailbox.EvictedAsBroken)
+	wantEqual(t, "reason", evicted[0].Reason, registry.EvictedAsBroken)
 	sendTo(t, bad, "tea") // opened again
 	sendTo(t, good, "tea")
 	wantEqual(t, "opens", opener.opens.Load(), 3)
-	wantError(t, registry.Check(t.Context()), nil)
+	wantError(t, queues.Check(t.Context()), nil)
 
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	wantError(t, registry.Check(ended), context.Canceled)
-	wantEqual(t, "cached", registry.Stats().Cached, 2)
+	wantError(t, queues.Check(ended), context.Canceled)
+	wantEqual(t, "cached", queues.Stats().Cached, 2)
 }
 
 func TestRES4DeletedQueueIsOpenedAgain(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: backend})
-	defer registry.Close()
-	a := mustResolve(t, registry, "a")
+	queues := registry.New(&registry.Options{Fallback: backend})
+	defer queues.Close()
+	a := mustResolve(t, queues, "a")
 	wantError(t, backend.DeleteQueue(t.Context(), "a"), nil)
 	_, err := a.Stats(t.Context())
 	wantError(t, err, mailbox.ErrNotFound)
@@ -284,23 +291,23 @@ func TestRES4HooksReportLatencyHitsAndOpens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opener := newCounting(t)
 		opener.before = func(string) error { time.Sleep(time.Second); return nil }
-		var resolved []mailbox.ResolvedEvent
-		var opened []mailbox.OpenedEvent
-		registry := mailbox.NewRegistry(&mailbox.RegistryOptions{
+		var resolved []registry.ResolvedEvent
+		var opened []registry.OpenedEvent
+		queues := registry.New(&registry.Options{
 			Fallback: opener, Replies: reply.NewMemory(nil),
-			Hooks: mailbox.RegistryHooks{
-				Resolved: func(_ context.Context, e mailbox.ResolvedEvent) { resolved = append(resolved, e) },
-				Opened:   func(_ context.Context, e mailbox.OpenedEvent) { opened = append(opened, e) },
+			Hooks: registry.Hooks{
+				Resolved: func(_ context.Context, e registry.ResolvedEvent) { resolved = append(resolved, e) },
+				Opened:   func(_ context.Context, e registry.OpenedEvent) { opened = append(opened, e) },
 			},
 		})
-		defer registry.Close()
+		defer queues.Close()
 		for _, id := range []string{"a", "a", "a{", "reply:x"} {
-			_, _ = registry.Resolve(t.Context(), id)
+			_, _ = queues.Resolve(t.Context(), id)
 		}
 		wantEqual(t, "latency of an open", resolved[0].Duration, time.Second)
 		wantEqual(t, "latency of a hit", resolved[1].Duration, 0)
-		wantSame(t, "sources", []mailbox.Source{resolved[0].Source, resolved[1].Source, resolved[3].Source},
-			[]mailbox.Source{mailbox.SourceOpened, mailbox.SourceCached, mailbox.SourceSlot})
+		wantSame(t, "sources", []registry.Source{resolved[0].Source, resolved[1].Source, resolved[3].Source},
+			[]registry.Source{registry.SourceOpened, registry.SourceCached, registry.SourceSlot})
 		wantError(t, resolved[2].Err, mailbox.ErrUnresolved)
 		wantEqual(t, "factory calls", len(opened), 2)
 		wantEqual(t, "duration of a factory call", opened[0].Duration, time.Second)
@@ -311,8 +318,8 @@ func TestRES4HooksReportLatencyHitsAndOpens(t *testing.T) {
 func TestRegistryResolvesSlotsToo(t *testing.T) {
 	slots := reply.NewMemory(nil)
 	wantError(t, slots.Create(t.Context(), "a", time.Hour), nil)
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Replies: slots})
-	box, err := mailbox.Open[int](t.Context(), registry, "reply:a", nil)
+	queues := registry.New(&registry.Options{Replies: slots})
+	box, err := mailbox.Open[int](t.Context(), queues, "reply:a", nil)
 	wantError(t, err, nil)
 	_, err = box.Send(t.Context(), 42)
 	wantError(t, err, nil)
@@ -322,8 +329,8 @@ func TestRegistryResolvesSlotsToo(t *testing.T) {
 
 func TestRegistryWithBrokenFallbackDoesNotPanic(t *testing.T) {
 	nothing := openerFunc(func(context.Context, string) (driver.Queue, error) { return nil, nil })
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: nothing})
-	_, err := registry.Resolve(t.Context(), "a")
+	queues := registry.New(&registry.Options{Fallback: nothing})
+	_, err := queues.Resolve(t.Context(), "a")
 	wantError(t, err, mailbox.ErrUnavailable)
 }
 

@@ -1,4 +1,4 @@
-package mailbox_test
+package registry_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/mailboxtest"
 	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/registry"
 )
 
 // nameRecorder remembers the names that reach it.
@@ -37,13 +38,13 @@ var escapes = []string{
 
 func TestRES4TenantCannotOpenQueuesOutsidePrefix(t *testing.T) {
 	recorder := new(nameRecorder)
-	tenant := mailbox.NewPrefix(recorder, "tenant-b:")
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: tenant})
+	tenant := registry.NewPrefix(recorder, "tenant-b:")
+	queues := registry.New(&registry.Options{Fallback: tenant})
 	for _, name := range escapes {
 		if _, err := tenant.OpenQueue(t.Context(), name); !errors.Is(err, mailbox.ErrInvalid) {
 			t.Errorf("%q: error is %v", name, err)
 		}
-		if _, err := registry.Resolve(t.Context(), name); !errors.Is(err, mailbox.ErrUnresolved) {
+		if _, err := queues.Resolve(t.Context(), name); !errors.Is(err, mailbox.ErrUnresolved) {
 			t.Errorf("%q through a registry: error is %v", name, err)
 		}
 	}
@@ -60,13 +61,13 @@ func TestRES4TenantCannotOpenQueuesOutsidePrefix(t *testing.T) {
 func TestRES4TenantCannotMoveMessagesOutsidePrefix(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
-	tenant := mailbox.NewPrefix(backend, "tenant-b:")
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: tenant})
-	defer registry.Close()
+	tenant := registry.NewPrefix(backend, "tenant-b:")
+	queues := registry.New(&registry.Options{Fallback: tenant})
+	defer queues.Close()
 	victim, err := backend.OpenQueue(t.Context(), "tenant-a:x")
 	wantError(t, err, nil)
-	mustResolve(t, registry, "inner")
-	queue := mustResolve(t, registry, "orders")
+	mustResolve(t, queues, "inner")
+	queue := mustResolve(t, queues, "orders")
 	_, err = queue.Send(t.Context(), []driver.Outgoing{{
 		Body: []byte("tea"), Attributes: map[string]string{driver.AttributeDeadSource: "tenant-a:x"},
 	}})
@@ -95,7 +96,7 @@ func TestRES4NestedPrefixesDoNotOverlap(t *testing.T) {
 	for _, prefix := range prefixes {
 		recorder := new(nameRecorder)
 		for _, name := range names {
-			_, _ = mailbox.NewPrefix(recorder, prefix).OpenQueue(t.Context(), name)
+			_, _ = registry.NewPrefix(recorder, prefix).OpenQueue(t.Context(), name)
 		}
 		if len(recorder.names) == 0 {
 			t.Errorf("prefix %q opens nothing", prefix)
@@ -113,20 +114,20 @@ func TestRES4OpenRefusesInvalidPrefix(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
 	for _, prefix := range []string{"", ":", "tenant", "tenant-", "tenant a:", "tenänt:", "a{b}:", "x\n:", strings.Repeat("x", 300) + ":"} {
-		_, err := mailbox.NewPrefix(backend, prefix).OpenQueue(t.Context(), "x")
+		_, err := registry.NewPrefix(backend, prefix).OpenQueue(t.Context(), "x")
 		if e, ok := errors.AsType[*mailbox.Error](err); !ok || e.Code != mailbox.ErrInvalid || e.Field != "prefix" {
 			t.Errorf("prefix %q: error is %v", prefix, err)
 		}
 	}
-	_, err := mailbox.NewPrefix(nil, "tenant:").OpenQueue(t.Context(), "x")
+	_, err := registry.NewPrefix(nil, "tenant:").OpenQueue(t.Context(), "x")
 	wantError(t, err, mailbox.ErrInvalid)
 }
 
 func TestRES4TenantsOfOneBackendAreSeparate(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
-	a := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: mailbox.NewPrefix(backend, "tenant-a:")})
-	b := mailbox.NewRegistry(&mailbox.RegistryOptions{Fallback: mailbox.NewPrefix(backend, "tenant-b:")})
+	a := registry.New(&registry.Options{Fallback: registry.NewPrefix(backend, "tenant-a:")})
+	b := registry.New(&registry.Options{Fallback: registry.NewPrefix(backend, "tenant-b:")})
 	defer a.Close()
 	defer b.Close()
 	sendTo(t, mustResolve(t, a, "replies"), "for a")
@@ -143,7 +144,7 @@ func FuzzPrefix(f *testing.F) {
 	f.Add("a/", "b:c")
 	f.Fuzz(func(t *testing.T, prefix, name string) {
 		recorder := new(nameRecorder)
-		if _, err := mailbox.NewPrefix(recorder, prefix).OpenQueue(t.Context(), name); err != nil {
+		if _, err := registry.NewPrefix(recorder, prefix).OpenQueue(t.Context(), name); err != nil {
 			if !errors.Is(err, mailbox.ErrInvalid) {
 				t.Errorf("prefix %q, name %q: error is %v", prefix, name, err)
 			}

@@ -1,4 +1,4 @@
-package mailbox_test
+package registry_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/mailboxtest"
 	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/registry"
 )
 
 func TestRES3SchemeChoosesTheBackendAndGetsTheWholeAddress(t *testing.T) {
@@ -22,7 +23,7 @@ func TestRES3SchemeChoosesTheBackendAndGetsTheWholeAddress(t *testing.T) {
 		asked = address.Scheme + " " + address.Hostname() + " " + address.Port() + " " + address.Path + " " + address.RawQuery
 		return mailboxtest.Null{}.OpenQueue(ctx, "q")
 	}
-	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{}}
+	schemes := registry.Schemes{ByScheme: map[string]registry.Scheme{}}
 	for _, name := range []string{"redis", "rediss", "redis+sentinel", "redis+cluster", "sqs", "mailbox"} {
 		schemes.ByScheme[name] = scheme
 	}
@@ -46,7 +47,7 @@ func TestRES3SchemeChoosesTheBackendAndGetsTheWholeAddress(t *testing.T) {
 func TestRES3UnknownSchemesAndPlainNames(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
-	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"memory": membox.NewURLOpener(backend).OpenURL}}
+	schemes := registry.Schemes{ByScheme: map[string]registry.Scheme{"memory": membox.NewURLOpener(backend).OpenURL}}
 	for _, id := range []string{
 		"gopher://x", "redis://cache/x", "://x", "memory//x", "plain", "responses:7", "memory:x",
 		"ｍemory://x", "mem\u043ery://x", " memory://x", "memory\x00://x", "http://[bad",
@@ -69,7 +70,7 @@ func TestRES3UnknownSchemesAndPlainNames(t *testing.T) {
 func TestRES3SameNameIsTheSameMemoryMailbox(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
-	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"memory": membox.NewURLOpener(backend).OpenURL}}
+	schemes := registry.Schemes{ByScheme: map[string]registry.Scheme{"memory": membox.NewURLOpener(backend).OpenURL}}
 	for id, name := range map[string]string{
 		"memory://replies": "replies", "memory:///replies": "replies", "memory:///responses:7": "responses:7",
 		"memory:///a/b": "a/b", "memory:///a%3Fb%23c": "a?b#c", "memory://%C3%BC": "ü", "memory://Replies": "Replies",
@@ -88,7 +89,7 @@ func TestRES3SameNameIsTheSameMemoryMailbox(t *testing.T) {
 func TestRES3MemoryRefusesWhatItCannotHonour(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
-	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"memory": membox.NewURLOpener(backend).OpenURL}}
+	schemes := registry.Schemes{ByScheme: map[string]registry.Scheme{"memory": membox.NewURLOpener(backend).OpenURL}}
 	for id, field := range map[string]string{
 		"memory://host/name":     "host",
 		"memory://host/":         "host",
@@ -123,7 +124,7 @@ func TestRES3DiskOpensDirectoriesAndRefusesTheRest(t *testing.T) {
 	outside := t.TempDir()
 	dirs := diskbox.NewURLOpener([]string{base}, nil)
 	defer dirs.Close()
-	schemes := mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"disk": dirs.OpenURL}}
+	schemes := registry.Schemes{ByScheme: map[string]registry.Scheme{"disk": dirs.OpenURL}}
 	if err := os.Symlink(outside, filepath.Join(base, "link")); err != nil {
 		t.Fatal(err)
 	}
@@ -160,12 +161,12 @@ func TestRES3DiskOpensDirectoriesAndRefusesTheRest(t *testing.T) {
 func TestRES3DirectoriesAreSharedAndClosedWithTheirLastQueue(t *testing.T) {
 	base := t.TempDir()
 	dirs := diskbox.NewURLOpener([]string{base}, nil)
-	registry := mailbox.NewRegistry(&mailbox.RegistryOptions{
+	queues := registry.New(&registry.Options{
 		CacheMax: 1,
-		Fallback: mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"disk": dirs.OpenURL}},
+		Fallback: registry.Schemes{ByScheme: map[string]registry.Scheme{"disk": dirs.OpenURL}},
 	})
 	address := "disk://" + base + "/shop?queue="
-	first, second := mustResolve(t, registry, address+"orders"), mustResolve(t, registry, address+"bills")
+	first, second := mustResolve(t, queues, address+"orders"), mustResolve(t, queues, address+"bills")
 	for range 3 { // each evicts the other, and opens the directory again
 		sendTo(t, first, "tea")
 		sendTo(t, second, "3.50")
@@ -181,7 +182,7 @@ func TestRES3DirectoriesAreSharedAndClosedWithTheirLastQueue(t *testing.T) {
 		wantError(t, err, nil)
 		wantEqual(t, "moved to "+step.to, moved, 1)
 	}
-	wantError(t, registry.Close(), nil)
+	wantError(t, queues.Close(), nil)
 
 	// It is closed now, so it can be opened directly.
 	own, err := diskbox.Open(t.Context(), filepath.Join(base, "shop"), nil)
@@ -206,8 +207,8 @@ func TestRES3DirectoriesAreSharedAndClosedWithTheirLastQueue(t *testing.T) {
 	wantError(t, own.Close(), nil)
 }
 
-func schemesOf(dirs *diskbox.URLOpener) mailbox.Schemes {
-	return mailbox.Schemes{ByScheme: map[string]mailbox.Scheme{"disk": dirs.OpenURL}}
+func schemesOf(dirs *diskbox.URLOpener) registry.Schemes {
+	return registry.Schemes{ByScheme: map[string]registry.Scheme{"disk": dirs.OpenURL}}
 }
 
 func TestSchemesErrorsHaveNoMisplacedPassword(t *testing.T) {
@@ -218,7 +219,7 @@ func TestSchemesErrorsHaveNoMisplacedPassword(t *testing.T) {
 		"redis://user:1#SECRET@host/orders",
 		"redis:user:SECRET@host/orders?://",
 	} {
-		_, err := mailbox.Schemes{}.OpenQueue(t.Context(), address)
+		_, err := registry.Schemes{}.OpenQueue(t.Context(), address)
 		if err == nil || strings.Contains(err.Error(), "SECRET") {
 			t.Errorf("%s: error is %v", address, err)
 		}

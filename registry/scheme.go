@@ -1,4 +1,4 @@
-package mailbox
+package registry
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/identifier"
 )
 
 // A Scheme opens the queue that an address of one URI scheme names. Every backend has
@@ -30,8 +31,8 @@ type Scheme func(ctx context.Context, address *url.URL) (driver.Queue, error)
 // It has only the schemes that it is given:
 //
 //	memory := membox.New(nil)
-//	schemes := mailbox.Schemes{
-//		ByScheme: map[string]mailbox.Scheme{"memory": membox.NewURLOpener(memory).OpenURL},
+//	schemes := registry.Schemes{
+//		ByScheme: map[string]registry.Scheme{"memory": membox.NewURLOpener(memory).OpenURL},
 //		Default:  memory,
 //	}
 //
@@ -59,24 +60,24 @@ var _ driver.Opener = Schemes{}
 func (s Schemes) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	if !strings.Contains(name, "://") {
 		if s.Default == nil {
-			return nil, unresolved(name, "is not a URI", ErrInvalid)
+			return nil, identifier.Unresolved(name, "is not a URI", driver.ErrInvalid)
 		}
 		return s.Default.OpenQueue(ctx, name)
 	}
 	address, err := url.Parse(name)
 	if err != nil {
 		// What the parser says may repeat a password.
-		return nil, unresolved(name, "is not a valid URI", ErrInvalid)
+		return nil, identifier.Unresolved(name, "is not a valid URI", driver.ErrInvalid)
 	}
 	open := s.ByScheme[address.Scheme]
 	if open == nil {
 		known := slices.Sorted(maps.Keys(s.ByScheme))
-		return nil, unresolved(name, fmt.Sprintf("scheme %q is none of %q", address.Scheme, known), ErrInvalid)
+		return nil, identifier.Unresolved(name, fmt.Sprintf("scheme %q is none of %q", address.Scheme, known), driver.ErrInvalid)
 	}
 	queue, err := open(ctx, address)
-	if e, ok := errors.AsType[*Error](err); ok && e.Queue == "" {
+	if e, ok := errors.AsType[*driver.Error](err); ok && e.Queue == "" {
 		located := *e
-		located.Queue = printable(name)
+		located.Queue = identifier.Printable(name)
 		err = &located
 	}
 	return queue, err

@@ -1,0 +1,121 @@
+// Package replyslot presents reply slots as queues, so that workers need not distinguish
+// them from mailboxes.
+package replyslot
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// A Queue is the reply slot with an id in a store, as a queue that takes one message.
+type Queue struct {
+	driver.Unsupported
+	Store driver.ReplyStore
+	ID    string
+}
+
+var _ driver.Queue = (*Queue)(nil)
+
+// traits allow one body without a delay.
+var traits = driver.Traits{
+	Ordering: driver.OrderingFIFO, Durability: driver.DurabilityNone,
+	MaxBodyBytes: driver.DefaultMaxBodyBytes, MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes, MaxBatch: 1,
+}
+
+// Traits returns what a slot can take.
+func (q *Queue) Traits() driver.Traits { return traits }
+
+// Send resolves the slot.
+func (q *Queue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	return q.SendEach(msgs, func(msg *driver.Outgoing) error { return q.Resolve(ctx, msg) })
+}
+
+// SendEach sends a batch message by message. Only the first that succeeds is stored.
+func (q *Queue) SendEach(msgs []driver.Outgoing, send func(*driver.Outgoing) error) ([]driver.Sent, error) {
+	sent, errs := make([]driver.Sent, len(msgs)), make([]error, len(msgs))
+	for i := range msgs {
+		if errs[i] = send(&msgs[i]); errs[i] == nil {
+			sent[i].ID = q.ID
+		}
+	}
+	return sent, driver.NewBatchError(errs)
+}
+
+// Resolve writes a message to the slot. Codes: those of the store; ErrReplyExpired if the
+// client does not wait any more; ErrUnsupported for a field that a slot cannot store.
+func (q *Queue) Resolve(ctx context.Context, msg *driver.Outgoing) error {
+	if err := msg.Check(&traits); err != nil {
+		return err
+	}
+	answer, err := q.answer(msg)
+	if err != nil {
+		return err
+	}
+	err = q.Store.Resolve(ctx, q.ID, answer)
+	if errors.Is(err, driver.ErrNotFound) {
+		// It was answered and read, or it has expired and was swept. Either way the
+		// client does not wait any more.
+		return &driver.Error{Code: driver.ErrReplyExpired, Op: "reply", Queue: driver.SlotAddress(q.ID), Err: err}
+	}
+	return err
+}
+
+// answer returns the message as a slot stores it. It refuses fields that a slot cannot
+// store.
+func (q *Queue) answer(msg *driver.Outgoing) (driver.Answer, error) {
+	field := ""
+	switch {
+	case msg.ReplyTo != "":
+		field = "ReplyTo"
+	case msg.CorrelationID != "":
+		field = "CorrelationID"
+	case len(msg.Attributes) > 0:
+		field = "Attributes"
+	default:
+		return driver.Answer{Body: msg.Body}, nil
+	}
+	text, kind := msg.Attributes[driver.AttributeReplyError], msg.Attributes[driver.AttributeReplyKind]
+	failure := map[string]string{driver.AttributeReplyError: text, driver.AttributeReplyKind: kind}
+	if field == "Attributes" && maps.Equal(msg.Attributes, failure) {
+		return driver.Answer{Failure: text, FailureKind: kind}, nil
+	}
+	return driver.Answer{}, &driver.Error{
+		Code: driver.ErrUnsupported, Op: "reply", Queue: driver.SlotAddress(q.ID),
+		Field: field, Detail: "a reply slot keeps one body and nothing else",
+	}
+}
+
+// Receive is refused: the answer is read through a future.
+func (q *Queue) Receive(context.Context, driver.ReceiveRequest) ([]driver.Delivery, error) {
+	return nil, q.refuse("receive")
+}
+
+// Ack is refused: nothing is delivered from a slot.
+func (q *Queue) Ack(context.Context, []driver.Receipt) error { return q.refuse("ack") }
+
+// Nack is refused: nothing is delivered from a slot.
+func (q *Queue) Nack(context.Context, []driver.Nack) error { return q.refuse("nack") }
+
+// Extend is refused: nothing is delivered from a slot.
+func (q *Queue) Extend(context.Context, []driver.Extension) ([]time.Duration, error) {
+	return nil, q.refuse("extend")
+}
+
+// Purge is refused: the waiting client deletes the slot.
+func (q *Queue) Purge(context.Context) (int, error) { return 0, q.refuse("purge") }
+
+// Stats is refused: a slot has a state, and no messages to count.
+func (q *Queue) Stats(context.Context) (driver.Stats, error) {
+	return driver.Stats{}, q.refuse("stats")
+}
+
+// Close does nothing: the slot does not own the store.
+func (q *Queue) Close() error { return nil }
+
+func (q *Queue) refuse(op string) error {
+	return &driver.Error{Code: driver.ErrUnsupported, Op: op, Queue: driver.SlotAddress(q.ID), Detail: "a reply slot is only written to"}
+}
