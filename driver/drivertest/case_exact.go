@@ -17,7 +17,6 @@ var exactCases = []testCase{
 	{id: "RCV-2", title: "a wait ends when it was asked to, to the fraction of a second", run: waitIsNotRounded},
 	{id: "VIS-1", title: "a visibility ends when it was asked to, to the fraction of a second", run: visibilityIsNotRounded},
 	{id: "VIS-3", title: "an extension ends when it was asked to, to the fraction of a second", run: extensionIsNotRounded},
-	{id: "ACK-1", title: "the delay of a nack ends when it was asked to, to the fraction of a second", run: nackDelayIsNotRounded},
 	{id: "ORD-4", title: "groups that differ in case are two groups", config: strict, run: groupsAreNotFolded},
 	{
 		id: "DLQ-5", title: "a redrive respects the bound on bytes",
@@ -95,18 +94,6 @@ func extensionIsNotRounded(e *env, q driver.Queue) {
 	start := time.Now()
 	e.extend(q, held, visibility)
 	e.expectArrival(q, start.Add(visibility), "a")
-}
-
-func nackDelayIsNotRounded(e *env, q driver.Queue) {
-	delay, ok := e.fraction()
-	if !ok {
-		return
-	}
-	e.send(q, "a")
-	held := e.receive(q, 1)[0]
-	start := time.Now()
-	e.nack(q, held, delay, "")
-	e.expectArrival(q, start.Add(delay), "a")
 }
 
 func groupsAreNotFolded(e *env, q driver.Queue) {

@@ -15,12 +15,7 @@ var orderCases = []testCase{
 	{id: "ORD-1", title: "messages of each of many senders stay in order", needs: []need{needFIFO}, run: fifoPerSender},
 	{id: "ORD-1", title: "a queue has one shard by default and says so", needs: []need{needAdmin}, run: defaultQueueIsFIFO},
 
-	{id: "ORD-2", title: "an expired message comes back at its place, ahead of later ones", needs: []need{needFIFO}, run: expiredKeepsPlace},
 	{id: "ORD-2", title: "messages that expire together come back in order", needs: []need{needFIFO}, run: expiredTogetherKeepOrder},
-	{id: "ORD-2", title: "extending to zero gives a message back at its place", needs: []need{needFIFO}, run: extendToZeroKeepsPlace},
-	{id: "ORD-2", title: "a nack goes to the tail", needs: []need{needFIFO}, run: nackGoesToTail},
-	{id: "ORD-2", title: "a nack with a delay has its place at the tail from the time of the nack", needs: []need{needFIFO}, run: delayedNackHasItsPlace},
-	{id: "ORD-2", title: "a nacked message that expires keeps the place the nack gave it", needs: []need{needFIFO}, run: nackedPlaceIsKept},
 	{id: "ORD-2", title: "nacking unwanted messages reaches every message", needs: []need{needFIFO}, run: notMineReachesAll},
 
 	{
@@ -113,14 +108,6 @@ func defaultQueueIsFIFO(e *env, q driver.Queue) {
 	}
 }
 
-func expiredKeepsPlace(e *env, q driver.Queue) {
-	e.send(q, "a", "b", "c")
-	e.receiveFor(q, 1, e.tick)
-	e.send(q, "d")
-	e.sleep(e.tick)
-	e.expectNext(q, "a", "b", "c", "d")
-}
-
 func expiredTogetherKeepOrder(e *env, q driver.Queue) {
 	want := numbered("m", 30)
 	e.send(q, want...)
@@ -129,38 +116,6 @@ func expiredTogetherKeepOrder(e *env, q driver.Queue) {
 	}
 	e.sleep(e.tick)
 	e.expectNext(q, want...)
-}
-
-func extendToZeroKeepsPlace(e *env, q driver.Queue) {
-	e.send(q, "a", "b", "c", "d")
-	held := e.receive(q, 3)
-	e.expire(q, held[2], held[0]) // the order of releasing does not matter
-	e.expectNext(q, "a", "c", "d")
-}
-
-func nackGoesToTail(e *env, q driver.Queue) {
-	e.send(q, "a", "b", "c")
-	held := e.receive(q, 2)
-	e.nack(q, held[1], 0, "")
-	e.nack(q, held[0], 0, "")
-	e.send(q, "d")
-	e.expectNext(q, "c", "b", "a", "d")
-}
-
-func delayedNackHasItsPlace(e *env, q driver.Queue) {
-	e.send(q, "a", "b")
-	e.nack(q, e.receive(q, 1)[0], e.tick, "")
-	e.send(q, "c")
-	e.sleep(e.tick)
-	e.expectNext(q, "b", "a", "c")
-}
-
-func nackedPlaceIsKept(e *env, q driver.Queue) {
-	e.send(q, "a", "b")
-	e.nack(q, e.receive(q, 1)[0], 0, "")
-	e.send(q, "c")
-	e.expire(q, e.expectNext(q, "b", "a")...)
-	e.expectNext(q, "b", "a", "c")
 }
 
 // notMineReachesAll is a client that looks for its own message and nacks the others: it must

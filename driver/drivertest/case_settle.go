@@ -12,79 +12,16 @@ import (
 )
 
 var settleCases = []testCase{
-	{id: "ACK-1", title: "ack removes a message permanently", run: ackIsForEver},
-	{id: "ACK-1", title: "ack of one message leaves the others", run: ackLeavesOthers},
-	{id: "ACK-1", title: "a nack makes a message ready again at once", run: nackMakesReady},
-	{id: "ACK-1", title: "a nack with a delay makes a message ready when the delay is over, not before", run: nackWithDelay},
-	{id: "ACK-1", title: "the longest delay of a nack is honoured", run: longestNackDelay},
 	{id: "ACK-1", title: "a cause that is too long is cut, not refused", run: longCauseIsCut},
 	{id: "ACK-1", title: "a second settlement of one delivery fails", run: settlingTwiceFails},
 	{id: "ACK-1", title: "thousands of messages in flight can be settled in any order", run: manySettleInAnyOrder},
 
-	{id: "ACK-2", title: "a batch ack keeps the positions of what failed", run: ackKeepsPositions},
 	{id: "ACK-2", title: "a batch nack keeps the positions of what failed", run: nackKeepsPositions},
 	{id: "ACK-2", title: "a batch extend keeps the positions of what failed", run: extendKeepsPositions},
 	{id: "ACK-2", title: "one receipt twice in a batch settles once", run: receiptTwiceInBatch},
 	{id: "ACK-2", title: "empty batches do nothing", run: emptyBatchesDoNothing},
-	{id: "ACK-2", title: "a batch settles what several receives handed out", run: batchAcrossReceives},
 
 	{id: "ACK-3", title: "a failed settlement is an error with a code, a position and a text", run: failuresAreErrors},
-}
-
-func ackIsForEver(e *env, q driver.Queue) {
-	e.send(q, "a")
-	e.ack(q, e.receiveFor(q, 1, e.hold)...)
-	e.expectEmpty(q)
-	if e.backend.Virtual {
-		e.sleep(2 * e.hold) // longer than the lease
-		e.expectEmpty(q)
-	}
-}
-
-func ackLeavesOthers(e *env, q driver.Queue) {
-	e.send(q, "a", "b", "c")
-	held := e.expectBodies(q, e.receive(q, 3), "a", "b", "c")
-	e.ack(q, held[1])
-	e.expectStats(q, driver.Stats{InFlight: 2})
-	e.expire(q, held[0], held[2])
-	e.expectNext(q, "a", "c")
-}
-
-func nackMakesReady(e *env, q driver.Queue) {
-	id := e.send(q, "a")[0]
-	e.nack(q, e.receive(q, 1)[0], 0, "not today")
-	e.expectStats(q, driver.Stats{Ready: 1})
-	got := e.expectNext(q, "a")[0]
-	if got.ID != id || got.Deliveries != 2 || got.LastError != "not today" {
-		e.failf("delivery after a nack: got id %s, Deliveries %d, LastError %q; want %s, 2 and the cause",
-			got.ID, got.Deliveries, got.LastError, id)
-	}
-}
-
-func nackWithDelay(e *env, q driver.Queue) {
-	e.send(q, "a")
-	held := e.receive(q, 1)[0]
-	start := time.Now()
-	e.nack(q, held, e.tick, "later")
-	got := e.expectArrival(q, start.Add(e.tick), "a")[0]
-	if got.Deliveries != 2 || got.LastError != "later" {
-		e.failf("delivery after a nack: got Deliveries %d, LastError %q; want 2 and the cause", got.Deliveries, got.LastError)
-	}
-	e.nack(q, got, e.hold, "much later")
-	e.expectStats(q, driver.Stats{Delayed: 1})
-	e.expectNothing(q)
-}
-
-func longestNackDelay(e *env, q driver.Queue) {
-	longest := q.Traits().MaxVisibility
-	e.send(q, "a")
-	held := e.receive(q, 1)[0]
-	start := time.Now()
-	e.nack(q, held, longest, "")
-	e.expectNothing(q)
-	if e.backend.Virtual {
-		e.expectArrival(q, start.Add(longest), "a")
-	}
 }
 
 func longCauseIsCut(e *env, q driver.Queue) {
@@ -156,14 +93,6 @@ func (e *env) someExpired(q driver.Queue) []driver.Delivery {
 
 var oddExpired = []driver.Code{fine, driver.ErrReceiptExpired, fine, driver.ErrReceiptExpired, fine}
 
-func ackKeepsPositions(e *env, q driver.Queue) {
-	held := e.someExpired(q)
-	err := q.Ack(e.ctx(), receipts(held))
-	e.expectPositions(err, "ack of five receipts, two of them expired", oddExpired...)
-	e.expectStats(q, driver.Stats{Ready: 2})
-	e.expectNext(q, "b", "d")
-}
-
 func nackKeepsPositions(e *env, q driver.Queue) {
 	held := e.someExpired(q)
 	nacks := make([]driver.Nack, len(held))
@@ -230,16 +159,6 @@ func emptyBatchesDoNothing(e *env, q driver.Queue) {
 		e.ok(q.DeadLetter(e.ctx(), nil), "dead-letter of nothing")
 	}
 	e.expectStats(q, driver.Stats{InFlight: 1})
-}
-
-func batchAcrossReceives(e *env, q driver.Queue) {
-	e.send(q, "a", "b", "c")
-	var held []driver.Delivery
-	for range 3 {
-		held = append(held, e.receive(q, 1)...)
-	}
-	e.ok(q.Ack(e.ctx(), receipts(held)), "ack of three receives in one batch")
-	e.expectEmpty(q)
 }
 
 func failuresAreErrors(e *env, q driver.Queue) {

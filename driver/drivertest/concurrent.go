@@ -136,10 +136,10 @@ func newCrowd(t *testing.T, b Backend, load Load) *crowd {
 	c.opener = b.Open(t)
 	if admin, ok := c.opener.(driver.Admin); ok {
 		if err := admin.ConfigureQueue(t.Context(), crowdQueueName, complete(load.Config)); err != nil {
-			t.Fatalf("configure %s: %v", describeConfig(load.Config), err)
+			t.Fatalf("%v: %v", createOperation{load.Config}, err)
 		}
 	} else if load.Config != (driver.Config{}) {
-		t.Fatalf("the backend has no Admin to configure %s", describeConfig(load.Config))
+		t.Fatalf("the backend has no Admin to configure: %v", createOperation{load.Config})
 	}
 	c.reopen()
 	c.terms.Config, c.terms.Traits = load.Config, c.queue.Traits()

@@ -215,7 +215,8 @@ func (g *planner) draw(t *rapid.T) Operation {
 func (g *planner) send(t *rapid.T) Operation {
 	var op sendOperation
 	for range upTo(t, 4) {
-		op.messages = append(op.messages, g.message(t))
+		msg := g.message(t)
+		op.messages = append(op.messages, outgoing{string(msg.Body), msg})
 	}
 	return op
 }
@@ -275,11 +276,13 @@ func (g *planner) receive(t *rapid.T) Operation {
 			request.Wait += time.Microsecond
 		}
 	}
-	return receiveOperation{request}
+	return receiveOperation{request: request}
 }
 
-// deliveries returns receipts to use, most of them valid.
-func (g *planner) deliveries(t *rapid.T) []deliveryNumber {
+// deliveries returns receipts to use, most of them valid; numbers returns their numbers.
+func (g *planner) deliveries(t *rapid.T) []string { return references(g.numbers(t)) }
+
+func (g *planner) numbers(t *rapid.T) []deliveryNumber {
 	var good []deliveryNumber
 	for i, receipt := range g.executor.receipts {
 		if g.model.held(receipt) != nil {
@@ -310,8 +313,8 @@ func (g *planner) extendLate(t *rapid.T) Operation {
 	return extendOperation{deliveries: g.lateDeliveries(t), visibility: g.duration(t), late: true}
 }
 
-func (g *planner) lateDeliveries(t *rapid.T) []deliveryNumber {
-	numbers := g.deliveries(t)
+func (g *planner) lateDeliveries(t *rapid.T) []string {
+	numbers := g.numbers(t)
 	var late []deliveryNumber
 	for i, receipt := range g.executor.receipts {
 		if g.model.held(receipt) == nil && g.model.delivered(receipt) != nil {
@@ -323,14 +326,19 @@ func (g *planner) lateDeliveries(t *rapid.T) []deliveryNumber {
 			numbers[i] = pick(t, late...)
 		}
 	}
-	return numbers
+	return references(numbers)
 }
 
-func (g *planner) moveAway(t *rapid.T) Operation { return moveOperation{limit: upTo(t, 4) - 1} }
+func (g *planner) moveAway(t *rapid.T) Operation {
+	return moveOperation{to: otherQueue, limit: upTo(t, 4) - 1}
+}
 
 // moveBack moves messages back if there are any, and otherwise away.
 func (g *planner) moveBack(t *rapid.T) Operation {
-	return moveOperation{limit: upTo(t, 4) - 1, back: len(g.other.waiting) > 0}
+	if len(g.other.waiting) == 0 {
+		return g.moveAway(t)
+	}
+	return inOperation{otherQueue, moveOperation{to: thisQueue, limit: upTo(t, 4) - 1}}
 }
 
 func (g *planner) nack(t *rapid.T) Operation {
@@ -350,7 +358,7 @@ func (g *planner) deadLetter(t *rapid.T) Operation {
 }
 
 // letters returns messages, most of them dead.
-func (g *planner) letters(t *rapid.T) []messageNumber {
+func (g *planner) letters(t *rapid.T) []string {
 	numbers := make([]messageNumber, upTo(t, 3)-1)
 	for i := range numbers {
 		switch {
@@ -362,7 +370,7 @@ func (g *planner) letters(t *rapid.T) []messageNumber {
 			numbers[i] = unknownMessage
 		}
 	}
-	return numbers
+	return references(numbers)
 }
 
 func (g *planner) redrive(t *rapid.T) Operation {
@@ -390,7 +398,7 @@ func (g *planner) listDead(*rapid.T) Operation { return listDeadOperation{} }
 func (g *planner) look(t *rapid.T) Operation {
 	var op peekOperation
 	if rarely(t, 2) {
-		op.message = messageNumber(upTo(t, len(g.executor.ids)+1))
+		op.message = messageNumber(upTo(t, len(g.executor.ids)+1)).String()
 	}
 	if rarely(t, 1) {
 		op.query.States = []driver.State{pick(t, driver.StateReady, driver.StateDelayed, driver.StateInFlight, driver.StateDead)}

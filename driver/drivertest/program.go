@@ -3,16 +3,19 @@ package drivertest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/story"
 )
 
-// A Program is a sequence of operations on one queue. It names messages and deliveries by
-// number, in the order in which they first appeared (m1, m2, … and d1, d2, …), so that one
-// program runs on any backend and the results can be compared.
+// A Program is a sequence of operations on one queue. Random programs name messages and
+// deliveries by number, in the order in which they first appeared (m1, m2, … and d1, d2, …), so
+// that one program runs on any backend and the results can be compared.
 type Program struct {
 	// Config is the queue's; it is the zero Config where the opener has no
 	// Admin.
@@ -27,65 +30,84 @@ type Program struct {
 	Operations []Operation
 }
 
-// An Operation is one step of a Program. Its String is part of the printed program.
+// An Operation is one step of a Program or of a story. Its String is a command of the story
+// language.
 type Operation interface {
 	fmt.Stringer
 	run(ctx context.Context, p *executor) result
 }
 
-// String lists the operations, one per line.
+// String prints the program as a story, without its output.
 func (p Program) String() string {
 	var b strings.Builder
 	b.WriteString(p.head())
-	for i, op := range p.Operations {
-		fmt.Fprintf(&b, "%3d. %v\n", i+1, op)
+	for _, op := range p.Operations {
+		fmt.Fprintln(&b, op)
 	}
 	return b.String()
 }
 
-// head describes the queues before the first operation.
+// head prints the commands before the first operation.
 func (p Program) head() string {
-	text := fmt.Sprintf("  0. configure %s\n", describeConfig(p.Config))
+	text := createOperation{p.Config}.String() + "\n"
 	if p.Other != nil {
-		text += fmt.Sprintf("     configure the other queue with %s\n", describeConfig(*p.Other))
+		text += inOperation{otherQueue, createOperation{*p.Other}}.String() + "\n"
 	}
-	return text
+	return text + verboseOperation{p.Untimed}.String() + "\n"
 }
 
-// The operations.
+// thisQueue and otherQueue are the names of the queues of a program in its commands.
+const (
+	thisQueue  = "this"
+	otherQueue = "other"
+)
+
+// The operations. Deliveries are references such as d3, forged-d3, d?, a or a#2, and messages
+// such as m3, m? or a.
 type (
-	sendOperation    struct{ messages []driver.Outgoing }
-	receiveOperation struct{ request driver.ReceiveRequest }
-	ackOperation     struct{ deliveries []deliveryNumber }
-	lateAckOperation struct{ deliveries []deliveryNumber }
+	// inOperation runs an operation on another queue.
+	inOperation struct {
+		queue string
+		op    Operation
+	}
+	sendOperation    struct{ messages []outgoing }
+	receiveOperation struct {
+		request driver.ReceiveRequest
+		// collect: receive until Max messages have come, as those that are ready must.
+		collect bool
+		// at, unless 0, is when they must come, counted from the mark.
+		at time.Duration
+	}
+	ackOperation     struct{ deliveries []string }
+	lateAckOperation struct{ deliveries []string }
 	nackOperation    struct {
-		deliveries []deliveryNumber
+		deliveries []string
 		delay      time.Duration
 		cause      string
 	}
 	extendOperation struct {
-		deliveries []deliveryNumber
+		deliveries []string
 		visibility time.Duration
 		late       bool
 	}
 	deadLetterOperation struct {
-		deliveries []deliveryNumber
+		deliveries []string
 		request    driver.DeadLetterRequest
 	}
 	redriveOperation struct {
-		messages []messageNumber // nil means all
+		messages []string // nil means all
 		limit    int
 	}
 	moveOperation struct {
-		back  bool // from the other queue to this one
+		to    string
 		limit int
 	}
-	discardOperation   struct{ messages []messageNumber }
+	discardOperation   struct{ messages []string }
 	purgeOperation     struct{}
 	purgeDeadOperation struct{}
 	listDeadOperation  struct{}
 	peekOperation      struct {
-		message messageNumber // 0 means any
+		message string // "" means any
 		query   driver.Query
 	}
 	advanceOperation struct {
@@ -95,8 +117,15 @@ type (
 		unseen bool
 	}
 	configureOperation struct{ config driver.Config }
+	createOperation    struct{ config driver.Config }
 	restartOperation   struct{ how Crash }
 )
+
+// An outgoing is a message to send, and its name in the program.
+type outgoing struct {
+	name string
+	driver.Outgoing
+}
 
 // A messageNumber names the n-th message that was sent; unknownMessage is an id that no message
 // has.
@@ -125,157 +154,184 @@ func (n deliveryNumber) String() string {
 	return fmt.Sprintf("d%d", int(n))
 }
 
-func (o sendOperation) String() string {
-	texts := make([]string, len(o.messages))
-	for i, msg := range o.messages {
-		texts[i] = describeOutgoing(msg)
+// references returns the names of numbers.
+func references[E fmt.Stringer](numbers []E) []string {
+	texts := make([]string, len(numbers))
+	for i, n := range numbers {
+		texts[i] = n.String()
 	}
-	return "send " + strings.Join(texts, ", ")
+	return texts
 }
 
-func describeOutgoing(msg driver.Outgoing) string {
-	text := fmt.Sprintf("%q", msg.Body)
-	if len(msg.Attributes) > 0 {
-		text += " " + describeAttributes(msg.Attributes)
+// command prints one command. Options without a value are left out.
+func command(verb string, words []string, options ...story.Option) string {
+	return story.Command{Verb: verb, Parts: []story.Part{{Words: words, Options: given(options)}}}.String()
+}
+
+func given(options []story.Option) []story.Option {
+	return slices.DeleteFunc(options, func(o story.Option) bool { return o.Value == "" })
+}
+
+func textOption(key, value string) story.Option { return story.Option{Key: key, Value: value} }
+
+func numberOption(key string, n int) story.Option {
+	if n == 0 {
+		return story.Option{}
 	}
-	for _, part := range []struct{ name, value string }{
-		{"key", msg.DedupKey}, {"group", msg.Group}, {"reply to", msg.ReplyTo}, {"correlation", msg.CorrelationID},
-	} {
-		if part.value != "" {
-			text += fmt.Sprintf(" %s %s", part.name, part.value)
+	return story.Option{Key: key, Value: strconv.Itoa(n)}
+}
+
+func timeOption(key string, d time.Duration) story.Option {
+	if d == 0 {
+		return story.Option{}
+	}
+	return story.Option{Key: key, Value: d.String()}
+}
+
+func boolOption(key string, b bool) story.Option {
+	if !b {
+		return story.Option{}
+	}
+	return story.Option{Key: key, Value: "yes"}
+}
+
+// attributePrefix begins the options that are attributes: attribute:colour=red.
+const attributePrefix = "attribute:"
+
+func attributeOptions(attributes map[string]string) (options []story.Option) {
+	for _, key := range slices.Sorted(maps.Keys(attributes)) {
+		options = append(options, story.Option{Key: attributePrefix + key, Value: attributes[key]})
+	}
+	return options
+}
+
+func (o inOperation) String() string { return "in " + story.Quote(o.queue) + " " + o.op.String() }
+
+func (o sendOperation) String() string {
+	c := story.Command{Verb: "send"}
+	for _, msg := range o.messages {
+		options := given([]story.Option{
+			textOption("key", msg.DedupKey), textOption("group", msg.Group), textOption("reply-to", msg.ReplyTo),
+			textOption("correlation", msg.CorrelationID), textOption("seal", string(msg.Seal)), timeOption("delay", msg.Delay),
+		})
+		if msg.name != string(msg.Body) {
+			options = append(options, story.Option{Key: "body", Value: string(msg.Body)})
 		}
+		c.Parts = append(c.Parts, story.Part{Words: []string{msg.name}, Options: append(options, attributeOptions(msg.Attributes)...)})
 	}
-	if msg.Delay != 0 {
-		text += fmt.Sprintf(" delayed by %v", msg.Delay)
-	}
-	return text
+	return c.String()
 }
 
 func (o receiveOperation) String() string {
-	text := fmt.Sprintf("receive up to %d for %v", o.request.Max, o.request.Visibility)
-	if o.request.MaxBytes != 0 {
-		text += fmt.Sprintf(", at most %d bytes", o.request.MaxBytes)
+	options := []story.Option{
+		{Key: "max", Value: strconv.Itoa(o.request.Max)},
+		{Key: "visibility", Value: o.request.Visibility.String()},
+		numberOption("bytes", o.request.MaxBytes), timeOption("wait", o.request.Wait), timeOption("at", o.at),
 	}
-	if o.request.Wait != 0 {
-		text += fmt.Sprintf(", waiting %v", o.request.Wait)
+	if o.collect {
+		return command("receive", []string{strconv.Itoa(o.request.Max)}, options[1:]...)
 	}
-	return text
+	return command("receive", nil, options...)
 }
 
-func (o ackOperation) String() string     { return "ack " + join(o.deliveries) }
-func (o lateAckOperation) String() string { return "ack late " + join(o.deliveries) }
+func (o ackOperation) String() string     { return command("ack", o.deliveries) }
+func (o lateAckOperation) String() string { return command("ack-late", o.deliveries) }
 
 func (o nackOperation) String() string {
-	return fmt.Sprintf("nack %s, delay %v, cause %q", join(o.deliveries), o.delay, o.cause)
+	return command("nack", o.deliveries, timeOption("delay", o.delay), textOption("cause", o.cause))
 }
 
 func (o extendOperation) String() string {
-	what := "extend"
+	verb := "extend"
 	if o.late {
-		what = "extend late"
+		verb = "extend-late"
 	}
-	return fmt.Sprintf("%s %s to %v", what, join(o.deliveries), o.visibility)
+	return command(verb, o.deliveries, story.Option{Key: "visibility", Value: o.visibility.String()})
 }
 
 func (o deadLetterOperation) String() string {
-	return fmt.Sprintf("dead-letter %s, reason %s, error %q of type %q", join(o.deliveries), o.request.Reason, o.request.Error, o.request.ErrorType)
+	return command("dead-letter", o.deliveries, textOption("reason", string(o.request.Reason)),
+		textOption("cause", o.request.Error), textOption("type", o.request.ErrorType))
 }
 
 func (o redriveOperation) String() string {
-	text := "redrive all"
-	if o.messages != nil {
-		text = "redrive " + join(o.messages)
+	messages := o.messages
+	if messages == nil {
+		messages = []string{"all"}
 	}
-	if o.limit != 0 {
-		text += fmt.Sprintf(", at most %d", o.limit)
-	}
-	return text
+	return command("redrive", messages, numberOption("limit", o.limit))
 }
 
 func (o moveOperation) String() string {
-	text := "move to the other queue"
-	if o.back {
-		text = "move back from the other queue"
-	}
-	if o.limit != 0 {
-		text += fmt.Sprintf(", at most %d", o.limit)
-	}
-	return text
+	return command("move", []string{o.to}, numberOption("limit", o.limit))
 }
 
-func (o discardOperation) String() string { return "discard " + join(o.messages) }
+func (o discardOperation) String() string { return command("discard", o.messages) }
 func (purgeOperation) String() string     { return "purge" }
-func (purgeDeadOperation) String() string { return "purge the dead letters" }
-func (listDeadOperation) String() string  { return "list the dead letters" }
+func (purgeDeadOperation) String() string { return "purge-dead" }
+func (listDeadOperation) String() string  { return "dead" }
 
 func (o peekOperation) String() string {
-	text := "peek"
-	if o.message != 0 {
-		text += fmt.Sprintf(" for %v", o.message)
+	var words []string
+	if o.message != "" {
+		words = []string{o.message}
 	}
+	var options []story.Option
 	for _, state := range o.query.States {
-		text += fmt.Sprintf(" %s", state)
+		options = append(options, textOption("state", string(state)))
 	}
-	if len(o.query.Attributes) > 0 {
-		text += " " + describeAttributes(o.query.Attributes)
-	}
-	if o.query.OlderThan != 0 {
-		text += fmt.Sprintf(" older than %v", o.query.OlderThan)
-	}
-	if o.query.Reason != "" {
-		text += fmt.Sprintf(" dead of %s", o.query.Reason)
-	}
-	if o.query.Limit != 0 {
-		text += fmt.Sprintf(", at most %d", o.query.Limit)
-	}
-	return text
+	options = given(append(options, timeOption("older", o.query.OlderThan),
+		textOption("reason", string(o.query.Reason)), numberOption("limit", o.query.Limit)))
+	options = append(options, attributeOptions(o.query.Attributes)...)
+	return story.Command{Verb: "peek", Parts: []story.Part{{Words: words, Options: options}}}.String()
 }
 
 func (o advanceOperation) String() string {
+	words := []string{"+" + o.by.String()}
 	if o.unseen {
-		return fmt.Sprintf("let %v pass unseen", o.by)
+		words = append(words, "unseen")
 	}
-	return fmt.Sprintf("let %v pass", o.by)
+	return command("time", words)
 }
 
-func (o configureOperation) String() string { return "configure " + describeConfig(o.config) }
-func (o restartOperation) String() string   { return fmt.Sprintf("go through %v", o.how) }
+func (o configureOperation) String() string {
+	return command("configure", nil, configOptions(o.config)...)
+}
 
-// describeConfig prints the fields that are set.
-func describeConfig(c driver.Config) string {
-	var set []string
-	for _, field := range []struct {
-		name  string
-		value any
-	}{
-		{"Shards", c.Shards},
-		{"StrictGroups", c.StrictGroups},
-		{"FairGroups", c.FairGroups},
-		{"MaxDeliveries", c.MaxDeliveries},
-		{"MaxMessages", c.MaxMessages},
-		{"MaxBytes", c.MaxBytes},
-		{"MaxInFlight", c.MaxInFlight},
-		{"MaxDead", c.MaxDead},
-		{"DedupWindow", c.DedupWindow},
-		{"DedupMax", c.DedupMax},
-		{"RetainReady.Age", c.RetainReady.Age},
-		{"RetainReady.Count", c.RetainReady.Count},
-		{"DropExpired", c.DropExpired},
-		{"RetainDead.Age", c.RetainDead.Age},
-		{"RetainDead.Count", c.RetainDead.Count},
-		{"MaxHold", c.MaxHold},
-		{"DeadLetterTo", c.DeadLetterTo},
-	} {
-		switch field.value {
-		case 0, "", false, time.Duration(0):
-		default:
-			set = append(set, fmt.Sprintf("%s %v", field.name, field.value))
+func (o createOperation) String() string { return command("queue", nil, configOptions(o.config)...) }
+
+func (o restartOperation) String() string {
+	for name, how := range crashNames {
+		if how == o.how {
+			return "restart " + name
 		}
 	}
-	if len(set) == 0 {
-		return "nothing"
-	}
-	return strings.Join(set, ", ")
+	return fmt.Sprintf("restart %d", o.how)
+}
+
+var crashNames = map[string]Crash{"clean": CrashClean, "kill": CrashKill, "power": CrashPower}
+
+// configOptions returns the settings that are set.
+func configOptions(c driver.Config) []story.Option {
+	return given([]story.Option{
+		numberOption("shards", c.Shards),
+		boolOption("strict", c.StrictGroups),
+		boolOption("fair", c.FairGroups),
+		numberOption("max-deliveries", c.MaxDeliveries),
+		numberOption("max-messages", c.MaxMessages),
+		numberOption("max-bytes", c.MaxBytes),
+		numberOption("max-in-flight", c.MaxInFlight),
+		numberOption("max-dead", c.MaxDead),
+		timeOption("dedup-window", c.DedupWindow),
+		numberOption("dedup-max", c.DedupMax),
+		timeOption("retain-ready", c.RetainReady.Age),
+		numberOption("retain-ready-count", c.RetainReady.Count),
+		boolOption("drop-expired", c.DropExpired),
+		timeOption("retain-dead", c.RetainDead.Age),
+		numberOption("retain-dead-count", c.RetainDead.Count),
+		timeOption("max-hold", c.MaxHold),
+		textOption("dead-letter-to", c.DeadLetterTo),
+	})
 }
 
 // describeAttributes prints attributes in a fixed order.
@@ -286,12 +342,4 @@ func describeAttributes(attributes map[string]string) string {
 	}
 	slices.Sort(pairs)
 	return "{" + strings.Join(pairs, " ") + "}"
-}
-
-func join[E fmt.Stringer](elements []E) string {
-	texts := make([]string, len(elements))
-	for i, element := range elements {
-		texts[i] = element.String()
-	}
-	return strings.Join(texts, " ")
 }

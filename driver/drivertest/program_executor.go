@@ -3,20 +3,25 @@ package drivertest
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// An executor runs the operations of a program on one queue and records the results in a form
-// that does not depend on the backend: ids and receipts as numbers, times since the start,
-// errors as codes.
+// An executor runs the operations of a program or a story on one queue and records the results
+// in a form that does not depend on the backend: ids and receipts as numbers or names, times
+// since the start, errors as codes.
+//
+// The results of a program are verbose: they show every field. Those of a story name the
+// messages and show what is unusual.
 type executor struct {
 	name      string // of the queue
 	queue     driver.Queue
 	other     driver.Queue // called otherName(name); nil if there is none
+	story     *storyState  // nil in programs
+	verbose   bool
 	start     time.Time
 	clock     func() time.Duration // since start
 	untimed   bool
@@ -35,6 +40,7 @@ func newExecutor(name string, queue driver.Queue, start time.Time) *executor {
 	return &executor{
 		name:    name,
 		queue:   queue,
+		verbose: true,
 		start:   start,
 		clock:   func() time.Duration { return time.Since(start) },
 		advance: time.Sleep,
@@ -43,45 +49,11 @@ func newExecutor(name string, queue driver.Queue, start time.Time) *executor {
 	}
 }
 
-// A result is the result of an operation.
-type result struct {
-	text string
-	// hints are the RetryAfter values of the operation's ErrFull errors.
-	hints []time.Duration
-}
-
-func (r *result) addf(format string, args ...any) { r.text += fmt.Sprintf(format, args...) + "\n" }
-
-// agrees reports whether got matches r. A hint of someTime matches any; with exactHints the
-// others must match to the millisecond.
-func (r result) agrees(got result, exactHints bool) bool {
-	return r.text == got.text && slices.EqualFunc(r.hints, got.hints, func(want, got time.Duration) bool {
-		if exactHints && want != someTime {
-			return want.Truncate(time.Millisecond) == got.Truncate(time.Millisecond)
-		}
-		return (want > 0) == (got > 0)
-	})
-}
-
-func (r result) String() string {
-	text := r.text
-	for _, hint := range r.hints {
-		switch hint {
-		case 0:
-			text += "without a retry hint\n"
-		case someTime:
-			text += "with a retry hint\n"
-		default:
-			text += fmt.Sprintf("with the retry hint %v\n", hint)
-		}
-	}
-	return text
-}
-
-// run runs one operation, and then reads the stats.
+// run runs one operation, and then reads the stats if the results are verbose.
 func (p *executor) run(ctx context.Context, op Operation) result {
+	verbose := p.verbose
 	r := op.run(ctx, p)
-	if pause, ok := op.(advanceOperation); ok && pause.unseen {
+	if pause, ok := op.(advanceOperation); ok && pause.unseen || !verbose {
 		return r
 	}
 	stats, err := p.queue.Stats(ctx)
@@ -94,7 +66,14 @@ func (p *executor) run(ctx context.Context, op Operation) result {
 }
 
 func (o sendOperation) run(ctx context.Context, p *executor) (r result) {
-	sent, err := p.queue.Send(ctx, o.messages)
+	if !p.verbose {
+		return p.sendStory(ctx, o.messages)
+	}
+	messages := make([]driver.Outgoing, len(o.messages))
+	for i := range o.messages {
+		messages[i] = o.messages[i].Outgoing
+	}
+	sent, err := p.queue.Send(ctx, messages)
 	for i := range o.messages {
 		switch failed := driver.At(err, i); {
 		case failed != nil:
@@ -115,6 +94,9 @@ func (o sendOperation) run(ctx context.Context, p *executor) (r result) {
 }
 
 func (o receiveOperation) run(ctx context.Context, p *executor) (r result) {
+	if !p.verbose {
+		return p.receiveStory(ctx, o)
+	}
 	before := p.clock()
 	deliveries, err := p.queue.Receive(ctx, o.request)
 	if err != nil {
@@ -140,27 +122,32 @@ func (o receiveOperation) run(ctx context.Context, p *executor) (r result) {
 }
 
 func (o ackOperation) run(ctx context.Context, p *executor) result {
-	receipts := make([]driver.Receipt, len(o.deliveries))
-	for i, n := range o.deliveries {
-		receipts[i] = p.receipt(n)
-	}
-	return positions(len(receipts), p.queue.Ack(ctx, receipts))
+	return p.positions(o.deliveries, p.queue.Ack(ctx, p.receiptsOf(o.deliveries)))
 }
 
 func (o lateAckOperation) run(ctx context.Context, p *executor) result {
-	receipts := make([]driver.Receipt, len(o.deliveries))
-	for i, n := range o.deliveries {
-		receipts[i] = p.receipt(n)
+	return p.positions(o.deliveries, p.queue.AckLate(ctx, p.receiptsOf(o.deliveries)))
+}
+
+// run runs the operation on the other queue.
+func (o inOperation) run(ctx context.Context, p *executor) (r result) {
+	if create, ok := o.op.(createOperation); ok {
+		p.story.create(o.queue, create.config)
+		p.other = p.story.queues[o.queue]
+		return r
 	}
-	return positions(len(receipts), p.queue.AckLate(ctx, receipts))
+	queue := p.queue
+	p.queue = p.handle(o.queue)
+	defer func() { p.queue = queue }()
+	return o.op.run(ctx, p)
 }
 
 func (o moveOperation) run(ctx context.Context, p *executor) (r result) {
-	from, to := p.queue, otherName(p.name)
-	if o.back {
-		from, to = p.other, p.name
+	moved, err := p.queue.Move(ctx, p.actual(o.to), o.limit)
+	if !p.verbose {
+		r.addf("%d moved%s", moved, p.exception(err, true))
+		return r
 	}
-	moved, err := from.Move(ctx, to, o.limit)
 	r.addf("%d moved, %s", moved, verdict(err))
 	if errors.Is(err, driver.ErrFull) {
 		r.hints = append(r.hints, driver.RetryAfter(err))
@@ -182,7 +169,7 @@ func (o nackOperation) run(ctx context.Context, p *executor) result {
 	for i, n := range o.deliveries {
 		nacks[i] = driver.Nack{Receipt: p.receipt(n), Delay: o.delay, Cause: o.cause}
 	}
-	return positions(len(nacks), p.queue.Nack(ctx, nacks))
+	return p.positions(o.deliveries, p.queue.Nack(ctx, nacks))
 }
 
 func (o extendOperation) run(ctx context.Context, p *executor) result {
@@ -191,11 +178,23 @@ func (o extendOperation) run(ctx context.Context, p *executor) result {
 		extensions[i] = driver.Extension{Receipt: p.receipt(n), Visibility: o.visibility}
 	}
 	if o.late {
-		return positions(len(extensions), p.queue.ExtendLate(ctx, extensions))
+		return p.positions(o.deliveries, p.queue.ExtendLate(ctx, extensions))
 	}
 	granted, err := p.queue.Extend(ctx, extensions)
-	r := positions(len(extensions), err)
-	r.addf("granted %v", granted)
+	r := p.positions(o.deliveries, err)
+	if p.verbose {
+		r.addf("granted %v", granted)
+		return r
+	}
+	for i, name := range o.deliveries {
+		want := o.visibility
+		if driver.At(err, i) != nil {
+			want = 0
+		}
+		if i >= len(granted) || granted[i] != want {
+			r.addf("%s: granted %v", name, granted[min(i, len(granted)):])
+		}
+	}
 	return r
 }
 
@@ -205,34 +204,38 @@ func (o deadLetterOperation) run(ctx context.Context, p *executor) result {
 		requests[i] = o.request
 		requests[i].Receipt = p.receipt(n)
 	}
-	return positions(len(requests), p.queue.DeadLetter(ctx, requests))
+	return p.positions(o.deliveries, p.queue.DeadLetter(ctx, requests))
 }
 
 func (o redriveOperation) run(ctx context.Context, p *executor) (r result) {
 	moved, err := p.queue.Redrive(ctx, p.idsOf(o.messages), o.limit)
-	r.addf("%d moved, %s", moved, verdict(err))
+	r.addf("%d moved%s", moved, p.exception(err, false))
 	return r
 }
 
 func (o discardOperation) run(ctx context.Context, p *executor) (r result) {
 	removed, err := p.queue.Discard(ctx, p.idsOf(o.messages))
-	r.addf("%d removed, %s", removed, verdict(err))
+	r.addf("%d removed%s", removed, p.exception(err, false))
 	return r
 }
 
 func (purgeDeadOperation) run(ctx context.Context, p *executor) (r result) {
 	removed, err := p.queue.PurgeDead(ctx)
-	r.addf("%d removed, %s", removed, verdict(err))
+	r.addf("%d removed%s", removed, p.exception(err, false))
 	return r
 }
 
 func (purgeOperation) run(ctx context.Context, p *executor) (r result) {
 	removed, err := p.queue.Purge(ctx)
-	r.addf("%d removed, %s", removed, verdict(err))
+	r.addf("%d removed%s", removed, p.exception(err, false))
+	r.inexact = err == nil && !p.queue.Traits().ExactStats
 	return r
 }
 
 func (listDeadOperation) run(ctx context.Context, p *executor) (r result) {
+	if !p.verbose {
+		return p.deadStory(ctx)
+	}
 	for letter, err := range p.queue.DeadLetters(ctx) {
 		if err != nil {
 			r.addf("%s", verdict(err))
@@ -245,7 +248,7 @@ func (listDeadOperation) run(ctx context.Context, p *executor) (r result) {
 
 func (o peekOperation) run(ctx context.Context, p *executor) (r result) {
 	query := o.query
-	if o.message != 0 {
+	if o.message != "" {
 		query.ID = p.id(o.message)
 	}
 	var found []sighting
@@ -257,6 +260,9 @@ func (o peekOperation) run(ctx context.Context, p *executor) (r result) {
 		found = append(found, p.sight(&peeked))
 	}
 	sortTies(found)
+	if !p.verbose {
+		return p.peekStory(found)
+	}
 	for _, s := range found {
 		r.addf("%s", s.text)
 	}
@@ -268,7 +274,19 @@ func (o advanceOperation) run(_ context.Context, p *executor) (r result) {
 	return r
 }
 
+func (o createOperation) run(_ context.Context, p *executor) (r result) {
+	p.story.env.failf("the queue under test is configured by the first command")
+	return r
+}
+
 func (o configureOperation) run(ctx context.Context, p *executor) (r result) {
+	if p.story != nil {
+		p.story.over = !p.story.env.reconfigure(o.config)
+		if p.verbose {
+			r.addf("%s", verdict(nil))
+		}
+		return r
+	}
 	r.addf("%s", verdict(p.configure(ctx, o.config)))
 	return r
 }
@@ -286,31 +304,19 @@ func (o restartOperation) run(_ context.Context, p *executor) (r result) {
 	return r
 }
 
-// positions returns the result of a batch of n.
-func positions(n int, err error) (r result) {
-	for i := range n {
-		r.addf("%s", verdict(driver.At(err, i)))
+// positions returns the result of a batch. A story shows only the positions that failed.
+func (p *executor) positions(names []string, err error) (r result) {
+	for i, name := range names {
+		failed := driver.At(err, i)
+		switch {
+		case p.verbose:
+			r.addf("%s", verdict(failed))
+		case failed != nil:
+			r.addf("%s: %s", name, verdict(failed))
+		}
 	}
 	r.addShape(err)
 	return r
-}
-
-// addShape records an error that does not keep positions.
-func (r *result) addShape(err error) {
-	if _, ok := errors.AsType[*driver.BatchError](err); err != nil && !ok {
-		r.addf("the call failed as a whole: %v", err)
-	}
-}
-
-// verdict returns the code of an error. Backends must return it in an *Error.
-func verdict(err error) string {
-	if err == nil {
-		return "ok"
-	}
-	if e, ok := errors.AsType[*driver.Error](err); ok {
-		return string(e.Code)
-	}
-	return fmt.Sprintf("%T: %v", err, err)
 }
 
 // meet numbers the id of a message that was just sent.
@@ -331,103 +337,56 @@ func (p *executor) number(id string) messageNumber {
 	return unknownMessage
 }
 
-func (p *executor) id(n messageNumber) string {
-	if n < 1 || int(n) > len(p.ids) {
-		return "00000000000000000000000000" // never a real ULID
+// unknownID is never a real ULID.
+const unknownID = "00000000000000000000000000"
+
+// id returns the id of a message by its name or number.
+func (p *executor) id(name string) string {
+	if p.story != nil && p.story.ids[name] != "" {
+		return p.story.ids[name]
 	}
-	return p.ids[n-1]
+	n, ok := strings.CutPrefix(name, "m")
+	i, err := strconv.Atoi(n)
+	if !ok || err != nil || i < 1 || i > len(p.ids) {
+		return unknownID
+	}
+	return p.ids[i-1]
 }
 
-func (p *executor) idsOf(numbers []messageNumber) []string {
-	if numbers == nil {
+func (p *executor) idsOf(names []string) []string {
+	if names == nil {
 		return nil
 	}
-	ids := make([]string, len(numbers))
-	for i, n := range numbers {
-		ids[i] = p.id(n)
+	ids := make([]string, len(names))
+	for i, name := range names {
+		ids[i] = p.id(name)
 	}
 	return ids
 }
 
-func (p *executor) receipt(n deliveryNumber) driver.Receipt {
-	forged := n < 0
-	if forged {
-		n = -n
+func (p *executor) receiptsOf(names []string) []driver.Receipt {
+	receipts := make([]driver.Receipt, len(names))
+	for i, name := range names {
+		receipts[i] = p.receipt(name)
 	}
-	if n == 0 || int(n) > len(p.receipts) {
-		return driver.Receipt{Handle: "00000000000000000000000000", Place: 1, Nonce: 1}
+	return receipts
+}
+
+// receipt returns the receipt of a delivery by its name or number.
+func (p *executor) receipt(name string) driver.Receipt {
+	if p.story != nil {
+		if d, ok := p.story.delivery(name); ok {
+			return d.Receipt
+		}
+	}
+	number, forged := strings.CutPrefix(name, "forged-")
+	n, err := strconv.Atoi(strings.TrimPrefix(number, "d"))
+	if err != nil || n < 1 || n > len(p.receipts) {
+		return driver.Receipt{Handle: unknownID, Place: 1, Nonce: 1}
 	}
 	receipt := p.receipts[n-1]
 	if forged {
 		receipt.Nonce ^= 1 << 40
 	}
 	return receipt
-}
-
-// describe prints all fields of a message.
-func (p *executor) describe(msg *driver.Message) string {
-	text := fmt.Sprintf("%v %q delivery %d, enqueued %s, first received %s",
-		p.number(msg.ID), msg.Body, msg.Deliveries, p.time(msg.EnqueuedAt), p.time(msg.FirstReceivedAt))
-	if len(msg.Attributes) > 0 {
-		text += " " + describeAttributes(msg.Attributes)
-	}
-	for _, part := range []struct{ name, value string }{
-		{"group", msg.Group}, {"reply to", msg.ReplyTo}, {"correlation", msg.CorrelationID}, {"last error", msg.LastError},
-	} {
-		if part.value != "" {
-			text += ", " + part.name + " " + part.value
-		}
-	}
-	return text
-}
-
-func (p *executor) describeDead(letter *driver.DeadLetter) string {
-	source := letter.Source
-	if source == p.name { // names differ from run to run
-		source = "here"
-	}
-	return fmt.Sprintf("%s; from %q, reason %q, type %q, died %s, %d redrives",
-		p.describe(&letter.Message), source, letter.Reason, letter.ErrorType, p.time(letter.DeadAt), letter.Redrives)
-}
-
-// time prints a wall time as time since the start. It is cut to milliseconds, because stores
-// may keep no more of it. Untimed programs print only whether it is set.
-func (p *executor) time(t time.Time) string {
-	switch {
-	case t.IsZero():
-		return "never"
-	case p.untimed:
-		return "at some time"
-	}
-	return t.Sub(p.start).Truncate(time.Millisecond).String()
-}
-
-// A sighting is a message found by Peek.
-type sighting struct {
-	text   string
-	tie    string // delayed and in-flight messages of one tie may come in any order
-	number messageNumber
-}
-
-func (p *executor) sight(peeked *driver.Peeked) sighting {
-	s := sighting{number: p.number(peeked.ID)}
-	s.text = string(peeked.State) + " " + p.describeDead(&peeked.DeadLetter)
-	if peeked.State == driver.StateDelayed || peeked.State == driver.StateInFlight {
-		due := p.time(peeked.DueAt)
-		s.text += ", due " + due
-		s.tie = string(peeked.State) + due
-	}
-	return s
-}
-
-// sortTies orders by number what has no defined order: each run of sightings with one tie.
-func sortTies(found []sighting) {
-	for first := 0; first < len(found); {
-		after := first + 1
-		for after < len(found) && found[first].tie != "" && found[after].tie == found[first].tie {
-			after++
-		}
-		slices.SortFunc(found[first:after], func(a, b sighting) int { return int(a.number - b.number) })
-		first = after
-	}
 }

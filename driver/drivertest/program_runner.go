@@ -84,7 +84,7 @@ func (s *programRunner) runOn(t *testing.T, opener driver.Opener, name string, p
 	results := make([]result, len(p.Operations))
 	for i, op := range p.Operations {
 		if results[i], err = runSafely(ctx, executor, op); err != nil {
-			return nil, opener, fmt.Errorf("operation %d %w\n\n%s", i+1, err, listing(p, results[:i]))
+			return nil, opener, fmt.Errorf("operation %d %w\n\n%s", i+1, err, listing(p, i+1, results[:i]))
 		}
 	}
 	if executor.other != nil {
@@ -109,7 +109,7 @@ func configureQueues(ctx context.Context, opener driver.Opener, name string, p P
 			return errUnsupportedConfig
 		}
 		if err != nil {
-			return fmt.Errorf("configure %s: %w", describeConfig(config), err)
+			return fmt.Errorf("%v: %w", createOperation{config}, err)
 		}
 	}
 	return nil

@@ -152,34 +152,26 @@ func seedGiven() bool {
 }
 
 // compare returns an error with the program up to the first operation whose results differ, or
-// nil.
+// nil. The program is printed as a story, with the right results, that can be added to the suite.
 func compare(p Program, whose string, want, got []result, exactHints bool) error {
 	for i := range want {
 		if !want[i].agrees(got[i], exactHints) {
-			return fmt.Errorf("operation %d differs from %s\n\n%sgot:\n%s\n%s got:\n%s",
-				i+1, whose, listing(p, want[:i]), indent(got[i]), whose, indent(want[i]))
+			return fmt.Errorf("operation %d differs from %s\n\n%s\ngot:\n%s", i+1, whose, listing(p, i+1, want), got[i])
 		}
 	}
 	return nil
 }
 
-// listing prints the operations that agreed with their results, and the one after them.
-func listing(p Program, results []result) string {
+// listing prints the first n operations with their results, if there are any, as a story.
+func listing(p Program, n int, results []result) string {
 	var b strings.Builder
-	b.WriteString(p.head())
-	for i := range len(results) + 1 {
-		fmt.Fprintf(&b, "%3d. %v\n", i+1, p.Operations[i])
-		if i < len(results) {
-			b.WriteString(indent(results[i]))
+	b.WriteString("== RULE title\n" + p.head() + "\n")
+	for i, op := range p.Operations[:n] {
+		fmt.Fprintln(&b, op)
+		if i < len(results) && results[i].String() != "" {
+			b.WriteString("----\n" + results[i].String())
 		}
-	}
-	return b.String()
-}
-
-func indent(r result) string {
-	var b strings.Builder
-	for line := range strings.Lines(r.String()) {
-		b.WriteString("       " + line)
+		b.WriteByte('\n')
 	}
 	return b.String()
 }

@@ -133,6 +133,7 @@ func (c testCase) check(t *testing.T, b Backend) {
 // allCases is a function and not a variable, so that importing the package costs nothing.
 func allCases() []testCase {
 	return slices.Concat(
+		storyCases(),
 		sendCases, dedupCases,
 		receiveCases, wakeCases, closeCases,
 		visibilityCases, receiptCases, lateAckCases, lateExtendCases, settleCases,

@@ -1,0 +1,391 @@
+package drivertest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/story"
+)
+
+// The operations that only stories have. Those that end in "Check" print nothing and fail the
+// case.
+type (
+	// statsOperation prints the counts. At, unless 0, is when they must be right, counted from
+	// the mark.
+	statsOperation struct{ at time.Duration }
+	// markOperation sets the time that at= and before= count from.
+	markOperation    struct{}
+	forgetOperation  struct{}
+	virtualOperation struct{}
+	verboseOperation struct{ untimed bool }
+	nothingCheck     struct{}
+	emptyCheck       struct{}
+	expiredCheck     struct{ deliveries []string }
+	tooLateCheck     struct{ deliveries []string }
+)
+
+var storyVerbs = map[string]func(a *arguments) Operation{
+	"stats":   func(a *arguments) Operation { a.none(); return statsOperation{a.duration("at", 0)} },
+	"mark":    func(a *arguments) Operation { a.none(); return markOperation{} },
+	"forget":  func(a *arguments) Operation { a.none(); return forgetOperation{} },
+	"virtual": func(a *arguments) Operation { a.none(); return virtualOperation{} },
+	"verbose": func(a *arguments) Operation {
+		return verboseOperation{slices.Equal(a.words, []string{"untimed"})}
+	},
+	"nothing":  func(a *arguments) Operation { a.none(); return nothingCheck{} },
+	"empty":    func(a *arguments) Operation { a.none(); return emptyCheck{} },
+	"expired":  func(a *arguments) Operation { return expiredCheck{a.words} },
+	"too-late": func(a *arguments) Operation { return tooLateCheck{a.words} },
+}
+
+func (o statsOperation) String() string { return command("stats", nil, timeOption("at", o.at)) }
+func (markOperation) String() string    { return "mark" }
+func (forgetOperation) String() string  { return "forget" }
+func (virtualOperation) String() string { return "virtual" }
+func (o verboseOperation) String() string {
+	if o.untimed {
+		return "verbose untimed"
+	}
+	return "verbose"
+}
+func (nothingCheck) String() string   { return "nothing" }
+func (emptyCheck) String() string     { return "empty" }
+func (o expiredCheck) String() string { return command("expired", o.deliveries) }
+func (o tooLateCheck) String() string { return command("too-late", o.deliveries) }
+
+func (o statsOperation) run(_ context.Context, p *executor) (r result) {
+	e := p.story.env
+	for due := p.story.mark.Add(o.at); ; e.nap(due) {
+		stats, err := p.queue.Stats(e.ctx())
+		now := time.Now()
+		e.ok(err, "stats")
+		text := describeStats(stats)
+		if len(p.story.want) > 0 && text == p.story.want[0] && o.at != 0 {
+			e.expectTime(now, due, text)
+		} else if o.at != 0 && !now.After(due.Add(e.patience)) {
+			continue
+		}
+		r.addf("%s", text)
+		r.inexact = !p.queue.Traits().ExactStats
+		return r
+	}
+}
+
+// describeStats prints the counts that are not 0.
+func describeStats(stats driver.Stats) string {
+	var counts []string
+	for _, count := range []struct {
+		n     int
+		state driver.State
+	}{
+		{stats.Ready, driver.StateReady}, {stats.Delayed, driver.StateDelayed},
+		{stats.InFlight, "in flight"}, {stats.Dead, driver.StateDead},
+	} {
+		if count.n != 0 {
+			counts = append(counts, fmt.Sprintf("%d %s", count.n, count.state))
+		}
+	}
+	if counts == nil {
+		return "empty"
+	}
+	return strings.Join(counts, ", ")
+}
+
+func (markOperation) run(_ context.Context, p *executor) (r result) {
+	p.story.mark = time.Now()
+	return r
+}
+
+func (forgetOperation) run(ctx context.Context, p *executor) (r result) {
+	p.story.env.ok(p.queue.ForgetDedup(ctx), "forget")
+	return r
+}
+
+func (virtualOperation) run(_ context.Context, p *executor) (r result) {
+	if p.story.over = !p.story.env.backend.Virtual; p.story.over {
+		p.story.env.t.Log("the rest is checked in virtual time only")
+	}
+	return r
+}
+
+func (o verboseOperation) run(ctx context.Context, p *executor) (r result) {
+	p.verbose, p.untimed = true, o.untimed
+	if !o.untimed {
+		return virtualOperation{}.run(ctx, p)
+	}
+	return r
+}
+
+func (nothingCheck) run(_ context.Context, p *executor) (r result) {
+	p.story.env.expectNothing(p.queue)
+	return r
+}
+
+func (emptyCheck) run(_ context.Context, p *executor) (r result) {
+	p.story.env.expectEmpty(p.queue)
+	return r
+}
+
+func (o expiredCheck) run(_ context.Context, p *executor) (r result) {
+	for _, name := range o.deliveries {
+		p.story.env.expectExpired(p.queue, driver.Delivery{Receipt: p.receipt(name)}, "the receipt of "+name)
+	}
+	return r
+}
+
+func (o tooLateCheck) run(_ context.Context, p *executor) (r result) {
+	for _, name := range o.deliveries {
+		p.story.env.expectTooLate(p.queue, driver.Delivery{Receipt: p.receipt(name)}, "the receipt of "+name)
+	}
+	return r
+}
+
+// exception returns an error as the end of a line. In a story success is not mentioned, and
+// withHint says that a full queue must say when to come back.
+func (p *executor) exception(err error, withHint bool) string {
+	switch {
+	case err == nil && !p.verbose:
+		return ""
+	case !p.verbose && withHint:
+		return ", " + hinted(err)
+	}
+	return ", " + verdict(err)
+}
+
+// hinted returns the code of an error, and says if it should have a retry hint and has none.
+func hinted(err error) string {
+	if errors.Is(err, driver.ErrFull) && driver.RetryAfter(err) <= 0 {
+		return "full without a retry hint"
+	}
+	return verdict(err)
+}
+
+// sendStory sends a batch and prints the messages that were not accepted, or were duplicates.
+func (p *executor) sendStory(ctx context.Context, messages []outgoing) (r result) {
+	for chunk := range slices.Chunk(messages, p.queue.Traits().MaxBatch) {
+		batch := make([]driver.Outgoing, len(chunk))
+		for i, msg := range chunk {
+			batch[i] = msg.Outgoing
+		}
+		sent, err := p.queue.Send(ctx, batch)
+		r.addShape(err)
+		if len(sent) != len(chunk) && len(chunk) > 0 && err == nil {
+			r.addf("%d results of %d messages", len(sent), len(chunk))
+			continue
+		}
+		for i, msg := range chunk {
+			failed := driver.At(err, i)
+			switch {
+			case failed != nil && i < len(sent) && sent[i].ID != "":
+				r.addf("%s: %s, with an id", msg.name, hinted(failed))
+			case failed != nil:
+				r.addf("%s: %s", story.Quote(msg.name), hinted(failed))
+			case i >= len(sent):
+				r.addf("%s: no result", msg.name)
+			default:
+				p.story.accept(&r, msg, sent[i])
+			}
+		}
+	}
+	return r
+}
+
+// accept records a message that was sent.
+func (s *storyState) accept(r *result, msg outgoing, sent driver.Sent) {
+	known, used := s.sent[sent.ID]
+	switch {
+	case sent.Duplicate && !used:
+		r.addf("%s: duplicate of an unknown message", story.Quote(msg.name))
+	case sent.Duplicate:
+		r.addf("%s: duplicate of %s", story.Quote(msg.name), story.Quote(known.name))
+	case used:
+		r.addf("%s: has the id of %s", story.Quote(msg.name), story.Quote(known.name))
+	default:
+		s.ids[msg.name], s.sent[sent.ID] = sent.ID, msg
+	}
+}
+
+// receiveStory prints the messages that were received in one line.
+func (p *executor) receiveStory(ctx context.Context, o receiveOperation) (r result) {
+	e := p.story.env
+	var got []driver.Delivery
+	var err error
+	start := time.Now()
+	switch due := p.story.mark.Add(o.at); {
+	case o.at != 0:
+		got = e.take(p.queue, o.request.Max, o.request.Visibility, due.Add(e.patience))
+		if len(got) == o.request.Max {
+			e.expectTime(time.Now(), due, "the delivery")
+		}
+	case o.collect:
+		got = e.take(p.queue, o.request.Max, o.request.Visibility, start.Add(e.patience))
+		if len(got) == o.request.Max {
+			e.expectPrompt(start, "receive of ready messages")
+		}
+	default:
+		got, err = p.queue.Receive(ctx, o.request)
+	}
+	if err != nil {
+		r.addf("%s", hinted(err))
+		return r
+	}
+	labels := make([]string, len(got))
+	for i := range got {
+		labels[i] = p.take(&got[i])
+	}
+	r.addf("%s", cmp.Or(strings.Join(p.story.sorted(p.queue, labels), " "), "nothing"))
+	return r
+}
+
+// take records a delivery and returns its label.
+func (p *executor) take(d *driver.Delivery) string {
+	label := p.story.label(&driver.DeadLetter{Message: d.Message}, "")
+	if p.given[d.Receipt] {
+		label += "!receipt"
+	}
+	p.given[d.Receipt] = true
+	p.receipts = append(p.receipts, d.Receipt)
+	if _, known := p.story.first[d.ID]; !known {
+		p.story.first[d.ID] = d.Message
+	}
+	name := p.story.sent[d.ID].name
+	p.story.taken[name] = append(p.story.taken[name], *d)
+	return label
+}
+
+// deadStory prints the dead letters in one line. Those that died at the same instant may be
+// listed in any order.
+func (p *executor) deadStory(ctx context.Context) (r result) {
+	var letters []driver.DeadLetter
+	for letter, err := range p.queue.DeadLetters(ctx) {
+		if err != nil {
+			r.addf("%s", verdict(err))
+			return r
+		}
+		letters = append(letters, letter)
+	}
+	byDeath := func(a, b driver.DeadLetter) int { return a.DeadAt.Compare(b.DeadAt) }
+	if !slices.IsSortedFunc(letters, byDeath) {
+		r.addf("not in the order of the deaths")
+	}
+	label := func(letter driver.DeadLetter) string { return p.story.label(&letter, queueName) }
+	slices.SortStableFunc(letters, func(a, b driver.DeadLetter) int {
+		return cmp.Or(byDeath(a, b), p.story.position(label(a))-p.story.position(label(b)))
+	})
+	labels := make([]string, len(letters))
+	for i, letter := range letters {
+		labels[i] = label(letter)
+	}
+	r.addf("%s", cmp.Or(strings.Join(labels, " "), "none"))
+	return r
+}
+
+// peekStory prints the messages that were found, and their states, in one line.
+func (p *executor) peekStory(found []sighting) (r result) {
+	labels := make([]string, len(found))
+	for i, s := range found {
+		labels[i] = s.label
+	}
+	r.addf("%s", cmp.Or(strings.Join(p.story.sorted(p.queue, labels), " "), "nothing"))
+	return r
+}
+
+// deadAttributes begins the attributes that a message gets when it dies and moves to another
+// queue.
+const deadAttributes = "mailbox.dead."
+
+// label returns the name of a message and what is unusual about it: (REASON) if it is dead, #N if
+// it is not its first delivery, :ERROR if it has a last error, {…} if it died in another queue,
+// and !FIELD for each field that is not what was sent, or not what it was before.
+func (s *storyState) label(letter *driver.DeadLetter, source string) string {
+	sent, known := s.sent[letter.ID]
+	text := story.Quote(sent.name)
+	if !known {
+		text = "?" + story.Quote(brief(letter.Body))
+	}
+	if letter.Reason != "" {
+		text += "(" + string(letter.Reason)
+		if letter.ErrorType != "" {
+			text += ",type=" + letter.ErrorType
+		}
+		if letter.Redrives != 0 {
+			text += fmt.Sprintf(",redrives=%d", letter.Redrives)
+		}
+		if source != "" && letter.Source != source {
+			text += ",source=" + letter.Source
+		}
+		text += ")"
+	}
+	if letter.Deliveries != 1 {
+		text += fmt.Sprintf("#%d", letter.Deliveries)
+	}
+	if letter.LastError != "" {
+		text += ":" + story.Quote(letter.LastError)
+	}
+	attributes := maps.Clone(letter.Attributes)
+	died := make(map[string]string)
+	for key, value := range letter.Attributes {
+		if name, ok := strings.CutPrefix(key, deadAttributes); ok && sent.Attributes[key] == "" {
+			delete(attributes, key)
+			if value != "" { // empty and absent are the same
+				died[name] = story.Quote(value)
+			}
+		}
+	}
+	if len(died) > 0 {
+		text += describeAttributes(died)
+	}
+	if known && !maps.Equal(attributes, sent.Attributes) {
+		text += "!attributes=" + describeAttributes(attributes)
+	}
+	return text + s.changes(&letter.Message, sent, known)
+}
+
+// changes returns !FIELD for each field that differs from what was sent, or from the first
+// delivery.
+func (s *storyState) changes(msg *driver.Message, sent outgoing, known bool) (text string) {
+	first, delivered := s.first[msg.ID]
+	if !delivered {
+		first = *msg
+	}
+	for _, field := range []struct {
+		name string
+		ok   bool
+	}{
+		{"body", string(msg.Body) == string(sent.Body) || !known},
+		{"group", msg.Group == sent.Group || !known},
+		{"reply-to", msg.ReplyTo == sent.ReplyTo || !known},
+		{"correlation", msg.CorrelationID == sent.CorrelationID || !known},
+		{"seal", string(msg.Seal) == string(sent.Seal) || !known},
+		{"enqueued", msg.EnqueuedAt.Equal(first.EnqueuedAt) && isUTC(msg.EnqueuedAt)},
+		{"first-received", msg.FirstReceivedAt.Equal(first.FirstReceivedAt) && isUTC(msg.FirstReceivedAt)},
+	} {
+		if !field.ok {
+			text += "!" + field.name
+		}
+	}
+	return text
+}
+
+func isUTC(t time.Time) bool {
+	_, offset := t.Zone()
+	return offset == 0
+}
+
+// cutNumber splits "a#2".
+func cutNumber(name string) (message string, number int, ok bool) {
+	i := strings.LastIndexByte(name, '#')
+	if i < 0 {
+		return "", 0, false
+	}
+	number, err := strconv.Atoi(name[i+1:])
+	return name[:i], number, err == nil
+}
