@@ -185,7 +185,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 // assemble makes the broker and its surfaces.
 func (s *Server) assemble(config *Config) (err error) {
 	s.broker, err = broker.New(broker.Options{
-		Opener: s.opener, Ring: s.keys.ring, Revocations: s.keys.revocations, Keeper: s.keys, Backups: s.backups(config),
+		Opener: s.opener, Shared: s.shared, Ring: s.keys.ring, Revocations: s.keys.revocations, Keeper: s.keys, Backups: s.backups(config),
 		Audit: s.keys.audit, Operator: s.keys.operatorToken,
 		Verifier: capability.NewVerifier(s.keys.ring, &capability.VerifierOptions{
 			Audience: []string{config.Audience}, Revocations: s.keys.revocations, CacheTTL: config.CapCacheTTL,

@@ -22,6 +22,9 @@ type Options struct {
 	// ring.
 	Ring     *capability.KeyRing
 	Verifier *capability.Verifier
+	// Shared says that other daemons, also of earlier versions, may be on the same
+	// backend. Receipts are then of a form that all of them open.
+	Shared bool
 	// Revocations are those that the verifier consults; nil refuses to revoke.
 	Revocations Revoker
 	// Keeper changes the keys of Ring; nil refuses to change them.
@@ -125,7 +128,10 @@ func New(options Options) (*Broker, error) {
 	if err := b.SetLimits(options.Limits); err != nil {
 		return nil, err
 	}
-	b.receipts.ring = options.Ring
+	b.receipts.ring, b.receipts.version = options.Ring, receiptCiphered
+	if options.Shared {
+		b.receipts.version = receiptHashed
+	}
 	b.traces.init(b.Limits().TraceEvents)
 	b.queues.init()
 	b.waiting.init()

@@ -20,7 +20,8 @@
 // Receipts are sealed: they carry the backend's receipt, the token that took the
 // delivery, the time, and a MAC under a key of the key ring. Daemons with the same
 // ring accept each other's receipts. A receipt that was changed, or is of another
-// queue, names no delivery and is ErrReceiptExpired, like an old one.
+// queue, names no delivery and is ErrReceiptExpired, like an old one. Daemons on a shared
+// backend seal receipts as earlier versions did, which may be among them.
 //
 // # Deliveries that do not arrive
 //

@@ -28,8 +28,12 @@ import (
 // without padding, followed by the unchanged handle of the backend's receipt. The MAC
 // covers all of it and the backend's name of the queue. The handle is outside the base64
 // so that it can be sliced out without an allocation.
+//
+// The version names the MAC: 1 is BLAKE3, 2 is AES-CMAC, which takes less than half of the
+// time. Earlier versions of the daemon open only 1.
 const (
-	receiptVersion = 1
+	receiptHashed   = 1
+	receiptCiphered = 2
 
 	receiptKeyAt    = 1
 	receiptTokenAt  = receiptKeyAt + 4
@@ -41,14 +45,25 @@ const (
 	receiptTextSize = receiptHeadSize / 3 * 4
 )
 
-// receiptKeyInfo separates the keys of receipts from keys for other purposes.
-const receiptKeyInfo = "mbx-receipt"
+// receiptKeyInfo and receiptCipherInfo separate the keys of receipts from keys for other
+// purposes, and from each other.
+const (
+	receiptKeyInfo    = "mbx-receipt"
+	receiptCipherInfo = "mbx-receipt-aes"
+)
 
 // A sealer seals receipts with keys that it derives from those of a ring. The
 // daemons that share a ring accept each other's receipts.
 type sealer struct {
-	ring *capability.KeyRing
-	keys sync.Map // capability.KeyID to *[32]byte
+	ring    *capability.KeyRing
+	version byte     // of the receipts that it seals; it opens all versions
+	keys    sync.Map // capability.KeyID to *receiptKey
+}
+
+// A receiptKey computes the MACs of all versions with one key of the ring.
+type receiptKey struct {
+	hash [32]byte
+	cmac
 }
 
 // A receiptOwner is the token that took a delivery, and when.
@@ -58,15 +73,15 @@ type receiptOwner struct {
 }
 
 // current returns the key that seals; nil if the ring is empty.
-func (s *sealer) current() (capability.KeyID, *[32]byte) {
+func (s *sealer) current() (capability.KeyID, *receiptKey) {
 	key := s.ring.Current()
 	return key.ID(), s.derive(key)
 }
 
 // key returns the key with an id, nil if the ring has none.
-func (s *sealer) key(id capability.KeyID) *[32]byte {
+func (s *sealer) key(id capability.KeyID) *receiptKey {
 	if known, ok := s.keys.Load(id); ok {
-		return known.(*[32]byte)
+		return known.(*receiptKey)
 	}
 	for _, key := range s.ring.Keys() {
 		if key.ID() == id {
@@ -76,25 +91,31 @@ func (s *sealer) key(id capability.KeyID) *[32]byte {
 	return nil
 }
 
-func (s *sealer) derive(key capability.Key) *[32]byte {
+func (s *sealer) derive(key capability.Key) *receiptKey {
 	if key.IsZero() {
 		return nil
 	}
 	if known, ok := s.keys.Load(key.ID()); ok {
-		return known.(*[32]byte)
+		return known.(*receiptKey)
 	}
-	derived, err := hkdf.Key(sha256.New, key.Reveal(), nil, receiptKeyInfo, 32)
+	hash, err := hkdf.Key(sha256.New, key.Reveal(), nil, receiptKeyInfo, 32)
 	if err != nil {
 		return nil
 	}
-	known, _ := s.keys.LoadOrStore(key.ID(), (*[32]byte)(derived))
-	return known.(*[32]byte)
+	secret, err := hkdf.Key(sha256.New, key.Reveal(), nil, receiptCipherInfo, 16)
+	if err != nil {
+		return nil
+	}
+	derived := &receiptKey{hash: [32]byte(hash)}
+	derived.cmac.init([16]byte(secret))
+	known, _ := s.keys.LoadOrStore(key.ID(), derived)
+	return known.(*receiptKey)
 }
 
 // append appends the sealed form of r to b.
-func (s *sealer) append(b []byte, id capability.KeyID, key *[32]byte, queue string, r driver.Receipt, by receiptOwner) []byte {
+func (s *sealer) append(b []byte, id capability.KeyID, key *receiptKey, queue string, r driver.Receipt, by receiptOwner) []byte {
 	var head [receiptHeadSize]byte
-	head[0] = receiptVersion
+	head[0] = s.version
 	binary.BigEndian.PutUint32(head[receiptKeyAt:], uint32(id))
 	copy(head[receiptTokenAt:], by.token[:])
 	var taken [8]byte
@@ -102,7 +123,7 @@ func (s *sealer) append(b []byte, id capability.KeyID, key *[32]byte, queue stri
 	copy(head[receiptTakenAt:receiptPlaceAt], taken[1:])
 	binary.BigEndian.PutUint64(head[receiptPlaceAt:], r.Place)
 	binary.BigEndian.PutUint64(head[receiptNonceAt:], r.Nonce)
-	mac := receiptMAC(key, head[:receiptMACAt], queue, r.Handle)
+	mac := key.mac(head[:receiptMACAt], queue, r.Handle)
 	copy(head[receiptMACAt:], mac[:])
 	b = base64.RawURLEncoding.AppendEncode(b, head[:])
 	return append(b, r.Handle...)
@@ -117,7 +138,8 @@ func readReceipt(text string) (head [receiptHeadSize]byte, handle string, ok boo
 	var encoded [receiptTextSize]byte
 	copy(encoded[:], text)
 	n, err := base64.RawURLEncoding.Decode(head[:], encoded[:])
-	return head, text[receiptTextSize:], err == nil && n == len(head) && head[0] == receiptVersion
+	known := head[0] == receiptHashed || head[0] == receiptCiphered
+	return head, text[receiptTextSize:], err == nil && n == len(head) && known
 }
 
 // malformedReceipt is the refusal of text that does not have the form of a receipt. Its
@@ -140,7 +162,7 @@ func (s *sealer) open(text, queue string) (r driver.Receipt, by receiptOwner, ok
 	if key == nil {
 		return r, by, false
 	}
-	mac := receiptMAC(key, head[:receiptMACAt], queue, handle)
+	mac := key.mac(head[:receiptMACAt], queue, handle)
 	if subtle.ConstantTimeCompare(mac[:], head[receiptMACAt:]) != 1 {
 		return r, by, false
 	}
@@ -155,12 +177,25 @@ func (s *sealer) open(text, queue string) (r driver.Receipt, by receiptOwner, ok
 	return r, by, true
 }
 
-// receiptMAC returns BLAKE3 over the key and the receipt. BLAKE3 does not allow length
+// mac returns the MAC of a receipt, of the version that its head has.
+func (k *receiptKey) mac(head []byte, queue, handle string) [16]byte {
+	if head[0] == receiptHashed {
+		return k.hashMAC(head, queue, handle)
+	}
+	run := k.begin()
+	b := append(run.memory[:0], head...)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(queue)))
+	b = append(b, queue...)
+	b = append(b, handle...)
+	return k.end(run, b)
+}
+
+// hashMAC returns BLAKE3 over the key and the receipt. BLAKE3 does not allow length
 // extension, so a key in front is as safe as its keyed mode, which would allocate.
-func receiptMAC(key *[32]byte, head []byte, queue, handle string) [16]byte {
+func (k *receiptKey) hashMAC(head []byte, queue, handle string) [16]byte {
 	var buffer [512]byte
 	b := append(buffer[:0], receiptKeyInfo...)
-	b = append(b, key[:]...)
+	b = append(b, k.hash[:]...)
 	b = append(b, head...)
 	b = binary.BigEndian.AppendUint16(b, uint16(len(queue)))
 	b = append(b, queue...)

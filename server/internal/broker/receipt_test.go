@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"encoding/base64"
 	"testing"
 
 	"github.com/mailboxmq/mailbox/capability"
@@ -31,6 +32,35 @@ func TestReceiptWorksAtDaemonWithSameKeys(t *testing.T) {
 	third.send(third.as(""), "orders", "b")
 	held = third.receive(third.as(""), "orders", 1)
 	expectCode(t, first.Caller(token, broker.Origin{}).Ack(t.Context(), "orders", []string{held[0].Receipt}), driver.ErrReceiptExpired, "ack with a receipt under another key")
+}
+
+// TestSharedBackendGetsReceiptsThatEarlierVersionsOpen runs a daemon on a backend of its own
+// and one on a shared backend, where an earlier version may get its receipts.
+func TestSharedBackendGetsReceiptsThatEarlierVersionsOpen(t *testing.T) {
+	backend := membox.New(nil)
+	defer backend.Close()
+	ring := capability.NewKeyRing(capability.NewKey())
+	token := mint(t, ring, "")
+	as := func(shared bool) *bench {
+		b := &bench{t: t, ring: ring}
+		var err error
+		b.Broker, err = broker.New(broker.Options{Opener: backend, Shared: shared, Ring: ring, Verifier: capability.NewVerifier(ring, nil)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for shared, version := range map[bool]byte{true: 1, false: 2} {
+		b := as(shared)
+		b.send(b.Caller(token, broker.Origin{}), "orders", "a")
+		receipt := b.receive(b.Caller(token, broker.Origin{}), "orders", 1)[0].Receipt
+		if head, err := base64.RawURLEncoding.DecodeString(receipt[:4]); err != nil || head[0] != version {
+			t.Errorf("shared is %v: the receipt is of version %v, %v; want %d", shared, head, err, version)
+		}
+		if err := as(!shared).Caller(token, broker.Origin{}).Ack(t.Context(), "orders", []string{receipt}); err != nil {
+			t.Errorf("shared is %v: ack at the other daemon: %v", shared, err)
+		}
+	}
 }
 
 func TestReceiptsSurviveKeyRotation(t *testing.T) {
