@@ -33,49 +33,68 @@ run: ## The daemon on the embedded disk store; it prints the next commands
 tour: ## A tour of the library on the memory backend
 	$(GO) run ./examples/tour
 
-# Packages with many repetitions in virtual time: the suite on each surface of the daemon
-# and each embedded backend, random programs, saboteurs. The race detector makes them ten
-# times slower. So they run twice: with it without the tests that SKIPPED names and with
-# fewer repetitions, and without it in full. The suite of the surfaces on the real clock,
-# in front of disk and Redis, takes a quarter of an hour: make surfaces.
-SURFACES := /server/internal/(httpapi|oapapi|rpcapi|sqsapi)$$
-REPEATED := $(SURFACES)|/server/internal/broker$$|/diskbox$$|/membox$$|/driver/drivertest(/internal/faulty)?$$
+# Tests say how they run by the first call in them, of package internal/testing/volume.
+# $(call marked,CALLS) lists the packages of tests that begin with one of the calls, and
+# $(call pattern,CALLS) is a pattern of their names.
+find_marked = find . -name '*_test.go' -not -path './.*' | xargs awk -v calls='$(1)' -v names=$(2) -f tools/marked.awk | sort
+marked      = $$($(call find_marked,$(1),0))
+pattern     = "$$($(call find_marked,$(1),1))"
 
-# Tests with a single goroutine that damages a disk bit by bit or fills it, tests with
-# thousands of messages where a hundred cover the same code, and saboteurs of rules without
-# goroutines.
-SKIPPED := FlippedBit|^Test(DamagedFilesAreRefused|CheckFindsEvery|HeadOfALongQueue|DueRecordsDoNot|SweepKeeps|HistoriesShowEvery)
-SKIPPED := $(SKIPPED)|^TestConformance$$/./^(64_goroutines|thousands_of_messages|many_keys_come|many_messages_move)
-SKIPPED := $(SKIPPED)|^TestEverySaboteurIsCaught$$/\((ACK|CNT|DLQ|DUP|ORD|RET|SND|SVC)-
+# Packages whose tests start servers take longest, and mostly wait: they begin first, those
+# with most such tests before the others, and more of them than there are processors run at
+# a time.
+STARTERS := 'mailbox/internal/(testing/)?(redistest|proctest|sqstest|dynamotest)"'
+waiting   = $$(grep -rlE --include='*_test.go' $(STARTERS) . | sed 's|/[^/]*$$||' | sort | uniq -c | sort -rn | awk '{ print $$2 }')
 
-# These take longest, and mostly wait: they begin first, and more of them than there are
-# processors run at a time.
-LONGEST := ./redisbox ./internal/sqsclients ./internal/chaos ./sqsbox/dynamoreply ./internal/gates ./sqsbox
+# A missing server fails the tests that need it, in all targets.
+export MAILBOX_REQUIRE_SERVERS := 1
 
 # Failures are printed again at the end, with their output.
 REPORT := awk -f tools/report.awk
 # Vet runs before the tests.
 TEST   := $(GO) test -vet=off -timeout $(TIMEOUT)
+FULL    = $(TEST) -v -skip $(call pattern,Alone|Measures)
+# The output lines of tests with figures that make test prints.
+FIGURES := '[.]go:[0-9]+:|^---'
 
 .PHONY: test
-test: format-check vet servers ## Everything a commit must pass; CI runs exactly this
-	@echo; echo "All packages that do not repeat much, under the race detector:"
-	@others=$$($(GO) list ./... | grep -vE '$(REPEATED)'); $(TEST) -race -p 3 -parallel 4 -skip $(STORMS) $(LONGEST) $$others 2>&1 | $(REPORT)
-	@echo; echo "Those that do, under the race detector:"
-	@repeated=$$($(GO) list ./... | grep -E '$(REPEATED)'); $(TEST) -race -short -skip '$(SKIPPED)' $$repeated 2>&1 | $(REPORT)
-	@echo; echo "And in full, without it:"
-	@full=$$($(GO) list ./... | grep -E '$(REPEATED)' | grep -vE '/(membox|faulty)$$'); $(TEST) -short -skip $(CRASHES) $$full 2>&1 | $(REPORT)
-	@$(TEST) -run 'Alloc|IdleQueuesCost' . ./capability ./envelope ./internal/sqsclients 2>&1 | $(REPORT) # the race detector allocates too
-	@$(TEST) -run HostileTenant ./internal/gates 2>&1 | $(REPORT) # it skips under the race detector, whose memory is not the daemon's
-	@echo; echo "Requests and answers: storms of callers under the race detector, and ten thousand addresses without it:"
-	@$(TEST) -race -v -run $(STORMS) -skip $(ADDRESSES) ./redisbox ./sqsbox/dynamoreply ./reply 2>&1 | $(REPORT) -v show=$(FIGURES)
-	@$(TEST) -v -run $(ADDRESSES) ./redisbox ./reply 2>&1 | $(REPORT) -v show=$(FIGURES)
-	@echo; echo "Power cuts on the disk backend, without the race detector, which is slow:"
-	@MAILBOX_CRASH_IMAGES=$(or $(N),10000) $(TEST) -v -run $(CRASHES) ./diskbox 2>&1 | $(REPORT) -v show=$(FIGURES)
-	@echo; echo "The memory backend, and the conformance cases it passes, by rule:"
-	@$(TEST) -v ./membox 2>&1 | $(REPORT) -v test=TestConformance
+test: format-check vet setup ## Everything a commit must pass; CI runs exactly this
+	@echo; echo "All packages under the race detector, repetitive tests in part:"
+	@$(TEST) -race -p 3 -parallel 4 -skip $(call pattern,Alone|Measures) $(waiting) ./... 2>&1 | $(REPORT)
+	@echo; echo "Packages with repetitive tests, in full, without it:"
+	@$(FULL) $(call marked,Repeats|InFull) 2>&1 | $(REPORT) -v show=none
+	@echo; echo "Tests that run alone, under the race detector:"
+	@$(TEST) -race -p 1 -v -run $(call pattern,Alone) $(call marked,Alone) 2>&1 | $(REPORT) -v show=$(FIGURES)
+	@echo; echo "Measurements, without it:"
+	@$(TEST) -p 1 -v -run $(call pattern,Measures) $(call marked,Measures) 2>&1 | $(REPORT) -v show=$(FIGURES)
+	@echo; echo "The memory backend, and the conformance cases it passed, by rule:"
+	@$(FULL) ./membox 2>&1 | $(REPORT) -v test=TestConformance # go test has kept the output
 	@echo; echo "Saboteurs, the rule each breaks, and whether the suite caught it:"
-	@$(TEST) -v ./driver/drivertest/internal/faulty 2>&1 | $(REPORT) -v test=TestEverySaboteurIsCaught
+	@$(FULL) ./driver/drivertest/internal/faulty 2>&1 | $(REPORT) -v test=TestEverySaboteurIsCaught # as above
+
+.PHONY: soak
+soak: ## Everything at full volume, which takes most of a day; then make race
+	MAILBOX_VOLUME=soak $(GO) test -count=1 -timeout 0 -p 1 ./...
+	cd server/internal/rpcapi/interop && $(GO) test -count=1 ./...
+	$(MAKE) race
+
+# Each script installs what is missing. Tests start and stop the servers, on free ports.
+.PHONY: setup
+setup: ## Install servers and clients for tests: Redis, dynalite for DynamoDB, fauxqs and clients for SQS, strace, pymacaroons, Prometheus
+	tools/redis.sh
+	tools/dynalite.sh
+	tools/fauxqs.sh
+	tools/sqsclients.sh
+	tools/witnesses.sh
+	tools/prometheus.sh
+
+.PHONY: setup-bench
+setup-bench: ## Install the servers that the benchmarks compare with
+	tools/redis.sh
+	tools/fauxqs.sh
+	tools/postgres.sh
+	tools/beanstalkd.sh
+	tools/rabbitmq.sh || true # the table names what is missing
 
 .PHONY: check
 check: test lint generate-check bench-test ## test, lint, generate-check and bench-test: before a review
@@ -113,66 +132,44 @@ format-check:
 vet:
 	$(GO) vet ./...
 
-# A single test uses all the images that it is given.
-CRASHES := '^TestNoPowerCutLosesWhatWasAcknowledged$$'
-
-# Test patterns of the reply load tests, and the output lines that make test prints.
-ADDRESSES := 'ManyReplyAddresses'
-STORMS    := 'TestEveryCaller|ManyReplyAddresses'
-FIGURES   := '[.]go:[0-9]+:|^---'
-
 ##@ Occasionally
 
 .PHONY: crash
 crash: ## Power cuts on the disk backend: N images (1000000)
-	MAILBOX_CRASH_IMAGES=$(or $(N),1000000) $(GO) test -v -count=1 -timeout 0 -run $(CRASHES) ./diskbox
-
-# Each script installs what is missing. Tests start and stop the servers, on free ports.
-.PHONY: servers
-servers: ## Install servers and clients for tests: Redis, dynalite for DynamoDB, fauxqs and clients for SQS, strace, pymacaroons, Prometheus
-	tools/redis.sh
-	tools/dynalite.sh
-	tools/fauxqs.sh
-	tools/sqsclients.sh
-	tools/witnesses.sh
-	tools/prometheus.sh
+	MAILBOX_VOLUME=$(or $(N),1000000) $(GO) test -v -count=1 -timeout 0 -run '^TestNoPowerCutLosesWhatWasAcknowledged$$' ./diskbox
 
 .PHONY: failover
 failover: ## Failovers, hangs and slot moves of a Redis Cluster under load: N of each (200)
-	tools/redis.sh
-	MAILBOX_FAILOVERS=$(or $(N),200) $(GO) test -race -v -count=1 -timeout 0 -run '^(TestFailover|TestSentinelFailover|TestHangWithoutReplicas|TestKilledProcesses)' ./redisbox
+	MAILBOX_VOLUME=$(or $(N),200) $(GO) test -race -v -count=1 -timeout 0 -run '^(TestFailover|TestSentinelFailover|TestHangWithoutReplicas|TestKilledProcesses)' ./redisbox
 
 .PHONY: surfaces
-surfaces: servers ## The suite through HTTP, gRPC, OAP/1 and SQS in front of disk and Redis, on the real clock
-	packages=$$($(GO) list ./... | grep -E '$(SURFACES)'); $(GO) test -count=1 -timeout 60m -p 1 $$packages
+surfaces: ## The suite through HTTP, gRPC, OAP/1 and SQS in front of disk and Redis, on the real clock
+	MAILBOX_VOLUME=soak $(GO) test -count=1 -timeout 60m -p 1 -run 'Conformance|Loopback' ./server/internal/...
 	cd server/internal/rpcapi/interop && $(GO) test -count=1 ./...
 
 .PHONY: chaos
 chaos: ## Workers on Redis and disk that fail, hang and are killed, for N seconds (60)
-	tools/redis.sh
-	MAILBOX_CHAOS_SECONDS=$(or $(N),60) $(GO) test -race -v -count=1 -timeout 0 ./internal/chaos
+	MAILBOX_VOLUME=$(or $(N),60) $(GO) test -race -v -count=1 -timeout 0 ./internal/chaos
 
 .PHONY: gates
 gates: ## The gates of the daemon at length, with N kills (50)
-	tools/redis.sh
-	tools/witnesses.sh
-	MAILBOX_GATES=$(or $(N),50) $(GO) test -v -count=1 -timeout 60m ./internal/gates
+	MAILBOX_VOLUME=$(or $(N),50) $(GO) test -v -count=1 -timeout 60m ./internal/gates
 
 .PHONY: hostile
 hostile: ## A tenant that attacks over every protocol for N seconds (300), beside one that works
-	MAILBOX_HOSTILE_SECONDS=$(or $(N),300) $(GO) test -v -count=1 -timeout 60m -run '^TestHostileTenantDoesNotHarmOthers$$' ./internal/gates
+	MAILBOX_VOLUME=$(or $(N),300) $(GO) test -v -count=1 -timeout 60m -run '^TestHostileTenantDoesNotHarmOthers$$' ./internal/gates
 
 .PHONY: sqs-fifo
 sqs-fifo: ## A FIFO queue with N messages (200000), 20 to a group, and 32 consumers, over the SQS protocol
-	MAILBOX_SQS_FIFO=$(or $(N),200000) $(GO) test -v -count=1 -timeout 60m -run '^TestLargeFIFOQueue' ./internal/sqsclients
+	MAILBOX_VOLUME=$(or $(N),200000) $(GO) test -v -count=1 -timeout 60m -run '^TestLargeFIFOQueue' ./internal/sqsclients
 
 .PHONY: forgery
 forgery: ## Forged and mutated tokens: N of them (1000000)
-	MAILBOX_FORGERIES=$(or $(N),1000000) $(GO) test -v -count=1 -timeout 0 -run '^TestNoForgeryIsAccepted$$' ./capability
+	MAILBOX_VOLUME=$(or $(N),1000000) $(GO) test -v -count=1 -timeout 0 -run '^TestNoForgeryIsAccepted$$' ./capability
 
 .PHONY: kill
 kill: ## Kill a process that uses the disk backend N times (1000)
-	MAILBOX_KILLS=$(or $(N),1000) $(GO) test -v -count=1 -timeout 0 -run '^TestKillingTheProcessLosesNothing$$' ./diskbox
+	MAILBOX_VOLUME=$(or $(N),1000) $(GO) test -v -count=1 -timeout 0 -run '^TestKillingTheProcessLosesNothing$$' ./diskbox
 
 .PHONY: race
 race: ## All tests under the race detector, on one, two and four processors
@@ -180,7 +177,7 @@ race: ## All tests under the race detector, on one, two and four processors
 
 .PHONY: random
 random: ## Random programs against the model for RANDOM_FOR (10m)
-	MAILBOX_RANDOM_FOR=$(RANDOM_FOR) $(GO) test -v -count=1 -timeout 0 -run '^TestAgreesWithTheModel$$' ./membox
+	MAILBOX_VOLUME=$(RANDOM_FOR) $(GO) test -v -count=1 -timeout 0 -run '^TestAgreesWithTheModel$$' ./membox
 
 .PHONY: fuzz
 fuzz: ## Each fuzz target for T (30s)
@@ -195,22 +192,14 @@ fuzz: ## Each fuzz target for T (30s)
 
 .PHONY: bench
 bench: ## Mailbox beside other libraries, in one run (BENCHFLAGS="-rounds 5")
-	tools/redis.sh
-	tools/postgres.sh
-	tools/beanstalkd.sh
-	tools/rabbitmq.sh || true
-	tools/fauxqs.sh
 	cd bench && $(GO) run . $(BENCHFLAGS)
 
 .PHONY: bench-daemon
 bench-daemon: ## mailboxd beside other servers, W1 to W4 (BENCHFLAGS="-run W1 -peers redis -rounds 1")
-	tools/redis.sh
-	@for peer in beanstalkd postgres rabbitmq; do tools/$$peer.sh || true; done # the table names what is missing
 	cd bench && $(GO) run . -suite daemon $(BENCHFLAGS)
 
 .PHONY: bench-sqs
 bench-sqs: ## mailboxd beside emulators of SQS, S1 and S2 (BENCHFLAGS="-run S1 -peers goaws -rounds 1")
-	tools/fauxqs.sh || true
 	cd bench && $(GO) run . -suite sqs $(BENCHFLAGS)
 
 .PHONY: bench-test

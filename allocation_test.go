@@ -1,7 +1,3 @@
-//go:build !race
-
-// Under the race detector pools lose things on purpose.
-
 package mailbox_test
 
 import (
@@ -11,9 +7,11 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 func TestMailboxWithoutHooksAllocatesTwicePerCycle(t *testing.T) {
+	volume.Measures(t)
 	queue := newFake()
 	sent, received := make([]driver.Sent, 1), []driver.Delivery{delivery("1", "tea")}
 	queue.send = func(context.Context, []driver.Outgoing) ([]driver.Sent, error) { return sent, nil }

@@ -23,7 +23,7 @@ func beanstalkdStand(durable bool) func(string, daemonShape) (*daemonStand, erro
 		}
 		binary, err := exec.LookPath(cmp.Or(os.Getenv("MAILBOX_BEANSTALKD"), "beanstalkd"))
 		if err != nil {
-			return nil, fmt.Errorf("beanstalkd: %w; run tools/beanstalkd.sh", errMissing)
+			return nil, fmt.Errorf("beanstalkd: %w; make setup-bench installs it", errMissing)
 		}
 		address, err := freeAddress()
 		if err != nil {

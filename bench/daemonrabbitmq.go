@@ -22,7 +22,7 @@ func rabbitmqServer() (string, error) {
 	}
 	found, _ := filepath.Glob("/usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmq-server")
 	if len(found) == 0 {
-		return "", fmt.Errorf("rabbitmq-server: %w; run tools/rabbitmq.sh", errMissing)
+		return "", fmt.Errorf("rabbitmq-server: %w; make setup-bench installs it", errMissing)
 	}
 	return slices.Max(found), nil
 }

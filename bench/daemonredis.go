@@ -18,7 +18,7 @@ import (
 func startRedisProcess(dir string, durable bool) (process *daemonProcess, address string, err error) {
 	binary, err := exec.LookPath("redis-server")
 	if err != nil {
-		return nil, "", fmt.Errorf("redis-server: %w; run tools/redis.sh", errMissing)
+		return nil, "", fmt.Errorf("redis-server: %w; make setup-bench installs it", errMissing)
 	}
 	if address, err = freeAddress(); err != nil {
 		return nil, "", err

@@ -28,7 +28,7 @@ type redisServer struct {
 func startRedis(dir string, settings ...string) (*redisServer, error) {
 	binary, err := exec.LookPath("redis-server")
 	if err != nil {
-		return nil, fmt.Errorf("the redis suite needs redis-server: use make bench, or run tools/redis.sh once, which installs it (%w)", err)
+		return nil, fmt.Errorf("the redis suite needs redis-server: make setup-bench installs it (%w)", err)
 	}
 	port, err := freePort()
 	if err != nil {

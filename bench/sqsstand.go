@@ -46,7 +46,7 @@ func fauxqsStand(dir string, shape daemonShape) (*daemonStand, error) {
 		return nil, err
 	}
 	if _, err := os.Stat(fauxqsPackage); err != nil {
-		return nil, fmt.Errorf("fauxqs: %w; run tools/fauxqs.sh", errMissing)
+		return nil, fmt.Errorf("fauxqs: %w; make setup-bench installs it", errMissing)
 	}
 	return sqsEmulator(dir, shape, func(port string) (*daemonProcess, error) {
 		// With -e the script is not an argument, so "fauxqs" takes its position.

@@ -37,7 +37,7 @@ func postgresBinary(name string) (string, error) {
 	}
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
 	if err != nil || len(found) == 0 {
-		return "", fmt.Errorf("PostgreSQL: %w; run tools/postgres.sh", errMissing)
+		return "", fmt.Errorf("PostgreSQL: %w; make setup-bench installs it", errMissing)
 	}
 	return slices.Max(found), nil
 }

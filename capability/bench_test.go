@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/mailboxmq/mailbox/internal/volume"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // benchToken returns a token with six caveats, as a worker would have.
@@ -117,9 +117,7 @@ func BenchmarkNarrow(b *testing.B) {
 }
 
 func TestAuthorizeFromCacheDoesNotAllocate(t *testing.T) {
-	if volume.RaceDetector {
-		t.Skip("the race detector allocates too; run without -race")
-	}
+	volume.Measures(t)
 	ring := NewKeyRing(NewKey())
 	v, token, r := NewVerifier(ring, nil), benchToken(t, ring), sendToOrders()
 	ctx := t.Context()

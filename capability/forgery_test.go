@@ -8,12 +8,11 @@ import (
 	"iter"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // A decider reports whether it accepts a token, in its binary form, for a request.
@@ -402,19 +401,6 @@ func (c *forgeryEnv) try(t testing.TB, decide decider, n int, stop bool) (found 
 	return found
 }
 
-// forgeryCount returns how many forgeries to try: MAILBOX_FORGERIES, or 50,000.
-func forgeryCount(t testing.TB) int {
-	text := os.Getenv("MAILBOX_FORGERIES")
-	if text == "" {
-		return 50_000
-	}
-	n, err := strconv.Atoi(strings.ReplaceAll(text, ",", ""))
-	if err != nil {
-		t.Fatalf("MAILBOX_FORGERIES: %v", err)
-	}
-	return n
-}
-
 // verifierDecider uses a Verifier, another one for each time, because the time of a
 // verifier never goes back.
 func verifierDecider(t testing.TB, c *forgeryEnv) decider {
@@ -444,7 +430,7 @@ func verifierDecider(t testing.TB, c *forgeryEnv) decider {
 
 func TestNoForgeryIsAccepted(t *testing.T) {
 	c := newForgeryEnv(t)
-	n := forgeryCount(t)
+	n := volume.Count(t, 50_000, 1_000_000)
 	found := c.try(t, verifierDecider(t, c), n, false)
 	for _, name := range found.refused {
 		t.Errorf("a genuine token was refused: %s", name)

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // These tests open directories that cannot be opened. Each is refused with an error that names
@@ -208,6 +209,7 @@ var damages = map[string]func(path string) error{
 // left out: damage at its end looks like a power cut. See
 // TestNoFlippedBitLosesOrChangesAMessage for the rest of it.
 func TestDamagedFilesAreRefusedOrHarmless(t *testing.T) {
+	volume.InFull(t)
 	sample := sampleDir(t)
 	logs, err := filepath.Glob(filepath.Join(sample, "db", "*.log"))
 	if err != nil || len(logs) == 0 {

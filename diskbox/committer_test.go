@@ -14,6 +14,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/host"
 	"github.com/mailboxmq/mailbox/internal/store"
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // failing is a backend that may fail; failures counts how often it said so.
@@ -166,7 +167,7 @@ func TestBodiesHaveALimit(t *testing.T) {
 // that dies of itself and goes to another queue is a dead letter in one and a
 // message in the other, in one step.
 func TestTheLargestBodiesFit(t *testing.T) {
-	if raceDetector {
+	if volume.RaceDetector {
 		t.Skip("takes too much memory")
 	}
 	b, err := Open(t.Context(), t.TempDir(), &Options{

@@ -11,6 +11,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // bubbleClock is the clock of a machine that booted at the start of a bubble, and is never
@@ -84,6 +85,9 @@ var virtual = drivertest.Backend{
 	Virtual: true,
 }
 
-func TestConformance(t *testing.T) { drivertest.Run(t, virtual) }
+func TestConformance(t *testing.T) {
+	volume.Repeats(t)
+	drivertest.Run(t, virtual)
+}
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

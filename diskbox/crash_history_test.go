@@ -14,6 +14,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // power fails at some operation on the disk, or when it is cut. The machine continues
@@ -198,7 +199,7 @@ func (p *pluggedBackend) restart(t testing.TB, old driver.Opener, _ drivertest.C
 
 func TestKeepsItsPromisesThroughPowerCutsUnderLoad(t *testing.T) {
 	load := drivertest.Load{Producers: 8, Consumers: 8, Messages: 4000, Restarts: 12}
-	if raceDetector { // which makes the engine slow
+	if volume.RaceDetector { // which makes the engine slow
 		load = drivertest.Load{Producers: 2, Consumers: 4, Messages: 600, Restarts: 6}
 	}
 	inUse := 0

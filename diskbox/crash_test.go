@@ -4,26 +4,24 @@ import (
 	"os"
 	"strconv"
 	"testing"
+
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // The tests in the crash files cut the power of machines at all moments: before and after every
 // operation that affects the disk, and after every answer. Each image of a disk is opened, and
 // its content is compared with the models. Everything happens in virtual time.
 //
-// MAILBOX_CRASH_IMAGES sets the total number of images, and MAILBOX_CRASH_SEED the first seed.
+// MAILBOX_VOLUME sets the total number of images (see package volume), and MAILBOX_CRASH_SEED the first seed.
 // A seed fixes the operations of clients and the moments of power cuts; with more than one
 // client, it does not fix the scheduling.
 
 const crashDir = "/data/queues"
 
-// crashImages returns the number of images to take: from the environment, or one that suits
-// everyday tests.
+// crashImages returns the number of images to take.
 func crashImages(t testing.TB) int {
 	t.Helper()
-	if raceDetector {
-		return numberFromEnv(t, "MAILBOX_CRASH_IMAGES", 200)
-	}
-	return numberFromEnv(t, "MAILBOX_CRASH_IMAGES", 2000)
+	return volume.Count(t, volume.Part(2000, 10), 1_000_000)
 }
 
 // numberFromEnv returns the number in an environment variable, or usual if it is not set.
@@ -41,8 +39,9 @@ func numberFromEnv(t testing.TB, variable string, usual int) int {
 }
 
 func TestNoPowerCutLosesWhatWasAcknowledged(t *testing.T) {
+	volume.Repeats(t)
 	var summary crashSummary
-	summary.fill(t, crashImages(t), nil)
+	summary.fill(t, volume.Count(t, volume.Part(10_000, 50), 1_000_000), nil)
 	summary.expectNone(t)
 }
 

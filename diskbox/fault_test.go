@@ -19,6 +19,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // A faultRun is a short run in which one operation on the disk fails.
@@ -145,10 +146,7 @@ func (r *faultRun) check(failure error, mustTell bool) error {
 }
 
 func TestFailedDiskOperationIsReportedAndLosesNothing(t *testing.T) {
-	stride := 1
-	if raceDetector {
-		stride = 29
-	}
+	stride := volume.Stride(29)
 	for _, kind := range []storetest.Kind{
 		storetest.Write, storetest.Sync, storetest.SyncDir, storetest.Create, storetest.Rename, storetest.Reuse, storetest.Remove,
 	} {

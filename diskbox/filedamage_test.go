@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // fileDamages are the ways in which a whole file is damaged. They return false if the file
@@ -72,11 +73,7 @@ func (r *damagedDisk) damageFiles(cases int, seed uint64, skip func(file string)
 }
 
 func TestNoDamagedFileLosesOrChangesAMessage(t *testing.T) {
-	cases := 240
-	if raceDetector {
-		cases = 60
-	}
-	cases = max(cases, crashImages(t)/10)
+	cases := max(volume.Of(240), crashImages(t)/10)
 	for n, name := range slices.Sorted(maps.Keys(damagedDiskStates)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

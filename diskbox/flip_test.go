@@ -17,6 +17,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // A damagedDisk is a disk to flip bits in, with the models of its content.
@@ -229,11 +230,8 @@ func (r *damagedDisk) flip(flips int, seed uint64) (counts map[string]int, err e
 }
 
 func TestNoFlippedBitLosesOrChangesAMessage(t *testing.T) {
-	flips := 1000
-	if raceDetector {
-		flips = 45
-	}
-	flips = max(flips, crashImages(t)/10)
+	volume.InFull(t)
+	flips := max(1000, crashImages(t)/10)
 	for n, name := range slices.Sorted(maps.Keys(damagedDiskStates)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

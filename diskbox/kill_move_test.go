@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // moveQueues are the queues between which messages move until the process is killed.
@@ -113,7 +114,7 @@ func TestKillingTheProcessLosesAndDoublesNothingThatMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := idsIn(t, dir)
-	kills, moves := max(numberFromEnv(t, "MAILBOX_KILLS", 25)/5, 1), 0
+	kills, moves := max(volume.Count(t, 25, 1000)/5, 1), 0
 	for n := range kills {
 		heard, err := killMover(t.Context(), dir, time.Duration(10+rand.IntN(100))*time.Millisecond)
 		if err != nil {

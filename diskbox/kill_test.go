@@ -18,6 +18,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // Some tests need another process. It is this test binary, with its role in an environment
@@ -395,7 +396,7 @@ func (k *killRun) drain(ctx context.Context, q driver.Queue, name string) (drive
 }
 
 func TestKillingTheProcessLosesNothing(t *testing.T) {
-	kills := numberFromEnv(t, "MAILBOX_KILLS", 25)
+	kills := volume.Count(t, 25, 1000)
 	const seed = 1
 	k := &killRun{dir: t.TempDir(), rng: rand.New(rand.NewPCG(seed, 0)), events: make(map[string]map[eventKey]drivertest.Event)}
 	for n := range kills {

@@ -7,6 +7,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/store"
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // TestRepairUndoesEveryMissingRecord removes and damages the records beside the messages, one
@@ -23,11 +24,11 @@ func TestRepairUndoesEveryMissingRecord(t *testing.T) {
 			}
 		}
 	})
-	if testing.Short() {
-		for i := range keys[:len(keys)/3] {
+	if n := volume.Part(len(keys), 3); n < len(keys) {
+		for i := range n {
 			keys[i] = keys[3*i]
 		}
-		keys = keys[:len(keys)/3]
+		keys = keys[:n]
 	}
 	for _, key := range keys {
 		for _, how := range []string{"removed", "damaged"} {

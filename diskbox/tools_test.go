@@ -12,6 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/host"
 	"github.com/mailboxmq/mailbox/internal/store"
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 var offline = func(disk *storetest.Disk) *Options {
@@ -98,6 +99,7 @@ func TestCheckFindsNothingInASoundDirectory(t *testing.T) {
 // TestCheckFindsEveryMissingRecord removes and damages the records of messages, one after the
 // other.
 func TestCheckFindsEveryMissingRecord(t *testing.T) {
+	volume.InFull(t)
 	disk := furnish(t)
 	var keys [][]byte
 	meddle(t, disk, func(s *store.Store) {
@@ -317,6 +319,7 @@ func TestDamagedBackupIsNotRestored(t *testing.T) {
 // TestHeadOfALongQueueIsTrimmed removes more messages than are trimmed at once, and more keys
 // and due times than are kept, and checks the rest.
 func TestHeadOfALongQueueIsTrimmed(t *testing.T) {
+	volume.InFull(t)
 	disk := storetest.NewDisk()
 	m := start(t, disk)
 	q := openQueue(t, m.Backend, "orders")

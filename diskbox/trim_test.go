@@ -8,6 +8,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // countRecords counts the records of a kind.
@@ -29,6 +30,7 @@ func countRecords(t *testing.T, m *machine, kind byte) (n int) {
 // TestDueRecordsDoNotPileUp has a queue with one message, which is nacked with a delay over and
 // over. Nothing else is sent.
 func TestDueRecordsDoNotPileUp(t *testing.T) {
+	volume.InFull(t)
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
 		q := configure(t, m.Backend, "orders", driver.Config{MaxDeliveries: driver.Off})
@@ -51,6 +53,7 @@ func TestDueRecordsDoNotPileUp(t *testing.T) {
 // TestSweepKeepsFutureDueRecords: the sweep removes due-time records up to the shard's current
 // time, while most delayed messages are only on disk.
 func TestSweepKeepsFutureDueRecords(t *testing.T) {
+	volume.InFull(t)
 	synctest.Test(t, func(t *testing.T) {
 		m := start(t, storetest.NewDisk())
 		q := configure(t, m.Backend, "orders", driver.Config{MaxDeliveries: driver.Off})

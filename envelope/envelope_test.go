@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/internal/volume"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 var (
@@ -264,9 +264,7 @@ func TestDifferentEnvelopesHashDifferentBytes(t *testing.T) {
 }
 
 func TestVerifyingDoesNotAllocate(t *testing.T) {
-	if volume.RaceDetector {
-		t.Skip("the race detector allocates too; run without -race")
-	}
+	volume.Measures(t)
 	e := sealed(t)
 	large := make([]byte, 64<<10)
 	if n := testing.AllocsPerRun(100, func() { _ = HashBody(large) }); n != 0 {

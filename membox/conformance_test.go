@@ -5,6 +5,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/membox"
 )
 
@@ -13,6 +14,9 @@ var backend = drivertest.Backend{
 	Virtual: true,
 }
 
-func TestConformance(t *testing.T) { drivertest.Run(t, backend) }
+func TestConformance(t *testing.T) {
+	volume.Repeats(t)
+	drivertest.Run(t, backend)
+}
 
 func BenchmarkConformance(b *testing.B) { drivertest.Benchmark(b, backend) }

@@ -6,10 +6,13 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
-	"github.com/mailboxmq/mailbox/internal/volume"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
-func TestAgreesWithTheModel(t *testing.T) { drivertest.RunRandom(t, backend, volume.Of(200_000)) }
+func TestAgreesWithTheModel(t *testing.T) {
+	volume.Repeats(t)
+	drivertest.RunRandom(t, backend, volume.Of(200_000))
+}
 
 func TestAgreesWithTheModelOnTheRealClock(t *testing.T) {
 	realTime := backend

@@ -23,6 +23,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // The test in this file runs itself in further processes, whose environment says what
@@ -39,20 +40,6 @@ const (
 	workerVisibility = time.Second
 )
 
-// kills returns how many processes are killed, one every second: 20, or MAILBOX_KILLS.
-func kills(t *testing.T) int {
-	t.Helper()
-	text := os.Getenv("MAILBOX_KILLS")
-	if text == "" {
-		return 20
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		t.Fatalf("MAILBOX_KILLS is %q, not a number of processes", text)
-	}
-	return n
-}
-
 func TestKilledProcessesLoseNothing(t *testing.T) {
 	if name := os.Getenv(workerVariable); name != "" {
 		runWorkers(t, name)
@@ -68,7 +55,7 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 	killed := 0
 	second := time.NewTicker(time.Second)
 	defer second.Stop()
-	for ; killed < kills(t); killed++ {
+	for ; killed < volume.Count(t, 20, 200); killed++ {
 		<-second.C
 		procs.killOldest()
 		procs.start()

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -15,6 +13,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/redisbox"
 )
 
@@ -30,20 +29,6 @@ const maxReorderDepth = 32
 
 // replicasEach is how many replicas every primary of a cluster has.
 const replicasEach = 2
-
-// failovers returns how many failures each test causes: 3, or MAILBOX_FAILOVERS.
-func failovers(t *testing.T) int {
-	t.Helper()
-	text := os.Getenv("MAILBOX_FAILOVERS")
-	if text == "" {
-		return 3
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		t.Fatalf("MAILBOX_FAILOVERS is %q, not a number of failovers", text)
-	}
-	return n
-}
 
 // A failure makes target fail, the primary that serves a key of the queue. It returns
 // when the cluster has recovered.
@@ -153,7 +138,7 @@ func TestFailoverLosesNothing(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			queue := redistest.Prefix(t) + "failover"
 			load := startLoad(t, openBackend(t, cluster.ClientOption(), &redisbox.Options{Replicas: replicasEach}), queue)
-			causeFailures(t, cluster, load, queue, c.cause, failovers(t))
+			causeFailures(t, cluster, load, queue, c.cause, volume.Count(t, 3, 200))
 			expectNothingLost(t, load)
 		})
 	}
@@ -197,7 +182,7 @@ func TestSentinelFailoverLosesNothing(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			load := startLoad(t, openBackend(t, option, &redisbox.Options{Replicas: 2}), redistest.Prefix(t)+"failover")
-			for range max(failovers(t)/3, 1) { // the tests above do most of the work
+			for range max(volume.Count(t, 3, 200)/3, 1) { // the tests above do most of the work
 				load.waitFor(200)
 				load.crash(func(ctx context.Context) error {
 					primary, err := group.Primary(ctx)

@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // Random programs in which time passes, on a server whose clock is set ahead instead of
@@ -26,7 +25,7 @@ func TestAgreesWithTheModelAsTimePasses(t *testing.T) {
 	server := redistest.Standalone(t, redistest.ClockSkew(0))
 	b := open(t, connect(t, server.ClientOption()), nil)
 	var passed time.Duration
-	for n := range programs(t) {
+	for n := range volume.Count(t, 40, 10_000) {
 		seed := rand.Uint64()
 		if n < len(oldSeeds) {
 			seed = oldSeeds[n]
@@ -44,20 +43,6 @@ func TestAgreesWithTheModelAsTimePasses(t *testing.T) {
 // oldSeeds are those of programs that have told a queue from the model.
 var oldSeeds = []uint64{
 	7479102007042102063, // a group loses its only message and gets another in the same send
-}
-
-// programs returns how many programs are run: 40, or MAILBOX_RANDOM_STEPS.
-func programs(t *testing.T) int {
-	t.Helper()
-	text := os.Getenv("MAILBOX_RANDOM_STEPS")
-	if text == "" {
-		return 40
-	}
-	steps, err := strconv.Atoi(text)
-	if err != nil || steps < 1 {
-		t.Fatalf("MAILBOX_RANDOM_STEPS is %q, not a number of steps", text)
-	}
-	return max(steps/stepsOfProgram, 1)
 }
 
 const stepsOfProgram = 100

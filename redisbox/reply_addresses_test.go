@@ -15,6 +15,7 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/redisbox"
 	"github.com/mailboxmq/mailbox/registry"
 	"github.com/mailboxmq/mailbox/reply"
@@ -27,6 +28,7 @@ const aloneVariable = "MAILBOX_REDIS_TEST_ALONE"
 // for their answers, through one resolver, and 2,000 that name slots, and logs the cost.
 // It runs in a process of its own, so that no other test affects the figures.
 func TestManyReplyAddressesInRedisCostBoundedMemory(t *testing.T) {
+	volume.Measures(t)
 	if os.Getenv(aloneVariable) != "" {
 		answerManyAddresses(t)
 		return

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/internal/redistest"
 	"github.com/mailboxmq/mailbox/internal/replytest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/redisbox"
 )
 
@@ -15,6 +16,7 @@ import (
 // server, which is killed and restarted now and then. Its clock is set ahead when slots
 // have to expire.
 func TestEveryCallerGetsRedisAnswerErrorOrTimeout(t *testing.T) {
+	volume.Alone(t)
 	t.Parallel()
 	server := redistest.Standalone(t, redistest.AppendOnly(redistest.FsyncNo), redistest.ClockSkew(0))
 	prefix, restarts := redistest.Prefix(t), 0

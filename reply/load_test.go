@@ -12,6 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/replytest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/mailboxtest"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/registry"
@@ -21,6 +22,7 @@ import (
 // TestEveryCallerGetsOwnAnswerErrorOrTimeout lets 1,000 callers ask 8
 // workers while everything fails now and then.
 func TestEveryCallerGetsOwnAnswerErrorOrTimeout(t *testing.T) {
+	volume.Alone(t)
 	synctest.Test(t, func(t *testing.T) {
 		backend, store := membox.New(nil), reply.NewMemory(nil)
 		defer backend.Close()
@@ -37,6 +39,7 @@ func TestEveryCallerGetsOwnAnswerErrorOrTimeout(t *testing.T) {
 // TestRES2ManyReplyAddressesUseBoundedMemory replies to many addresses
 // through one resolver, and prints what that leaves behind.
 func TestRES2ManyReplyAddressesUseBoundedMemory(t *testing.T) {
+	volume.Measures(t)
 	const cacheMax = 100
 	for _, test := range []struct {
 		name      string

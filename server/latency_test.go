@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mailboxmq/mailbox/internal/volume"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/server"
 )
 
@@ -23,7 +23,7 @@ func percentile(took []time.Duration, share float64) time.Duration {
 // TestG5FanOutStaysWithinItsBounds.
 func TestEnqueuePlusDequeueStaysUnder50ms(t *testing.T) {
 	queues := 10_000
-	if testing.Short() || volume.RaceDetector {
+	if volume.RaceDetector {
 		queues = 1_000
 	}
 	r := start(t, server.Config{Profile: server.Micronode})

@@ -13,9 +13,6 @@ import (
 
 // TestRevocationHoldsAtEveryDaemonOnOneRedis revokes a token at one of two daemons.
 func TestRevocationHoldsAtEveryDaemonOnOneRedis(t *testing.T) {
-	if testing.Short() {
-		t.Skip("waits for seconds of real time; run without -short")
-	}
 	redis := redistest.Standalone(t)
 	dir := t.TempDir()
 	daemon := func(name string) *running {

@@ -24,6 +24,7 @@ import (
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/ruletest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/worker"
 )
 
@@ -34,8 +35,6 @@ const (
 	folderVariable = "MAILBOX_WORKER_TEST_FOLDER"
 	// limitVariable is the delivery limit of the other process's policy.
 	limitVariable = "MAILBOX_WORKER_TEST_LIMIT"
-	// killsVariable is how often a worker is killed.
-	killsVariable = "MAILBOX_WORKER_KILLS"
 )
 
 // The roles.
@@ -336,23 +335,12 @@ func (f *factory) killRepeatedly(part string, kills int) {
 	f.must(process.Wait())
 }
 
-func stormKills(t *testing.T) int {
-	kills, err := strconv.Atoi(os.Getenv(killsVariable))
-	if err != nil {
-		kills = 6
-	}
-	if testing.Short() {
-		t.Skip("it starts and kills processes for some seconds: run without -short")
-	}
-	return kills
-}
-
 // LOOP-3, DLQ-1, DLQ-2: whatever handlers do and however often the process is
 // killed, every message is done or dead in the end, and what is dead can be sent
 // back and done.
 func TestKilledWorkersLoseNothing(t *testing.T) {
 	f := newFactory(t, 200)
-	f.killRepeatedly(partWork, stormKills(t))
+	f.killRepeatedly(partWork, volume.Count(t, 6, 100))
 	for _, sentence := range f.check() {
 		t.Error(sentence)
 	}
@@ -419,7 +407,7 @@ func TestMessageThatCrashesProcessIsDeadLettered(t *testing.T) {
 // The check of the test above must notice a worker that acks before it works.
 func TestKilledWorkersThatAckFirstAreCaught(t *testing.T) {
 	f := newFactory(t, 200)
-	f.killRepeatedly(roleAckFirst, stormKills(t))
+	f.killRepeatedly(roleAckFirst, volume.Count(t, 6, 100))
 	wrong := f.check()
 	if !strings.Contains(strings.Join(wrong, "\n"), "lost: ") {
 		t.Errorf("nothing was lost, says the judge: %q", wrong)

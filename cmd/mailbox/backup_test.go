@@ -19,6 +19,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/audit"
 	"github.com/mailboxmq/mailbox/internal/proctest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/remotebox"
 )
 
@@ -283,7 +284,7 @@ func TestBackupUnderLoadIsOneMoment(t *testing.T) {
 		working.Wait()
 	}()
 	dir := t.TempDir()
-	for round := range proctest.Number(t, "MAILBOX_BACKUP_ROUNDS", 3) {
+	for round := range volume.Count(t, 3, 20) {
 		goal := 100 * (round + 1)
 		proctest.Eventually(t, time.Minute, "some load", func() bool {
 			s := ledger.snapshot()
@@ -315,7 +316,7 @@ func TestKilledBackupIsRefusedAndLosesNothing(t *testing.T) {
 	const messages = 1500
 	r.fill(t, messages)
 	dir := t.TempDir()
-	rounds := proctest.Number(t, "MAILBOX_BACKUP_KILLS", 6)
+	rounds := volume.Count(t, 6, 100)
 	began := time.Now()
 	r.must(t, "backup", filepath.Join(dir, "first.tar"))
 	took := time.Since(began)
@@ -398,7 +399,7 @@ func TestKilledRestoreLeavesNothingOrAll(t *testing.T) {
 	r.must(t, "restore", path, filepath.Join(t.TempDir(), "first"))
 	took := time.Since(began)
 	nothing, whole := 0, 0
-	for range proctest.Number(t, "MAILBOX_BACKUP_KILLS", 6) {
+	for range volume.Count(t, 6, 100) {
 		into := filepath.Join(t.TempDir(), "data")
 		command := exec.Command(r.mailbox, "restore", path, into)
 		command.Env = r.environ

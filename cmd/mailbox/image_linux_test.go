@@ -41,9 +41,6 @@ func freePort(t *testing.T, address string) string {
 }
 
 func TestImageWorksWithItsCommandLine(t *testing.T) {
-	if testing.Short() {
-		t.Skip("building two programs takes long")
-	}
 	i := assemble(t)
 	i.env["MAILBOXD_INSECURE_LISTEN"] = "true" // the user of the image must set it
 	for _, name := range []string{"MAILBOXD_LISTEN", "MAILBOXD_LISTEN_OAP"} {

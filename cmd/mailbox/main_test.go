@@ -19,9 +19,6 @@ import (
 // programs builds both programs.
 func programs(t *testing.T) (mailbox, mailboxd string) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("building two programs takes long")
-	}
 	dir, err := proctest.Build("cli", "mailbox", "mailboxd")
 	if err != nil {
 		t.Fatal(err)

@@ -11,10 +11,10 @@ import (
 )
 
 var concurrencyCases = []testCase{
-	{id: "SND-1", title: "64 goroutines that send and receive lose nothing and double nothing", run: crowdLosesNothing},
+	{id: "SND-1", title: "64 goroutines that send and receive lose nothing and double nothing", run: crowdLosesNothing, repeats: true},
 	{
 		id: "SND-1", title: "64 goroutines over several shards lose nothing and double nothing",
-		config: always(driver.Config{Shards: 8}), run: crowdLosesNothing,
+		config: always(driver.Config{Shards: 8}), run: crowdLosesNothing, repeats: true,
 	},
 	{
 		id: "SND-5", title: "parallel sends never exceed the bound on messages",

@@ -48,7 +48,7 @@ var dedupCases = []testCase{
 	},
 	{
 		id: "DUP-3", title: "many keys come and go, and none is mistaken for another",
-		config: shortWindow, needs: []need{needDedup}, run: manyKeysComeAndGo,
+		config: shortWindow, needs: []need{needDedup}, run: manyKeysComeAndGo, repeats: true,
 	},
 	{id: "DUP-3", title: "forgetting frees all keys and touches no message", needs: []need{needDedup, needForget}, run: forgettingFreesKeys},
 	{

@@ -21,7 +21,7 @@ var moveCases = []testCase{
 	{id: "DLQ-9", title: "delayed messages and those in flight stay", needs: moveNeeds, run: onlyReadyMoves},
 	{id: "DLQ-9", title: "a message that comes due, or back, can move", needs: moveNeeds, run: returnedMoves},
 	{id: "DLQ-9", title: "no more move than the limit says", needs: moveNeeds, run: moveKeepsLimit},
-	{id: "DLQ-9", title: "many messages move", needs: moveNeeds, run: manyMove},
+	{id: "DLQ-9", title: "many messages move", needs: moveNeeds, run: manyMove, repeats: true},
 	{id: "DLQ-9", title: "a full target stops the move, and nothing is lost", needs: []need{needMove, needAdmin}, run: fullTargetStopsMove},
 	{id: "DLQ-9", title: "a target with no room for the bytes stops the move", needs: []need{needMove, needAdmin}, run: heavyMoveStops},
 	{id: "DLQ-9", title: "a move makes room where it takes from", config: always(driver.Config{MaxMessages: 2}), needs: moveNeeds, run: moveMakesRoom},

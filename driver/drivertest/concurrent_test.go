@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 func TestModelKeepsItsPromisesUnderLoad(t *testing.T) {
@@ -138,6 +139,7 @@ var saboteurs = []struct {
 }
 
 func TestHistoriesShowEverySaboteur(t *testing.T) {
+	volume.InFull(t)
 	for _, test := range saboteurs {
 		t.Run(test.name, func(t *testing.T) {
 			b := modelBackend(func(q *modelQueue) driver.Queue {

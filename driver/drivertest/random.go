@@ -4,13 +4,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // randomQueueName is the name of the queue that random programs run on.
@@ -22,8 +22,9 @@ const randomQueueName = "random"
 // together with the seed that repeats it (-rapid.seed).
 //
 // With b.Virtual each program runs in its own synctest bubble and uses time; otherwise it runs
-// on the real clock and does not depend on time. The environment overrides steps:
-// MAILBOX_RANDOM_STEPS is another number, and MAILBOX_RANDOM_FOR a duration to run for.
+// on the real clock and does not depend on time. The environment variable MAILBOX_VOLUME
+// overrides steps with another number, or with a duration to run for, such as 10m; with
+// "soak" it is 10m.
 func RunRandom(t *testing.T, b Backend, steps int) {
 	t.Helper()
 	b.Restart = nil // the comparison needs no restarts
@@ -44,7 +45,7 @@ func RunRandom(t *testing.T, b Backend, steps int) {
 // with itself.
 //
 // Crashes that are not clean follow a successful send; see Backend.Crashes. The environment
-// variables of RunRandom work here too.
+// variable of RunRandom works here too.
 func RunAgainst(t *testing.T, reference, subject Backend, steps int) {
 	t.Helper()
 	reference.Restart = nil
@@ -118,23 +119,14 @@ type budget struct {
 }
 
 func newBudget(t *testing.T, steps int) (*budget, error) {
-	b := &budget{steps: steps, start: time.Now()}
-	if text := os.Getenv("MAILBOX_RANDOM_STEPS"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			return nil, fmt.Errorf("MAILBOX_RANDOM_STEPS: %w", err)
-		}
-		b.steps = n
+	t.Helper()
+	b := &budget{start: time.Now()}
+	var length time.Duration
+	if b.steps, length = volume.Steps(t, steps, 10*time.Minute); length > 0 {
+		b.until = b.start.Add(length)
 	}
-	if text := os.Getenv("MAILBOX_RANDOM_FOR"); text != "" {
-		d, err := time.ParseDuration(text)
-		if err != nil {
-			return nil, fmt.Errorf("MAILBOX_RANDOM_FOR: %w", err)
-		}
-		b.until = b.start.Add(d)
-	}
-	if deadline, ok := t.Deadline(); ok && !b.until.IsZero() && deadline.Before(b.until) {
-		return nil, fmt.Errorf("MAILBOX_RANDOM_FOR goes beyond the test's -timeout")
+	if deadline, ok := t.Deadline(); ok && deadline.Before(b.until) {
+		return nil, fmt.Errorf("%s: %v goes beyond the test's -timeout", volume.Variable, length)
 	}
 	return b, nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // A Crash is a way to take a backend down.
@@ -74,6 +75,9 @@ func Run(t *testing.T, b Backend) {
 	t.Helper()
 	for _, c := range allCases() {
 		t.Run(c.id+"/"+c.title, func(t *testing.T) {
+			if c.repeats {
+				volume.InFull(t)
+			}
 			if b.Virtual {
 				synctest.Test(t, func(t *testing.T) { c.check(t, b) })
 			} else {
@@ -108,6 +112,8 @@ type testCase struct {
 	// config configures the queue under test; nil means the backend's default.
 	config func(e *env) driver.Config
 	run    func(e *env, q driver.Queue)
+	// repeats says that the case does the same thousands of times; see volume.InFull.
+	repeats bool
 }
 
 // always returns a config that does not depend on time.

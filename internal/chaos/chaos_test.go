@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +13,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 const (
@@ -24,23 +23,6 @@ const (
 	// than a visibility, no delay longer than the backoff.
 	drainWithin = 30 * time.Second
 )
-
-// testDuration returns a minute, or the number of seconds in MAILBOX_CHAOS_SECONDS.
-func testDuration(t *testing.T) time.Duration {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("it takes more than a minute: run without -short")
-	}
-	text := os.Getenv("MAILBOX_CHAOS_SECONDS")
-	if text == "" {
-		return time.Minute
-	}
-	seconds, err := strconv.Atoi(text)
-	if err != nil || seconds < 1 {
-		t.Fatalf("MAILBOX_CHAOS_SECONDS: invalid value %q; want a number of seconds", text)
-	}
-	return time.Duration(seconds) * time.Second
-}
 
 // An env is one backend with its queue, and the processes that work on it.
 type env struct {
@@ -209,7 +191,7 @@ func (e *env) drain() {
 }
 
 func TestNothingIsLostInChaos(t *testing.T) {
-	duration := testDuration(t)
+	duration := volume.Duration(t, time.Minute, 10*time.Minute)
 	server := redistest.Standalone(t, redistest.AppendOnly(redistest.FsyncAlways))
 	envs := []*env{newEnv(t, "redis", "redis "+server.Addr(), roleSendAndWork, redisProcesses)}
 	for i := range diskProcesses {
@@ -233,7 +215,6 @@ func TestNothingIsLostInChaos(t *testing.T) {
 
 // The verifier must detect workers that ack before they work.
 func TestWorkersThatAckFirstAreCaught(t *testing.T) {
-	testDuration(t)
 	e := newEnv(t, "disk", "disk "+t.TempDir(), roleAckFirst, 1)
 	for look := time.NewTicker(10 * time.Millisecond); e.records.worked() < 50; {
 		select {

@@ -4,5 +4,5 @@
 // dead letter that says why, the dead letters can be sent back and finished, and what all
 // processes did and saw keeps every promise that drivertest checks.
 //
-// It takes a minute, or as many seconds as MAILBOX_CHAOS_SECONDS says.
+// It takes a minute; MAILBOX_VOLUME sets another duration, see package volume.
 package chaos

@@ -5,8 +5,8 @@
 //
 //	client := dynamotest.Shared(t).Client()
 //
-// The server ends with the test, or with Main, even if the test process is killed. Tests fail
-// when dynalite is missing, and are never skipped; tools/dynalite.sh installs it.
+// The server ends with the test, or with Main, even if the test process is killed. make setup
+// installs dynalite; without it tests skip, or fail under make.
 //
 // Clients also work inside a synctest bubble, see [Server.Outside]. Time in the bubble stands
 // still during a request.

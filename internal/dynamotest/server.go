@@ -14,7 +14,7 @@ import (
 //go:embed serve.js
 var script string
 
-var dynalite = proctest.Package{Name: "dynalite", Script: script, Install: "use make test, or run tools/dynalite.sh once"}
+var dynalite = proctest.Package{Name: "dynalite", Script: script}
 
 // A Server is a dynalite process.
 type Server struct {
@@ -27,7 +27,7 @@ func Start(t testing.TB) *Server {
 	t.Helper()
 	server, err := Launch(t.Context())
 	if err != nil {
-		t.Fatal(err)
+		proctest.End(t, err)
 	}
 	t.Cleanup(server.Close)
 	return server

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/mailboxmq/mailbox/internal/proctest"
 )
 
@@ -20,8 +22,13 @@ func Shared(t testing.TB) *Server {
 // Table returns a table name that no other test uses.
 func Table() string { return fmt.Sprintf("test-%016x", rand.Uint64()) }
 
-// Main runs the tests, stops the shared server, and ends the process, with a failure if tests
+// Main runs the tests and, with dynalite, the examples. Then it stops the shared server and ends
+// the process, with a failure if tests
 // failed or left goroutines behind.
 //
 //	func TestMain(m *testing.M) { dynamotest.Main(m) }
-func Main(m *testing.M) { shared.Main(m) }
+func Main(m *testing.M) {
+	_, missing := dynalite.Installed()
+	proctest.LeaveOutExamples(missing)
+	proctest.Main(m, func() error { return goleak.Find() }, &shared)
+}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -12,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/mailboxmq/mailbox/internal/proctest"
 )
 
 // The system calls that create, change or remove a file, or write to one.
@@ -66,12 +67,10 @@ func changes(call, line string) bool {
 // traced runs a daemon under strace.
 func traced(t testing.TB, args ...string) (d *daemon, trace string) {
 	t.Helper()
-	if _, err := exec.LookPath("strace"); err != nil {
-		t.Fatal("strace is missing: make servers installs it")
-	}
+	strace := proctest.Find(t, "strace")
 	trace = filepath.Join(t.TempDir(), "trace")
 	// -D: the started process is the daemon and not its tracer.
-	d = startIn(t, t.TempDir(), []string{"strace", "-D", "-f", "-qq", "-yy", "-s", "64", "-e", "trace=" + fileCalls, "-o", trace}, args...)
+	d = startIn(t, t.TempDir(), []string{strace, "-D", "-f", "-qq", "-yy", "-s", "64", "-e", "trace=" + fileCalls, "-o", trace}, args...)
 	return d, trace
 }
 

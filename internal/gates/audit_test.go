@@ -13,6 +13,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/internal/audit"
 	"github.com/mailboxmq/mailbox/internal/proctest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // change identifies a change that is made once.
@@ -105,7 +106,7 @@ func TestKilledDaemonAuditsEachAnsweredChangeOnce(t *testing.T) {
 	t.Parallel() // mostly waits for the disk
 	d := start(t, onDisk...)
 	c := &changer{answered: make(map[change]bool), begun: make(map[change]bool)}
-	for round := range repetitions(t, 3) {
+	for round := range volume.Count(t, 3, 50) {
 		c.api = openHTTP(t, d.http, d.token)
 		var clients sync.WaitGroup
 		for client := range 4 {

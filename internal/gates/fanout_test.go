@@ -2,12 +2,11 @@ package gates_test
 
 import (
 	"fmt"
-	"os"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/mailboxmq/mailbox/internal/volume"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // fanOut has the durations of one message each to many queues, sent and received.
@@ -58,14 +57,13 @@ func fanOutBy(t *testing.T, client surface, queues, clients int) fanOut {
 // and 50 ms for that of an enqueue plus a dequeue, over each protocol. A busy machine
 // gets three attempts.
 func TestG5FanOutStaysWithinItsBounds(t *testing.T) {
-	everyday := testing.Short() || os.Getenv("MAILBOX_GATES") == ""
 	for _, s := range surfaces {
 		t.Run(s.name, func(t *testing.T) {
 			queues, clients := 10_000, 64
 			if s.name != "OAP" {
 				clients = 4
 			}
-			if s.name != "OAP" && everyday || volume.RaceDetector {
+			if s.name != "OAP" && !volume.AtLength() || volume.RaceDetector {
 				queues = 2_000 // under the race detector it is this process that is slow
 			}
 			const attempts = 3

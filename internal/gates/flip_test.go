@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // TestG7FlippedBitsAreFound flips single bits in the files of a daemon that is not
@@ -33,7 +35,7 @@ func TestG7FlippedBitsAreFound(t *testing.T) {
 	d.Stop(t)
 	files := dataFiles(t, origin)
 	random := rand.New(rand.NewPCG(7, 7))
-	flips := repetitions(t, 20)
+	flips := volume.Count(t, 20, 50)
 	outcomes := make(map[string]int)
 	for flip := range flips {
 		dir := t.TempDir()

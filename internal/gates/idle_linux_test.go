@@ -113,11 +113,7 @@ func idleOAP(address, token string) (net.Conn, error) {
 // TestTenThousandIdleConnectionsSlowNoClient opens half of them over HTTP and half over
 // OAP/1, and measures one client of each protocol before and beside them.
 func TestTenThousandIdleConnectionsSlowNoClient(t *testing.T) {
-	most := 10_000
-	if testing.Short() {
-		most = 1_000
-	}
-	most = connectionLimit(t, most)
+	most := connectionLimit(t, 10_000)
 	d := start(t, append(inMemory, "--log-level=info")...)
 	pid := d.PID()
 	const samples = 300

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/proctest"
 	"github.com/mailboxmq/mailbox/server"
 )
 
@@ -24,7 +25,7 @@ func python(t *testing.T) string {
 			return name
 		}
 	}
-	t.Fatal("no python3 with pymacaroons found; make servers installs it")
+	proctest.End(t, &proctest.MissingError{Program: "a Python 3 with pymacaroons"})
 	return ""
 }
 
@@ -124,6 +125,8 @@ var fenced = regexp.MustCompile("(?s)```sh\n(.*?)```")
 // TestReadmeCurlLinesWork runs the curl lines of the README as written, except for the port, and
 // those that the daemon prints when it starts.
 func TestReadmeCurlLinesWork(t *testing.T) {
+	proctest.Find(t, "bash")
+	proctest.Find(t, "curl")
 	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
 	if err != nil {
 		t.Fatal(err)

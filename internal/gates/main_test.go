@@ -34,13 +34,6 @@ var build = sync.OnceValues(func() (string, error) {
 	return filepath.Join(dir, "mailboxd"), err
 })
 
-// repetitions returns how often a test repeats something: MAILBOX_GATES, or else the
-// everyday number.
-func repetitions(t testing.TB, everyday int) int {
-	t.Helper()
-	return proctest.Number(t, "MAILBOX_GATES", everyday)
-}
-
 // percentile returns the duration that the given share did not exceed. It sorts took.
 func percentile(took []time.Duration, share float64) time.Duration {
 	if len(took) == 0 {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/internal/proctest"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // startPair runs two daemons on one Redis Cluster. They have the same keys, as the
@@ -162,7 +163,7 @@ func (l *ledger) reach(ctx context.Context, clients [2]surface, first int, try f
 // confirmed message is lost, and only deliveries that were not acked come again.
 func TestG1EitherDaemonMayBeKilled(t *testing.T) {
 	pair, args := startPair(t)
-	kills := repetitions(t, 6)
+	kills := volume.Count(t, 6, 50)
 	book := newLedger()
 	const queue = "orders"
 	stop := make(chan struct{})

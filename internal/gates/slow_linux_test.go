@@ -4,13 +4,13 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/mailboxmq/mailbox/internal/oap"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // A slowClient sends a request byte by byte.
@@ -121,7 +121,7 @@ func TestSlowClientsAreCutOffAndSlowNoOther(t *testing.T) {
 	longest := make([]time.Duration, len(slow)+1)
 	var mu sync.Mutex
 	for kind, l := range slow {
-		if l.long && os.Getenv("MAILBOX_GATES") == "" {
+		if l.long && !volume.AtLength() {
 			continue
 		}
 		for range each {

@@ -5,17 +5,9 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-)
 
-// tool returns the path of a program that tools/prometheus.sh installs.
-func tool(t *testing.T, name string) string {
-	t.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil {
-		t.Fatalf("%v; install it with tools/prometheus.sh", err)
-	}
-	return path
-}
+	"github.com/mailboxmq/mailbox/internal/proctest"
+)
 
 func TestEveryAlertFiresInATest(t *testing.T) {
 	t.Parallel()
@@ -45,7 +37,7 @@ func TestEveryAlertFiresInATest(t *testing.T) {
 		}
 	}
 	for _, arguments := range [][]string{{"check", "rules", alertsFile}, {"test", "rules", alertTestsFile}} {
-		if output, err := exec.CommandContext(t.Context(), tool(t, "promtool"), arguments...).CombinedOutput(); err != nil {
+		if output, err := exec.CommandContext(t.Context(), proctest.Find(t, "promtool"), arguments...).CombinedOutput(); err != nil {
 			t.Errorf("promtool %v: %v\n%s", arguments, err, output)
 		}
 	}

@@ -58,7 +58,7 @@ func startPrometheus(t *testing.T, targets ...target) *prom {
 		t.Fatal(err)
 	}
 	p := &prom{t: t, base: "http://" + address}
-	p.process = proctest.Start(t, exec.Command(tool(t, "prometheus"), "--config.file="+config,
+	p.process = proctest.Start(t, exec.Command(proctest.Find(t, "prometheus"), "--config.file="+config,
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address, "--log.level=warn"))
 	return p
 }

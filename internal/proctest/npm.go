@@ -19,8 +19,6 @@ type Package struct {
 	// Script serves the package in the directory given as argument. It prints the port, and
 	// ends when its standard input is closed.
 	Script string
-	// Install tells the reader how to install it, as in "use make test".
-	Install string
 }
 
 // A Server is a process that serves a Package on a loopback port.
@@ -35,14 +33,25 @@ type Server struct {
 // startTimeout bounds the start of a server.
 const startTimeout = 30 * time.Second
 
-// Serve starts a server and returns when it listens. The caller closes it.
-func (p *Package) Serve() (*Server, error) {
-	dir, err := Cache(p.Name)
-	if err == nil {
+// Installed returns the directory of the package, or a MissingError.
+func (p *Package) Installed() (dir string, err error) {
+	if dir, err = Cache(p.Name); err == nil {
 		_, err = os.Stat(filepath.Join(dir, "node_modules", p.Name))
 	}
+	if err == nil {
+		_, err = exec.LookPath("node")
+	}
 	if err != nil {
-		return nil, p.missing(err)
+		return "", &MissingError{p.Name, err}
+	}
+	return dir, nil
+}
+
+// Serve starts a server and returns when it listens, or a MissingError. The caller closes it.
+func (p *Package) Serve() (*Server, error) {
+	dir, err := p.Installed()
+	if err != nil {
+		return nil, err
 	}
 	command := exec.Command("node", "-e", p.Script, p.Name, dir) // with -e, the first argument is in the place of the script's name
 	stdin, err := command.StdinPipe()
@@ -51,7 +60,7 @@ func (p *Package) Serve() (*Server, error) {
 	}
 	process, err := launch(command)
 	if err != nil {
-		return nil, p.missing(err)
+		return nil, err
 	}
 	s := &Server{process: process, stdin: stdin}
 	if err := s.await(); err != nil {
@@ -75,10 +84,6 @@ func (s *Server) await() error {
 		}
 	}
 	return fmt.Errorf("no port printed within %v", startTimeout)
-}
-
-func (p *Package) missing(err error) error {
-	return fmt.Errorf("these tests need %s: %s to install it (%w)", p.Name, p.Install, err)
 }
 
 // Close kills the server. Closing twice is fine.

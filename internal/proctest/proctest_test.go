@@ -1,7 +1,10 @@
 package proctest
 
 import (
+	"errors"
+	"fmt"
 	"os/exec"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -43,19 +46,63 @@ func TestStopWaitsForOrderlyEnd(t *testing.T) {
 }
 
 func TestServerThatFailsToStartReportsWhy(t *testing.T) {
-	missing := Package{Name: "no-such-package", Install: "use make test"}
-	if _, err := missing.Serve(); err == nil || !strings.Contains(err.Error(), "use make test") {
-		t.Errorf("got %v", err)
-	}
 	broken := Package{Name: "fauxqs", Script: `console.error("out of order"); process.exit(3)`}
-	if _, err := broken.Serve(); err == nil || !strings.Contains(err.Error(), "out of order") {
+	_, err := broken.Serve()
+	if _, missing := errors.AsType[*MissingError](err); missing {
+		End(t, err)
+	}
+	if err == nil || !strings.Contains(err.Error(), "out of order") {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestNumberReadsEnvironment(t *testing.T) {
-	t.Setenv("MAILBOX_PROCTEST", "7")
-	if a, b := Number(t, "MAILBOX_PROCTEST", 3), Number(t, "MAILBOX_PROCTEST_OTHER", 3); a != 7 || b != 3 {
-		t.Errorf("got %d and %d", a, b)
+func TestMissingProgramSkipsTestUnlessRequired(t *testing.T) {
+	for value, want := range map[string]string{"": "skipped", "1": "failed"} {
+		t.Setenv(requireVariable, value)
+		missing := Package{Name: "no-such-package"}
+		_, err := missing.Serve()
+		for program, end := range map[string]func(testing.TB){
+			"no-such-package": func(t testing.TB) { End(t, fmt.Errorf("start: %w", errors.Join(err, err))) },
+			"no-such-program": func(t testing.TB) { Find(t, "no-such-program") },
+		} {
+			r := &recorder{TB: t}
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				end(r)
+			}()
+			<-done
+			if line := r.said; r.result != want || !strings.HasPrefix(line, "needs "+program+": make setup installs it") || strings.Contains(line, "\n") {
+				t.Errorf("%s=%q: %s with %q; want %s", requireVariable, value, r.result, line, want)
+			}
+		}
 	}
+}
+
+func TestOtherErrorsFailTheTest(t *testing.T) {
+	r := &recorder{TB: t}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		End(r, errors.New("port in use"))
+	}()
+	<-done
+	if r.result != "failed" || r.said != "port in use" {
+		t.Errorf("%s with %q", r.result, r.said)
+	}
+}
+
+// A recorder records how a test ends.
+type recorder struct {
+	testing.TB
+	result, said string
+}
+
+func (r *recorder) Skip(args ...any) { r.end("skipped", args) }
+
+func (r *recorder) Fatal(args ...any) { r.end("failed", args) }
+
+func (r *recorder) end(result string, args []any) {
+	r.result, r.said = result, fmt.Sprint(args...)
+	runtime.Goexit()
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 )
@@ -51,20 +50,6 @@ func Build(name string, programs ...string) (dir string, err error) {
 		return "", fmt.Errorf("proctest: build %v: %w\n%s", programs, err, text)
 	}
 	return dir, nil
-}
-
-// Number returns the value of an environment variable, or usual if it is not set.
-func Number(t testing.TB, variable string, usual int) int {
-	t.Helper()
-	text := os.Getenv(variable)
-	if text == "" {
-		return usual
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		t.Fatalf("%s: invalid value %q; want a positive number", variable, text)
-	}
-	return n
 }
 
 // Eventually fails the test if holds does not return true in time. Processes have no virtual

@@ -5,8 +5,6 @@ import (
 	"os"
 	"sync"
 	"testing"
-
-	"go.uber.org/goleak"
 )
 
 // Shared is a server for all tests that leave it as it was. The first of them starts it, and
@@ -15,18 +13,19 @@ type Shared[S interface{ Close() }] struct {
 	// Launch starts the server for the first test.
 	Launch func(t testing.TB) (S, error)
 
-	mainRuns bool // set before any test runs
-
 	mu      sync.Mutex // guards the fields below
 	started bool
 	server  S
 	err     error
 }
 
-// Get returns the server.
+// mainRuns is set before any test runs.
+var mainRuns bool
+
+// Get returns the server. It ends the test if the server does not start, see End.
 func (s *Shared[S]) Get(t testing.TB) S {
 	t.Helper()
-	if !s.mainRuns {
+	if !mainRuns {
 		t.Fatal("the shared server needs TestMain to call Main, which stops it")
 	}
 	s.mu.Lock()
@@ -36,21 +35,30 @@ func (s *Shared[S]) Get(t testing.TB) S {
 		s.server, s.err = s.Launch(t)
 	}
 	if s.err != nil {
-		t.Fatal(s.err)
+		End(t, s.err)
 	}
 	return s.server
 }
 
-// Main runs the tests, stops the shared server, and ends the process, with a failure if tests
-// failed or left goroutines behind.
-func (s *Shared[S]) Main(m *testing.M) {
-	s.mainRuns = true
-	code := m.Run()
+// Stop closes the server if it was started.
+func (s *Shared[S]) Stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.started && s.err == nil {
 		s.server.Close()
 	}
+}
+
+// Main runs the tests, stops the shared servers, and ends the process, with a failure if tests
+// failed or if leaked returns an error, which lists the goroutines that tests left behind.
+func Main(m *testing.M, leaked func() error, shared ...interface{ Stop() }) {
+	mainRuns = true
+	code := m.Run()
+	for _, s := range shared {
+		s.Stop()
+	}
 	if code == 0 {
-		if err := goleak.Find(); err != nil {
+		if err := leaked(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}

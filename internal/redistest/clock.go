@@ -12,6 +12,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/mailboxmq/mailbox/internal/proctest"
 )
 
 // A clock is the wall clock of one server, which can be set. The server preloads a small
@@ -39,9 +41,12 @@ var compileClock = sync.OnceValues(func() ([]byte, error) {
 	if err := os.WriteFile(source, clockSource, 0o600); err != nil {
 		return nil, err
 	}
+	if _, err := exec.LookPath("cc"); err != nil {
+		return nil, &proctest.MissingError{Program: "a C compiler called cc", Err: err}
+	}
 	out, err := exec.Command("cc", "-shared", "-fPIC", "-O2", "-o", library, source).CombinedOutput()
 	if err != nil {
-		return nil, fmt.Errorf("redistest: setting a server's clock needs a C compiler called cc: %w: %s", err, out)
+		return nil, fmt.Errorf("redistest: compile the library that sets a server's clock: %w: %s", err, out)
 	}
 	return os.ReadFile(library)
 })

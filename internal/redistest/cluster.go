@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/redis/rueidis"
+
+	"github.com/mailboxmq/mailbox/internal/proctest"
 )
 
 // A ClusterGroup is a Redis Cluster: primaries that share the slots, each with
@@ -25,7 +27,7 @@ func Cluster(t testing.TB, opts ...Option) *ClusterGroup {
 	t.Helper()
 	group, err := startCluster(t.Context(), opts)
 	if err != nil {
-		t.Fatal(err)
+		proctest.End(t, err)
 	}
 	t.Cleanup(group.Close)
 	return group

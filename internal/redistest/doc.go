@@ -12,7 +12,7 @@
 // process is killed. Starting a cluster takes seconds, so tests that do not damage it can
 // share one, see [SharedCluster].
 //
-// Constructors fail the test when a program is missing, and never skip it. All other
-// functions return errors, because tests often cause failures from goroutines, which must
+// Without redis-server, which make setup installs, constructors skip the test, or fail it under
+// make. All other functions return errors, because tests often cause failures from goroutines, which must
 // not end a test.
 package redistest

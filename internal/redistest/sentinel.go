@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/redis/rueidis"
+
+	"github.com/mailboxmq/mailbox/internal/proctest"
 )
 
 // primarySet is the name of the watched servers in the sentinels.
@@ -28,7 +30,7 @@ func Sentinel(t testing.TB, opts ...Option) *SentinelGroup {
 	t.Helper()
 	group, err := startSentinel(t.Context(), opts)
 	if err != nil {
-		t.Fatal(err)
+		proctest.End(t, err)
 	}
 	t.Cleanup(group.Close)
 	return group

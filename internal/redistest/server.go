@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/mailboxmq/mailbox/internal/proctest"
 )
 
 // A Server is one Redis process. Its methods may be called from several
@@ -54,7 +56,7 @@ func findBinary() (string, error) {
 	}
 	binary, err := exec.LookPath(name)
 	if err != nil {
-		return "", fmt.Errorf("%s is needed for these tests: use make test, or run tools/redis.sh once, which installs it (%w)", name, err)
+		return "", &proctest.MissingError{Program: name, Err: err}
 	}
 	return binary, nil
 }
@@ -70,7 +72,7 @@ func Standalone(t testing.TB, opts ...Option) *Server {
 	}
 	server, err := startServer(t.Context(), s)
 	if err != nil {
-		t.Fatal(err)
+		proctest.End(t, err)
 	}
 	t.Cleanup(server.Close)
 	return server

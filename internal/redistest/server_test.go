@@ -1,6 +1,7 @@
 package redistest_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/mailboxmq/mailbox/internal/proctest"
 	"github.com/mailboxmq/mailbox/internal/redistest"
 )
 
@@ -58,7 +60,15 @@ func expectGone(t *testing.T, pids ...int) {
 	}
 }
 
+// needServer ends a test whose servers are started in subtests or by another process if there is
+// no redis-server.
+func needServer(t *testing.T) {
+	t.Helper()
+	proctest.Find(t, cmp.Or(os.Getenv("MAILBOX_REDIS_SERVER"), "redis-server"))
+}
+
 func TestStandaloneServesAndLeavesNothingBehind(t *testing.T) {
+	needServer(t)
 	var pid int
 	var address string
 	t.Run("serves", func(t *testing.T) {
@@ -193,6 +203,7 @@ func TestConfigurationOfTestWins(t *testing.T) {
 }
 
 func TestBadConfigurationIsRefused(t *testing.T) {
+	needServer(t)
 	broken := &failures{T: t}
 	done := make(chan struct{})
 	go func() { // because Fatal ends the goroutine
@@ -205,17 +216,24 @@ func TestBadConfigurationIsRefused(t *testing.T) {
 	}
 }
 
-func TestMissingServerFailsTestWithAdvice(t *testing.T) {
+func TestMissingServerEndsTestInOneLine(t *testing.T) {
 	t.Setenv("MAILBOX_REDIS_SERVER", "no-such-redis-server")
-	broken := &failures{T: t}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		redistest.Standalone(broken)
-	}()
-	<-done
-	if !strings.Contains(broken.said, "make test") || !strings.Contains(broken.said, "tools/redis.sh") {
-		t.Errorf("it said %q", broken.said)
+	t.Setenv("MAILBOX_REQUIRE_SERVERS", "1")
+	for name, start := range map[string]func(testing.TB){
+		"standalone": func(t testing.TB) { redistest.Standalone(t) },
+		"cluster":    func(t testing.TB) { redistest.Cluster(t) },
+		"sentinel":   func(t testing.TB) { redistest.Sentinel(t) },
+	} {
+		broken := &failures{T: t}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			start(broken)
+		}()
+		<-done
+		if !strings.Contains(broken.said, "make setup") || strings.Contains(broken.said, "\n") {
+			t.Errorf("%s: it said %q", name, broken.said)
+		}
 	}
 }
 
@@ -307,6 +325,7 @@ func beOrphaned() {
 }
 
 func TestServerDiesWithKilledTestProcess(t *testing.T) {
+	needServer(t)
 	child := exec.CommandContext(t.Context(), os.Args[0])
 	child.Env = append(os.Environ(), orphanVariable+"=1", "TMPDIR="+t.TempDir())
 	output, err := child.StderrPipe()

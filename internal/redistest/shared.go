@@ -3,43 +3,35 @@ package redistest
 import (
 	"context"
 	"flag"
-	"fmt"
-	"os"
-	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/mailboxmq/mailbox/internal/proctest"
 )
 
-// A sharing is a server or group that is started for the first test that uses it, and
-// stopped by Main.
-type sharing[T interface{ Close() }] struct {
-	start func(context.Context) (T, error)
-
-	mu      sync.Mutex // guards the fields below
-	tried   bool
-	started bool
-	value   T
-	err     error
-}
-
+// Servers and groups that are started for the first test that uses them, and stopped by Main.
 var (
-	sharedServer = &sharing[*Server]{start: func(ctx context.Context) (*Server, error) {
+	sharedServer = shared(func(ctx context.Context) (*Server, error) {
 		s, err := newSettings(nil)
 		if err != nil {
 			return nil, err
 		}
 		return startServer(ctx, s)
-	}}
-	sharedSentinel = &sharing[*SentinelGroup]{start: func(ctx context.Context) (*SentinelGroup, error) {
+	})
+	sharedSentinel = shared(func(ctx context.Context) (*SentinelGroup, error) {
 		return startSentinel(ctx, []Option{NodeTimeout(sharedTimeout)})
-	}}
-	sharedCluster = &sharing[*ClusterGroup]{start: func(ctx context.Context) (*ClusterGroup, error) {
+	})
+	sharedCluster = shared(func(ctx context.Context) (*ClusterGroup, error) {
 		return startCluster(ctx, []Option{NodeTimeout(sharedTimeout)})
-	}}
-	mainRuns bool // set before any test runs
+	})
 )
+
+// shared returns a server or group that outlives the test that happens to be first.
+func shared[S interface{ Close() }](start func(context.Context) (S, error)) *proctest.Shared[S] {
+	return &proctest.Shared[S]{Launch: func(t testing.TB) (S, error) { return start(context.WithoutCancel(t.Context())) }}
+}
 
 // sharedTimeout keeps shared servers from being replaced because a busy machine makes them
 // silent for a while.
@@ -48,40 +40,13 @@ const sharedTimeout = 30 * time.Second
 // SharedServer returns a server for tests that do not damage it: no signals, no FLUSHALL,
 // and keys that begin with Prefix. It is started for the first such test. TestMain has to
 // call Main, which stops it.
-func SharedServer(t testing.TB) *Server { t.Helper(); return sharedServer.get(t) }
+func SharedServer(t testing.TB) *Server { t.Helper(); return sharedServer.Get(t) }
 
 // SharedSentinel is like SharedServer, for a group watched by sentinels.
-func SharedSentinel(t testing.TB) *SentinelGroup { t.Helper(); return sharedSentinel.get(t) }
+func SharedSentinel(t testing.TB) *SentinelGroup { t.Helper(); return sharedSentinel.Get(t) }
 
 // SharedCluster is like SharedServer, for a cluster.
-func SharedCluster(t testing.TB) *ClusterGroup { t.Helper(); return sharedCluster.get(t) }
-
-func (s *sharing[T]) get(t testing.TB) T {
-	t.Helper()
-	if !mainRuns {
-		t.Fatal("redistest: shared servers need redistest.Main to stop them; call it in TestMain")
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.tried {
-		s.tried = true
-		// It outlives the test that happens to be first.
-		s.value, s.err = s.start(context.WithoutCancel(t.Context()))
-		s.started = s.err == nil
-	}
-	if s.err != nil {
-		t.Fatal(s.err)
-	}
-	return s.value
-}
-
-func (s *sharing[T]) stop() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.started {
-		s.value.Close()
-	}
-}
+func SharedCluster(t testing.TB) *ClusterGroup { t.Helper(); return sharedCluster.Get(t) }
 
 // Prefix returns a unique prefix for the keys of a test.
 func Prefix(t testing.TB) string {
@@ -95,19 +60,8 @@ func Prefix(t testing.TB) string {
 //
 //	func TestMain(m *testing.M) { redistest.Main(m) }
 func Main(m *testing.M, options ...goleak.Option) {
-	mainRuns = true
 	waitTogether()
-	code := m.Run()
-	sharedServer.stop()
-	sharedSentinel.stop()
-	sharedCluster.stop()
-	if code == 0 {
-		if err := leftGoroutines(options); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code) // a TestMain has nothing to return to
+	proctest.Main(m, func() error { return leftGoroutines(options) }, sharedServer, sharedSentinel, sharedCluster)
 }
 
 // waitTogether lets more tests run in parallel than there are processors.

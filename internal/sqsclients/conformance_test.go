@@ -57,9 +57,6 @@ const edge = "a standard queue of SQS removes a message even if the ack arrives 
 // conform runs the suite through sqsbox, the SDK and a daemon. Cases share the daemon;
 // cases that restart it have one of their own, and kill it.
 func conform(t *testing.T, args ...string) {
-	if testing.Short() {
-		t.Skip("the suite takes a minute on the real clock: run without -short")
-	}
 	shared := start(t, args...)
 	drivertest.Run(t, drivertest.Backend{
 		Open: func(t testing.TB) driver.Opener {

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/internal/proctest"
 	"github.com/mailboxmq/mailbox/internal/redistest"
 	"github.com/mailboxmq/mailbox/internal/sqstest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // An ackRecord is what consumers know of messages, by their bodies.
@@ -131,7 +131,7 @@ func TestNoAckAtItsDeadlineLosesAMessage(t *testing.T) {
 }
 
 func ackAtTheBrink(t *testing.T, backend *site, fifo bool) {
-	messages, ctx := proctest.Number(t, "MAILBOX_SQS_BRINK", 300), t.Context()
+	messages, ctx := volume.Count(t, 300, 3000), t.Context()
 	if err := backend.ConfigureQueue(ctx, "brink", driver.Config{StrictGroups: fifo}); err != nil {
 		t.Fatal(err)
 	}

@@ -4,6 +4,6 @@
 // measures what the SQS surface promises: that nothing is lost when the daemon is killed,
 // the order and speed of large FIFO queues, and the cost of idle queues and idle polls.
 //
-// tools/sqsclients.sh, which is part of make servers, installs the clients. Every test
+// make setup installs the clients; without them tests skip, or fail under make. Every test
 // prints its figures.
 package sqsclients

@@ -12,7 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
-	"github.com/mailboxmq/mailbox/internal/proctest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // drain is many consumers that empty a queue, and their measurements.
@@ -93,7 +93,7 @@ func (r *drain) cost() time.Duration { return r.server / time.Duration(max(r.tak
 // other load on the machine slows both down.
 func TestLargeFIFOQueueKeepsOrderAndPace(t *testing.T) {
 	const consumers, perGroup, turns, slower = 32, 20, 5, 2
-	messages := proctest.Number(t, "MAILBOX_SQS_FIFO", 10_000)
+	messages := volume.Count(t, 10_000, 200_000)
 	messages -= messages % (perGroup * loadWorkers)
 	groups := messages / perGroup
 	d := start(t)

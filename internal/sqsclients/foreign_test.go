@@ -52,12 +52,6 @@ func (s *clientEnv) command(ctx context.Context, line ...string) *exec.Cmd {
 	return command
 }
 
-// missing fails a test whose client is not installed.
-func missing(t *testing.T, what string) {
-	t.Helper()
-	t.Fatalf("%s is needed for this test; run make servers once, which installs it", what)
-}
-
 // node returns the environment variable with the path of the clients from npm.
 func node(t *testing.T) string {
 	t.Helper()
@@ -66,8 +60,9 @@ func node(t *testing.T) string {
 		_, err = os.Stat(filepath.Join(dir, "node_modules", "sqs-consumer"))
 	}
 	if err != nil {
-		t.Fatalf("the clients from npm are needed for this test; run make servers once, which installs them (%v)", err)
+		proctest.End(t, &proctest.MissingError{Program: "the SQS clients from npm", Err: err})
 	}
+	proctest.Find(t, "node")
 	return "CLIENTS=" + dir
 }
 
@@ -85,7 +80,7 @@ func pythons(t *testing.T, modules string) []string {
 		}
 	}
 	if len(found) == 0 {
-		missing(t, "a Python 3 with "+modules)
+		proctest.End(t, &proctest.MissingError{Program: "a Python 3 with " + modules})
 	}
 	return found
 }
@@ -117,7 +112,7 @@ func eachAWSCLI(t *testing.T, test func(t *testing.T, path string)) {
 		t.Run(strings.ReplaceAll(program, "/", "_"), func(t *testing.T) { test(t, path) })
 	}
 	if tried == 0 {
-		missing(t, "awscli")
+		proctest.End(t, &proctest.MissingError{Program: "awscli"})
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/mailboxmq/mailbox/capability"
-	"github.com/mailboxmq/mailbox/internal/volume"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/server"
 )
 
@@ -23,9 +23,7 @@ import (
 // have delivered a message. The daemon runs in this process, where its heap can be
 // measured after garbage collection.
 func TestIdleQueuesCostNextToNothing(t *testing.T) {
-	if volume.RaceDetector {
-		t.Skip("under the race detector the disk store keeps its tables in the heap: make test measures without it")
-	}
+	volume.Measures(t)
 	for _, profile := range []string{server.Micronode, server.Macronode} {
 		for _, kind := range idleKinds {
 			t.Run(profile+"/"+kind.name, func(t *testing.T) {

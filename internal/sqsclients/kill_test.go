@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/mailboxmq/mailbox/internal/proctest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // A ledger is what clients know of messages: what the daemon acknowledged, and when.
@@ -172,7 +173,7 @@ func (d *daemon) waiting(queue *string) int {
 func TestKillsLoseNoAcknowledgedMessage(t *testing.T) {
 	t.Parallel()
 	d := start(t)
-	kills := proctest.Number(t, "MAILBOX_SQS_KILLS", 4)
+	kills := volume.Count(t, 4, 50)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	work := &load{ledger: newLedger(), client: d.client(1), queue: d.create("work", nil)}

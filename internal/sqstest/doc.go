@@ -5,7 +5,6 @@
 //
 //	client := sqstest.Shared(t).Client()
 //
-// The server ends with the test, or with Main, even if the test process is killed. Tests fail
-// when fauxqs is missing, and are never skipped; tools/fauxqs.sh, which is part of make
-// servers, installs it.
+// The server ends with the test, or with Main, even if the test process is killed. make setup
+// installs fauxqs; without it tests skip, or fail under make.
 package sqstest

@@ -15,7 +15,7 @@ import (
 //go:embed serve.js
 var script string
 
-var fauxqs = proctest.Package{Name: "fauxqs", Script: script, Install: "use make test, or run make servers once"}
+var fauxqs = proctest.Package{Name: "fauxqs", Script: script}
 
 // A Server is a fauxqs process.
 type Server struct {
@@ -28,7 +28,7 @@ func Start(t testing.TB) *Server {
 	t.Helper()
 	server, err := Launch()
 	if err != nil {
-		t.Fatal(err)
+		proctest.End(t, err)
 	}
 	t.Cleanup(server.Close)
 	return server

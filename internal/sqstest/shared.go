@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"go.uber.org/goleak"
+
 	"github.com/mailboxmq/mailbox/internal/proctest"
 )
 
@@ -24,4 +26,4 @@ func Prefix() string { return fmt.Sprintf("t%012x-", rand.Uint64()&(1<<48-1)) }
 // failed or left goroutines behind.
 //
 //	func TestMain(m *testing.M) { sqstest.Main(m) }
-func Main(m *testing.M) { shared.Main(m) }
+func Main(m *testing.M) { proctest.Main(m, func() error { return goleak.Find() }, &shared) }

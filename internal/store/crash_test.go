@@ -15,6 +15,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/store/storetest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // A crashRun fills a store from several goroutines and takes images of power cuts before every
@@ -370,6 +371,7 @@ func crash(t *testing.T, images int, configure func(*crashRun)) (taken int, err 
 }
 
 func TestNoPowerCutLosesWhatWasAcknowledged(t *testing.T) {
+	volume.Repeats(t)
 	if _, err := crash(t, scaled(t, 600), nil); err != nil {
 		t.Fatal(err)
 	}

@@ -23,7 +23,7 @@
 // The tests cut the power before every relevant operation, flip bits in files of
 // every kind, and let the n-th operation fail, for every n. They do the same to
 // sabotaged stores, to prove that they would detect a fault.
-// MAILBOX_CRASH_IMAGES sets how many images and flips; package storetest has
+// MAILBOX_VOLUME sets how many images and flips; package storetest has
 // the disks.
 //
 // # On disk

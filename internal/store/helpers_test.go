@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"os"
 	"path"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 const testDir = "/data/mail"
@@ -147,28 +146,15 @@ func noise(rng *rand.Rand, n int) []byte {
 	return b
 }
 
-// scaled returns n, a fifth of it under the race detector, or the number in the environment.
+// scaled returns n, a fifth of it under the race detector, or what the volume says.
 func scaled(t testing.TB, n int) int {
 	t.Helper()
-	text := os.Getenv("MAILBOX_CRASH_IMAGES")
-	if text == "" {
-		return (n + stride() - 1) / stride()
-	}
-	many, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatalf("MAILBOX_CRASH_IMAGES: %v", err)
-	}
-	return many
+	return volume.Count(t, volume.Part(n, 5), 100*n)
 }
 
 // stride is the step through many similar cases: without the race detector, which makes the
 // engine slow, all of them are tested.
-func stride() int {
-	if raceDetector && os.Getenv("MAILBOX_CRASH_IMAGES") == "" {
-		return 5
-	}
-	return 1
-}
+func stride() int { return volume.Stride(5) }
 
 func numbered(prefix string, n int) string { return fmt.Sprintf("%s%08d", prefix, n) }
 

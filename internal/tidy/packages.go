@@ -28,10 +28,10 @@ func (p Package) Public() bool {
 }
 
 // TestOnly reports whether the package exists to be used from tests: its own
-// name, or that of a folder above it, ends in "test".
+// name, or that of a folder above it, ends in "test", or it is below internal/testing.
 func (p Package) TestOnly() bool {
 	for part := range strings.SplitSeq(p.Rel, "/") {
-		if strings.HasSuffix(part, "test") {
+		if strings.HasSuffix(part, "test") || part == "testing" {
 			return true
 		}
 	}

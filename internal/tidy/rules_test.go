@@ -208,6 +208,32 @@ func TestD(t *testing.T) { t.Skip("no Redis at REDIS_URL") }
 	expect(t, tidy.Skips(tree), "a_test.go:3", "a_test.go:4", "a_test.go:5")
 }
 
+func TestMarksFindsCallsThatMakeTestOverlooks(t *testing.T) {
+	const head = "package p\nimport (\"testing\"; \"github.com/mailboxmq/mailbox/internal/testing/volume\")\n"
+	tree := files{
+		"a/a_test.go": head + `func TestA(t *testing.T) {
+	volume.Alone(t)
+}
+func TestB(t *testing.T) {
+	t.Parallel()
+	volume.Measures(t)
+}
+func TestC(t *testing.T) {
+	volume.Measures(t) // no parallel test
+}
+func TestD(t *testing.T) { volume.Repeats(t) }
+`,
+		"b/b_test.go": head + `func TestA(t *testing.T) { t.Run("part", func(t *testing.T) { volume.InFull(t) }); _ = volume.Of(3) }
+`,
+		"c/c_test.go": head + `func TestE(t *testing.T) {
+	volume.InFull(t)
+	_ = volume.Part(3, 2)
+}
+`,
+	}.tree(t)
+	expect(t, tidy.Marks(tree), "a/a_test.go:13 calls volume.Repeats", "a/a_test.go:4 marks TestA", "a/a_test.go:8 calls volume.Measures", "b/b_test.go:3 does a part")
+}
+
 func TestMarkdownFollowsLinks(t *testing.T) {
 	tree := files{
 		"README.md":    "# One\n\n## Two words\n\n[ok](docs/a.md#rule-1-it-works) [ok](#two-words) [ok](docs) [ok](https://example.org/x)\n",

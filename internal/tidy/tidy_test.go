@@ -30,6 +30,7 @@ func TestFilesAndFunctionsAreShort(t *testing.T)     { hold(t, tidy.Sizes) }
 func TestLibrariesLeaveDecisionsAlone(t *testing.T)  { hold(t, tidy.Banned) }
 func TestNothingWaitsByTheClock(t *testing.T)        { hold(t, tidy.Sleeps) }
 func TestSkippedTestsSayWhy(t *testing.T)            { hold(t, tidy.Skips) }
+func TestMarksOfTestsAreFound(t *testing.T)          { hold(t, tidy.Marks) }
 func TestDocumentsHaveOneTitleAndLinks(t *testing.T) { hold(t, tidy.Markdown) }
 func TestReadmeCodeIsRun(t *testing.T)               { hold(t, tidy.Shown) }
 func TestCodeInCommentsCompiles(t *testing.T)        { hold(t, tidy.Snippets) }

@@ -12,12 +12,14 @@ import (
 
 	"github.com/mailboxmq/mailbox/internal/dynamotest"
 	"github.com/mailboxmq/mailbox/internal/replytest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/membox"
 )
 
 // TestEveryCallerOfDynamoGetsItsOwnAnswerAnErrorOrItsTimeout runs the reply load
 // over a DynamoDB that often throttles, and whose responses get lost.
 func TestEveryCallerOfDynamoGetsItsOwnAnswerAnErrorOrItsTimeout(t *testing.T) {
+	volume.Alone(t)
 	t.Parallel()
 	server := dynamotest.Shared(t)
 	synctest.Test(t, func(t *testing.T) {

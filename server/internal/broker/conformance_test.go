@@ -7,7 +7,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
-	"github.com/mailboxmq/mailbox/internal/volume"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/membox"
 )
 
@@ -21,7 +21,10 @@ func brokerOverMemory(tenant string) drivertest.Backend {
 }
 
 // TestConformance runs the whole suite through the broker, without a wire.
-func TestConformance(t *testing.T) { drivertest.Run(t, brokerOverMemory("")) }
+func TestConformance(t *testing.T) {
+	volume.Repeats(t)
+	drivertest.Run(t, brokerOverMemory(""))
+}
 
 func TestAgreesWithTheModel(t *testing.T) { drivertest.RunRandom(t, brokerOverMemory("acme"), 5_000) }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/envelope"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
@@ -98,6 +99,7 @@ func (q *flippedQueue) Receive(ctx context.Context, req driver.ReceiveRequest) (
 // attribute and the seal is flipped, and each time the message becomes a dead
 // letter with reason integrity.
 func TestMessageWithFlippedBitIsNeverDelivered(t *testing.T) {
+	volume.InFull(t)
 	t.Run("seal in an attribute", func(t *testing.T) { flipEveryBit(t, true) })
 	t.Run("seal beside the message", func(t *testing.T) { flipEveryBit(t, false) })
 }

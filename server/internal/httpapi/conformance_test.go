@@ -14,7 +14,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
-	"github.com/mailboxmq/mailbox/internal/volume"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/httpapi"
@@ -130,7 +130,10 @@ func openMemory(t testing.TB) driver.Opener {
 var overMemory = drivertest.Backend{Open: openMemory, Virtual: true, ByName: true}
 
 // TestConformance runs the whole suite through HTTP.
-func TestConformance(t *testing.T) { drivertest.Run(t, overMemory) }
+func TestConformance(t *testing.T) {
+	volume.Repeats(t)
+	drivertest.Run(t, overMemory)
+}
 
 func TestAgreesWithTheModel(t *testing.T) { drivertest.RunRandom(t, overMemory, 1_000) }
 

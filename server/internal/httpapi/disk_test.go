@@ -10,6 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
@@ -38,9 +39,7 @@ func openDisk(t testing.TB, dir string, ring *capability.KeyRing) *durableClient
 // in virtual time. Restarts cannot be tested so: they depend on the uptime of the
 // machine, which is not virtual.
 func TestConformanceOnDisk(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes a minute and a half: run without -short")
-	}
+	volume.OnlyAtLength(t, "it takes a minute and a half")
 	drivertest.Run(t, drivertest.Backend{
 		ByName: true,
 		Open: func(t testing.TB) driver.Opener {
@@ -71,9 +70,7 @@ func (q *unrestartedQueue) Traits() driver.Traits {
 
 // TestConformanceOnDiskInRealTime is the same with restarts.
 func TestConformanceOnDiskInRealTime(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes three minutes of real time: run without -short")
-	}
+	volume.OnlyAtLength(t, "it takes three minutes of real time")
 	ring := capability.NewKeyRing(capability.NewKey()) // it outlives the daemon, as its file does
 	drivertest.Run(t, drivertest.Backend{
 		ByName: true,

@@ -11,6 +11,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/redisbox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
@@ -18,9 +19,7 @@ import (
 // TestConformanceOnRedis runs the suite through HTTP in front of a server of its
 // own, on the real clock.
 func TestConformanceOnRedis(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes minutes of real time: run without -short")
-	}
+	volume.OnlyAtLength(t, "it takes minutes of real time")
 	server := redistest.Standalone(t)
 	drivertest.Run(t, drivertest.Backend{
 		ByName: true,

@@ -8,7 +8,7 @@ import (
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
-	"github.com/mailboxmq/mailbox/internal/volume"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/remotebox"
 	"github.com/mailboxmq/mailbox/server/internal/oapapi"
@@ -23,9 +23,15 @@ var overMemory = drivertest.Backend{
 	Virtual: true,
 }
 
-func TestConformance(t *testing.T) { drivertest.Run(t, overMemory) }
+func TestConformance(t *testing.T) {
+	volume.Repeats(t)
+	drivertest.Run(t, overMemory)
+}
 
-func TestAgreesWithTheModel(t *testing.T) { drivertest.RunRandom(t, overMemory, volume.Of(20_000)) }
+func TestAgreesWithTheModel(t *testing.T) {
+	volume.Repeats(t)
+	drivertest.RunRandom(t, overMemory, volume.Of(20_000))
+}
 
 func TestKeepsItsPromisesUnderLoad(t *testing.T) {
 	for _, test := range []struct {
@@ -76,9 +82,7 @@ func startOnDisk(t testing.TB, dir string, ring *capability.KeyRing) *onDisk {
 }
 
 func TestConformanceOverLoopbackAndDisk(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes minutes of real time: run without -short")
-	}
+	volume.OnlyAtLength(t, "it takes minutes of real time")
 	drivertest.Run(t, overDisk)
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/redisbox"
 	"github.com/mailboxmq/mailbox/remotebox"
 	"github.com/mailboxmq/mailbox/server/internal/oapapi"
@@ -16,9 +17,7 @@ import (
 // TestConformanceOverLoopbackAndRedis runs the suite through frames on a server of
 // its own, on the real clock.
 func TestConformanceOverLoopbackAndRedis(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes minutes of real time: run without -short")
-	}
+	volume.OnlyAtLength(t, "it takes minutes of real time")
 	server := redistest.Standalone(t)
 	drivertest.Run(t, drivertest.Backend{
 		Open: func(t testing.TB) driver.Opener {

@@ -10,6 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
@@ -30,7 +31,10 @@ func overMemory(tenant string, options ...connect.ClientOption) drivertest.Backe
 }
 
 // TestConformance runs the whole suite through gRPC.
-func TestConformance(t *testing.T) { drivertest.Run(t, overMemory("", connect.WithGRPC())) }
+func TestConformance(t *testing.T) {
+	volume.Repeats(t)
+	drivertest.Run(t, overMemory("", connect.WithGRPC()))
+}
 
 // The other protocols share everything but the framing and the codec with gRPC,
 // so that random programs are enough for them.
@@ -84,9 +88,7 @@ func startOnDisk(t testing.TB, dir string, ring *capability.KeyRing) *onDisk {
 
 func TestConformanceOverLoopbackAndDisk(t *testing.T) {
 	t.Parallel() // it mostly waits
-	if testing.Short() {
-		t.Skip("it takes minutes of real time: run without -short")
-	}
+	volume.OnlyAtLength(t, "it takes minutes of real time")
 	drivertest.Run(t, overDisk)
 }
 

@@ -10,15 +10,14 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/redisbox"
 )
 
 // TestConformanceOverLoopbackAndRedis runs the suite through gRPC on a server of
 // its own, on the real clock.
 func TestConformanceOverLoopbackAndRedis(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes minutes of real time: run without -short")
-	}
+	volume.OnlyAtLength(t, "it takes minutes of real time")
 	t.Parallel() // it mostly waits
 	server := redistest.Standalone(t)
 	drivertest.Run(t, drivertest.Backend{

@@ -9,6 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/sqstest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi"
 	"github.com/mailboxmq/mailbox/sqsbox"
@@ -51,6 +52,7 @@ func restartClient(t testing.TB, old driver.Opener, _ drivertest.Crash) driver.O
 
 // TestConformance runs the whole suite through sqsbox and the SDK.
 func TestConformance(t *testing.T) {
+	volume.Repeats(t)
 	drivertest.Run(t, drivertest.Backend{
 		Open: func(t testing.TB) driver.Opener {
 			sqstest.SkipListed(t, sqstest.Unsupported, inSeconds)
@@ -73,9 +75,7 @@ func TestSkippedCasesExist(t *testing.T) {
 
 // TestConformanceOnDisk is the same in front of the disk backend, with real files.
 func TestConformanceOnDisk(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes a minute and a half: run without -short")
-	}
+	volume.OnlyAtLength(t, "it takes a minute and a half")
 	drivertest.Run(t, drivertest.Backend{
 		Open: func(t testing.TB) driver.Opener {
 			sqstest.SkipListed(t, sqstest.Unsupported, inSeconds)

@@ -10,6 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/redistest"
 	"github.com/mailboxmq/mailbox/internal/sqstest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/redisbox"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi"
 )
@@ -23,9 +24,7 @@ var inRealTime = map[string]string{
 // TestConformanceOnRedis runs the suite through sqsbox and the SDK on Redis, with the
 // real clock.
 func TestConformanceOnRedis(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it takes minutes of real time: run without -short")
-	}
+	volume.OnlyAtLength(t, "it takes minutes of real time")
 	server := redistest.Standalone(t)
 	drivertest.Run(t, drivertest.Backend{
 		Open: func(t testing.TB) driver.Opener {

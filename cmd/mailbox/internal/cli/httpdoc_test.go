@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mailboxmq/mailbox/internal/proctest"
 	"github.com/mailboxmq/mailbox/server"
 )
 
@@ -57,9 +58,7 @@ func steady(output string) string {
 // compares their output. With -update it writes their output into the document.
 func TestHTTPDocumentIsTrue(t *testing.T) {
 	const path = "../../../../docs/http.md"
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("curl is not installed; the examples use it")
-	}
+	proctest.Find(t, "curl")
 	d := start(t, inMemory())
 	token, err := os.ReadFile(d.tokenFile())
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/driver/drivertest/internal/faulty"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/membox"
 )
 
@@ -90,10 +91,18 @@ func TestSabotagedBackend(t *testing.T) {
 	}
 }
 
+// sequential are the rules whose cases have one goroutine, in which the race detector finds
+// nothing.
+var sequential = regexp.MustCompile(`^(ACK|CNT|DLQ|DUP|ORD|RET|SND|SVC)-`)
+
 func TestEverySaboteurIsCaught(t *testing.T) {
+	volume.Repeats(t)
 	for _, saboteur := range faulty.All() {
 		t.Run(fmt.Sprintf("%s (%s)", saboteur.Name, saboteur.Breaks), func(t *testing.T) {
 			t.Parallel()
+			if sequential.MatchString(saboteur.Breaks) {
+				volume.InFull(t)
+			}
 			rules := append([]string{saboteur.Breaks}, saboteur.Also...)
 			verdict := run(t, saboteur, rules)
 			by := verdict.convictions(rules)
@@ -171,7 +180,7 @@ func run(t *testing.T, saboteur faulty.Saboteur, rules []string) (v verdict) {
 	child := exec.CommandContext(ctx, executable,
 		"-test.run=^TestSabotagedBackend$/^(suite|concurrent|random)$"+cases, "-test.v=test2json",
 		"-rapid.shrinktime=0s", "-rapid.nofailfile", fmt.Sprintf("-whole=%v", *whole))
-	child.Env = append(os.Environ(), nameVariable+"="+saboteur.Name)
+	child.Env = append(os.Environ(), nameVariable+"="+saboteur.Name, volume.Variable+"=") // more would only be slower
 	output, err := child.CombinedOutput()
 	v.hung = ctx.Err() != nil
 	if _, failed := errors.AsType[*exec.ExitError](err); err != nil && !failed {

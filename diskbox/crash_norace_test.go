@@ -1,5 +1,0 @@
-//go:build !race
-
-package diskbox
-
-const raceDetector = false

@@ -1,0 +1,107 @@
+package volume
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Variable is the environment variable that sets the volume.
+const Variable = "MAILBOX_VOLUME"
+
+// soak is the value of Variable for everything at full volume.
+const soak = "soak"
+
+// Of returns how many of n are done: all, or a quarter under the race detector at the
+// everyday volume.
+func Of(n int) int { return Part(n, 4) }
+
+// Part returns n, or n divided by divisor and rounded up under the race detector at the everyday
+// volume.
+func Part(n, divisor int) int { return (n + Stride(divisor) - 1) / Stride(divisor) }
+
+// Stride returns the step through many similar cases: step under the race detector at the
+// everyday volume, and 1 otherwise.
+func Stride(step int) int {
+	if RaceDetector && !AtLength() {
+		return step
+	}
+	return 1
+}
+
+// AtLength reports whether tests do more than every day.
+func AtLength() bool { return os.Getenv(Variable) != "" }
+
+// Count returns how often a test repeats something: everyday, or soaking in a soak, or the
+// number that Variable names.
+func Count(t testing.TB, everyday, soaking int) int {
+	t.Helper()
+	switch text := os.Getenv(Variable); text {
+	case "":
+		return everyday
+	case soak:
+		return soaking
+	default:
+		n, err := number(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+}
+
+// Duration returns how long a test runs: everyday, or soaking in a soak, or as Variable says.
+func Duration(t testing.TB, everyday, soaking time.Duration) time.Duration {
+	t.Helper()
+	switch text := os.Getenv(Variable); text {
+	case "":
+		return everyday
+	case soak:
+		return soaking
+	default:
+		if d, err := time.ParseDuration(text); err == nil && d > 0 {
+			return d
+		}
+		n, err := number(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return time.Duration(n) * time.Second
+	}
+}
+
+// Steps returns the length of a run of random programs, which is counted in steps or in time:
+// everyday steps, or soaking in a soak, or what Variable says. One of the results is 0.
+func Steps(t testing.TB, everyday int, soaking time.Duration) (int, time.Duration) {
+	t.Helper()
+	switch text := os.Getenv(Variable); text {
+	case "":
+		return everyday, 0
+	case soak:
+		return 0, soaking
+	default:
+		if d, err := time.ParseDuration(text); err == nil && d > 0 {
+			return 0, d
+		}
+		return Count(t, everyday, everyday), 0
+	}
+}
+
+func number(text string) (int, error) {
+	n, err := strconv.Atoi(strings.ReplaceAll(text, ",", ""))
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("%s: invalid value %q; want %s, a positive number, or a duration in a test that runs for a time", Variable, text, soak)
+	}
+	return n, nil
+}
+
+// OnlyAtLength skips a test that takes too long for every day.
+func OnlyAtLength(t testing.TB, why string) {
+	t.Helper()
+	if !AtLength() {
+		t.Skipf("%s: make soak runs it, or %s=%s", why, Variable, soak)
+	}
+}
