@@ -28,7 +28,7 @@ func (b *Backend) configure(ctx context.Context, name string, asked driver.Confi
 	var config driver.Config
 	state := &opened{status: "changed"}
 	for state.status == "changed" { // by another process since it was read
-		existing, err := b.look(ctx, name)
+		existing, err := b.server.look(ctx, name)
 		if err != nil {
 			return err
 		}
@@ -57,7 +57,7 @@ func (b *Backend) configure(ctx context.Context, name string, asked driver.Confi
 	if q.settings.Load().version < state.version {
 		q.settings.Store(b.newSettings(state.config, state.version))
 	}
-	_, err = onShards(q, func(s *shard) (usage, error) { return s.usage(ctx, "0") })
+	_, err = onShards(q, func(s *shard) (usage, error) { return q.usage(ctx, s, "0") })
 	return err
 }
 
@@ -79,7 +79,7 @@ func (b *Backend) QueueConfig(ctx context.Context, name string) (driver.Config, 
 	if err := b.checkOpen(ctx, name); err != nil {
 		return driver.Config{}, driver.Annotate(err, name, "configure")
 	}
-	state, err := b.look(ctx, name)
+	state, err := b.server.look(ctx, name)
 	if err == nil && state.status != "ok" {
 		err = &driver.Error{Code: driver.ErrNotFound}
 	}
@@ -125,8 +125,8 @@ const namesPage = 128
 // names reads the registry, in order. Some of the queues may not exist.
 func (b *Backend) names(ctx context.Context) (names []string, err error) {
 	for cursor := uint64(0); ; {
-		page, err := request(ctx, b, func(ctx context.Context) (rueidis.ScanEntry, error) {
-			return b.client.Do(ctx, b.client.B().Sscan().Key(registry(b.options.Prefix)).Cursor(cursor).Count(1000).Build()).AsScanEntry()
+		page, err := request(ctx, b.server, func(ctx context.Context) (rueidis.ScanEntry, error) {
+			return b.server.client.Do(ctx, b.server.client.B().Sscan().Key(registry(b.options.Prefix)).Cursor(cursor).Count(1000).Build()).AsScanEntry()
 		})
 		if err != nil {
 			return nil, err
@@ -141,13 +141,13 @@ func (b *Backend) names(ctx context.Context) (names []string, err error) {
 
 // there reports which of these queues exist.
 func (b *Backend) there(ctx context.Context, names []string) ([]bool, error) {
-	return request(ctx, b, func(ctx context.Context) ([]bool, error) {
+	return request(ctx, b.server, func(ctx context.Context) ([]bool, error) {
 		commands := make([]rueidis.Completed, len(names))
 		for i, name := range names {
-			commands[i] = b.client.B().Hexists().Key(shardKeys(b.options.Prefix, name, 0)[0]).Field("settings").Build()
+			commands[i] = b.server.client.B().Hexists().Key(shardKeys(b.options.Prefix, name, 0)[0]).Field("settings").Build()
 		}
 		there := make([]bool, len(names))
-		for i, result := range b.client.DoMulti(ctx, commands...) {
+		for i, result := range b.server.client.DoMulti(ctx, commands...) {
 			found, err := result.AsBool()
 			if err != nil {
 				return nil, err
@@ -165,7 +165,7 @@ func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
 	if err := b.checkOpen(ctx, name); err != nil {
 		return driver.Annotate(err, name, "delete")
 	}
-	state, err := b.look(ctx, name)
+	state, err := b.server.look(ctx, name)
 	if err == nil && state.status == "missing" {
 		err = &driver.Error{Code: driver.ErrNotFound}
 	}
@@ -184,16 +184,16 @@ func (b *Backend) remove(ctx context.Context, name string, state *opened) error 
 	}
 	n := max(state.config.Shards, 1)
 	if n > 1 {
-		if err := b.deleteShard(ctx, name, 0, "m", incarnation); err != nil {
+		if err := b.server.deleteShard(ctx, name, 0, "m", incarnation); err != nil {
 			return err
 		}
 		for i := 1; i < n; i++ {
-			if err := b.deleteShard(ctx, name, i, "d", incarnation); err != nil && !errors.Is(err, driver.ErrNotFound) {
+			if err := b.server.deleteShard(ctx, name, i, "d", incarnation); err != nil && !errors.Is(err, driver.ErrNotFound) {
 				return err
 			}
 		}
 	}
-	if err := b.deleteShard(ctx, name, 0, "d", incarnation); err != nil {
+	if err := b.server.deleteShard(ctx, name, 0, "d", incarnation); err != nil {
 		return err
 	}
 	b.mu.Lock()
@@ -205,37 +205,50 @@ func (b *Backend) remove(ctx context.Context, name string, state *opened) error 
 	return b.unlist(ctx, name)
 }
 
-func (b *Backend) deleteShard(ctx context.Context, name string, shard int, what, incarnation string) error {
-	reply, err := b.try(ctx, deleteScript, shardKeys(b.options.Prefix, name, shard), []string{what, incarnation})
-	if err != nil {
-		return err
-	}
-	status, err := reply[0].ToString()
-	switch {
-	case err == nil && status == "ok":
-		return nil
-	case err == nil && status == "schema":
-		number, err := schemaOf(reply)
-		if err != nil {
-			return unreadableAnswer(err)
-		}
-		return newerSchema(number)
-	}
-	return &driver.Error{Code: driver.ErrNotFound, Err: err}
-}
-
 // unlist removes a name from the registry, and puts it back if the queue has been
 // created again meanwhile.
 func (b *Backend) unlist(ctx context.Context, name string) error {
-	_, err := request(ctx, b, func(ctx context.Context) (int64, error) {
-		return b.client.Do(ctx, b.client.B().Srem().Key(registry(b.options.Prefix)).Member(name).Build()).AsInt64()
+	_, err := request(ctx, b.server, func(ctx context.Context) (int64, error) {
+		return b.server.client.Do(ctx, b.server.client.B().Srem().Key(registry(b.options.Prefix)).Member(name).Build()).AsInt64()
 	})
 	if err != nil {
 		return err
 	}
-	state, err := b.look(ctx, name)
+	state, err := b.server.look(ctx, name)
 	if err != nil || state.status == "missing" {
 		return err
 	}
 	return b.prepare(ctx, name, driver.Config{})
+}
+
+// resolve returns the configuration to store for a queue when config is asked for.
+// existing is the one in force, or nil.
+func (b *Backend) resolve(name string, config driver.Config, existing *driver.Config) (driver.Config, error) {
+	for _, given := range []driver.Config{config, b.options.Defaults} {
+		if err := given.Validate(); err != nil {
+			return config, err
+		}
+	}
+	config = config.Resolve(existing, b.options.Defaults).Stored()
+	return config, checkConfig(name, config)
+}
+
+// checkConfig refuses settings that no queue of this name can honour.
+func checkConfig(name string, config driver.Config) error {
+	invalid := func(field, detail string) error {
+		return &driver.Error{Code: driver.ErrInvalid, Op: "configure", Queue: name, Field: field, Detail: detail}
+	}
+	if config.FairGroups {
+		return &driver.Error{
+			Code: driver.ErrUnsupported, Op: "configure", Queue: name, Field: "FairGroups",
+			Detail: "queues in Redis have one order for all groups",
+		}
+	}
+	shards := max(config.Shards, 1)
+	for _, bound := range bounds(&config) {
+		if value := *bound.value; value > 0 && value < shards {
+			return invalid(bound.field, fmt.Sprintf("%d cannot be split over %d shards; use at least 1 a shard", value, shards))
+		}
+	}
+	return nil
 }

@@ -3,29 +3,23 @@ package redisbox
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
-	"strconv"
 	"sync"
 	"sync/atomic"
 
 	"github.com/redis/rueidis"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/internal/endings"
 )
 
 // Backend holds queues in Redis. It is a driver.Opener, a driver.Admin and a
 // driver.Pinger, and safe for concurrent use. Any number of processes can use
 // the same queues.
 type Backend struct {
-	client     rueidis.Client
+	server     *server
 	options    Options
 	durability driver.Durability
-	oneServer  bool     // no cluster, so that a script can use all keys
-	slotKeys   []string // the slots of all buckets
-	running    goroutines
-	closing    chan struct{} // closed by Close
-	observers  endings.Observers
+	oneServer  bool        // no cluster, so that a script can use all keys
+	slotKeys   []string    // the slots of all buckets
 	answers    atomic.Bool // it has a reply store
 
 	mu      sync.Mutex // guards the fields below
@@ -52,13 +46,14 @@ var (
 // the latter three, and ErrConflict where another program has written to the keys of a
 // queue.
 func Open(ctx context.Context, client rueidis.Client, options *Options) (*Backend, error) {
-	b := &Backend{
-		client: client, options: options.withDefaults(),
-		closing: make(chan struct{}), queues: make(map[string]*queue),
-	}
+	b := &Backend{options: options.withDefaults(), queues: make(map[string]*queue)}
 	if err := b.options.check(); err != nil {
 		return nil, err
 	}
+	b.server = newServer(client, serverOptions{
+		prefix: b.options.Prefix, replicas: b.options.Replicas, replicaTimeout: b.options.ReplicaTimeout,
+		retryFor: b.options.RetryFor, logger: b.options.Logger,
+	})
 	for i := range buckets {
 		b.slotKeys = append(b.slotKeys, bucketTag(b.options.Prefix, i)+"slots")
 	}
@@ -132,7 +127,7 @@ func (b *Backend) isThere(ctx context.Context, name string, err error) bool {
 	if !errors.Is(err, driver.ErrFull) {
 		return false
 	}
-	state, err := b.look(ctx, name)
+	state, err := b.server.look(ctx, name)
 	return err == nil && state.status == "ok"
 }
 
@@ -163,8 +158,8 @@ func (b *Backend) prepare(ctx context.Context, name string, config driver.Config
 			return err
 		}
 	}
-	_, err := request(ctx, b, func(ctx context.Context) (int64, error) {
-		return b.client.Do(ctx, b.client.B().Sadd().Key(registry(b.options.Prefix)).Member(name).Build()).AsInt64()
+	_, err := request(ctx, b.server, func(ctx context.Context) (int64, error) {
+		return b.server.client.Do(ctx, b.server.client.B().Sadd().Key(registry(b.options.Prefix)).Member(name).Build()).AsInt64()
 	})
 	if b.isThere(ctx, name, err) { // and so in the registry
 		return nil
@@ -188,9 +183,7 @@ func (b *Backend) join(name string, state *opened) (q *queue, isNew bool, err er
 		q, isNew = newQueue(b, name, state), true
 		b.queues[name] = q
 	}
-	for _, s := range q.shards {
-		s.clock.saw(0, state.wall, 0)
-	}
+	q.noteTime(state)
 	q.handles++
 	return q, isNew, nil
 }
@@ -209,33 +202,11 @@ func (b *Backend) leave(q *queue) {
 	}
 }
 
-// opened is the answer of open.lua.
-type opened struct {
-	status      string
-	incarnation string
-	version     int64
-	config      driver.Config
-	wall        float64
-}
-
-// existing returns the configuration in force, or nil.
-func (o *opened) existing() *driver.Config {
-	if o.status != "ok" {
-		return nil
-	}
-	return &o.config
-}
-
-// look reads the settings of a queue. The status is missing if it does not exist.
-func (b *Backend) look(ctx context.Context, name string) (*opened, error) {
-	return b.openShard(ctx, name, 0, "l", "", 0, driver.Config{})
-}
-
 // openFirst opens the first shard, creating it if necessary, after finishing an
 // interrupted deletion.
 func (b *Backend) openFirst(ctx context.Context, name string, config driver.Config) (*opened, error) {
 	return b.afterDeletion(ctx, name, func() (*opened, error) {
-		return b.openShard(ctx, name, 0, "o", newIncarnation(), 0, config)
+		return b.server.openShard(ctx, name, 0, "o", newIncarnation(), 0, config)
 	})
 }
 
@@ -247,13 +218,9 @@ func (b *Backend) configureFirst(ctx context.Context, name string, existing *ope
 		incarnation, version = existing.incarnation, existing.version
 	}
 	return b.afterDeletion(ctx, name, func() (*opened, error) {
-		return b.openShard(ctx, name, 0, "c", incarnation, version, config)
+		return b.server.openShard(ctx, name, 0, "c", incarnation, version, config)
 	})
 }
-
-// newIncarnation returns the random end of a name that tells a new queue from others
-// that were called the same, see open.lua.
-func newIncarnation() string { return strconv.FormatUint(rand.Uint64(), 36) }
 
 // afterDeletion calls open until the queue is not being deleted. It finishes an
 // interrupted deletion.
@@ -276,7 +243,7 @@ func (b *Backend) adopt(ctx context.Context, name string, first *opened) error {
 	var group sync.WaitGroup
 	for i := 1; i < n; i++ {
 		group.Go(func() {
-			state, err := b.openShard(ctx, name, i, "a", first.incarnation, first.version, first.config)
+			state, err := b.server.openShard(ctx, name, i, "a", first.incarnation, first.version, first.config)
 			if err == nil && state.status != "ok" {
 				err = &driver.Error{Code: driver.ErrNotFound, Detail: "was deleted meanwhile"}
 			}
@@ -287,56 +254,35 @@ func (b *Backend) adopt(ctx context.Context, name string, first *opened) error {
 	return errors.Join(errs...)
 }
 
-// openShard calls open.lua.
-func (b *Backend) openShard(ctx context.Context, name string, shard int, what, queue string, version int64, config driver.Config) (*opened, error) {
-	n := max(config.Shards, 1)
-	reply, err := b.try(ctx, openScript, shardKeys(b.options.Prefix, name, shard), []string{
-		what, queue, strconv.FormatInt(version, 10), strconv.Itoa(n), packConfig(config, n, shard), stored(config, shard),
-	})
-	if err != nil {
+// transfers are the queues of a backend, for transfers.
+type transfers struct{ *Backend }
+
+// Target returns the queue of that name, or nil.
+func (b transfers) Target(ctx context.Context, name string) (*shardQueue, error) {
+	state, err := b.server.look(ctx, name)
+	if err != nil || state.status != "ok" {
 		return nil, err
 	}
-	return readOpened(reply)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if q := b.queues[name]; q != nil && q.incarnation == state.incarnation && !q.isEnded.Load() {
+		return q.shardQueue, nil
+	}
+	return newQueue(b.Backend, name, state).shardQueue, nil
 }
 
-func readOpened(reply []rueidis.RedisMessage) (*opened, error) {
-	var state opened
-	var err error
-	if len(reply) == 0 {
-		return nil, unreadableAnswer(nil)
+// DeadLetterTo returns where the queue of that name forwards its dead letters, or "".
+func (b transfers) DeadLetterTo(ctx context.Context, name string) (string, error) {
+	state, err := b.server.look(ctx, name)
+	if err != nil || state.status != "ok" {
+		return "", err
 	}
-	if state.status, err = reply[0].ToString(); err != nil {
-		return nil, unreadableAnswer(err)
-	}
-	if state.status == "schema" {
-		number, err := schemaOf(reply)
-		if err != nil {
-			return nil, unreadableAnswer(err)
-		}
-		return nil, newerSchema(number)
-	}
-	if len(reply) < 5 {
-		return &state, nil
-	}
-	if state.incarnation, err = reply[1].ToString(); err != nil {
-		return nil, unreadableAnswer(err)
-	}
-	if state.version, err = reply[2].AsInt64(); err != nil {
-		return nil, unreadableAnswer(err)
-	}
-	settings, err := reply[3].ToString()
-	if err != nil {
-		return nil, unreadableAnswer(err)
-	}
-	if state.config, err = parseStored(settings); err != nil {
-		return nil, unreadableAnswer(err)
-	}
-	wall, err := reply[4].AsInt64()
-	if err != nil {
-		return nil, unreadableAnswer(err)
-	}
-	state.wall = float64(wall)
-	return &state, nil
+	return state.config.DeadLetterTo, nil
+}
+
+// StartForwarding makes a shard forward its dead letters. It does not wait.
+func (b transfers) StartForwarding(ctx context.Context, s *shard) {
+	s.queue.owner.(*queue).forwarders[s.number].start(ctx)
 }
 
 // Durability returns what messages survive, by the settings of the servers when the
@@ -353,11 +299,11 @@ func (b *Backend) Ping(ctx context.Context) error {
 	if closed {
 		return &driver.Error{Code: driver.ErrClosed, Op: "ping"}
 	}
-	_, err := callCancellable(ctx, b, ctx.Done() != nil, func() (int64, error) {
+	_, err := callCancellable(ctx, b.server, ctx.Done() != nil, func() (int64, error) {
 		key := []string{registry(b.options.Prefix)}
-		n, err := b.client.Do(ctx, command(b.client, pingScript, key, nil, false)).AsInt64()
+		n, err := b.server.client.Do(ctx, command(b.server.client, pingScript, key, nil, false)).AsInt64()
 		if isNoScript(err) {
-			n, err = b.client.Do(ctx, command(b.client, pingScript, key, nil, true)).AsInt64()
+			n, err = b.server.client.Do(ctx, command(b.server.client, pingScript, key, nil, true)).AsInt64()
 		}
 		return n, err
 	})
@@ -377,7 +323,7 @@ func (b *Backend) Close() error {
 	b.mu.Lock()
 	if !b.closed {
 		b.closed = true
-		close(b.closing)
+		b.server.close()
 	}
 	for _, q := range b.queues {
 		q.end(driver.ErrClosed)
@@ -388,48 +334,37 @@ func (b *Backend) Close() error {
 	}
 	b.replies = nil
 	b.mu.Unlock()
-	b.running.wait()
+	b.server.running.wait()
 	return nil
 }
 
-// goroutines counts goroutines that can be waited for. Unlike a WaitGroup it allows new
-// ones to start during wait.
-type goroutines struct {
-	mu    sync.Mutex // guards the fields below
-	size  int
-	empty chan struct{} // closed when size becomes 0; nil if no wait is running
-}
+// Observe calls f for every ending in a call of this process, until
+// stop is called; see driver.Observable.
+func (b *Backend) Observe(f func(driver.Ending)) (stop func()) { return b.server.observers.Add(f) }
 
-func (g *goroutines) start(f func()) {
-	g.mu.Lock()
-	g.size++
-	g.mu.Unlock()
-	go func() {
-		defer g.done()
-		f()
-	}()
-}
-
-func (g *goroutines) done() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.size--
-	if g.size == 0 && g.empty != nil {
-		close(g.empty)
-		g.empty = nil
+// newSettings returns a configuration with its traits.
+func (b *Backend) newSettings(config driver.Config, version int64) *settings {
+	traits := driver.Traits{
+		Ordering:      driver.OrderingFIFO,
+		Durability:    b.durability,
+		ExactStats:    true,
+		Groups:        true,
+		StrictGroups:  config.StrictGroups,
+		DeadLetters:   true,
+		Peek:          true,
+		Move:          true,
+		LateAck:       true,
+		ForgetDedup:   true,
+		Usage:         true,
+		DedupWindow:   dedupWindow(config),
+		MaxBodyBytes:  b.options.MaxBodyBytes,
+		MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes,
+		MaxBatch:      driver.DefaultMaxBatch,
+		MaxDelay:      driver.DefaultMaxDelay,
+		MaxVisibility: driver.DefaultMaxVisibility,
 	}
-}
-
-func (g *goroutines) wait() {
-	g.mu.Lock()
-	if g.size == 0 {
-		g.mu.Unlock()
-		return
+	if config.Shards > 1 {
+		traits.Ordering = driver.OrderingPerShard
 	}
-	if g.empty == nil {
-		g.empty = make(chan struct{})
-	}
-	empty := g.empty
-	g.mu.Unlock()
-	<-empty
+	return &settings{config: config, traits: traits, version: version}
 }

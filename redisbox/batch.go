@@ -32,7 +32,7 @@ func (s *shard) perform(ctx context.Context, sess *session, batch []operation) {
 	}
 	opts := callOptions{session: sess, abandoned: func() bool { return allCancelled(batch) }}
 	if durable {
-		opts.replicas = s.queue.backend.options.Replicas
+		opts.replicas = s.queue.server.replicas
 	}
 	err := s.runBatch(ctx, &b, opts)
 	if errors.Is(err, errSlotsApart) {
@@ -125,8 +125,7 @@ func (s *shard) runBatch(ctx context.Context, b *shardBatch, opts callOptions) e
 	}
 	s.hand(ctx, b.receives, r.counts, leased)
 	if r.left > 0 {
-		s.queue.nextTake.Store(uint64(s.number))
-		s.queue.waiters.wake(r.left)
+		s.queue.owner.Ready(s, r.left)
 	}
 	return nil
 }
@@ -206,10 +205,10 @@ func (s *shard) arguments(b *shardBatch) []string {
 	}
 	args := make([]string, 0, size)
 	args = append(args, "", counts[0], counts[1], strconv.Itoa(bytes),
-		packDoubles(float64(b.nonce)), strconv.Itoa(answerBytes), digit(int(s.queue.waiters.count.Load()) > waiting), strconv.Itoa(b.slots()))
+		packDoubles(float64(b.nonce)), strconv.Itoa(answerBytes), digit(s.queue.owner.Waiting() > waiting), strconv.Itoa(b.slots()))
 	for _, op := range b.sends {
 		if op.slot != nil {
-			args = op.slot.appendArguments(args)
+			args = append(args, op.slot.args...)
 		}
 	}
 	args, settles := appendSettlements(args, b.settles)
@@ -233,10 +232,34 @@ func (s *shard) arguments(b *shardBatch) []string {
 	return args
 }
 
-// digit writes a boolean as scripts read it.
-func digit(yes bool) string {
-	if yes {
-		return "1"
+// runDurably runs a batch, once and confirmed by replicas, without a batcher.
+func (s *shard) runDurably(ctx context.Context, b *shardBatch, within bool) error {
+	sess := s.sessions.take()
+	defer s.sessions.put(sess)
+	opts := s.queue.server.durable(sess)
+	opts.within = within
+	return s.runBatch(ctx, b, opts)
+}
+
+// slots returns how many slots the batch creates.
+func (b *shardBatch) slots() (n int) {
+	for _, op := range b.sends {
+		if op.slot != nil {
+			n++
+		}
 	}
-	return "0"
+	return n
+}
+
+// slotKeys returns the keys of slots for a batch; see ofShardAndSlots.
+func (s *shard) slotKeys(b *shardBatch) (keys []string) {
+	for _, op := range b.sends {
+		if op.slot != nil {
+			keys = append(keys, op.slot.keys...)
+		}
+	}
+	if all := s.queue.slotKeys.Load(); all != nil && len(b.receives) > 0 {
+		keys = append(keys, *all...)
+	}
+	return keys
 }

@@ -237,7 +237,7 @@ func TestLateRequestDoesNothing(t *testing.T) {
 			part.add(i, s.newID(), &driver.Outgoing{Body: []byte(body)}, extra{})
 		}
 		args := append([]string{q.incarnation, "0", "0", "session", turn}, s.arguments(&shardBatch{sends: []*sendOp{part}})...)
-		reply, err := b.eval(t.Context(), batchScript, s.keys, args, 0)
+		reply, err := b.server.eval(t.Context(), batchScript, s.keys, args, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

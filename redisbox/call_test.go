@@ -153,7 +153,7 @@ func TestForeignKeyInQueueIsConflict(t *testing.T) {
 	prefix := redistest.Prefix(t)
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: prefix})
 	meta := shardKeys(prefix, "orders", 0)[0]
-	if err := b.client.Do(t.Context(), b.client.B().Set().Key(meta).Value("mine").Build()).Error(); err != nil {
+	if err := b.server.client.Do(t.Context(), b.server.client.B().Set().Key(meta).Value("mine").Build()).Error(); err != nil {
 		t.Fatal(err)
 	}
 	_, err := b.OpenQueue(t.Context(), "orders")

@@ -1,10 +1,8 @@
 package redisbox
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -96,90 +94,4 @@ func bounds(config *driver.Config) []bound {
 		{"RetainReady.Count", &config.RetainReady.Count},
 		{"RetainDead.Count", &config.RetainDead.Count},
 	}
-}
-
-// resolve returns the configuration to store for a queue when config is asked for.
-// existing is the one in force, or nil.
-func (b *Backend) resolve(name string, config driver.Config, existing *driver.Config) (driver.Config, error) {
-	for _, given := range []driver.Config{config, b.options.Defaults} {
-		if err := given.Validate(); err != nil {
-			return config, err
-		}
-	}
-	config = config.Resolve(existing, b.options.Defaults).Stored()
-	return config, checkConfig(name, config)
-}
-
-// checkConfig refuses settings that no queue of this name can honour.
-func checkConfig(name string, config driver.Config) error {
-	invalid := func(field, detail string) error {
-		return &driver.Error{Code: driver.ErrInvalid, Op: "configure", Queue: name, Field: field, Detail: detail}
-	}
-	if config.FairGroups {
-		return &driver.Error{
-			Code: driver.ErrUnsupported, Op: "configure", Queue: name, Field: "FairGroups",
-			Detail: "queues in Redis have one order for all groups",
-		}
-	}
-	shards := max(config.Shards, 1)
-	for _, bound := range bounds(&config) {
-		if value := *bound.value; value > 0 && value < shards {
-			return invalid(bound.field, fmt.Sprintf("%d cannot be split over %d shards; use at least 1 a shard", value, shards))
-		}
-	}
-	return nil
-}
-
-// newSettings returns a configuration with its traits.
-func (b *Backend) newSettings(config driver.Config, version int64) *settings {
-	traits := driver.Traits{
-		Ordering:      driver.OrderingFIFO,
-		Durability:    b.durability,
-		ExactStats:    true,
-		Groups:        true,
-		StrictGroups:  config.StrictGroups,
-		DeadLetters:   true,
-		Peek:          true,
-		Move:          true,
-		LateAck:       true,
-		ForgetDedup:   true,
-		Usage:         true,
-		DedupWindow:   dedupWindow(config),
-		MaxBodyBytes:  b.options.MaxBodyBytes,
-		MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes,
-		MaxBatch:      driver.DefaultMaxBatch,
-		MaxDelay:      driver.DefaultMaxDelay,
-		MaxVisibility: driver.DefaultMaxVisibility,
-	}
-	if config.Shards > 1 {
-		traits.Ordering = driver.OrderingPerShard
-	}
-	return &settings{config: config, traits: traits, version: version}
-}
-
-// micros converts a duration to microseconds, as scripts count, rounded up so that
-// no lease or delay ends too early.
-func micros(d time.Duration) float64 {
-	return math.Ceil(float64(d) / float64(time.Microsecond))
-}
-
-func flag(on bool) float64 {
-	if on {
-		return 1
-	}
-	return 0
-}
-
-// packDoubles packs numbers as struct.pack('<dd…') does.
-func packDoubles(numbers ...float64) string {
-	packed := make([]byte, 0, 8*len(numbers))
-	for _, number := range numbers {
-		packed = binary.LittleEndian.AppendUint64(packed, math.Float64bits(number))
-	}
-	return string(packed)
-}
-
-// doubleAt reads the i-th double of a packed text.
-func doubleAt(packed string, i int) float64 {
-	return math.Float64frombits(binary.LittleEndian.Uint64([]byte(packed[8*i : 8*i+8])))
 }

@@ -31,7 +31,7 @@ func TestOldConfigurationsCanBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	meta := keyOf(q, "meta")
-	if err := b.client.Do(t.Context(), b.client.B().Hset().Key(meta).FieldValue().FieldValue("settings", string(before)).Build()).Error(); err != nil {
+	if err := b.server.client.Do(t.Context(), b.server.client.B().Hset().Key(meta).FieldValue().FieldValue("settings", string(before)).Build()).Error(); err != nil {
 		t.Fatal(err)
 	}
 	if packed := field(t, b, meta, "rules"); len(packed) != 8*15 {
@@ -58,7 +58,7 @@ func TestStoredMultipleHoldsForTwelveHours(t *testing.T) {
 		t.Fatalf("scripts read a hold of %v", doubleAt(rules, 7))
 	}
 	settings := strings.Replace(field(t, b, meta, "settings"), `"MaxHold":3600000000000`, `"MaxHold":10`, 1)
-	err := b.client.Do(t.Context(), b.client.B().Hset().Key(meta).FieldValue().FieldValue("settings", settings).
+	err := b.server.client.Do(t.Context(), b.server.client.B().Hset().Key(meta).FieldValue().FieldValue("settings", settings).
 		FieldValue("rules", rules[:at]+packDoubles(10)+rules[at+8:]).Build()).Error()
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestStoredMultipleHoldsForTwelveHours(t *testing.T) {
 
 func field(t *testing.T, b *Backend, key, name string) string {
 	t.Helper()
-	text, err := b.client.Do(t.Context(), b.client.B().Hget().Key(key).Field(name).Build()).ToString()
+	text, err := b.server.client.Do(t.Context(), b.server.client.B().Hget().Key(key).Field(name).Build()).ToString()
 	if err != nil && !rueidis.IsRedisNil(err) {
 		t.Fatal(err)
 	}

@@ -55,7 +55,11 @@ func (h *handle) Redrive(ctx context.Context, ids []string, limit int) (moved in
 		}
 		page := leading(dead, most)
 		dead = dead[len(page):]
-		n, full, err := page[0].shard.redrive(ctx, page)
+		ids := make([]string, len(page))
+		for i := range page {
+			ids[i] = page[i].id
+		}
+		n, full, err := page[0].shard.redrive(ctx, ids)
 		moved += n
 		if err != nil {
 			return moved, h.outcome(err, "redrive")
@@ -85,23 +89,6 @@ func leading(dead []foundDeadLetter, most int) []foundDeadLetter {
 		n++
 	}
 	return dead[:n]
-}
-
-func (s *shard) redrive(ctx context.Context, page []foundDeadLetter) (moved int, full bool, err error) {
-	ids := make([]string, len(page))
-	for i, dead := range page {
-		ids[i] = dead.id
-	}
-	a, err := s.callDurably(ctx, redriveScript, false, ids...)
-	if err != nil {
-		return 0, false, err
-	}
-	n, err := a.rest[0].AsInt64()
-	if err != nil {
-		return 0, false, unreadableAnswer(err)
-	}
-	stopped, err := a.rest[1].AsInt64()
-	return int(n), stopped != 0, err
 }
 
 // findDead returns the dead letters with these ids, or all if ids is nil, in the order of
@@ -147,14 +134,7 @@ func (h *handle) Discard(ctx context.Context, ids []string) (removed int, err er
 		return 0, err
 	}
 	for chunk := range slices.Chunk(ids, deadLettersPage) {
-		parts, err := onShards(h.queue, func(s *shard) (int, error) {
-			a, err := s.callDurably(ctx, discardScript, false, chunk...)
-			if err != nil {
-				return 0, err
-			}
-			n, err := a.rest[0].AsInt64()
-			return int(n), err
-		})
+		parts, err := onShards(h.queue, func(s *shard) (int, error) { return s.discard(ctx, chunk) })
 		for _, part := range parts {
 			removed += part
 		}

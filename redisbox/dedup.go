@@ -28,7 +28,7 @@ func (d *sendCall) claim(ctx context.Context, i int, s *shard) error {
 		key: extra.key, bodyHash: extra.bodyHash, id: s.newID(),
 	}
 	extra.key, extra.bodyHash, extra.arrival = "", "", true
-	for tries := d.queue.backend.newTries(nil); ; {
+	for tries := d.queue.server.newTries(nil); ; {
 		code, detail, err := c.send(ctx, msg, extra)
 		switch {
 		case err == nil:

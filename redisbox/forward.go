@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -17,6 +19,44 @@ import (
 // other queue, which remembers the arrival; and then it leaves this queue. Any process
 // that finds dead letters in an outbox continues where another has stopped. So none is
 // lost, and none arrives twice.
+
+// transferQueues finds the queues that messages are transferred to.
+type transferQueues interface {
+	// Target returns the queue of that name, or nil if there is none.
+	Target(ctx context.Context, name string) (*shardQueue, error)
+	// DeadLetterTo returns where the queue of that name forwards its dead letters, and ""
+	// if it does not, or does not exist.
+	DeadLetterTo(ctx context.Context, name string) (string, error)
+	// StartForwarding makes a shard forward its dead letters. It does not wait.
+	StartForwarding(ctx context.Context, s *shard)
+}
+
+// A forwarder forwards the dead letters of one shard, and resumes moves of its messages that
+// have stalled. It has no goroutine while there are none.
+type forwarder struct {
+	shard  *shard
+	queues transferQueues
+
+	mu         sync.Mutex  // guards forwarding
+	forwarding *forwarding // nil if none is running
+
+	resuming atomic.Bool // see resumeMoves
+}
+
+func newForwarder(s *shard, queues transferQueues) *forwarder {
+	return &forwarder{shard: s, queues: queues}
+}
+
+// resume does what the answer of a call asks for: toForward dead letters wait, or moves have
+// stalled if it is negative.
+func (f *forwarder) resume(ctx context.Context, toForward int) {
+	switch {
+	case toForward > 0:
+		f.forward(ctx)
+	case toForward < 0:
+		f.resumeMoves(ctx)
+	}
+}
 
 // forwardPatience is how long calls wait for dead letters to be forwarded: long for
 // servers that answer, and short for one that hangs.
@@ -29,11 +69,11 @@ type forwarding struct {
 }
 
 // wait waits until it is done, but not beyond limit, and reports whether it is.
-func (f *forwarding) wait(ctx context.Context, limit time.Time) bool {
+func (r *forwarding) wait(ctx context.Context, limit time.Time) bool {
 	timer := time.NewTimer(time.Until(limit))
 	defer timer.Stop()
 	select {
-	case <-f.done:
+	case <-r.done:
 		return true
 	case <-timer.C:
 	case <-ctx.Done():
@@ -46,52 +86,53 @@ func (f *forwarding) wait(ctx context.Context, limit time.Time) bool {
 //
 // Mostly they have left when it returns. It does not wait for long: the server of the
 // other queue may hang, and that must not hold up this one.
-func (s *shard) forward(ctx context.Context) {
+func (f *forwarder) forward(ctx context.Context) {
 	for started := false; !started; { // a running one may not have seen the latest
-		var f *forwarding
-		f, started = s.startForwarding(ctx)
-		if !f.wait(ctx, f.started.Add(forwardPatience)) {
+		var running *forwarding
+		running, started = f.start(ctx)
+		if !running.wait(ctx, running.started.Add(forwardPatience)) {
 			return
 		}
 	}
 }
 
-// startForwarding returns the running forwarding, or starts one.
-func (s *shard) startForwarding(ctx context.Context) (f *forwarding, started bool) {
-	s.forwardMu.Lock()
-	defer s.forwardMu.Unlock()
-	if s.forwarding != nil {
-		return s.forwarding, false
+// start returns the running forwarding, or starts one.
+func (f *forwarder) start(ctx context.Context) (running *forwarding, started bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.forwarding != nil {
+		return f.forwarding, false
 	}
-	f = &forwarding{done: make(chan struct{}), started: time.Now()}
-	s.forwarding = f
+	running = &forwarding{done: make(chan struct{}), started: time.Now()}
+	f.forwarding = running
 	ctx = context.WithoutCancel(ctx) // other callers wait for it too
-	s.queue.backend.running.start(func() {
-		s.forwardAll(ctx)
-		s.forwardMu.Lock()
-		s.forwarding = nil
-		s.forwardMu.Unlock()
-		close(f.done)
+	f.shard.queue.server.running.start(func() {
+		f.forwardAll(ctx)
+		f.mu.Lock()
+		f.forwarding = nil
+		f.mu.Unlock()
+		close(running.done)
 	})
-	return f, true
+	return running, true
 }
 
-// awaitForwarding waits until the running forwarding is done, but not beyond limit. It
-// reports whether there was one and it is done.
-func (s *shard) awaitForwarding(ctx context.Context, limit time.Time) bool {
-	s.forwardMu.Lock()
-	f := s.forwarding
-	s.forwardMu.Unlock()
-	return f != nil && f.wait(ctx, limit)
+// await waits until the running forwarding is done, but not beyond limit. It reports
+// whether there was one and it is done.
+func (f *forwarder) await(ctx context.Context, limit time.Time) bool {
+	f.mu.Lock()
+	running := f.forwarding
+	f.mu.Unlock()
+	return running != nil && running.wait(ctx, limit)
 }
 
 // forwardAll forwards dead letters while some can be moved.
-func (s *shard) forwardAll(ctx context.Context) {
+func (f *forwarder) forwardAll(ctx context.Context) {
 	for {
-		moved, err := s.forwardPage(ctx)
+		moved, err := f.forwardPage(ctx)
 		if err != nil && ctx.Err() == nil {
-			s.queue.backend.options.Logger.WarnContext(ctx, "cannot forward dead letters to another queue; they stay in the outbox",
-				"queue", s.queue.name, "error", err)
+			q := f.shard.queue
+			q.server.logger.WarnContext(ctx, "cannot forward dead letters to another queue; they stay in the outbox",
+				"queue", q.name, "error", err)
 		}
 		if err != nil || moved == 0 {
 			return
@@ -99,17 +140,18 @@ func (s *shard) forwardAll(ctx context.Context) {
 	}
 }
 
-func (s *shard) forwardPage(ctx context.Context) (moved int, err error) {
+func (f *forwarder) forwardPage(ctx context.Context) (moved int, err error) {
+	s := f.shard
 	name := s.queue.settings.Load().config.DeadLetterTo
-	dead, err := s.peek(ctx, "outbox", "-inf", 0, peekPage, false, nil)
+	dead, err := s.outbox(ctx)
 	if err != nil || len(dead) == 0 || name == "" {
 		return 0, err
 	}
-	target, err := s.queue.backend.target(ctx, name)
+	target, err := f.queues.Target(ctx, name)
 	if err != nil {
 		return 0, err
 	}
-	keepExpired, err := s.keepsExpired(ctx, name, dead)
+	keepExpired, err := f.keepsExpired(ctx, name, dead)
 	if err != nil {
 		return 0, err
 	}
@@ -117,31 +159,31 @@ func (s *shard) forwardPage(ctx context.Context) (moved int, err error) {
 	var outcomes []string // id, death and outcome, for forward.lua
 	for i := range dead {
 		l := &dead[i]
-		stays := target == nil || (keepExpired && l.reason() == driver.ReasonExpired)
-		if stays || !s.address(ctx, target, parts, l) {
+		stays := target == nil || (keepExpired && reasonOf(l) == driver.ReasonExpired)
+		if stays || !addressDeadLetter(ctx, s.queue.name, target, parts, l) {
 			outcomes = append(outcomes, l.id, decimal(l.score), "k")
 		}
 	}
 	for to, part := range parts {
-		outcomes, err = to.accept(ctx, part, outcomes)
+		outcomes, err = accept(ctx, to, part, outcomes)
 		if err != nil {
 			return 0, err
 		}
 	}
-	if _, err := s.callDurably(ctx, forwardScript, true, outcomes...); err != nil {
+	if err := s.forwarded(ctx, outcomes); err != nil {
 		return 0, err
 	}
 	for to, part := range parts {
 		// An arrival that is not forgotten costs a little memory for a week.
 		_, _ = to.arrival(ctx, "f", true, part.arrivals)
 		if to.queue != s.queue && to.queue.settings.Load().config.DeadLetterTo != "" {
-			to.startForwarding(ctx) // the arrivals may have dead-lettered others
+			f.queues.StartForwarding(ctx, to) // the arrivals may have dead-lettered others
 		}
 	}
 	return len(dead), nil
 }
 
-func (m *storedMessage) reason() driver.Reason {
+func reasonOf(m *storedMessage) driver.Reason {
 	e, _ := readEntry(m.entry)
 	return e.reason
 }
@@ -149,46 +191,27 @@ func (m *storedMessage) reason() driver.Reason {
 // keepsExpired reports whether expired messages stay here, because dead letters that go
 // to target come back: an expired one would begin again with a new age, endlessly. It
 // asks the server only if there are such messages.
-func (s *shard) keepsExpired(ctx context.Context, target string, dead []storedMessage) (bool, error) {
-	if !slices.ContainsFunc(dead, func(l storedMessage) bool { return l.reason() == driver.ReasonExpired }) {
+func (f *forwarder) keepsExpired(ctx context.Context, target string, dead []storedMessage) (bool, error) {
+	if !slices.ContainsFunc(dead, func(l storedMessage) bool { return reasonOf(&l) == driver.ReasonExpired }) {
 		return false, nil
 	}
 	seen := make(map[string]bool)
 	for target != "" && !seen[target] {
-		if target == s.queue.name {
+		if target == f.shard.queue.name {
 			return true, nil
 		}
 		seen[target] = true
-		state, err := s.queue.backend.look(ctx, target)
-		if err != nil || state.status != "ok" {
+		var err error
+		if target, err = f.queues.DeadLetterTo(ctx, target); err != nil {
 			return false, err
 		}
-		target = state.config.DeadLetterTo
 	}
 	return false, nil
 }
 
-// target returns the queue of that name, or nil.
-func (b *Backend) target(ctx context.Context, name string) (*queue, error) {
-	state, err := b.look(ctx, name)
-	if err != nil || state.status != "ok" {
-		return nil, err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if q := b.queues[name]; q != nil && q.incarnation == state.incarnation && !q.isEnded.Load() {
-		return q, nil
-	}
-	q := newQueue(b, name, state)
-	for _, s := range q.shards {
-		s.clock.saw(0, state.wall, 0)
-	}
-	return q, nil
-}
-
-// address adds a dead letter to the part of the shard it goes to. It reports false if
+// addressDeadLetter adds a dead letter of the queue called source to the part of the shard it goes to. It reports false if
 // the dead letter is damaged, and so has to stay.
-func (s *shard) address(ctx context.Context, target *queue, parts map[*shard]*sendOp, dead *storedMessage) bool {
+func addressDeadLetter(ctx context.Context, source string, target *shardQueue, parts map[*shard]*sendOp, dead *storedMessage) bool {
 	e, readable := readEntry(dead.entry)
 	var m driver.Message
 	if !readable || !readSent(&m, dead.id, dead.sent) {
@@ -200,7 +223,7 @@ func (s *shard) address(ctx context.Context, target *queue, parts map[*shard]*se
 		attributes = make(map[string]string, extraAttributes)
 	}
 	attributes[driver.AttributeDeadReason] = string(e.reason)
-	attributes[driver.AttributeDeadSource] = s.queue.name
+	attributes[driver.AttributeDeadSource] = source
 	attributes[driver.AttributeDeadDeliveries] = strconv.Itoa(earlier + e.deliveries)
 	delete(attributes, driver.AttributeDeadError)
 	if e.lastError != "" {
@@ -222,30 +245,9 @@ func (s *shard) address(ctx context.Context, target *queue, parts map[*shard]*se
 	return true
 }
 
-// shardOfArrival returns the shard of a message from another queue: always the same
-// one, because that shard remembers the arrival.
-func (q *queue) shardOfArrival(id, group string) *shard {
-	if group != "" || q.settings.Load().config.StrictGroups {
-		return q.shardOf(group)
-	}
-	return q.shardOf(id)
-}
-
-// arrival calls arrival.lua, and returns a code for each arrival.
-func (s *shard) arrival(ctx context.Context, what string, within bool, names []string) (codes string, err error) {
-	a, err := s.callDurably(ctx, arrivalScript, within, append([]string{what}, names...)...)
-	if err != nil {
-		return "", err
-	}
-	if codes, err = a.rest[0].ToString(); err != nil || len(codes) != len(names) {
-		return "", unreadableAnswer(err)
-	}
-	return codes, nil
-}
-
 // accept adds dead letters of another queue, and appends the outcome of each to
 // outcomes.
-func (s *shard) accept(ctx context.Context, part *sendOp, outcomes []string) ([]string, error) {
+func accept(ctx context.Context, s *shard, part *sendOp, outcomes []string) ([]string, error) {
 	err := s.runDurably(ctx, &shardBatch{sends: []*sendOp{part}}, true)
 	gone := errors.Is(err, driver.ErrNotFound)
 	if err == nil && strings.Contains(part.codes, "f") {

@@ -114,7 +114,7 @@ func TestRefusedSenderKeepsOtherSendersKey(t *testing.T) {
 	put := func() string {
 		part := newSendOp(t.Context(), target)
 		part.add(0, first.id, &msg, extra)
-		if err := target.runBatch(t.Context(), &shardBatch{sends: []*sendOp{part}}, b.durable(&session{})); err != nil {
+		if err := target.runBatch(t.Context(), &shardBatch{sends: []*sendOp{part}}, b.server.durable(&session{})); err != nil {
 			t.Fatal(err)
 		}
 		return part.codes

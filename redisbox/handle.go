@@ -62,7 +62,7 @@ func (h *handle) Stats(ctx context.Context) (driver.Stats, error) {
 	if err := h.check(ctx, "stats"); err != nil {
 		return driver.Stats{}, err
 	}
-	parts, err := onShards(h.queue, func(s *shard) (usage, error) { return s.usage(ctx, "0") })
+	parts, err := onShards(h.queue, func(s *shard) (usage, error) { return h.usage(ctx, s, "0") })
 	var total driver.Stats
 	for _, part := range parts {
 		total.Ready += part.Ready
@@ -77,7 +77,7 @@ func (h *handle) Usage(ctx context.Context) (driver.Usage, error) {
 	if err := h.check(ctx, "measure"); err != nil {
 		return driver.Usage{}, err
 	}
-	parts, err := onShards(h.queue, func(s *shard) (usage, error) { return s.usage(ctx, "-1") })
+	parts, err := onShards(h.queue, func(s *shard) (usage, error) { return h.usage(ctx, s, "-1") })
 	if err != nil {
 		return driver.Usage{}, h.outcome(err, "measure")
 	}
@@ -89,36 +89,16 @@ func (h *handle) Usage(ctx context.Context) (driver.Usage, error) {
 	return total, nil
 }
 
-// usage is the answer of usage.lua.
-type usage struct {
-	driver.ShardUsage
-	keys int
-}
-
-func (s *shard) usage(ctx context.Context, wants string) (u usage, err error) {
+// usage counts the messages of a shard, after dead letters that are being forwarded have left.
+func (q *queue) usage(ctx context.Context, s *shard, wants string) (usage, error) {
 	limit := time.Now().Add(maxAttempt)
 	for before := math.MaxInt; ; {
-		a, err := s.call(ctx, usageScript, callOptions{}, wants)
-		if err != nil {
+		u, toForward, err := s.usage(ctx, wants)
+		if err != nil || toForward <= 0 || (toForward >= before && !q.forwarders[s.number].await(ctx, limit)) {
 			return u, err
 		}
-		numbers, err := a.rest[0].AsIntSlice()
-		if err != nil || len(numbers) != 8 {
-			return u, unreadableAnswer(err)
-		}
-		if a.toForward > 0 && (a.toForward < before || s.awaitForwarding(ctx, limit)) {
-			before = a.toForward // they have left meanwhile, or a forwarding is moving them
-			continue
-		}
-		u.Stats = driver.Stats{Ready: int(numbers[0]), Delayed: int(numbers[1]), InFlight: int(numbers[2]), Dead: int(numbers[3])}
-		u.Bytes, u.keys = int(numbers[4]), int(numbers[5])
-		u.OldestReady, u.OldestDead = time.Duration(numbers[6])*time.Microsecond, time.Duration(numbers[7])*time.Microsecond
-		return u, nil
+		before = toForward // they have left meanwhile, or a forwarding is moving them
 	}
-}
-
-func unreadableAnswer(err error) error {
-	return &driver.Error{Code: driver.ErrUnavailable, Detail: "the server's answer cannot be read", Err: err}
 }
 
 func (h *handle) Purge(ctx context.Context) (removed int, err error) {
@@ -139,14 +119,7 @@ func (h *handle) clear(ctx context.Context, op, which string) (removed int, err 
 	if err := h.check(ctx, op); err != nil {
 		return 0, err
 	}
-	parts, err := onShards(h.queue, func(s *shard) (int, error) {
-		a, err := s.callDurably(ctx, purgeScript, false, which)
-		if err != nil {
-			return 0, err
-		}
-		n, err := a.rest[0].AsInt64()
-		return int(n), err
-	})
+	parts, err := onShards(h.queue, func(s *shard) (int, error) { return s.purge(ctx, which) })
 	for _, part := range parts {
 		removed += part
 	}

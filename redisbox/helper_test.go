@@ -146,7 +146,7 @@ func pause(d time.Duration) { <-time.After(d) }
 // configureFirstShard does the part of ConfigureQueue that concerns the first shard.
 func configureFirstShard(t *testing.T, b *Backend, name string, config driver.Config) (*opened, error) {
 	t.Helper()
-	existing, err := b.look(t.Context(), name)
+	existing, err := b.server.look(t.Context(), name)
 	if err != nil {
 		return nil, err
 	}

@@ -141,7 +141,7 @@ func TestInterruptedForwardingContinues(t *testing.T) {
 				}
 				dlq := g.(*handle)
 				s := q.shards[0]
-				s.forwardMu.Lock() // keeps this process from moving it
+				q.forwarders[0].mu.Lock() // keeps this process from moving it
 				id := send(t, q, "a")[0]
 				receipt := receive(t, q, 1, hold)[0].Receipt
 				nacked := make(chan error, 1)
@@ -155,11 +155,11 @@ func TestInterruptedForwardingContinues(t *testing.T) {
 					t.Fatal(err)
 				}
 				parts := make(map[*shard]*sendOp)
-				if !s.address(t.Context(), dlq.queue, parts, &dead[0]) {
+				if !addressDeadLetter(t.Context(), q.name, dlq.shardQueue, parts, &dead[0]) {
 					t.Fatal("the dead letter cannot be read")
 				}
 				for to, part := range parts {
-					if _, err := to.accept(t.Context(), part, nil); err != nil {
+					if _, err := accept(t.Context(), to, part, nil); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -177,7 +177,7 @@ func TestInterruptedForwardingContinues(t *testing.T) {
 				} else if got := receive(t, dlq, 1, hold)[0]; got.ID != id || got.Attributes[driver.AttributeDeadError] != "why" {
 					t.Errorf("got %+v", got.Message)
 				}
-				s.forwardMu.Unlock()
+				q.forwarders[0].mu.Unlock()
 				if err := <-nacked; err != nil {
 					t.Error(err)
 				}
@@ -210,10 +210,10 @@ func TestInterruptedDeletionIsFinished(t *testing.T) {
 	for i := range 40 {
 		sendOne(t, q, driver.Outgoing{Body: []byte("x"), Group: fmt.Sprint(i)})
 	}
-	if err := b.deleteShard(t.Context(), "orders", 0, "m", q.incarnation); err != nil {
+	if err := b.server.deleteShard(t.Context(), "orders", 0, "m", q.incarnation); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.deleteShard(t.Context(), "orders", 1, "d", q.incarnation); err != nil {
+	if err := b.server.deleteShard(t.Context(), "orders", 1, "d", q.incarnation); err != nil {
 		t.Fatal(err)
 	}
 	_, err := q.Stats(t.Context())

@@ -56,8 +56,8 @@ func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver
 // other receiver takes, goes to the shard watchers.
 func (q *queue) stopWaiting(w *waiter, unanswered bool) {
 	if q.waiters.leave(w, unanswered) {
-		for _, s := range q.shards {
-			notify(s.watcher.lookNow)
+		for _, w := range q.watchers {
+			notify(w.lookNow)
 		}
 	}
 }
@@ -70,8 +70,8 @@ const (
 
 // subscribed reports whether the announcements of all shards arrive.
 func (q *queue) subscribed() bool {
-	for _, s := range q.shards {
-		if !s.watcher.announcements.active.Load() {
+	for _, w := range q.watchers {
+		if !w.announcements.active.Load() {
 			return false
 		}
 	}
@@ -83,9 +83,9 @@ func (q *queue) subscribed() bool {
 func (h *handle) awaitSubscription(ctx context.Context, patience *time.Timer) bool {
 	limit := time.NewTimer(subscribeTimeout)
 	defer limit.Stop()
-	for _, s := range h.shards {
+	for _, w := range h.watchers {
 		select {
-		case <-s.watcher.announcements.confirmed:
+		case <-w.announcements.confirmed:
 		case <-limit.C:
 			return false
 		case <-patience.C:

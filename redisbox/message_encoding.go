@@ -4,15 +4,14 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 	"unsafe"
 
 	"github.com/oklog/ulid/v2"
-	"github.com/redis/rueidis"
 	"github.com/zeebo/blake3"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/internal/ident"
 )
 
 // A record is a message as it was sent. It never changes:
@@ -243,65 +242,49 @@ func wallTime(microseconds float64) time.Time {
 	return time.UnixMicro(int64(math.Round(microseconds))).UTC()
 }
 
-// leasedMessages are messages as batch.lua returns them. Those that are delivered for
-// the first time have locators and no entries; see order.lua.
-type leasedMessages struct {
-	locators string
-	pending  string  // a digit for each message if slots were read: 1 if its slot is pending
-	nonce    uint64  // of the first message, if there are locators
-	first    float64 // when these were delivered first: now
-	texts    []rueidis.RedisMessage
+// decimal writes a whole number as scripts read it.
+func decimal(number float64) string { return strconv.FormatFloat(number, 'f', 0, 64) }
+
+// number reads a number that a script wrote; other text is 0.
+func number(text string) float64 {
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
-const locatorBytes = ident.TextLen + 8
-
-func readLeased(nonce uint64, wall float64, texts []rueidis.RedisMessage) (p leasedMessages, err error) {
-	p = leasedMessages{nonce: nonce, first: wall, texts: texts[1:]}
-	if p.locators, err = texts[0].ToString(); err != nil {
-		return p, unreadableAnswer(err)
+// digit writes a boolean as scripts read it.
+func digit(yes bool) string {
+	if yes {
+		return "1"
 	}
-	if length := locatorBytes * len(p.texts); len(p.locators) > length {
-		p.locators, p.pending = p.locators[:length], p.locators[length:]
-	}
-	return p, nil
+	return "0"
 }
 
-// slotPending reports whether the slot of the i-th message is known to be pending.
-func (p *leasedMessages) slotPending(i int) bool { return i < len(p.pending) && p.pending[i] == '1' }
-
-// take removes and returns the first n messages.
-func (p *leasedMessages) take(n int) leasedMessages {
-	part := *p
-	if p.locators == "" {
-		part.texts, p.texts = p.texts[:3*n:3*n], p.texts[3*n:]
-		return part
-	}
-	part.texts, p.texts = p.texts[:n:n], p.texts[n:]
-	part.locators, p.locators = p.locators[:locatorBytes*n], p.locators[locatorBytes*n:]
-	if p.pending != "" {
-		part.pending, p.pending = p.pending[:n], p.pending[n:]
-	}
-	p.nonce += uint64(n)
-	return part
+// micros converts a duration to microseconds, as scripts count, rounded up so that
+// no lease or delay ends too early.
+func micros(d time.Duration) float64 {
+	return math.Ceil(float64(d) / float64(time.Microsecond))
 }
 
-// message returns the i-th message: its id, its entry, and its record.
-func (p *leasedMessages) message(i int) (id string, e entry, sent string, err error) {
-	if p.locators != "" {
-		id = p.locators[locatorBytes*i:][:ident.TextLen]
-		sent, err = p.texts[i].ToString()
-		place := doubleAt(p.locators[locatorBytes*i+ident.TextLen:], 0)
-		return id, entry{place: place, deliveries: 1, nonce: p.nonce + uint64(i), first: p.first}, sent, err
+func flag(on bool) float64 {
+	if on {
+		return 1
 	}
-	var packed string
-	for k, text := range []*string{&id, &packed, &sent} {
-		if *text, err = p.texts[3*i+k].ToString(); err != nil {
-			return "", e, "", unreadableAnswer(err)
-		}
+	return 0
+}
+
+// packDoubles packs numbers as struct.pack('<dd…') does.
+func packDoubles(numbers ...float64) string {
+	packed := make([]byte, 0, 8*len(numbers))
+	for _, number := range numbers {
+		packed = binary.LittleEndian.AppendUint64(packed, math.Float64bits(number))
 	}
-	e, ok := readEntry(packed)
-	if !ok {
-		return "", e, "", unreadableAnswer(nil)
-	}
-	return id, e, sent, nil
+	return string(packed)
+}
+
+// doubleAt reads the i-th double of a packed text.
+func doubleAt(packed string, i int) float64 {
+	return math.Float64frombits(binary.LittleEndian.Uint64([]byte(packed[8*i : 8*i+8])))
 }

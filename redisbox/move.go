@@ -9,43 +9,38 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Move moves ready messages to another queue; see driver.Queue, and move_transfer.go for
-// how. It blocks for four round trips per hundred messages. Cancelling ctx ends it at
-// once; messages whose transfer has begun are moved, and not counted.
-//
-// It moves the messages that were ready when it began, so that it ends although more
-// arrive.
-func (h *handle) Move(ctx context.Context, to string, limit int) (moved int, err error) {
-	if err := h.check(ctx, "move"); err != nil {
+// move moves ready messages of a queue to the one called to or, if that is empty, each to the
+// queue it was dead-lettered by; at most limit, if that is not 0. check returns an error when
+// the move has to end.
+func move(ctx context.Context, q *shardQueue, queues transferQueues, to string, limit int, check func() error) (moved int, err error) {
+	m := &mover{shardQueue: q, check: check, limit: limit, targets: newTargets(queues)}
+	if err := m.findTarget(ctx, to); err != nil {
 		return 0, err
 	}
-	m := &move{handle: h, limit: limit, targets: h.backend.newTargets()}
-	if err := m.findTarget(ctx, to); err != nil {
-		return 0, h.named(err, "move")
-	}
-	for _, s := range h.shards {
+	for _, s := range q.shards {
 		if to == "" {
 			err = m.moveToSources(ctx, s)
 		} else {
 			err = m.moveToTarget(ctx, s)
 		}
 		if err != nil {
-			return m.moved, h.outcome(err, "move")
+			return m.moved, err
 		}
 	}
 	return m.moved, nil
 }
 
-// A move is one call of Move.
-type move struct {
-	*handle
+// A mover performs one move.
+type mover struct {
+	*shardQueue
+	check        func() error
 	limit, moved int
 	targets      *targets
 	target       string // see targetNote; empty: each message has its own
 }
 
 // findTarget checks the arguments, and finds the queue that messages move to.
-func (m *move) findTarget(ctx context.Context, to string) error {
+func (m *mover) findTarget(ctx context.Context, to string) error {
 	invalid := func(field, detail string) error {
 		return &driver.Error{Code: driver.ErrInvalid, Field: field, Detail: detail}
 	}
@@ -72,7 +67,7 @@ func (m *move) findTarget(ctx context.Context, to string) error {
 }
 
 // left returns how many messages may move in the next page.
-func (m *move) left() int {
+func (m *mover) left() int {
 	if m.limit == 0 {
 		return movePage
 	}
@@ -87,25 +82,25 @@ type page struct {
 }
 
 // moveOnePage moves one page. A page that was begun is finished even if ctx ends.
-func (m *move) moveOnePage(ctx context.Context, s *shard, r reserveRequest) (page, error) {
-	if err := m.check(ctx, "move"); err != nil {
+func (m *mover) moveOnePage(ctx context.Context, s *shard, r reserveRequest) (page, error) {
+	if err := m.check(); err != nil {
 		return page{}, err
 	}
 	r.hold = reserveFor
 	uncancelled := context.WithoutCancel(ctx)
-	return callCancellable(ctx, m.backend, ctx.Done() != nil, func() (p page, err error) {
+	return callCancellable(ctx, m.server, ctx.Done() != nil, func() (p page, err error) {
 		out, last, more, err := s.reserve(uncancelled, r)
 		if err != nil {
 			return p, err
 		}
 		p = page{last: last, more: more || len(out) == r.limit}
-		p.moved, err = s.transfer(uncancelled, m.targets, out, r.target)
+		p.moved, err = transferAll(uncancelled, s, m.targets, out, r.target)
 		return p, err
 	})
 }
 
 // moveToTarget moves the messages of a shard to the one target.
-func (m *move) moveToTarget(ctx context.Context, s *shard) error {
+func (m *mover) moveToTarget(ctx context.Context, s *shard) error {
 	for last, more := 0.0, true; more && m.left() > 0; {
 		p, err := m.moveOnePage(ctx, s, reserveRequest{target: m.target, last: last, limit: m.left()})
 		m.moved += p.moved
@@ -122,7 +117,7 @@ func (m *move) moveToTarget(ctx context.Context, s *shard) error {
 
 // moveToSources moves each dead letter of a shard to the queue it came from, after the
 // messages whose move has stalled.
-func (m *move) moveToSources(ctx context.Context, s *shard) error {
+func (m *mover) moveToSources(ctx context.Context, s *shard) error {
 	if m.left() > 0 {
 		p, err := m.moveOnePage(ctx, s, reserveRequest{limit: m.left()})
 		m.moved += p.moved
@@ -159,10 +154,10 @@ type returning struct {
 
 // findReturning finds the ready messages of a shard that came from an existing queue, and
 // counts them: as many as wanted, if that is not 0.
-func (m *move) findReturning(ctx context.Context, s *shard, wanted int) (found []*returning, n int, err error) {
+func (m *mover) findReturning(ctx context.Context, s *shard, wanted int) (found []*returning, n int, err error) {
 	for seen, err := range s.peekState(ctx, driver.StateReady, "") {
 		if err == nil {
-			err = m.check(ctx, "move")
+			err = m.check()
 		}
 		if err != nil {
 			return nil, 0, err
@@ -193,7 +188,7 @@ func (m *move) findReturning(ctx context.Context, s *shard, wanted int) (found [
 
 // moveReturning moves messages to one target. It passes over messages that are not ready
 // any more.
-func (m *move) moveReturning(ctx context.Context, s *shard, e *returning) error {
+func (m *mover) moveReturning(ctx context.Context, s *shard, e *returning) error {
 	for named := range slices.Chunk(e.named, 2*movePage) {
 		for more := true; more && m.left() > 0; {
 			p, err := m.moveOnePage(ctx, s, reserveRequest{target: e.target, limit: m.left(), named: named})
@@ -209,20 +204,20 @@ func (m *move) moveReturning(ctx context.Context, s *shard, e *returning) error 
 
 // targets caches the queues that messages move to, for one move.
 type targets struct {
-	backend *Backend
-	byName  map[string]*queue // nil: it does not exist
+	queues transferQueues
+	byName map[string]*shardQueue // nil: it does not exist
 }
 
-func (b *Backend) newTargets() *targets {
-	return &targets{backend: b, byName: make(map[string]*queue)}
+func newTargets(queues transferQueues) *targets {
+	return &targets{queues: queues, byName: make(map[string]*shardQueue)}
 }
 
 // named returns the queue of that name, or nil.
-func (t *targets) named(ctx context.Context, name string) (*queue, error) {
+func (t *targets) named(ctx context.Context, name string) (*shardQueue, error) {
 	if q, known := t.byName[name]; known {
 		return q, nil
 	}
-	q, err := t.backend.target(ctx, name)
+	q, err := t.queues.Target(ctx, name)
 	if err == nil {
 		t.byName[name] = q
 	}
@@ -230,7 +225,7 @@ func (t *targets) named(ctx context.Context, name string) (*queue, error) {
 }
 
 // noted returns the queue of a targetNote, or nil if it does not exist any more.
-func (t *targets) noted(ctx context.Context, note string) (*queue, error) {
+func (t *targets) noted(ctx context.Context, note string) (*shardQueue, error) {
 	incarnation, name, _ := strings.Cut(note, " ")
 	q, err := t.named(ctx, name)
 	if err != nil || q == nil || q.incarnation != incarnation {

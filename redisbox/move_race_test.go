@@ -109,7 +109,7 @@ func TestSlowForwarderKeepsLaterDeath(t *testing.T) {
 	dlq, s := openNamed(t, b, "dlq"), q.shards[0]
 	send(t, q, "a")
 	d := receive(t, q, 1, hold)[0]
-	s.forwardMu.Lock() // keeps this process from moving it
+	q.forwarders[0].mu.Lock() // keeps this process from moving it
 	done := make(chan error, 1)
 	go func() {
 		done <- q.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}})
@@ -123,7 +123,7 @@ func TestSlowForwarderKeepsLaterDeath(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.forwardMu.Unlock()
+	q.forwarders[0].mu.Unlock()
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 // reserve makes a mover reserve messages and stop.
 func reserve(t *testing.T, from, to *handle, limit int) []reservedMessage {
 	t.Helper()
-	out, _, _, err := from.shards[0].reserve(t.Context(), reserveRequest{target: targetNote(to.queue), hold: hold, limit: limit})
+	out, _, _, err := from.shards[0].reserve(t.Context(), reserveRequest{target: targetNote(to.shardQueue), hold: hold, limit: limit})
 	if err != nil || len(out) != limit {
 		t.Fatalf("took %d messages out, error %v; want %d", len(out), err, limit)
 	}
@@ -27,7 +27,7 @@ func reserve(t *testing.T, from, to *handle, limit int) []reservedMessage {
 // deliverAll makes it add them to the other queue, and stop before it records that.
 func deliverAll(t *testing.T, from *handle, out []reservedMessage) *transfer {
 	t.Helper()
-	c := &transfer{from: from.shards[0], targets: from.backend.newTargets(), parts: make(map[*shard]*transferPart)}
+	c := &transfer{from: from.shards[0], targets: newTargets(transfers{from.backend}), parts: make(map[*shard]*transferPart)}
 	for i := range out {
 		if err := c.address(t.Context(), &out[i]); err != nil {
 			t.Fatal(err)
@@ -170,7 +170,7 @@ func TestSeveralMoversMoveEachMessageOnce(t *testing.T) {
 // stall lets the reservations of messages of a queue run out. The next call notices it.
 func stall(t *testing.T, q *handle) {
 	t.Helper()
-	client, invisible := q.backend.client, keyOf(q, "invisible")
+	client, invisible := q.backend.server.client, keyOf(q, "invisible")
 	members, err := client.Do(t.Context(), client.B().Zrange().Key(invisible).Min("0").Max("-1").Build()).AsStrSlice()
 	if err != nil || len(members) == 0 {
 		t.Fatalf("%d messages are in flight, error %v", len(members), err)
@@ -266,7 +266,7 @@ func TestPurgeEndsStalledMoves(t *testing.T) {
 	if n, err := q.Purge(t.Context()); err != nil || n != 1 {
 		t.Fatalf("purged %d, error %v", n, err)
 	}
-	if n, err := b.client.Do(t.Context(), b.client.B().Zcard().Key(keyOf(q, "arrivals")).Build()).AsInt64(); err != nil || n != 0 {
+	if n, err := b.server.client.Do(t.Context(), b.server.client.B().Zcard().Key(keyOf(q, "arrivals")).Build()).AsInt64(); err != nil || n != 0 {
 		t.Errorf("%d notes are left, error %v", n, err)
 	}
 	wantStats(t, q, driver.Stats{})
@@ -278,12 +278,12 @@ func TestDamagedMessageDoesNotBlockMove(t *testing.T) {
 	q, shelter := openQueue(t, b), openNamed(t, b, "shelter")
 	ids := send(t, q, "a", "b", "c", "d")
 	data := keyOf(q, "data")
-	sent, err := b.client.Do(t.Context(), b.client.B().Hget().Key(data).Field(ids[1]).Build()).ToString()
+	sent, err := b.server.client.Do(t.Context(), b.server.client.B().Hget().Key(data).Field(ids[1]).Build()).ToString()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for id, damaged := range map[string]string{ids[1]: sent[:len(sent)-1] + "x", ids[2]: "short"} {
-		if err := b.client.Do(t.Context(), b.client.B().Hset().Key(data).FieldValue().FieldValue(id, damaged).Build()).Error(); err != nil {
+		if err := b.server.client.Do(t.Context(), b.server.client.B().Hset().Key(data).FieldValue().FieldValue(id, damaged).Build()).Error(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -381,7 +381,7 @@ func TestOldArrivalsAreForgottenGradually(t *testing.T) {
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t), Defaults: driver.Config{MaxDeliveries: driver.Off}})
 	q, shelter := openQueue(t, b), openNamed(t, b, "shelter")
 	const old = 5000
-	key, client := keyOf(shelter, "arrivals"), b.client
+	key, client := keyOf(shelter, "arrivals"), b.server.client
 	add := client.B().Zadd().Key(key).ScoreMember().ScoreMember(1, "0")
 	for i := 1; i < old; i++ {
 		add = add.ScoreMember(1, strconv.Itoa(i))

@@ -26,63 +26,6 @@ const (
 	movePage = 100
 )
 
-// A reservedMessage is a message that is marked as moving.
-type reservedMessage struct {
-	storedMessage
-	entry   entry
-	target  string // where it moves, see targetNote
-	resumed bool   // another process has reserved it, and stalled
-}
-
-// targetNote identifies the queue that messages move to, by name and incarnation: an
-// earlier queue with the same name may have refused or taken other messages.
-func targetNote(q *queue) string { return q.incarnation + " " + q.name }
-
-// reserveRequest says which messages to reserve.
-type reserveRequest struct {
-	target string
-	hold   time.Duration
-	last   float64  // the latest place; 0: any
-	limit  int      // how many at most
-	named  []string // ids and places; nil: the first
-}
-
-// reserve calls move_reserve.lua. It returns the latest place that was given out, and
-// whether there may be more messages.
-func (s *shard) reserve(ctx context.Context, r reserveRequest) (out []reservedMessage, last float64, more bool, err error) {
-	nonce := newNonce()
-	args := append([]string{
-		strconv.FormatUint(nonce, 10), r.target, decimal(micros(r.hold)), decimal(r.last),
-		strconv.Itoa(r.limit), strconv.Itoa(peekBytes),
-	}, r.named...)
-	a, err := s.callDurably(ctx, moveReserveScript, true, args...)
-	if err != nil {
-		return nil, 0, false, err
-	}
-	texts := make([]string, len(a.rest))
-	for i := range a.rest {
-		if i == 1 { // a number
-			continue
-		}
-		if texts[i], err = a.rest[i].ToString(); err != nil {
-			return nil, 0, false, unreadableAnswer(err)
-		}
-	}
-	left, err := a.rest[1].AsInt64()
-	if err != nil {
-		return nil, 0, false, unreadableAnswer(err)
-	}
-	for rest := texts[2:]; len(rest) >= 3; rest = rest[3:] {
-		d := reservedMessage{storedMessage: storedMessage{id: rest[0], sent: rest[2]}}
-		if d.entry, _ = readEntry(rest[1]); d.entry.nonce == 0 {
-			return nil, 0, false, unreadableAnswer(nil)
-		}
-		d.target, d.resumed = d.entry.errorType, d.entry.nonce&^(noncesPerCall-1) != nonce
-		out = append(out, d)
-	}
-	return out, number(texts[0]), left != 0, nil
-}
-
 // A transfer delivers messages reserved in the source shard and records the outcome in
 // the source.
 type transfer struct {
@@ -100,9 +43,9 @@ type transferPart struct {
 	moves   []*reservedMessage // in the same order
 }
 
-// transfer moves messages, and returns how many it has moved. Its error is the first of
+// transferAll moves messages, and returns how many it has moved. Its error is the first of
 // a message whose target is to; moves to other targets are resumed later.
-func (s *shard) transfer(ctx context.Context, all *targets, out []reservedMessage, to string) (moved int, err error) {
+func transferAll(ctx context.Context, s *shard, all *targets, out []reservedMessage, to string) (moved int, err error) {
 	t := transfer{from: s, targets: all, parts: make(map[*shard]*transferPart)}
 	note := func(target string, failure error) {
 		if failure != nil && target == to && err == nil {
@@ -218,13 +161,9 @@ func (t *transfer) finish(ctx context.Context) (moved int, err error) {
 	if len(t.outcomes) == 0 {
 		return 0, nil
 	}
-	a, err := t.from.callDurably(ctx, moveFinishScript, true, t.outcomes...)
+	codes, err := t.from.finishMoves(ctx, t.outcomes)
 	if err != nil {
 		return 0, err
-	}
-	codes, err := a.rest[0].ToString()
-	if err != nil || 3*len(codes) != len(t.outcomes) {
-		return 0, unreadableAnswer(err)
 	}
 	for i, m := range t.decided {
 		if t.outcomes[3*i+2] == "m" && (codes[i] == 's' || !m.resumed) {
@@ -235,21 +174,21 @@ func (t *transfer) finish(ctx context.Context) (moved int, err error) {
 }
 
 // resumeMoves continues moves that have stalled. It does not wait.
-func (s *shard) resumeMoves(ctx context.Context) {
-	if s.resuming.Swap(true) {
+func (f *forwarder) resumeMoves(ctx context.Context) {
+	if f.resuming.Swap(true) {
 		return
 	}
 	ctx = context.WithoutCancel(ctx) // the caller does not wait for it
-	s.queue.backend.running.start(func() {
-		defer s.resuming.Store(false)
+	q := f.shard.queue
+	q.server.running.start(func() {
+		defer f.resuming.Store(false)
 		for more := true; more; {
-			out, _, left, err := s.reserve(ctx, reserveRequest{limit: movePage, hold: reserveFor})
+			out, _, left, err := f.shard.reserve(ctx, reserveRequest{limit: movePage, hold: reserveFor})
 			if err == nil && len(out) > 0 {
-				_, err = s.transfer(ctx, s.queue.backend.newTargets(), out, out[0].target)
+				_, err = transferAll(ctx, f.shard, newTargets(f.queues), out, out[0].target)
 			}
 			if err != nil {
-				s.queue.backend.options.Logger.WarnContext(ctx, "cannot resume moves to another queue",
-					"queue", s.queue.name, "error", err)
+				q.server.logger.WarnContext(ctx, "cannot resume moves to another queue", "queue", q.name, "error", err)
 			}
 			more = err == nil && (left || len(out) == movePage)
 		}

@@ -2,7 +2,6 @@ package redisbox
 
 import (
 	"context"
-	"hash/fnv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,22 +9,19 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// queue is the state that all handles of one name in this process share.
+// queue is the state that all handles of one name in this process share. It is the owner of
+// its shards.
 type queue struct {
-	backend *Backend
-	name    string
-	// incarnation tells this queue from others that had the same name.
-	incarnation string
-	shards      []*shard
-	waiters     waiters
+	*shardQueue
+	backend    *Backend
+	watchers   []*shardWatcher // by shard
+	forwarders []*forwarder    // by shard
+	waiters    waiters
 
-	settings  atomic.Pointer[settings]
 	reloadMu  sync.Mutex    // serializes reload
 	nextSend  atomic.Uint64 // spreads messages without a group over the shards
 	nextTake  atomic.Uint64 // the shard to receive from first
 	watchOnce sync.Once
-	// namesSlots: messages name reply slots, which this process answers; see slotKeys.
-	namesSlots atomic.Bool
 
 	handles int // that are open; guarded by the backend's mutex
 
@@ -38,13 +34,39 @@ type queue struct {
 }
 
 func newQueue(b *Backend, name string, state *opened) *queue {
-	q := &queue{backend: b, name: name, incarnation: state.incarnation, ended: make(chan struct{})}
-	q.settings.Store(b.newSettings(state.config, state.version))
-	for i := range max(state.config.Shards, 1) {
-		q.shards = append(q.shards, newShard(q, i))
+	q := &queue{backend: b, ended: make(chan struct{})}
+	q.shardQueue = newShardQueue(b.server, q, name, state, b.newSettings(state.config, state.version))
+	for _, s := range q.shards {
+		q.watchers = append(q.watchers, newShardWatcher(q, s))
+		q.forwarders = append(q.forwarders, newForwarder(s, transfers{b}))
 	}
+	q.noteTime(state)
 	return q
 }
+
+// Gone, Answered, Ready, Waiting and OpenAgain are called by the shards; see shardOwner.
+func (q *queue) Gone() { q.end(driver.ErrNotFound) }
+
+// Answered notes the next deadline, reads a configuration that has changed, and continues
+// transfers.
+func (q *queue) Answered(ctx context.Context, s *shard, a *answer, within bool) {
+	q.watchers[s.number].noteDeadline(ctx, a.next)
+	if a.version != q.settings.Load().version {
+		q.reload(ctx, s, a.version)
+	}
+	if !within {
+		q.forwarders[s.number].resume(ctx, a.toForward)
+	}
+}
+
+// Ready wakes as many waiting receives, and makes them begin with this shard.
+func (q *queue) Ready(s *shard, n int) {
+	q.nextTake.Store(uint64(s.number))
+	q.waiters.wake(n)
+}
+
+// Waiting returns how many receives wait.
+func (q *queue) Waiting() int { return int(q.waiters.count.Load()) }
 
 // end makes every handle return code from now on.
 func (q *queue) end(code driver.Code) {
@@ -60,8 +82,8 @@ func (q *queue) end(code driver.Code) {
 // only send watch no shard.
 func (q *queue) startWatching(ctx context.Context) {
 	q.watchOnce.Do(func() {
-		for _, s := range q.shards {
-			s.watcher.start(ctx)
+		for _, w := range q.watchers {
+			w.start(ctx)
 		}
 	})
 }
@@ -69,24 +91,9 @@ func (q *queue) startWatching(ctx context.Context) {
 // stopWatching stops the shard watchers permanently.
 func (q *queue) stopWatching() {
 	q.watchOnce.Do(func() {}) // a later startWatching does nothing
-	for _, s := range q.shards {
-		s.watcher.stop()
+	for _, w := range q.watchers {
+		w.stop()
 	}
-}
-
-// hash is stable: all processes must agree on the shard of a group or a key.
-func hash(text string) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(text)) // a hash accepts any input
-	return h.Sum64()
-}
-
-// shardOf returns the shard of a group or a dedup key.
-func (q *queue) shardOf(text string) *shard {
-	if len(q.shards) == 1 {
-		return q.shards[0]
-	}
-	return q.shards[hash(text)%uint64(len(q.shards))]
 }
 
 // shardFor returns the shard of a message: that of its group, that of its key, or the
@@ -114,27 +121,26 @@ func (q *queue) full(detail string, wait time.Duration) error {
 // named adds the queue and the operation to an error.
 func (q *queue) named(err error, op string) error { return driver.Annotate(err, q.name, op) }
 
-// heal creates a shard again that is missing on the server although the queue was not
-// deleted: it was created shortly before a failover, or the server was emptied. Its
-// messages are lost, but the handles on it continue to work.
-func (q *queue) heal(ctx context.Context, s *shard) error {
-	if err := q.openAgain(ctx, s); err != nil {
+// OpenAgain opens a shard of a queue that is open here: it migrates one with an earlier
+// schema, and creates one that is missing on the server although the queue was not deleted:
+// it was created shortly before a failover, or the server was emptied. Its messages are lost
+// then, but the handles on it continue to work.
+func (q *queue) OpenAgain(ctx context.Context, s *shard, missing bool) error {
+	if err := q.openAgain(ctx, s); err != nil || !missing {
 		return err
 	}
 	s.clock.sawNew()
-	q.backend.options.Logger.WarnContext(ctx, "a queue was missing on the server and has been created again",
+	q.server.logger.WarnContext(ctx, "a queue was missing on the server and has been created again",
 		"queue", q.name, "shard", s.number)
 	return nil
 }
 
-// openAgain opens a shard of a queue that is open here: it creates a missing shard, and
-// migrates one with an earlier schema.
 func (q *queue) openAgain(ctx context.Context, s *shard) error {
 	current := q.settings.Load()
-	first, err := q.backend.openShard(ctx, q.name, 0, "h", q.incarnation, current.version, current.config)
+	first, err := q.server.openShard(ctx, q.name, 0, "h", q.incarnation, current.version, current.config)
 	if err == nil && s.number > 0 && first.status == "ok" && first.incarnation == q.incarnation {
 		// The other shards follow the configuration of the first.
-		first, err = q.backend.openShard(ctx, q.name, s.number, "a", q.incarnation, first.version, first.config)
+		first, err = q.server.openShard(ctx, q.name, s.number, "a", q.incarnation, first.version, first.config)
 	}
 	if err != nil {
 		return err
@@ -155,7 +161,7 @@ func (q *queue) reload(ctx context.Context, s *shard, version int64) {
 	if q.settings.Load().version == version {
 		return // another goroutine was first
 	}
-	state, err := q.backend.look(ctx, q.name)
+	state, err := q.server.look(ctx, q.name)
 	if err != nil || state.status != "ok" || state.incarnation != q.incarnation {
 		return // the next call finds out why
 	}
@@ -163,6 +169,6 @@ func (q *queue) reload(ctx context.Context, s *shard, version int64) {
 		q.settings.Store(q.backend.newSettings(state.config, state.version))
 	}
 	if s.number > 0 && version < state.version {
-		_, _ = q.backend.openShard(ctx, q.name, s.number, "a", q.incarnation, state.version, state.config)
+		_, _ = q.server.openShard(ctx, q.name, s.number, "a", q.incarnation, state.version, state.config)
 	}
 }

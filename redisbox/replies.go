@@ -15,10 +15,6 @@ import (
 // DefaultMaxSlots is how many slots a reply store holds by default.
 const DefaultMaxSlots = 1_000_000
 
-// buckets is how many buckets the slots are spread over, each in one hash slot of a
-// cluster.
-const buckets = 16
-
 // How many slots are discarded concurrently, and how long that may take.
 const (
 	maxDiscards   = 64
@@ -169,11 +165,6 @@ func (r *Replies) written(err error, op, id, code string) error {
 	return slotStates[code].WriteError(op, id)
 }
 
-// slotStates are the states by the codes that scripts use.
-var slotStates = map[string]driver.SlotState{
-	"p": driver.SlotPending, "r": driver.SlotResolved, "c": driver.SlotCancelled, "x": driver.SlotExpired,
-}
-
 // slotFailure adds the slot and the operation to an error.
 func slotFailure(err error, op, id string) error {
 	return driver.Annotate(err, driver.SlotAddress(id), op)
@@ -223,7 +214,7 @@ func (r *Replies) Delete(ctx context.Context, id string) error {
 // It needs no script: a slot that was resolved has no waiters, and if only the first
 // command is done, a member of ends without a slot remains, which is swept.
 func (r *Replies) Discard(ctx context.Context, id string) {
-	k, client := r.bucket(id), r.backend.client
+	k, client := r.bucket(id), r.backend.server.client
 	k.forgetCreated(id)
 	if r.isClosed() {
 		return
@@ -237,7 +228,7 @@ func (r *Replies) Discard(ctx context.Context, id string) {
 	}
 	select {
 	case r.discards <- struct{}{}:
-		r.backend.running.start(func() {
+		r.backend.server.running.start(func() {
 			defer func() { <-r.discards }()
 			discard()
 		})
@@ -310,5 +301,25 @@ func checkLimit(op string, limit int) error {
 	return nil
 }
 
-// bucket returns the bucket of a slot. All processes must agree on it.
-func (r *Replies) bucket(id string) *replyBucket { return r.buckets[hash(id)%uint64(len(r.buckets))] }
+// bucket returns the bucket of a slot.
+func (r *Replies) bucket(id string) *replyBucket { return r.buckets[bucketOf(id)] }
+
+// A replyBucket is one part of the reply slots, as this process sees it.
+type replyBucket struct {
+	*bucket
+	replies       *Replies
+	announcements *subscription
+
+	mu          sync.Mutex               // guards the fields below
+	waiting     map[string][]chan string // by slot id
+	created     createdSlots
+	unsubscribe context.CancelFunc // ends the subscription, which the first waiter starts
+	stopped     bool               // permanently
+}
+
+func newReplyBucket(r *Replies, number int) *replyBucket {
+	k := &replyBucket{replies: r, waiting: make(map[string][]chan string)}
+	k.bucket = newBucket(r.backend.server, number, r.process, r.maxPerBucket, r.isClosed)
+	k.announcements = newSubscription(r.backend.server, bucketTag(r.backend.server.prefix, number)+r.process, k.onAnnouncement, k.onSubscribed)
+	return k
+}

@@ -3,7 +3,6 @@ package redisbox
 import (
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -28,7 +27,7 @@ func (r *Replies) CreateWithSend(ctx context.Context, id string, ttl time.Durati
 }
 
 // A linkedSlot is a slot that is created with the message that names it. It belongs to the
-// goroutine that sends; the one that runs the batch only reads what begin has set.
+// goroutine that sends.
 type linkedSlot struct {
 	replies *Replies
 	id      string
@@ -68,23 +67,15 @@ func (h *handle) sendWithSlot(ctx context.Context, msgs []driver.Outgoing, slot 
 	return h.send(ctx, sendCall{msgs: msgs})
 }
 
-// begin registers a waiter before the slot is created, and returns the slot. It does
-// nothing for a nil slot. finish or abandon has to follow.
-func (l *linkedSlot) begin(ctx context.Context) *linkedSlot {
-	if l != nil {
-		l.asked, l.news = time.Now(), l.replies.bucket(l.id).prepare(ctx, l.id)
+// begin registers a waiter before the slot is created, and returns what the message is sent
+// with. It does nothing for a nil slot. finish or abandon has to follow.
+func (l *linkedSlot) begin(ctx context.Context) *newSlot {
+	if l == nil {
+		return nil
 	}
-	return l
-}
-
-// appendArguments appends the arguments of batch.lua.
-func (l *linkedSlot) appendArguments(args []string) []string {
-	waiter := ""
-	if l.news != nil {
-		waiter = l.replies.process
-	}
-	_, term := l.replies.bucket(l.id).clock.floor()
-	return append(args, l.id, decimal(micros(l.ttl)), strconv.Itoa(l.replies.maxPerBucket), waiter, decimal(term))
+	k := l.replies.bucket(l.id)
+	l.asked, l.news = time.Now(), k.prepare(ctx, l.id)
+	return k.newSlot(l.id, l.ttl, l.news != nil)
 }
 
 // finish records the result of the send. It does nothing for a nil slot.
@@ -114,43 +105,19 @@ func (l *linkedSlot) abandon(ctx context.Context, part *sendOp) {
 		k.removeWaiter(l.id, l.news)
 	}
 	ctx = context.WithoutCancel(ctx)
-	l.replies.backend.running.start(func() {
+	l.replies.backend.server.running.start(func() {
 		<-part.done
 		_ = l.replies.Delete(ctx, l.id) // if it fails, the slot expires
 	})
 }
 
-// slots returns how many slots the batch creates.
-func (b *shardBatch) slots() (n int) {
-	for _, op := range b.sends {
-		if op.slot != nil {
-			n++
-		}
-	}
-	return n
-}
-
-// slotKeys returns the keys of slots for a batch; see ofShardAndSlots.
-func (s *shard) slotKeys(b *shardBatch) (keys []string) {
-	for _, op := range b.sends {
-		if op.slot != nil {
-			k := op.slot.replies.bucket(op.slot.id)
-			keys = append(keys, k.key("meta"), k.key("slots"), k.key("ends"))
-		}
-	}
-	if len(b.receives) > 0 && s.queue.namesSlots.Load() {
-		keys = append(keys, s.queue.backend.slotKeys...)
-	}
-	return keys
-}
-
 // noteSlot makes further receives read slots, if this process answers requests and one
 // has come that names a slot.
 func (q *queue) noteSlot(replyTo string) {
-	if replyTo == "" || q.namesSlots.Load() || !q.backend.oneServer || !q.backend.answers.Load() {
+	if replyTo == "" || q.slotKeys.Load() != nil || !q.backend.oneServer || !q.backend.answers.Load() {
 		return
 	}
 	if _, isSlot := driver.SlotID(replyTo); isSlot {
-		q.namesSlots.Store(true)
+		q.slotKeys.Store(&q.backend.slotKeys)
 	}
 }

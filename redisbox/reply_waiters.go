@@ -129,7 +129,7 @@ func (k *replyBucket) addWaiter(ctx context.Context, id string) chan string {
 	k.waiting[id] = append(k.waiting[id], news)
 	if k.unsubscribe == nil && !k.stopped {
 		ctx, k.unsubscribe = context.WithCancel(context.WithoutCancel(ctx))
-		k.replies.backend.running.start(func() { k.announcements.run(ctx) })
+		k.server.running.start(func() { k.announcements.run(ctx) })
 	}
 	return news
 }

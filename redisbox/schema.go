@@ -47,7 +47,7 @@ func (s *shard) readSchema(ctx context.Context, reply []rueidis.RedisMessage) (s
 	if !isOldSchema(number) {
 		return "schema", newerSchema(number)
 	}
-	if err := s.queue.openAgain(ctx, s); err != nil {
+	if err := s.queue.owner.OpenAgain(ctx, s, false); err != nil {
 		return "", err
 	}
 	return "again", nil

@@ -200,7 +200,7 @@ func TestLaterSchemaIsRefused(t *testing.T) {
 	wantCode(t, err, driver.ErrUnsupported)
 	wantCode(t, b.ConfigureQueue(t.Context(), "orders", driver.Config{}), driver.ErrUnsupported)
 	wantCode(t, b.DeleteQueue(t.Context(), "orders"), driver.ErrUnsupported)
-	wantCode(t, b.deleteShard(t.Context(), "orders", 0, "d", q.incarnation), driver.ErrUnsupported)
+	wantCode(t, b.server.deleteShard(t.Context(), "orders", 0, "d", q.incarnation), driver.ErrUnsupported)
 	setSchema("2")
 	receive(t, q, 1, hold)
 }

@@ -23,7 +23,7 @@ var errNoPrimary = errors.New("there is no primary")
 // inspect finds out what messages survive on the servers, and reports unsafe settings.
 // During a failover there is no primary, and it asks again.
 func (b *Backend) inspect(ctx context.Context) error {
-	for tries := b.newTries(nil); ; {
+	for tries := b.server.newTries(nil); ; {
 		switch err := b.inspectOnce(ctx); {
 		case !errors.Is(err, errNoPrimary):
 			return err
@@ -42,8 +42,8 @@ func (b *Backend) inspectOnce(ctx context.Context) error {
 		b.durability = driver.DurabilityReplicated
 	}
 	asked := 0
-	b.oneServer = b.client.Mode() != rueidis.ClientModeCluster
-	for address, node := range b.client.Nodes() {
+	b.oneServer = b.server.client.Mode() != rueidis.ClientModeCluster
+	for address, node := range b.server.client.Nodes() {
 		facts, err := b.facts(ctx, node)
 		if err != nil {
 			return err
@@ -105,7 +105,7 @@ func (b *Backend) assess(ctx context.Context, address string, facts map[string]s
 // facts reads what a server says about itself. Facts that only CONFIG has, about
 // snapshots and syncing, are missing if that is not permitted.
 func (b *Backend) facts(ctx context.Context, node rueidis.Client) (map[string]string, error) {
-	return request(ctx, b, func(ctx context.Context) (map[string]string, error) {
+	return request(ctx, b.server, func(ctx context.Context) (map[string]string, error) {
 		text, err := node.Do(ctx, node.B().Info().Section("server", "persistence", "memory", "replication").Build()).ToString()
 		if err != nil {
 			return nil, err

@@ -1,9 +1,7 @@
 package redisbox
 
 import (
-	"context"
 	"sync"
-	"sync/atomic"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/ident"
@@ -12,11 +10,10 @@ import (
 // shard is one shard of a queue, as this process sees it: its keys on the server, and
 // the batchers of its calls.
 type shard struct {
-	queue   *queue
-	number  int
-	keys    []string
-	clock   clock
-	watcher shardWatcher
+	queue  *shardQueue
+	number int
+	keys   []string
+	clock  clock
 
 	// Sends, settles and receives share the batcher shared, so that one call serves
 	// senders and consumers. Sends of special messages have their own: one of them puts
@@ -28,45 +25,21 @@ type shard struct {
 	ids  *ident.Source
 
 	sessions sessionPool // of calls without a batcher
-
-	forwardMu  sync.Mutex  // guards forwarding
-	forwarding *forwarding // nil if none is running
-
-	resuming atomic.Bool // see resumeMoves
 }
 
-func newShard(q *queue, number int) *shard {
+func newShard(q *shardQueue, number int) *shard {
 	s := &shard{
 		queue: q, number: number,
-		keys: shardKeys(q.backend.options.Prefix, q.name, number),
+		keys: shardKeys(q.server.prefix, q.name, number),
 		ids:  ident.NewSource(),
 	}
-	s.watcher.init(s)
-	newBatcher := func() *batcher { return &batcher{goroutines: &q.backend.running, perform: s.perform} }
+	newBatcher := func() *batcher { return &batcher{goroutines: &q.server.running, perform: s.perform} }
 	s.shared, s.special = newBatcher(), newBatcher()
 	s.receives = s.shared
-	if q.backend.options.Replicas > 0 {
+	if q.server.replicas > 0 {
 		s.receives = newBatcher()
 	}
 	return s
-}
-
-// callDurably calls a script, once and confirmed by replicas, without a batcher.
-func (s *shard) callDurably(ctx context.Context, sc *script, within bool, args ...string) (answer, error) {
-	sess := s.sessions.take()
-	defer s.sessions.put(sess)
-	opts := s.queue.backend.durable(sess)
-	opts.within = within
-	return s.call(ctx, sc, opts, args...)
-}
-
-// runDurably runs a batch, once and confirmed by replicas, without a batcher.
-func (s *shard) runDurably(ctx context.Context, b *shardBatch, within bool) error {
-	sess := s.sessions.take()
-	defer s.sessions.put(sess)
-	opts := s.queue.backend.durable(sess)
-	opts.within = within
-	return s.runBatch(ctx, b, opts)
 }
 
 // newID returns the next message id, with the server's time in it.
@@ -98,21 +71,6 @@ func (s *shard) receipt(id string, place float64, nonce uint64) driver.Receipt {
 
 func receiptCheck(id string, told, nonce uint64) uint64 {
 	return ((told^hash(id))%checkPrime + nonce%checkPrime) % checkPrime
-}
-
-// shardOfReceipt returns the shard that gave out a receipt, or nil.
-func (q *queue) shardOfReceipt(receipt driver.Receipt) *shard {
-	told := receipt.Place >> checkBits
-	number := told >> placeBits
-	if isOldReceipt(receipt) {
-		number = receipt.Place >> oldPlaceBits
-	} else if receipt.Place&(1<<checkBits-1) != receiptCheck(receipt.Handle, told, receipt.Nonce) {
-		return nil
-	}
-	if number >= uint64(len(q.shards)) || receipt.Nonce == 0 || receipt.Nonce > maxNonce || len(receipt.Handle) != ident.TextLen {
-		return nil
-	}
-	return q.shards[number]
 }
 
 // oldPlaceBits is where the shard began in receipts of earlier versions, which do not

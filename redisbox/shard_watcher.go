@@ -18,6 +18,7 @@ import (
 // end on time although no call comes in. Between announcements and deadlines it only
 // refreshes every fallbackInterval, in case an announcement was lost.
 type shardWatcher struct {
+	queue *queue
 	shard *shard
 
 	running         atomic.Bool
@@ -33,17 +34,14 @@ type shardWatcher struct {
 	stopped bool        // permanently
 }
 
-// fallbackInterval is how long a lost announcement can stay unnoticed. The known
-// ways to lose one, a cut connection and a failover, are noticed at once.
-const fallbackInterval = 30 * time.Second
-
-func (w *shardWatcher) init(s *shard) {
-	w.shard = s
-	w.due = math.Inf(1)
-	q := s.queue
-	w.announcements = newSubscription(q.backend, channel(q.backend.options.Prefix, q.name, s.number),
+func newShardWatcher(q *queue, s *shard) *shardWatcher {
+	w := &shardWatcher{
+		queue: q, shard: s, due: math.Inf(1),
+		lookNow: make(chan struct{}, 1), configChanged: make(chan struct{}, 1), earlierDeadline: make(chan struct{}, 1),
+	}
+	w.announcements = newSubscription(q.server, channel(q.server.prefix, q.name, s.number),
 		w.onAnnouncement, func() { notify(w.lookNow) })
-	w.lookNow, w.configChanged, w.earlierDeadline = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	return w
 }
 
 // start begins to watch.
@@ -52,8 +50,8 @@ func (w *shardWatcher) start(ctx context.Context) {
 	defer w.mu.Unlock()
 	ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	w.running.Store(true)
-	w.shard.queue.backend.running.start(func() { w.announcements.run(ctx) })
-	w.shard.queue.backend.running.start(func() { w.run(ctx) })
+	w.queue.server.running.start(func() { w.announcements.run(ctx) })
+	w.queue.server.running.start(func() { w.run(ctx) })
 }
 
 // stop ends the watching. It does not wait.
@@ -97,7 +95,7 @@ func (w *shardWatcher) noteDeadline(ctx context.Context, due float64) {
 // unwatched shard take effect in the next call, which is soon enough. Until it is due
 // there is a timer and no goroutine.
 func (w *shardWatcher) setAlarm(ctx context.Context, due float64) {
-	q := w.shard.queue
+	q := w.queue
 	if math.IsInf(due, 1) || q.settings.Load().config.DeadLetterTo == "" {
 		return
 	}
@@ -113,7 +111,7 @@ func (w *shardWatcher) setAlarm(ctx context.Context, due float64) {
 	ctx = context.WithoutCancel(ctx)
 	w.alarm = time.AfterFunc(max(w.shard.clock.until(due), 0), func() {
 		if !w.running.Load() {
-			q.backend.running.start(func() { w.refresh(ctx) })
+			q.server.running.start(func() { w.refresh(ctx) })
 		}
 	})
 }
@@ -128,13 +126,12 @@ func (w *shardWatcher) nextDeadline() float64 {
 // onAnnouncement acts on one announcement; see engine.announce in shard.lua. It does
 // not block.
 func (w *shardWatcher) onAnnouncement(ctx context.Context, message string) {
-	q := w.shard.queue
+	q := w.queue
 	word, number, _ := strings.Cut(message, " ")
 	switch word {
 	case "ready":
 		n, _ := strconv.Atoi(number)
-		q.nextTake.Store(uint64(w.shard.number))
-		q.waiters.wake(n)
+		q.Ready(w.shard, n)
 	case "due":
 		if due, err := strconv.ParseFloat(number, 64); err == nil {
 			w.noteDeadline(ctx, due)
@@ -164,7 +161,7 @@ func (w *shardWatcher) run(ctx context.Context) {
 		case <-w.lookNow:
 			w.refresh(ctx)
 		case <-w.configChanged:
-			w.shard.queue.reload(ctx, w.shard, -1)
+			w.queue.reload(ctx, w.shard, -1)
 		case <-w.earlierDeadline:
 		}
 		timer.Reset(max(w.shard.clock.until(w.nextDeadline()), 0))
@@ -174,18 +171,17 @@ func (w *shardWatcher) run(ctx context.Context) {
 // refresh wakes a waiting receiver, whose call advances the shard, or runs the usage
 // script for that.
 func (w *shardWatcher) refresh(ctx context.Context) {
-	q := w.shard.queue
+	q := w.queue
 	w.mu.Lock()
 	if w.shard.clock.until(w.due) <= 0 {
 		w.due = math.Inf(1) // the answer of the call below has the next deadline
 	}
 	w.mu.Unlock()
 	if q.waiters.count.Load() > 0 {
-		q.nextTake.Store(uint64(w.shard.number))
-		q.waiters.wake(1)
+		q.Ready(w.shard, 1)
 		return
 	}
-	if _, err := w.shard.call(ctx, usageScript, callOptions{}, digit(w.running.Load())); err != nil && ctx.Err() == nil {
-		q.backend.options.Logger.DebugContext(ctx, "cannot refresh a shard", "queue", q.name, "shard", w.shard.number, "error", err)
+	if _, err := w.shard.available(ctx, digit(w.running.Load())); err != nil && ctx.Err() == nil {
+		q.server.logger.DebugContext(ctx, "cannot refresh a shard", "queue", q.name, "shard", w.shard.number, "error", err)
 	}
 }

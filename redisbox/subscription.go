@@ -11,10 +11,14 @@ import (
 	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
+// fallbackInterval is how long a lost announcement can stay unnoticed. The known
+// ways to lose one, a cut connection and a failover, are noticed at once.
+const fallbackInterval = 30 * time.Second
+
 // A subscription receives the announcements that scripts publish on one channel. It
 // subscribes again whenever the connection is lost.
 type subscription struct {
-	backend *Backend
+	server  *server
 	channel string
 	// onMessage is called for each announcement, one after the other. It must not block.
 	onMessage func(ctx context.Context, message string)
@@ -27,13 +31,13 @@ type subscription struct {
 	confirm   sync.Once
 }
 
-func newSubscription(b *Backend, channel string, onMessage func(ctx context.Context, message string), onSubscribed func()) *subscription {
-	return &subscription{backend: b, channel: channel, onMessage: onMessage, onSubscribed: onSubscribed, confirmed: make(chan struct{})}
+func newSubscription(server *server, channel string, onMessage func(ctx context.Context, message string), onSubscribed func()) *subscription {
+	return &subscription{server: server, channel: channel, onMessage: onMessage, onSubscribed: onSubscribed, confirmed: make(chan struct{})}
 }
 
 // run receives announcements until ctx ends.
 func (s *subscription) run(ctx context.Context) {
-	client := s.backend.client
+	client := s.server.client
 	hooked := s.hooked(ctx)
 	pause := firstPause
 	for ctx.Err() == nil {
@@ -49,7 +53,7 @@ func (s *subscription) run(ctx context.Context) {
 			pause = firstPause
 		}
 		if pause >= longPause {
-			s.backend.options.Logger.WarnContext(ctx, "cannot subscribe to announcements; waiting receivers poll every second",
+			s.server.logger.WarnContext(ctx, "cannot subscribe to announcements; waiting receivers poll every second",
 				"channel", s.channel, "error", err)
 		}
 		_ = backoff.Pause(ctx, pause)

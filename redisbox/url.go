@@ -117,7 +117,7 @@ type ownedBackend struct{ *Backend }
 
 func (b ownedBackend) Close() error {
 	err := b.Backend.Close()
-	b.client.Close()
+	b.server.client.Close()
 	return err
 }
 

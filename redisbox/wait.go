@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/redis/rueidis"
+
+	"github.com/mailboxmq/mailbox/driver"
 )
 
 // The WAIT fence: with Options.Replicas a call is confirmed only when that many
@@ -14,11 +16,11 @@ import (
 // evalAndWait runs a script once and waits until the replicas have everything that the
 // script, and the calls before it on the server, have written. It uses a dedicated
 // connection, because WAIT waits for the writes of the connection it is sent on.
-func (b *Backend) evalAndWait(ctx context.Context, s *script, keys, args []string, replicas int) (reply []rueidis.RedisMessage, err error) {
-	failure := b.client.Dedicated(func(client rueidis.DedicatedClient) error {
+func (s *server) evalAndWait(ctx context.Context, sc *script, keys, args []string, replicas int) (reply []rueidis.RedisMessage, err error) {
+	failure := s.client.Dedicated(func(client rueidis.DedicatedClient) error {
 		for _, load := range []bool{false, true} {
-			wait := client.B().Wait().Numreplicas(int64(replicas)).Timeout(b.options.ReplicaTimeout.Milliseconds()).Build()
-			results := client.DoMulti(ctx, command(client, s, keys, args, load), wait)
+			wait := client.B().Wait().Numreplicas(int64(replicas)).Timeout(s.replicaTimeout.Milliseconds()).Build()
+			results := client.DoMulti(ctx, command(client, sc, keys, args, load), wait)
 			reply, err = results[0].ToArray()
 			if isNoScript(err) {
 				continue
@@ -44,8 +46,37 @@ func (e *replicaError) Error() string {
 	return fmt.Sprintf("%d of %d replicas have confirmed", e.got, e.want)
 }
 
-// durable returns the options of single calls that replicas must confirm, and that a
-// session makes safe to repeat. Batches have the same: see batch.go.
-func (b *Backend) durable(sess *session) callOptions {
-	return callOptions{session: sess, replicas: b.options.Replicas}
+// eval runs a script once. With replicas it returns only when that many have
+// everything written so far; see evalAndWait.
+func (s *server) eval(ctx context.Context, sc *script, keys, args []string, replicas int) ([]rueidis.RedisMessage, error) {
+	if err := sc.check(args); err != nil {
+		return nil, &driver.Error{Code: driver.ErrInvalid, Err: err}
+	}
+	if replicas > 0 {
+		return s.evalAndWait(ctx, sc, keys, args, replicas)
+	}
+	reply, err := s.client.Do(ctx, command(s.client, sc, keys, args, false)).ToArray()
+	if isNoScript(err) {
+		reply, err = s.client.Do(ctx, command(s.client, sc, keys, args, true)).ToArray()
+	}
+	return reply, err
+}
+
+type builder interface{ B() rueidis.Builder }
+
+// command returns the command that runs a script, by its hash or, to load it, by its
+// text.
+func command(client builder, s *script, keys, args []string, load bool) rueidis.Completed {
+	if s.keys == ofShard {
+		keys = keys[:len(keyNames)]
+	}
+	if load {
+		return client.B().Eval().Script(s.text).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+	}
+	return client.B().Evalsha().Sha1(s.sha).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build()
+}
+
+func isNoScript(err error) bool {
+	redisErr, ok := rueidis.IsRedisErr(err)
+	return ok && redisErr.IsNoScript()
 }

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -14,37 +13,52 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// A replyBucket is one part of the reply slots, as this process sees it.
-type replyBucket struct {
-	replies       *Replies
-	keys          []string
-	clock         clock
-	announcements *subscription
-
+// A bucket is one part of the reply slots on the server.
+type bucket struct {
+	server   *server
+	keys     []string
+	waiter   string // the name of this process as a waiter
+	most     int    // slots
+	isClosed func() bool
+	clock    clock
 	sessions sessionPool
+}
 
-	mu          sync.Mutex               // guards the fields below
-	waiting     map[string][]chan string // by slot id
-	created     createdSlots
-	unsubscribe context.CancelFunc // ends the subscription, which the first waiter starts
-	stopped     bool               // permanently
+// newBucket returns a bucket, as the process called waiter sees it.
+func newBucket(server *server, number int, waiter string, most int, isClosed func() bool) *bucket {
+	k := &bucket{server: server, waiter: waiter, most: most, isClosed: isClosed}
+	for _, key := range bucketKeys {
+		k.keys = append(k.keys, bucketTag(server.prefix, number)+key)
+	}
+	return k
+}
+
+// buckets is how many buckets the slots are spread over, each in one hash slot of a
+// cluster.
+const buckets = 16
+
+// bucketOf returns the number of the bucket of a slot. All processes must agree on it.
+func bucketOf(id string) int { return int(hash(id) % buckets) }
+
+// newSlot returns a slot that is created with the message that names it. It expires after
+// ttl, and this process is notified of its answer if waits.
+func (k *bucket) newSlot(id string, ttl time.Duration, waits bool) *newSlot {
+	waiter := ""
+	if waits {
+		waiter = k.waiter
+	}
+	_, term := k.clock.floor()
+	return &newSlot{
+		keys: []string{k.key("meta"), k.key("slots"), k.key("ends")},
+		args: []string{id, decimal(micros(ttl)), strconv.Itoa(k.most), waiter, decimal(term)},
+	}
 }
 
 // bucketKeys are the keys of a bucket, in the order in which scripts take them.
 var bucketKeys = []string{"meta", "slots", "ends", "sessions"}
 
-func newReplyBucket(r *Replies, number int) *replyBucket {
-	begin := bucketTag(r.backend.options.Prefix, number)
-	k := &replyBucket{replies: r, waiting: make(map[string][]chan string)}
-	for _, key := range bucketKeys {
-		k.keys = append(k.keys, begin+key)
-	}
-	k.announcements = newSubscription(r.backend, begin+r.process, k.onAnnouncement, k.onSubscribed)
-	return k
-}
-
 // key returns one of bucketKeys.
-func (k *replyBucket) key(name string) string { return k.keys[slices.Index(bucketKeys, name)] }
+func (k *bucket) key(name string) string { return k.keys[slices.Index(bucketKeys, name)] }
 
 // slotRequest is a request to reply_slot.lua.
 type slotRequest struct {
@@ -56,17 +70,17 @@ type slotRequest struct {
 
 // write changes a slot, once however often the call is repeated, and returns the answer
 // of reply_slot.lua.
-func (k *replyBucket) write(ctx context.Context, sc *script, req slotRequest) (code, text string, err error) {
+func (k *bucket) write(ctx context.Context, sc *script, req slotRequest) (code, text string, err error) {
 	sess := k.sessions.take()
 	defer k.sessions.put(sess)
-	code, text, err = k.slot(ctx, sc, sess, k.replies.backend.options.Replicas, req)
+	code, text, err = k.slot(ctx, sc, sess, k.server.replicas, req)
 	k.forget(ctx, sess, len(text))
 	return code, text, err
 }
 
 // look returns a slot as it is; what is g, or w to be notified when it changes.
-func (k *replyBucket) look(ctx context.Context, what, id string) (foundSlot, error) {
-	code, text, err := k.slot(ctx, replySlotScript, nil, 0, slotRequest{what: what, id: id, waiter: k.replies.process})
+func (k *bucket) look(ctx context.Context, what, id string) (foundSlot, error) {
+	code, text, err := k.slot(ctx, replySlotScript, nil, 0, slotRequest{what: what, id: id, waiter: k.waiter})
 	if err != nil {
 		return foundSlot{}, err
 	}
@@ -77,8 +91,8 @@ func (k *replyBucket) look(ctx context.Context, what, id string) (foundSlot, err
 }
 
 // slot calls reply_slot.lua.
-func (k *replyBucket) slot(ctx context.Context, sc *script, sess *session, replicas int, req slotRequest) (code, text string, err error) {
-	reply, err := k.call(ctx, sc, sess, replicas, req.what, req.id, decimal(micros(req.life)), strconv.Itoa(k.replies.maxPerBucket),
+func (k *bucket) slot(ctx context.Context, sc *script, sess *session, replicas int, req slotRequest) (code, text string, err error) {
+	reply, err := k.call(ctx, sc, sess, replicas, req.what, req.id, decimal(micros(req.life)), strconv.Itoa(k.most),
 		req.waiter, req.answer.Failure, req.answer.FailureKind, string(req.answer.Body))
 	if err != nil {
 		return "", "", err
@@ -102,11 +116,11 @@ type endedSlot struct {
 }
 
 // sweep calls reply_sweep.lua.
-func (k *replyBucket) sweep(ctx context.Context, what string, limit int) ([]endedSlot, error) {
+func (k *bucket) sweep(ctx context.Context, what string, limit int) ([]endedSlot, error) {
 	var sess *session
 	replicas := 0
 	if what == "s" {
-		sess, replicas = k.sessions.take(), k.replies.backend.options.Replicas
+		sess, replicas = k.sessions.take(), k.server.replicas
 		defer k.sessions.put(sess)
 	}
 	reply, err := k.call(ctx, replySweepScript, sess, replicas, what, strconv.Itoa(limit))
@@ -134,11 +148,11 @@ func (k *replyBucket) sweep(ctx context.Context, what string, limit int) ([]ende
 
 // call runs a script on the bucket until it is answered, and returns the answer without
 // its head.
-func (k *replyBucket) call(ctx context.Context, sc *script, sess *session, replicas int, args ...string) ([]rueidis.RedisMessage, error) {
+func (k *bucket) call(ctx context.Context, sc *script, sess *session, replicas int, args ...string) ([]rueidis.RedisMessage, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if k.replies.isClosed() {
+	if k.isClosed() {
 		return nil, &driver.Error{Code: driver.ErrClosed}
 	}
 	name, turn := "", "0"
@@ -146,11 +160,10 @@ func (k *replyBucket) call(ctx context.Context, sc *script, sess *session, repli
 		sess.next()
 		name, turn = sess.name, strconv.FormatInt(sess.turn, 10)
 	}
-	b := k.replies.backend
-	return request(ctx, b, func(ctx context.Context) ([]rueidis.RedisMessage, error) {
+	return request(ctx, k.server, func(ctx context.Context) ([]rueidis.RedisMessage, error) {
 		now, term := k.clock.floor()
 		full := append(make([]string, 0, len(onBucket)+len(args)), decimal(now), decimal(term), name, turn)
-		reply, err := b.eval(ctx, sc, k.keys, append(full, args...), replicas)
+		reply, err := k.server.eval(ctx, sc, k.keys, append(full, args...), replicas)
 		if err != nil {
 			return nil, err
 		}
@@ -159,7 +172,7 @@ func (k *replyBucket) call(ctx context.Context, sc *script, sess *session, repli
 }
 
 // read applies the head of an answer, and returns the rest.
-func (k *replyBucket) read(reply []rueidis.RedisMessage) ([]rueidis.RedisMessage, error) {
+func (k *bucket) read(reply []rueidis.RedisMessage) ([]rueidis.RedisMessage, error) {
 	if len(reply) == 0 {
 		return nil, unreadableAnswer(nil)
 	}
@@ -190,7 +203,7 @@ const largeAnswer = 4 << 10
 // forget makes the server drop a large answer from a session after it has arrived:
 // otherwise a consumed body would stay in memory until the session is used again. That
 // is all that happens if it fails.
-func (k *replyBucket) forget(ctx context.Context, sess *session, size int) {
+func (k *bucket) forget(ctx context.Context, sess *session, size int) {
 	if size <= largeAnswer {
 		return
 	}
@@ -231,4 +244,9 @@ func readSlot(id, text string) (foundSlot, error) {
 	}
 	found.Answer.Body = []byte(rest)
 	return found, nil
+}
+
+// slotStates are the states by the codes that scripts use.
+var slotStates = map[string]driver.SlotState{
+	"p": driver.SlotPending, "r": driver.SlotResolved, "c": driver.SlotCancelled, "x": driver.SlotExpired,
 }
