@@ -10,6 +10,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // ConfigureQueue creates the queue or changes its configuration, which is in force in
@@ -26,13 +27,13 @@ func (b *Backend) configure(ctx context.Context, name string, asked driver.Confi
 		return err
 	}
 	var config driver.Config
-	state := &opened{status: "changed"}
-	for state.status == "changed" { // by another process since it was read
-		existing, err := b.server.look(ctx, name)
+	state := &shard.Opened{Status: "changed"}
+	for state.Status == "changed" { // by another process since it was read
+		existing, err := b.server.Look(ctx, name)
 		if err != nil {
 			return err
 		}
-		if config, err = b.resolve(name, asked, existing.existing()); err != nil {
+		if config, err = b.resolve(name, asked, existing.Existing()); err != nil {
 			return err
 		}
 		if err := b.prepare(ctx, name, config); err != nil {
@@ -42,8 +43,8 @@ func (b *Backend) configure(ctx context.Context, name string, asked driver.Confi
 			return err
 		}
 	}
-	if state.status == "fixed" {
-		return fixed(state.config, config)
+	if state.Status == "fixed" {
+		return fixed(state.Config, config)
 	}
 	if err := b.adopt(ctx, name, state); err != nil {
 		return err
@@ -54,10 +55,10 @@ func (b *Backend) configure(ctx context.Context, name string, asked driver.Confi
 		return err
 	}
 	defer b.leave(q)
-	if q.settings.Load().version < state.version {
-		q.settings.Store(b.newSettings(state.config, state.version))
+	if q.Settings.Load().Version < state.Version {
+		q.Settings.Store(b.newSettings(state.Config, state.Version))
 	}
-	_, err = onShards(q, func(s *shard) (usage, error) { return q.usage(ctx, s, "0") })
+	_, err = onShards(q, func(s *shard.Shard) (shard.Usage, error) { return q.usage(ctx, s, "0") })
 	return err
 }
 
@@ -79,14 +80,14 @@ func (b *Backend) QueueConfig(ctx context.Context, name string) (driver.Config, 
 	if err := b.checkOpen(ctx, name); err != nil {
 		return driver.Config{}, driver.Annotate(err, name, "configure")
 	}
-	state, err := b.server.look(ctx, name)
-	if err == nil && state.status != "ok" {
+	state, err := b.server.Look(ctx, name)
+	if err == nil && state.Status != "ok" {
 		err = &driver.Error{Code: driver.ErrNotFound}
 	}
 	if err != nil {
 		return driver.Config{}, driver.Annotate(err, name, "configure")
 	}
-	return state.config.Effective(), nil
+	return state.Config.Effective(), nil
 }
 
 // Queues lists the names of all queues, in order. It blocks for a round trip per hundred
@@ -125,8 +126,8 @@ const namesPage = 128
 // names reads the registry, in order. Some of the queues may not exist.
 func (b *Backend) names(ctx context.Context) (names []string, err error) {
 	for cursor := uint64(0); ; {
-		page, err := request(ctx, b.server, func(ctx context.Context) (rueidis.ScanEntry, error) {
-			return b.server.client.Do(ctx, b.server.client.B().Sscan().Key(registry(b.options.Prefix)).Cursor(cursor).Count(1000).Build()).AsScanEntry()
+		page, err := shard.Request(ctx, b.server, func(ctx context.Context) (rueidis.ScanEntry, error) {
+			return b.server.Client.Do(ctx, b.server.Client.B().Sscan().Key(shard.Registry(b.options.Prefix)).Cursor(cursor).Count(1000).Build()).AsScanEntry()
 		})
 		if err != nil {
 			return nil, err
@@ -141,13 +142,13 @@ func (b *Backend) names(ctx context.Context) (names []string, err error) {
 
 // there reports which of these queues exist.
 func (b *Backend) there(ctx context.Context, names []string) ([]bool, error) {
-	return request(ctx, b.server, func(ctx context.Context) ([]bool, error) {
+	return shard.Request(ctx, b.server, func(ctx context.Context) ([]bool, error) {
 		commands := make([]rueidis.Completed, len(names))
 		for i, name := range names {
-			commands[i] = b.server.client.B().Hexists().Key(shardKeys(b.options.Prefix, name, 0)[0]).Field("settings").Build()
+			commands[i] = b.server.Client.B().Hexists().Key(shard.Keys(b.options.Prefix, name, 0)[0]).Field("settings").Build()
 		}
 		there := make([]bool, len(names))
-		for i, result := range b.server.client.DoMulti(ctx, commands...) {
+		for i, result := range b.server.Client.DoMulti(ctx, commands...) {
 			found, err := result.AsBool()
 			if err != nil {
 				return nil, err
@@ -165,8 +166,8 @@ func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
 	if err := b.checkOpen(ctx, name); err != nil {
 		return driver.Annotate(err, name, "delete")
 	}
-	state, err := b.server.look(ctx, name)
-	if err == nil && state.status == "missing" {
+	state, err := b.server.Look(ctx, name)
+	if err == nil && state.Status == "missing" {
 		err = &driver.Error{Code: driver.ErrNotFound}
 	}
 	if err == nil {
@@ -177,27 +178,27 @@ func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
 
 // remove deletes a queue. If it has several shards, it marks the first, deletes the
 // others, and then the first, so that an unfinished deletion can be recognized.
-func (b *Backend) remove(ctx context.Context, name string, state *opened) error {
-	incarnation := state.incarnation
-	if state.status == "deleting" {
+func (b *Backend) remove(ctx context.Context, name string, state *shard.Opened) error {
+	incarnation := state.Incarnation
+	if state.Status == "deleting" {
 		incarnation = incarnation[:len(incarnation)-1]
 	}
-	n := max(state.config.Shards, 1)
+	n := max(state.Config.Shards, 1)
 	if n > 1 {
-		if err := b.server.deleteShard(ctx, name, 0, "m", incarnation); err != nil {
+		if err := b.server.DeleteShard(ctx, name, 0, "m", incarnation); err != nil {
 			return err
 		}
 		for i := 1; i < n; i++ {
-			if err := b.server.deleteShard(ctx, name, i, "d", incarnation); err != nil && !errors.Is(err, driver.ErrNotFound) {
+			if err := b.server.DeleteShard(ctx, name, i, "d", incarnation); err != nil && !errors.Is(err, driver.ErrNotFound) {
 				return err
 			}
 		}
 	}
-	if err := b.server.deleteShard(ctx, name, 0, "d", incarnation); err != nil {
+	if err := b.server.DeleteShard(ctx, name, 0, "d", incarnation); err != nil {
 		return err
 	}
 	b.mu.Lock()
-	if q := b.queues[name]; q != nil && q.incarnation == incarnation {
+	if q := b.queues[name]; q != nil && q.Incarnation == incarnation {
 		q.end(driver.ErrNotFound)
 		delete(b.queues, name)
 	}
@@ -208,14 +209,14 @@ func (b *Backend) remove(ctx context.Context, name string, state *opened) error 
 // unlist removes a name from the registry, and puts it back if the queue has been
 // created again meanwhile.
 func (b *Backend) unlist(ctx context.Context, name string) error {
-	_, err := request(ctx, b.server, func(ctx context.Context) (int64, error) {
-		return b.server.client.Do(ctx, b.server.client.B().Srem().Key(registry(b.options.Prefix)).Member(name).Build()).AsInt64()
+	_, err := shard.Request(ctx, b.server, func(ctx context.Context) (int64, error) {
+		return b.server.Client.Do(ctx, b.server.Client.B().Srem().Key(shard.Registry(b.options.Prefix)).Member(name).Build()).AsInt64()
 	})
 	if err != nil {
 		return err
 	}
-	state, err := b.server.look(ctx, name)
-	if err != nil || state.status == "missing" {
+	state, err := b.server.Look(ctx, name)
+	if err != nil || state.Status == "missing" {
 		return err
 	}
 	return b.prepare(ctx, name, driver.Config{})
@@ -245,9 +246,9 @@ func checkConfig(name string, config driver.Config) error {
 		}
 	}
 	shards := max(config.Shards, 1)
-	for _, bound := range bounds(&config) {
-		if value := *bound.value; value > 0 && value < shards {
-			return invalid(bound.field, fmt.Sprintf("%d cannot be split over %d shards; use at least 1 a shard", value, shards))
+	for _, bound := range shard.Bounds(&config) {
+		if value := *bound.Value; value > 0 && value < shards {
+			return invalid(bound.Field, fmt.Sprintf("%d cannot be split over %d shards; use at least 1 a shard", value, shards))
 		}
 	}
 	return nil

@@ -9,13 +9,14 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // Backend holds queues in Redis. It is a driver.Opener, a driver.Admin and a
 // driver.Pinger, and safe for concurrent use. Any number of processes can use
 // the same queues.
 type Backend struct {
-	server     *server
+	server     *shard.Server
 	options    Options
 	durability driver.Durability
 	oneServer  bool        // no cluster, so that a script can use all keys
@@ -50,12 +51,12 @@ func Open(ctx context.Context, client rueidis.Client, options *Options) (*Backen
 	if err := b.options.check(); err != nil {
 		return nil, err
 	}
-	b.server = newServer(client, serverOptions{
-		prefix: b.options.Prefix, replicas: b.options.Replicas, replicaTimeout: b.options.ReplicaTimeout,
-		retryFor: b.options.RetryFor, logger: b.options.Logger,
+	b.server = shard.NewServer(client, shard.Options{
+		Prefix: b.options.Prefix, Replicas: b.options.Replicas, ReplicaTimeout: b.options.ReplicaTimeout,
+		RetryFor: b.options.RetryFor, Logger: b.options.Logger,
 	})
-	for i := range buckets {
-		b.slotKeys = append(b.slotKeys, bucketTag(b.options.Prefix, i)+"slots")
+	for i := range shard.Buckets {
+		b.slotKeys = append(b.slotKeys, shard.BucketTag(b.options.Prefix, i)+"slots")
 	}
 	if err := b.inspect(ctx); err != nil {
 		return nil, driver.Annotate(err, "", "open")
@@ -76,7 +77,7 @@ func (b *Backend) OpenQueue(ctx context.Context, name string) (driver.Queue, err
 
 // DefaultTraits returns the traits of a queue that OpenQueue creates. It does no I/O,
 // and creates none.
-func (b *Backend) DefaultTraits() driver.Traits { return b.newSettings(b.options.Defaults, 0).traits }
+func (b *Backend) DefaultTraits() driver.Traits { return b.newSettings(b.options.Defaults, 0).Traits }
 
 // enter opens a queue, or joins the handles that have it open in this process.
 func (b *Backend) enter(ctx context.Context, name string) (*queue, error) {
@@ -127,8 +128,8 @@ func (b *Backend) isThere(ctx context.Context, name string, err error) bool {
 	if !errors.Is(err, driver.ErrFull) {
 		return false
 	}
-	state, err := b.server.look(ctx, name)
-	return err == nil && state.status == "ok"
+	state, err := b.server.Look(ctx, name)
+	return err == nil && state.Status == "ok"
 }
 
 func (b *Backend) knows(name string) bool {
@@ -158,8 +159,8 @@ func (b *Backend) prepare(ctx context.Context, name string, config driver.Config
 			return err
 		}
 	}
-	_, err := request(ctx, b.server, func(ctx context.Context) (int64, error) {
-		return b.server.client.Do(ctx, b.server.client.B().Sadd().Key(registry(b.options.Prefix)).Member(name).Build()).AsInt64()
+	_, err := shard.Request(ctx, b.server, func(ctx context.Context) (int64, error) {
+		return b.server.Client.Do(ctx, b.server.Client.B().Sadd().Key(shard.Registry(b.options.Prefix)).Member(name).Build()).AsInt64()
 	})
 	if b.isThere(ctx, name, err) { // and so in the registry
 		return nil
@@ -169,21 +170,21 @@ func (b *Backend) prepare(ctx context.Context, name string, config driver.Config
 
 // join returns the queue that all handles of this process share, and counts one more
 // handle.
-func (b *Backend) join(name string, state *opened) (q *queue, isNew bool, err error) {
+func (b *Backend) join(name string, state *shard.Opened) (q *queue, isNew bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return nil, false, &driver.Error{Code: driver.ErrClosed}
 	}
 	q = b.queues[name]
-	if q == nil || q.incarnation != state.incarnation || q.isEnded.Load() {
+	if q == nil || q.Incarnation != state.Incarnation || q.isEnded.Load() {
 		if q != nil {
 			q.end(driver.ErrNotFound)
 		}
 		q, isNew = newQueue(b, name, state), true
 		b.queues[name] = q
 	}
-	q.noteTime(state)
+	q.NoteTime(state)
 	q.handles++
 	return q, isNew, nil
 }
@@ -193,8 +194,8 @@ func (b *Backend) leave(q *queue) {
 	b.mu.Lock()
 	q.handles--
 	last := q.handles == 0
-	if last && b.queues[q.name] == q {
-		delete(b.queues, q.name)
+	if last && b.queues[q.Name] == q {
+		delete(b.queues, q.Name)
 	}
 	b.mu.Unlock()
 	if last {
@@ -204,30 +205,30 @@ func (b *Backend) leave(q *queue) {
 
 // openFirst opens the first shard, creating it if necessary, after finishing an
 // interrupted deletion.
-func (b *Backend) openFirst(ctx context.Context, name string, config driver.Config) (*opened, error) {
-	return b.afterDeletion(ctx, name, func() (*opened, error) {
-		return b.server.openShard(ctx, name, 0, "o", newIncarnation(), 0, config)
+func (b *Backend) openFirst(ctx context.Context, name string, config driver.Config) (*shard.Opened, error) {
+	return b.afterDeletion(ctx, name, func() (*shard.Opened, error) {
+		return b.server.OpenShard(ctx, name, 0, "o", shard.NewIncarnation(), 0, config)
 	})
 }
 
 // configureFirst configures the first shard, creating it if necessary. The status is
 // changed if the configuration has changed since existing was read.
-func (b *Backend) configureFirst(ctx context.Context, name string, existing *opened, config driver.Config) (*opened, error) {
-	incarnation, version := newIncarnation(), int64(0)
-	if existing.status == "ok" {
-		incarnation, version = existing.incarnation, existing.version
+func (b *Backend) configureFirst(ctx context.Context, name string, existing *shard.Opened, config driver.Config) (*shard.Opened, error) {
+	incarnation, version := shard.NewIncarnation(), int64(0)
+	if existing.Status == "ok" {
+		incarnation, version = existing.Incarnation, existing.Version
 	}
-	return b.afterDeletion(ctx, name, func() (*opened, error) {
-		return b.server.openShard(ctx, name, 0, "c", incarnation, version, config)
+	return b.afterDeletion(ctx, name, func() (*shard.Opened, error) {
+		return b.server.OpenShard(ctx, name, 0, "c", incarnation, version, config)
 	})
 }
 
 // afterDeletion calls open until the queue is not being deleted. It finishes an
 // interrupted deletion.
-func (b *Backend) afterDeletion(ctx context.Context, name string, open func() (*opened, error)) (*opened, error) {
+func (b *Backend) afterDeletion(ctx context.Context, name string, open func() (*shard.Opened, error)) (*shard.Opened, error) {
 	for {
 		state, err := open()
-		if err != nil || state.status != "deleting" {
+		if err != nil || state.Status != "deleting" {
 			return state, err
 		}
 		if err := b.remove(ctx, name, state); err != nil && !errors.Is(err, driver.ErrNotFound) {
@@ -237,14 +238,14 @@ func (b *Backend) afterDeletion(ctx context.Context, name string, open func() (*
 }
 
 // adopt makes all shards but the first follow it.
-func (b *Backend) adopt(ctx context.Context, name string, first *opened) error {
-	n := max(first.config.Shards, 1)
+func (b *Backend) adopt(ctx context.Context, name string, first *shard.Opened) error {
+	n := max(first.Config.Shards, 1)
 	errs := make([]error, n)
 	var group sync.WaitGroup
 	for i := 1; i < n; i++ {
 		group.Go(func() {
-			state, err := b.server.openShard(ctx, name, i, "a", first.incarnation, first.version, first.config)
-			if err == nil && state.status != "ok" {
+			state, err := b.server.OpenShard(ctx, name, i, "a", first.Incarnation, first.Version, first.Config)
+			if err == nil && state.Status != "ok" {
 				err = &driver.Error{Code: driver.ErrNotFound, Detail: "was deleted meanwhile"}
 			}
 			errs[i] = err
@@ -254,35 +255,35 @@ func (b *Backend) adopt(ctx context.Context, name string, first *opened) error {
 	return errors.Join(errs...)
 }
 
-// transfers are the queues of a backend, for transfers.
+// transfers finds the queues of a backend for package transfer.
 type transfers struct{ *Backend }
 
 // Target returns the queue of that name, or nil.
-func (b transfers) Target(ctx context.Context, name string) (*shardQueue, error) {
-	state, err := b.server.look(ctx, name)
-	if err != nil || state.status != "ok" {
+func (b transfers) Target(ctx context.Context, name string) (*shard.Queue, error) {
+	state, err := b.server.Look(ctx, name)
+	if err != nil || state.Status != "ok" {
 		return nil, err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if q := b.queues[name]; q != nil && q.incarnation == state.incarnation && !q.isEnded.Load() {
-		return q.shardQueue, nil
+	if q := b.queues[name]; q != nil && q.Incarnation == state.Incarnation && !q.isEnded.Load() {
+		return q.Queue, nil
 	}
-	return newQueue(b.Backend, name, state).shardQueue, nil
+	return newQueue(b.Backend, name, state).Queue, nil
 }
 
 // DeadLetterTo returns where the queue of that name forwards its dead letters, or "".
 func (b transfers) DeadLetterTo(ctx context.Context, name string) (string, error) {
-	state, err := b.server.look(ctx, name)
-	if err != nil || state.status != "ok" {
+	state, err := b.server.Look(ctx, name)
+	if err != nil || state.Status != "ok" {
 		return "", err
 	}
-	return state.config.DeadLetterTo, nil
+	return state.Config.DeadLetterTo, nil
 }
 
 // StartForwarding makes a shard forward its dead letters. It does not wait.
-func (b transfers) StartForwarding(ctx context.Context, s *shard) {
-	s.queue.owner.(*queue).forwarders[s.number].start(ctx)
+func (b transfers) StartForwarding(ctx context.Context, s *shard.Shard) {
+	s.Queue.Owner.(*queue).forwarders[s.Number].Start(ctx)
 }
 
 // Durability returns what messages survive, by the settings of the servers when the
@@ -299,11 +300,11 @@ func (b *Backend) Ping(ctx context.Context) error {
 	if closed {
 		return &driver.Error{Code: driver.ErrClosed, Op: "ping"}
 	}
-	_, err := callCancellable(ctx, b.server, ctx.Done() != nil, func() (int64, error) {
-		key := []string{registry(b.options.Prefix)}
-		n, err := b.server.client.Do(ctx, command(b.server.client, pingScript, key, nil, false)).AsInt64()
-		if isNoScript(err) {
-			n, err = b.server.client.Do(ctx, command(b.server.client, pingScript, key, nil, true)).AsInt64()
+	_, err := shard.CallCancellable(ctx, b.server, ctx.Done() != nil, func() (int64, error) {
+		key := []string{shard.Registry(b.options.Prefix)}
+		n, err := b.server.Client.Do(ctx, shard.Command(b.server.Client, shard.PingScript, key, nil, false)).AsInt64()
+		if shard.IsNoScript(err) {
+			n, err = b.server.Client.Do(ctx, shard.Command(b.server.Client, shard.PingScript, key, nil, true)).AsInt64()
 		}
 		return n, err
 	})
@@ -313,7 +314,7 @@ func (b *Backend) Ping(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	return driver.Annotate(asDriverError(err), "", "ping")
+	return driver.Annotate(shard.AsDriverError(err), "", "ping")
 }
 
 // Close ends all handles and waits until running calls have been answered. Waiting
@@ -323,7 +324,7 @@ func (b *Backend) Close() error {
 	b.mu.Lock()
 	if !b.closed {
 		b.closed = true
-		b.server.close()
+		b.server.Close()
 	}
 	for _, q := range b.queues {
 		q.end(driver.ErrClosed)
@@ -334,16 +335,16 @@ func (b *Backend) Close() error {
 	}
 	b.replies = nil
 	b.mu.Unlock()
-	b.server.running.wait()
+	b.server.Running.Wait()
 	return nil
 }
 
 // Observe calls f for every ending in a call of this process, until
 // stop is called; see driver.Observable.
-func (b *Backend) Observe(f func(driver.Ending)) (stop func()) { return b.server.observers.Add(f) }
+func (b *Backend) Observe(f func(driver.Ending)) (stop func()) { return b.server.Observers.Add(f) }
 
 // newSettings returns a configuration with its traits.
-func (b *Backend) newSettings(config driver.Config, version int64) *settings {
+func (b *Backend) newSettings(config driver.Config, version int64) *shard.Settings {
 	traits := driver.Traits{
 		Ordering:      driver.OrderingFIFO,
 		Durability:    b.durability,
@@ -356,7 +357,7 @@ func (b *Backend) newSettings(config driver.Config, version int64) *settings {
 		LateAck:       true,
 		ForgetDedup:   true,
 		Usage:         true,
-		DedupWindow:   dedupWindow(config),
+		DedupWindow:   shard.DedupWindow(config),
 		MaxBodyBytes:  b.options.MaxBodyBytes,
 		MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes,
 		MaxBatch:      driver.DefaultMaxBatch,
@@ -366,5 +367,5 @@ func (b *Backend) newSettings(config driver.Config, version int64) *settings {
 	if config.Shards > 1 {
 		traits.Ordering = driver.OrderingPerShard
 	}
-	return &settings{config: config, traits: traits, version: version}
+	return &shard.Settings{Config: config, Traits: traits, Version: version}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 func TestBodiesOfAnySizeSurvive(t *testing.T) {
@@ -110,19 +111,19 @@ func TestSendersAndConsumersShareCalls(t *testing.T) {
 		}
 	}
 
-	shared, calls := q.shards[0].shared, make(chan int)
+	shared, calls := q.Shards[0].Shared, make(chan int)
 	expectCalls := func(underWay, waiting int) {
 		t.Helper()
 		eventually(t, fmt.Sprint(underWay, " calls are under way, ", waiting, " operations wait"), func() bool {
-			shared.mu.Lock()
-			defer shared.mu.Unlock()
-			shared.latest = time.Now().Add(time.Hour) // none is slow
-			return shared.calls == underWay && len(shared.queued) == waiting
+			shared.Mu.Lock()
+			defer shared.Mu.Unlock()
+			shared.Latest = time.Now().Add(time.Hour) // none is slow
+			return shared.Calls == underWay && len(shared.Queued) == waiting
 		})
 	}
 	expectCalls(0, 0)
-	perform := shared.perform
-	shared.perform = func(ctx context.Context, sess *session, batch []operation) {
+	perform := shared.Perform
+	shared.Perform = func(ctx context.Context, sess *shard.Session, batch []shard.Operation) {
 		select {
 		case calls <- len(batch):
 		case <-t.Context().Done(): // the test has failed

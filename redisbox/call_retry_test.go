@@ -12,6 +12,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // cutting is a queue behind a proxy that cuts the connection, at one of several points, in
@@ -40,7 +41,7 @@ func newCutting(t *testing.T, action redistest.Action, config driver.Config) *cu
 }
 
 // arm makes the proxy cut the next call of a script.
-func (c *cutting) arm(s *script) { c.armed.Store(&s.sha) }
+func (c *cutting) arm(s *shard.Script) { c.armed.Store(&s.Sha) }
 
 func (c *cutting) check(t *testing.T) {
 	t.Helper()
@@ -58,7 +59,7 @@ func TestRepeatedCallTakesEffectOnce(t *testing.T) {
 	} {
 		for op, try := range map[string]func(t *testing.T, c *cutting){
 			"send": trySend, "receive": tryReceive, "ack": tryAck, "nack": tryNack, "extend": tryExtend,
-			"late ack": tryAckLate, "move reserve": tryMove(moveReserveScript), "move finish": tryMove(moveFinishScript),
+			"late ack": tryAckLate, "move reserve": tryMove(shard.MoveReserveScript), "move finish": tryMove(shard.MoveFinishScript),
 			"dead-letter": tryDeadLetter, "redrive": tryRedrive, "discard": tryDiscard, "purge": tryPurge, "stats": tryStats,
 		} {
 			t.Run(op+" cut "+name, func(t *testing.T) {
@@ -74,7 +75,7 @@ func TestRepeatedCallTakesEffectOnce(t *testing.T) {
 
 func trySend(t *testing.T, c *cutting) {
 	before, _ := c.Stats(t.Context())
-	c.arm(batchScript)
+	c.arm(shard.BatchScript)
 	send(t, c, "a", "b")
 	before.Ready += 2
 	wantStats(t, c, before)
@@ -82,7 +83,7 @@ func trySend(t *testing.T, c *cutting) {
 
 func tryReceive(t *testing.T, c *cutting) {
 	send(t, c, "a", "b", "c")
-	c.arm(batchFullScript)
+	c.arm(shard.BatchFullScript)
 	got := receive(t, c, 3, hold)
 	for i, d := range got {
 		if want := string("abc"[i]); string(d.Body) != want || d.Deliveries != 1 {
@@ -98,7 +99,7 @@ func tryReceive(t *testing.T, c *cutting) {
 func tryAck(t *testing.T, c *cutting) {
 	send(t, c, "a")
 	receipt := receive(t, c, 1, hold)[0].Receipt
-	c.arm(batchFullScript)
+	c.arm(shard.BatchFullScript)
 	if err := c.Ack(t.Context(), []driver.Receipt{receipt}); err != nil {
 		t.Fatalf("an ack that was repeated: %v", err)
 	}
@@ -112,14 +113,14 @@ func tryAckLate(t *testing.T, c *cutting) {
 	if _, err := c.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
 		t.Fatal(err)
 	}
-	c.arm(batchFullScript)
+	c.arm(shard.BatchFullScript)
 	if err := c.AckLate(t.Context(), []driver.Receipt{d.Receipt}); err != nil {
 		t.Fatalf("a late ack that was repeated: %v", err)
 	}
 	wantStats(t, c, driver.Stats{})
 }
 
-func tryMove(sc *script) func(t *testing.T, c *cutting) {
+func tryMove(sc *shard.Script) func(t *testing.T, c *cutting) {
 	return func(t *testing.T, c *cutting) {
 		shelter := openNamed(t, c.backend, "shelter")
 		send(t, c, "a", "b", "c")
@@ -140,7 +141,7 @@ func tryMove(sc *script) func(t *testing.T, c *cutting) {
 func tryNack(t *testing.T, c *cutting) {
 	send(t, c, "a", "b")
 	first := receive(t, c, 1, hold)[0]
-	c.arm(batchFullScript)
+	c.arm(shard.BatchFullScript)
 	if err := c.Nack(t.Context(), []driver.Nack{{Receipt: first.Receipt, Cause: "why"}}); err != nil {
 		t.Fatalf("a nack that was repeated: %v", err)
 	}
@@ -157,7 +158,7 @@ func tryNack(t *testing.T, c *cutting) {
 func tryExtend(t *testing.T, c *cutting) {
 	send(t, c, "a")
 	d := receive(t, c, 1, hold)[0]
-	c.arm(batchFullScript)
+	c.arm(shard.BatchFullScript)
 	if _, err := c.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {
 		t.Fatalf("an extension to zero that was repeated: %v", err)
 	}
@@ -169,7 +170,7 @@ func tryExtend(t *testing.T, c *cutting) {
 func tryDeadLetter(t *testing.T, c *cutting) {
 	send(t, c, "a")
 	dead := driver.DeadLetterRequest{Receipt: receive(t, c, 1, hold)[0].Receipt, Reason: driver.ReasonFatal}
-	c.arm(batchFullScript)
+	c.arm(shard.BatchFullScript)
 	if err := c.DeadLetter(t.Context(), []driver.DeadLetterRequest{dead}); err != nil {
 		t.Fatalf("a repeated dead-letter: %v", err)
 	}
@@ -193,7 +194,7 @@ func kill(t *testing.T, c *cutting, bodies ...string) (ids []string) {
 
 func tryRedrive(t *testing.T, c *cutting) {
 	kill(t, c, "a", "b")
-	c.arm(redriveScript)
+	c.arm(shard.RedriveScript)
 	if n, err := c.Redrive(t.Context(), nil, 0); err != nil || n != 2 {
 		t.Fatalf("a redrive that was repeated: got %d, error %v; want 2", n, err)
 	}
@@ -206,7 +207,7 @@ func tryRedrive(t *testing.T, c *cutting) {
 
 func tryDiscard(t *testing.T, c *cutting) {
 	ids := kill(t, c, "a", "b")
-	c.arm(discardScript)
+	c.arm(shard.DiscardScript)
 	if n, err := c.Discard(t.Context(), ids); err != nil || n != 2 {
 		t.Fatalf("a discard that was repeated: got %d, error %v; want 2", n, err)
 	}
@@ -214,14 +215,14 @@ func tryDiscard(t *testing.T, c *cutting) {
 
 func tryPurge(t *testing.T, c *cutting) {
 	send(t, c, "a", "b")
-	c.arm(purgeScript)
+	c.arm(shard.PurgeScript)
 	if n, err := c.Purge(t.Context()); err != nil || n != 2 {
 		t.Fatalf("a purge that was repeated: got %d, error %v; want 2", n, err)
 	}
 }
 
 func tryStats(t *testing.T, c *cutting) {
-	c.arm(usageScript)
+	c.arm(shard.UsageScript)
 	wantStats(t, c, driver.Stats{})
 }
 
@@ -230,14 +231,14 @@ func tryStats(t *testing.T, c *cutting) {
 func TestLateRequestDoesNothing(t *testing.T) {
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	q := openQueue(t, b)
-	s := q.shards[0]
+	s := q.Shards[0]
 	call := func(turn string, bodies ...string) string {
-		part := newSendOp(t.Context(), s)
+		part := shard.NewSendOp(t.Context(), s)
 		for i, body := range bodies {
-			part.add(i, s.newID(), &driver.Outgoing{Body: []byte(body)}, extra{})
+			part.Add(i, s.NewID(), &driver.Outgoing{Body: []byte(body)}, shard.Extra{})
 		}
-		args := append([]string{q.incarnation, "0", "0", "session", turn}, s.arguments(&shardBatch{sends: []*sendOp{part}})...)
-		reply, err := b.server.eval(t.Context(), batchScript, s.keys, args, 0)
+		args := append([]string{q.Incarnation, "0", "0", "session", turn}, s.Arguments(&shard.Batch{Sends: []*shard.SendOp{part}})...)
+		reply, err := b.server.Eval(t.Context(), shard.BatchScript, s.Keys, args, 0)
 		if err != nil {
 			t.Fatal(err)
 		}

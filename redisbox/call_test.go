@@ -7,6 +7,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // A failingServer answers scripts with errors, as often as failNext says.
@@ -83,7 +84,7 @@ func TestTransientErrorsAreRetried(t *testing.T) {
 // is over. It reports whether the call was repeated at least twice.
 func (b *failingServer) retries(t *testing.T, text string, patience time.Duration) bool {
 	t.Helper()
-	b.backend.options.RetryFor = patience
+	b.backend.server.RetryFor = patience
 	b.failNext(text, 1<<40)
 	start := time.Now()
 	_, err := b.Send(t.Context(), []driver.Outgoing{{}})
@@ -105,7 +106,7 @@ func (b *failingServer) retries(t *testing.T, text string, patience time.Duratio
 func TestLastingErrorsAreUnavailableInTime(t *testing.T) {
 	t.Parallel()
 	b := newFailingServer(t)
-	before := b.backend.options.RetryFor
+	before := b.backend.server.RetryFor
 	for _, text := range transientErrors {
 		t.Run(text[:4], func(t *testing.T) {
 			// A machine that is too busy for three attempts gets more time.
@@ -117,7 +118,7 @@ func TestLastingErrorsAreUnavailableInTime(t *testing.T) {
 			b.failNext("", 0)
 		})
 	}
-	b.backend.options.RetryFor = before
+	b.backend.server.RetryFor = before
 	wantStats(t, b, driver.Stats{})
 }
 
@@ -152,8 +153,8 @@ func TestForeignKeyInQueueIsConflict(t *testing.T) {
 	t.Parallel()
 	prefix := redistest.Prefix(t)
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: prefix})
-	meta := shardKeys(prefix, "orders", 0)[0]
-	if err := b.server.client.Do(t.Context(), b.server.client.B().Set().Key(meta).Value("mine").Build()).Error(); err != nil {
+	meta := shard.Keys(prefix, "orders", 0)[0]
+	if err := b.server.Client.Do(t.Context(), b.server.Client.B().Set().Key(meta).Value("mine").Build()).Error(); err != nil {
 		t.Fatal(err)
 	}
 	_, err := b.OpenQueue(t.Context(), "orders")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // TestServerClockSetBackDelaysNothing: the shard's time goes on although the server's
@@ -40,17 +41,17 @@ func TestStalePrimaryIsRefused(t *testing.T) {
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	q := openQueue(t, b)
 	send(t, q, "a")
-	b.options.RetryFor = 300 * time.Millisecond
-	clock := &q.shards[0].clock
-	clock.saw(0, 0, 1000) // a later primary has answered
+	b.server.RetryFor = 300 * time.Millisecond
+	clock := &q.Shards[0].Clock
+	clock.Saw(0, 0, 1000) // a later primary has answered
 	_, err := q.Send(t.Context(), []driver.Outgoing{{Body: []byte("b")}})
 	wantCode(t, err, driver.ErrUnavailable)
 	// If no later primary comes back, this one is accepted.
-	clock.mu.Lock()
-	clock.staleSince = time.Now().Add(-2 * fenceFor)
-	clock.mu.Unlock()
-	clock.sawStale()
-	b.options.RetryFor = 10 * time.Second
+	clock.Mu.Lock()
+	clock.StaleSince = time.Now().Add(-2 * shard.FenceFor)
+	clock.Mu.Unlock()
+	clock.SawStale()
+	b.server.RetryFor = 10 * time.Second
 	wantStats(t, q, driver.Stats{Ready: 1})
 }
 
@@ -62,17 +63,17 @@ func TestRestartedOldPrimaryStaysStale(t *testing.T) {
 	b := open(t, connect(t, server.ClientOption()), nil)
 	q := openQueue(t, b)
 	send(t, q, "a")
-	clock := &q.shards[0].clock
-	_, own := clock.floor()
-	clock.saw(0, 0, own+1) // another primary has taken over
+	clock := &q.Shards[0].Clock
+	_, own := clock.Floor()
+	clock.Saw(0, 0, own+1) // another primary has taken over
 	server.Kill()
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.options.RetryFor = 300 * time.Millisecond
+	b.server.RetryFor = 300 * time.Millisecond
 	_, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: hold})
 	wantCode(t, err, driver.ErrUnavailable)
-	if _, term := clock.floor(); term != own+1 {
+	if _, term := clock.Floor(); term != own+1 {
 		t.Errorf("it has term %v, and the latest is %v", term, own+1)
 	}
 	// A process that knows no other primary is served.

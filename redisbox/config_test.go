@@ -11,6 +11,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // TestOldConfigurationsCanBeRead: neither what is stored nor what scripts read has
@@ -21,7 +22,7 @@ func TestOldConfigurationsCanBeRead(t *testing.T) {
 	config := driver.Config{MaxDeliveries: 3, RetainReady: driver.Retention{Age: tick}}
 	q := configured(t, b, config.Effective()) // 0 was off
 	var fields map[string]any
-	if err := json.Unmarshal([]byte(stored(config, 0)), &fields); err != nil {
+	if err := json.Unmarshal([]byte(shard.Stored(config, 0)), &fields); err != nil {
 		t.Fatal(err)
 	}
 	delete(fields, "Annotation")
@@ -31,7 +32,7 @@ func TestOldConfigurationsCanBeRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	meta := keyOf(q, "meta")
-	if err := b.server.client.Do(t.Context(), b.server.client.B().Hset().Key(meta).FieldValue().FieldValue("settings", string(before)).Build()).Error(); err != nil {
+	if err := b.server.Client.Do(t.Context(), b.server.Client.B().Hset().Key(meta).FieldValue().FieldValue("settings", string(before)).Build()).Error(); err != nil {
 		t.Fatal(err)
 	}
 	if packed := field(t, b, meta, "rules"); len(packed) != 8*15 {
@@ -54,12 +55,12 @@ func TestStoredMultipleHoldsForTwelveHours(t *testing.T) {
 	meta := keyOf(q, "meta")
 	rules := field(t, b, meta, "rules")
 	const at = 8 * 7 // after version, strict, deliveries, messages, bytes, in flight and dead
-	if doubleAt(rules, 7) != float64(time.Hour) {
-		t.Fatalf("scripts read a hold of %v", doubleAt(rules, 7))
+	if shard.DoubleAt(rules, 7) != float64(time.Hour) {
+		t.Fatalf("scripts read a hold of %v", shard.DoubleAt(rules, 7))
 	}
 	settings := strings.Replace(field(t, b, meta, "settings"), `"MaxHold":3600000000000`, `"MaxHold":10`, 1)
-	err := b.server.client.Do(t.Context(), b.server.client.B().Hset().Key(meta).FieldValue().FieldValue("settings", settings).
-		FieldValue("rules", rules[:at]+packDoubles(10)+rules[at+8:]).Build()).Error()
+	err := b.server.Client.Do(t.Context(), b.server.Client.B().Hset().Key(meta).FieldValue().FieldValue("settings", settings).
+		FieldValue("rules", rules[:at]+shard.PackDoubles(10)+rules[at+8:]).Build()).Error()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +82,7 @@ func TestStoredMultipleHoldsForTwelveHours(t *testing.T) {
 
 func field(t *testing.T, b *Backend, key, name string) string {
 	t.Helper()
-	text, err := b.server.client.Do(t.Context(), b.server.client.B().Hget().Key(key).Field(name).Build()).ToString()
+	text, err := b.server.Client.Do(t.Context(), b.server.Client.B().Hget().Key(key).Field(name).Build()).ToString()
 	if err != nil && !rueidis.IsRedisNil(err) {
 		t.Fatal(err)
 	}
@@ -99,9 +100,9 @@ func TestAnnotationIsStoredOnce(t *testing.T) {
 		if got, err := b.QueueConfig(t.Context(), "orders"); err != nil || got != config {
 			t.Errorf("%s: got %+v, error %v", topology, got, err)
 		}
-		for _, s := range q.shards {
-			if n := len(field(t, b, s.keys[0], "settings")); (n > len(config.Annotation)) != (s.number == 0) {
-				t.Errorf("%s: shard %d has settings of %d bytes", topology, s.number, n)
+		for _, s := range q.Shards {
+			if n := len(field(t, b, s.Keys[0], "settings")); (n > len(config.Annotation)) != (s.Number == 0) {
+				t.Errorf("%s: shard %d has settings of %d bytes", topology, s.Number, n)
 			}
 		}
 		config.Annotation, config.DropExpired = "", false

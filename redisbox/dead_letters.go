@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 func (h *handle) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
@@ -40,7 +41,7 @@ func (h *handle) Redrive(ctx context.Context, ids []string, limit int) (moved in
 	}
 	if limit < 0 {
 		return 0, &driver.Error{
-			Code: driver.ErrInvalid, Op: "redrive", Queue: h.name, Field: "limit",
+			Code: driver.ErrInvalid, Op: "redrive", Queue: h.Name, Field: "limit",
 			Detail: fmt.Sprintf("%d is negative; 0 means no limit", limit),
 		}
 	}
@@ -59,14 +60,14 @@ func (h *handle) Redrive(ctx context.Context, ids []string, limit int) (moved in
 		for i := range page {
 			ids[i] = page[i].id
 		}
-		n, full, err := page[0].shard.redrive(ctx, ids)
+		n, full, err := page[0].shard.Redrive(ctx, ids)
 		moved += n
 		if err != nil {
 			return moved, h.outcome(err, "redrive")
 		}
 		if full {
 			return moved, &driver.Error{
-				Code: driver.ErrFull, Op: "redrive", Queue: h.name, Detail: "the queue is full", RetryAfter: retryAfter,
+				Code: driver.ErrFull, Op: "redrive", Queue: h.Name, Detail: "the queue is full", RetryAfter: shard.RetryAfter,
 			}
 		}
 	}
@@ -78,7 +79,7 @@ type foundDeadLetter struct {
 	id     string
 	deadAt float64 // wall time
 	death  float64 // orders those of one shard
-	shard  *shard
+	shard  *shard.Shard
 }
 
 // leading returns the first dead letters of the list that are in one shard, at most
@@ -96,17 +97,17 @@ func leading(dead []foundDeadLetter, most int) []foundDeadLetter {
 func (h *handle) findDead(ctx context.Context, ids []string) ([]foundDeadLetter, error) {
 	all := ids == nil
 	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
-	parts, err := onShards(h.queue, func(s *shard) (found []foundDeadLetter, err error) {
-		add := func(stored []storedMessage) error {
+	parts, err := onShards(h.queue, func(s *shard.Shard) (found []foundDeadLetter, err error) {
+		add := func(stored []shard.StoredMessage) error {
 			for _, m := range stored {
-				e, _ := readEntry(m.entry)
-				found = append(found, foundDeadLetter{id: m.id, deadAt: e.deadAt, death: m.score, shard: s})
+				e, _ := shard.ReadEntry(m.Entry)
+				found = append(found, foundDeadLetter{id: m.ID, deadAt: e.DeadAt, death: m.Score, shard: s})
 			}
 			return nil
 		}
 		if !all {
 			for chunk := range slices.Chunk(ids, deadLettersPage) {
-				stored, err := s.show(ctx, "dead", true, chunk)
+				stored, err := s.Show(ctx, "dead", true, chunk)
 				if err != nil {
 					return nil, err
 				}
@@ -114,7 +115,7 @@ func (h *handle) findDead(ctx context.Context, ids []string) ([]foundDeadLetter,
 			}
 			return found, nil
 		}
-		return found, s.pages(ctx, "dead", true, add)
+		return found, s.Pages(ctx, "dead", true, add)
 	})
 	if err != nil {
 		return nil, err
@@ -124,7 +125,7 @@ func (h *handle) findDead(ctx context.Context, ids []string) ([]foundDeadLetter,
 		if a.shard == b.shard {
 			return cmp.Compare(a.death, b.death)
 		}
-		return cmp.Or(cmp.Compare(a.deadAt, b.deadAt), cmp.Compare(a.shard.number, b.shard.number))
+		return cmp.Or(cmp.Compare(a.deadAt, b.deadAt), cmp.Compare(a.shard.Number, b.shard.Number))
 	})
 	return dead, nil
 }
@@ -134,7 +135,7 @@ func (h *handle) Discard(ctx context.Context, ids []string) (removed int, err er
 		return 0, err
 	}
 	for chunk := range slices.Chunk(ids, deadLettersPage) {
-		parts, err := onShards(h.queue, func(s *shard) (int, error) { return s.discard(ctx, chunk) })
+		parts, err := onShards(h.queue, func(s *shard.Shard) (int, error) { return s.Discard(ctx, chunk) })
 		for _, part := range parts {
 			removed += part
 		}

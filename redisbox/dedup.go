@@ -7,6 +7,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/ident"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // The dedup table, and the eviction of keys whose window has ended, are in dedup.lua.
@@ -20,15 +21,15 @@ import (
 var errClaimed = errors.New("another send with this dedup key has not been finished")
 
 // claim sends message i, whose key belongs to another shard than s.
-func (d *sendCall) claim(ctx context.Context, i int, s *shard) error {
+func (d *sendCall) claim(ctx context.Context, i int, s *shard.Shard) error {
 	msg := &d.msgs[i]
-	extra := d.queue.special(msg)
+	extra := d.queue.Special(msg)
 	c := claim{
-		home: d.queue.shardOf(msg.DedupKey), target: s,
-		key: extra.key, bodyHash: extra.bodyHash, id: s.newID(),
+		home: d.queue.ShardOf(msg.DedupKey), target: s,
+		key: extra.Key, bodyHash: extra.BodyHash, id: s.NewID(),
 	}
-	extra.key, extra.bodyHash, extra.arrival = "", "", true
-	for tries := d.queue.server.newTries(nil); ; {
+	extra.Key, extra.BodyHash, extra.Arrival = "", "", true
+	for tries := d.queue.Server.NewTries(nil); ; {
 		code, detail, err := c.send(ctx, msg, extra)
 		switch {
 		case err == nil:
@@ -36,7 +37,7 @@ func (d *sendCall) claim(ctx context.Context, i int, s *shard) error {
 			return nil
 		case !errors.Is(err, errClaimed):
 			return err
-		case !tries.again(ctx):
+		case !tries.Again(ctx):
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
@@ -48,40 +49,40 @@ func (d *sendCall) claim(ctx context.Context, i int, s *shard) error {
 
 // A claim is one attempt to use a key for a message of another shard.
 type claim struct {
-	home, target      *shard
+	home, target      *shard.Shard
 	key, bodyHash, id string
 }
 
 // send performs the steps. It returns the code of the message and its detail; see
 // dedup.lua.
-func (c *claim) send(ctx context.Context, msg *driver.Outgoing, extra extra) (code byte, detail string, err error) {
+func (c *claim) send(ctx context.Context, msg *driver.Outgoing, extra shard.Extra) (code byte, detail string, err error) {
 	code, detail, err = c.step(ctx, "c")
 	if err != nil || (code != 's' && code != 'u') {
 		return code, detail, err
 	}
 	if code == 'u' && len(detail) > ident.TextLen {
 		c.id = detail[:ident.TextLen]
-		if detail[ident.TextLen:] != strconv.Itoa(c.target.number) {
+		if detail[ident.TextLen:] != strconv.Itoa(c.target.Number) {
 			return c.elsewhere(ctx, detail[ident.TextLen:])
 		}
 	}
-	part := newSendOp(ctx, c.target)
-	part.add(0, c.id, msg, extra)
-	err = c.target.runDurably(ctx, &shardBatch{sends: []*sendOp{part}}, false)
+	part := shard.NewSendOp(ctx, c.target)
+	part.Add(0, c.id, msg, extra)
+	err = c.target.RunDurably(ctx, &shard.Batch{Sends: []*shard.SendOp{part}}, false)
 	if errors.Is(err, driver.ErrFull) { // out of memory
-		part.codes, err = "f", nil
+		part.Codes, err = "f", nil
 	}
 	if err != nil {
 		return 0, "", err
 	}
-	if part.codes == "f" {
+	if part.Codes == "f" {
 		_, _, err := c.step(ctx, "r")
 		return 'f', "", err
 	}
 	if err := c.confirm(ctx, c.target); err != nil {
 		return 0, "", err
 	}
-	if part.codes == "d" {
+	if part.Codes == "d" {
 		return 'd', c.id, nil
 	}
 	return 's', "", nil
@@ -91,11 +92,11 @@ func (c *claim) send(ctx context.Context, msg *driver.Outgoing, extra extra) (co
 // duplicate once that message has arrived.
 func (c *claim) elsewhere(ctx context.Context, number string) (code byte, detail string, err error) {
 	n, err := strconv.Atoi(number)
-	shards := c.home.queue.shards
+	shards := c.home.Queue.Shards
 	if err != nil || n < 0 || n >= len(shards) {
-		return 0, "", unreadableAnswer(err)
+		return 0, "", shard.UnreadableAnswer(err)
 	}
-	codes, err := shards[n].arrival(ctx, "a", false, []string{c.id})
+	codes, err := shards[n].Arrival(ctx, "a", false, []string{c.id})
 	if err != nil {
 		return 0, "", err
 	}
@@ -107,25 +108,25 @@ func (c *claim) elsewhere(ctx context.Context, number string) (code byte, detail
 
 // confirm confirms the claim after the message has arrived. Then the arrival can be
 // forgotten.
-func (c *claim) confirm(ctx context.Context, at *shard) error {
+func (c *claim) confirm(ctx context.Context, at *shard.Shard) error {
 	if _, _, err := c.step(ctx, "s"); err != nil {
 		return err
 	}
-	_, err := at.arrival(ctx, "f", false, []string{c.id})
+	_, err := at.Arrival(ctx, "f", false, []string{c.id})
 	return err
 }
 
 // step calls dedup_claim.lua.
 func (c *claim) step(ctx context.Context, what string) (code byte, detail string, err error) {
-	a, err := c.home.callDurably(ctx, dedupClaimScript, false,
-		what, c.key, c.bodyHash, c.id, strconv.Itoa(c.target.number))
+	a, err := c.home.CallDurably(ctx, shard.DedupClaimScript, false,
+		what, c.key, c.bodyHash, c.id, strconv.Itoa(c.target.Number))
 	if err != nil {
 		return 0, "", err
 	}
-	text, err := a.rest[0].ToString()
+	text, err := a.Rest[0].ToString()
 	if err != nil || text == "" {
-		return 0, "", unreadableAnswer(err)
+		return 0, "", shard.UnreadableAnswer(err)
 	}
-	detail, err = a.rest[1].ToString()
+	detail, err = a.Rest[1].ToString()
 	return text[0], detail, err
 }

@@ -43,8 +43,8 @@ func TestLongWindowKeyDoesNotBlockTable(t *testing.T) {
 	for i := range rounds {
 		sendOne(t, q, driver.Outgoing{Body: []byte("b"), DedupKey: fmt.Sprint("short", i)})
 	}
-	if n, err := b.server.client.Do(t.Context(),
-		b.server.client.B().Llen().Key(keyOf(q, "windows")).Build()).AsInt64(); err != nil || n > 10 {
+	if n, err := b.server.Client.Do(t.Context(),
+		b.server.Client.B().Llen().Key(keyOf(q, "windows")).Build()).AsInt64(); err != nil || n > 10 {
 		t.Errorf("for 2 keys it remembers %d windows, error %v", n, err)
 	}
 }

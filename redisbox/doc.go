@@ -6,12 +6,14 @@
 // takes over. A call whose answer is lost is repeated, and takes effect once. A send in
 // any process wakes waiting receivers, which send no commands while they wait.
 //
-// Where to look: batcher.go and batch.go put operations into calls, call.go makes and
-// repeats them, wait.go waits for replicas (WAIT); long_poll.go and shard_watcher.go wake
-// waiting receivers; forward.go, move.go and move_transfer.go bring messages to other
-// queues; reply_waiters.go waits for reply slots. What happens to messages is decided by
-// the scripts in scripts: settle.lua (nack, late ack, dead-letter), retention.lua,
-// dedup.lua, reply_slot.lua and so on, with the names of the files of internal/engine.
+// Where to look: this package has the operations of queues (send.go, receive.go, settle.go,
+// dedup.go and so on), receives that wait (long_poll.go, shard_watcher.go), and the reply
+// store (replies.go, reply_waiters.go, reply_link.go). internal/shard makes the calls to one
+// shard: batches, repeated calls, confirmation by replicas, scripts and stored bytes.
+// internal/transfer brings messages to other queues. What happens to messages is decided by
+// the scripts in internal/shard/scripts: settle.lua (nack, late ack, dead-letter),
+// retention.lua, dedup.lua, reply_slot.lua and so on, with the names of the files of
+// internal/engine.
 //
 // # Keys
 //

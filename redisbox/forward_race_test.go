@@ -8,15 +8,16 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // holdFirst makes a proxy hold the first call of a script until release is called.
-func holdFirst(proxy *redistest.Proxy, sc *script, matches func(args []string) bool) (held <-chan struct{}, release func()) {
+func holdFirst(proxy *redistest.Proxy, sc *shard.Script, matches func(args []string) bool) (held <-chan struct{}, release func()) {
 	reached, goOn := make(chan struct{}), make(chan struct{})
 	var armed atomic.Bool
 	armed.Store(true)
 	proxy.OnRequest(func(args []string) redistest.Action {
-		if len(args) > 1 && (args[1] == sc.sha || args[1] == sc.text) && matches(args) && armed.Swap(false) {
+		if len(args) > 1 && (args[1] == sc.Sha || args[1] == sc.Text) && matches(args) && armed.Swap(false) {
 			close(reached)
 			<-goOn
 		}
@@ -37,7 +38,7 @@ func TestTwoSendersOfOneKeyMakeOneMessage(t *testing.T) {
 	msg, _ := apart(fast, "a")
 
 	c := claimFor(t, fast, &msg) // the fast one has claimed
-	held, release := holdFirst(proxy, batchScript, func([]string) bool { return true })
+	held, release := holdFirst(proxy, shard.BatchScript, func([]string) bool { return true })
 	type outcome struct {
 		sent []driver.Sent
 		err  error
@@ -48,8 +49,8 @@ func TestTwoSendersOfOneKeyMakeOneMessage(t *testing.T) {
 		done <- outcome{sent, err}
 	}()
 	<-held // the slow one has seen the claim, and is about to send
-	extra := fast.special(&msg)
-	extra.key, extra.bodyHash, extra.arrival = "", "", true
+	extra := fast.Special(&msg)
+	extra.Key, extra.BodyHash, extra.Arrival = "", "", true
 	if code, detail, err := c.send(t.Context(), &msg, extra); err != nil || (code != 's' && code != 'd') {
 		t.Fatalf("fast: %q %q %v", code, detail, err)
 	}
@@ -75,8 +76,8 @@ func TestTwoForwardersDeliverOneDeadLetter(t *testing.T) {
 	slow := openQueue(t, open(t, connect(t, through(server, proxy)), &Options{Prefix: prefix}))
 	send(t, slow, "a")
 	got := receive(t, slow, 1, hold)
-	dlqMeta := tag(prefix, "dlq", 0) + "meta"
-	held, release := holdFirst(proxy, batchScript, func(args []string) bool { return args[3] == dlqMeta })
+	dlqMeta := shard.Tag(prefix, "dlq", 0) + "meta"
+	held, release := holdFirst(proxy, shard.BatchScript, func(args []string) bool { return args[3] == dlqMeta })
 	done := make(chan error, 1)
 	go func() {
 		done <- slow.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: got[0].Receipt, Reason: driver.ReasonFatal}})
@@ -102,22 +103,22 @@ func TestRefusedSenderKeepsOtherSendersKey(t *testing.T) {
 	b := open(t, connect(t, server.ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	q := configured(t, b, driver.Config{Shards: 8, MaxMessages: 8})
 	msg, _ := apart(q, "a")
-	target := q.shardOf(msg.Group)
+	target := q.ShardOf(msg.Group)
 	sendOne(t, q, driver.Outgoing{Body: []byte("filler"), Group: msg.Group}) // its shard is full
-	extra := q.special(&msg)
+	extra := q.Special(&msg)
 	first := claimFor(t, q, &msg)
-	second := &claim{home: first.home, target: target, key: first.key, bodyHash: first.bodyHash, id: target.newID()}
+	second := &claim{home: first.home, target: target, key: first.key, bodyHash: first.bodyHash, id: target.NewID()}
 	if code, detail, err := second.step(t.Context(), "c"); err != nil || code != 'u' {
 		t.Fatalf("%q %q %v", code, detail, err)
 	}
-	extra.key, extra.bodyHash, extra.arrival = "", "", true
+	extra.Key, extra.BodyHash, extra.Arrival = "", "", true
 	put := func() string {
-		part := newSendOp(t.Context(), target)
-		part.add(0, first.id, &msg, extra)
-		if err := target.runBatch(t.Context(), &shardBatch{sends: []*sendOp{part}}, b.server.durable(&session{})); err != nil {
+		part := shard.NewSendOp(t.Context(), target)
+		part.Add(0, first.id, &msg, extra)
+		if err := target.RunBatch(t.Context(), &shard.Batch{Sends: []*shard.SendOp{part}}, b.server.Durable(&shard.Session{})); err != nil {
 			t.Fatal(err)
 		}
-		return part.codes
+		return part.Codes
 	}
 	if put() != "f" { // the first is refused, and about to release
 		t.Fatal("not full")
@@ -152,14 +153,14 @@ func TestHangingTargetDoesNotBlockSource(t *testing.T) {
 	cluster := redistest.Cluster(t, redistest.Primaries(3), redistest.Replicas(0),
 		redistest.NodeTimeout(time.Minute), redistest.Config("cluster-require-full-coverage", "no"))
 	b := open(t, connect(t, cluster.ClientOption()), nil)
-	home, err := cluster.PrimaryOf(t.Context(), tag("", "orders", 0)+"meta")
+	home, err := cluster.PrimaryOf(t.Context(), shard.Tag("", "orders", 0)+"meta")
 	if err != nil {
 		t.Fatal(err)
 	}
 	target, dlq := home, ""
 	for i := 0; target == home; i++ {
 		dlq = fmt.Sprint("dlq", i)
-		if target, err = cluster.PrimaryOf(t.Context(), tag("", dlq, 0)+"meta"); err != nil {
+		if target, err = cluster.PrimaryOf(t.Context(), shard.Tag("", dlq, 0)+"meta"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -177,7 +178,7 @@ func TestHangingTargetDoesNotBlockSource(t *testing.T) {
 	} {
 		start := time.Now()
 		err := do()
-		if took := time.Since(start); took > maxAttempt-time.Second || err != nil {
+		if took := time.Since(start); took > shard.MaxAttempt-time.Second || err != nil {
 			t.Errorf("%s took %v, error %v", what, took, err)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
+	"github.com/mailboxmq/mailbox/redisbox/internal/transfer"
 )
 
 // handle is one opening of a queue.
@@ -45,9 +47,9 @@ func (h *handle) outcome(err error, op string) error {
 	return h.named(err, op)
 }
 
-func (h *handle) Traits() driver.Traits { return h.settings.Load().traits }
+func (h *handle) Traits() driver.Traits { return h.Settings.Load().Traits }
 
-func (h *handle) Identity() string { return h.queue.incarnation }
+func (h *handle) Identity() string { return h.queue.Incarnation }
 
 func (h *handle) Close() error {
 	h.closeOnce.Do(func() {
@@ -62,7 +64,7 @@ func (h *handle) Stats(ctx context.Context) (driver.Stats, error) {
 	if err := h.check(ctx, "stats"); err != nil {
 		return driver.Stats{}, err
 	}
-	parts, err := onShards(h.queue, func(s *shard) (usage, error) { return h.usage(ctx, s, "0") })
+	parts, err := onShards(h.queue, func(s *shard.Shard) (shard.Usage, error) { return h.usage(ctx, s, "0") })
 	var total driver.Stats
 	for _, part := range parts {
 		total.Ready += part.Ready
@@ -77,24 +79,24 @@ func (h *handle) Usage(ctx context.Context) (driver.Usage, error) {
 	if err := h.check(ctx, "measure"); err != nil {
 		return driver.Usage{}, err
 	}
-	parts, err := onShards(h.queue, func(s *shard) (usage, error) { return h.usage(ctx, s, "-1") })
+	parts, err := onShards(h.queue, func(s *shard.Shard) (shard.Usage, error) { return h.usage(ctx, s, "-1") })
 	if err != nil {
 		return driver.Usage{}, h.outcome(err, "measure")
 	}
 	var total driver.Usage
 	for _, part := range parts {
 		total.Shards = append(total.Shards, part.ShardUsage)
-		total.DedupKeys += part.keys
+		total.DedupKeys += part.Keys
 	}
 	return total, nil
 }
 
 // usage counts the messages of a shard, after dead letters that are being forwarded have left.
-func (q *queue) usage(ctx context.Context, s *shard, wants string) (usage, error) {
-	limit := time.Now().Add(maxAttempt)
+func (q *queue) usage(ctx context.Context, s *shard.Shard, wants string) (shard.Usage, error) {
+	limit := time.Now().Add(shard.MaxAttempt)
 	for before := math.MaxInt; ; {
-		u, toForward, err := s.usage(ctx, wants)
-		if err != nil || toForward <= 0 || (toForward >= before && !q.forwarders[s.number].await(ctx, limit)) {
+		u, toForward, err := s.Usage(ctx, wants)
+		if err != nil || toForward <= 0 || (toForward >= before && !q.forwarders[s.Number].Await(ctx, limit)) {
 			return u, err
 		}
 		before = toForward // they have left meanwhile, or a forwarding is moving them
@@ -119,7 +121,7 @@ func (h *handle) clear(ctx context.Context, op, which string) (removed int, err 
 	if err := h.check(ctx, op); err != nil {
 		return 0, err
 	}
-	parts, err := onShards(h.queue, func(s *shard) (int, error) { return s.purge(ctx, which) })
+	parts, err := onShards(h.queue, func(s *shard.Shard) (int, error) { return s.Purge(ctx, which) })
 	for _, part := range parts {
 		removed += part
 	}
@@ -128,16 +130,16 @@ func (h *handle) clear(ctx context.Context, op, which string) (removed int, err 
 
 // onShards calls do for all shards concurrently. It returns the results, and the first
 // error.
-func onShards[R any](q *queue, do func(s *shard) (R, error)) ([]R, error) {
-	results := make([]R, len(q.shards))
-	if len(q.shards) == 1 {
+func onShards[R any](q *queue, do func(s *shard.Shard) (R, error)) ([]R, error) {
+	results := make([]R, len(q.Shards))
+	if len(q.Shards) == 1 {
 		var err error
-		results[0], err = do(q.shards[0])
+		results[0], err = do(q.Shards[0])
 		return results, err
 	}
-	errs := make([]error, len(q.shards))
+	errs := make([]error, len(q.Shards))
 	var group sync.WaitGroup
-	for i, s := range q.shards {
+	for i, s := range q.Shards {
 		group.Go(func() { results[i], errs[i] = do(s) })
 	}
 	group.Wait()
@@ -164,4 +166,18 @@ func (f failures) err() error {
 		return nil
 	}
 	return driver.NewBatchError(f)
+}
+
+// Move moves ready messages to another queue; see driver.Queue. It blocks for four round
+// trips per hundred messages. Cancelling ctx ends it at once; messages whose transfer has
+// begun are moved, and not counted.
+//
+// It moves the messages that were ready when it began, so that it ends although more
+// arrive.
+func (h *handle) Move(ctx context.Context, to string, limit int) (moved int, err error) {
+	if err := h.check(ctx, "move"); err != nil {
+		return 0, err
+	}
+	moved, err = transfer.Move(ctx, h.Queue, transfers{h.backend}, to, limit, func() error { return h.check(ctx, "move") })
+	return moved, h.outcome(err, "move")
 }

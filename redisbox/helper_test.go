@@ -10,6 +10,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // hold is a visibility that does not end during a test.
@@ -42,7 +43,9 @@ func configured(t testing.TB, b *Backend, config driver.Config) *handle {
 }
 
 // keyOf returns a key of the queue's first shard.
-func keyOf(q *handle, name string) string { return q.shards[0].keys[slices.Index(keyNames, name)] }
+func keyOf(q *handle, name string) string {
+	return q.Shards[0].Keys[slices.Index(shard.KeyNames, name)]
+}
 
 func send(t testing.TB, q driver.Queue, bodies ...string) (ids []string) {
 	t.Helper()
@@ -144,9 +147,9 @@ func eventually(t testing.TB, what string, happened func() bool) {
 func pause(d time.Duration) { <-time.After(d) }
 
 // configureFirstShard does the part of ConfigureQueue that concerns the first shard.
-func configureFirstShard(t *testing.T, b *Backend, name string, config driver.Config) (*opened, error) {
+func configureFirstShard(t *testing.T, b *Backend, name string, config driver.Config) (*shard.Opened, error) {
 	t.Helper()
-	existing, err := b.server.look(t.Context(), name)
+	existing, err := b.server.Look(t.Context(), name)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
+	"github.com/mailboxmq/mailbox/redisbox/internal/transfer"
 )
 
 // An operation of several steps can be interrupted between any two of them, and the next
@@ -17,14 +19,14 @@ import (
 // one with the same key in a group of a third shard.
 func apart(q *handle, body string) (msg, elsewhere driver.Outgoing) {
 	const key = "key"
-	home := q.shardOf(key)
+	home := q.ShardOf(key)
 	for i := 0; elsewhere.Group == ""; i++ {
 		group := fmt.Sprint("group-", i)
-		switch s := q.shardOf(group); {
+		switch s := q.ShardOf(group); {
 		case s == home:
 		case msg.Group == "":
 			msg = driver.Outgoing{Body: []byte(body), DedupKey: key, Group: group}
-		case s != q.shardOf(msg.Group):
+		case s != q.ShardOf(msg.Group):
 			elsewhere = driver.Outgoing{Body: []byte(body), DedupKey: key, Group: group}
 		}
 	}
@@ -34,10 +36,10 @@ func apart(q *handle, body string) (msg, elsewhere driver.Outgoing) {
 // claimFor begins to send a message by claiming its key, and stops.
 func claimFor(t *testing.T, q *handle, msg *driver.Outgoing) *claim {
 	t.Helper()
-	extra := q.special(msg)
+	extra := q.Special(msg)
 	c := &claim{
-		home: q.shardOf(msg.DedupKey), target: q.shardOf(msg.Group),
-		key: extra.key, bodyHash: extra.bodyHash, id: q.shards[0].newID(),
+		home: q.ShardOf(msg.DedupKey), target: q.ShardOf(msg.Group),
+		key: extra.Key, bodyHash: extra.BodyHash, id: q.Shards[0].NewID(),
 	}
 	if code, _, err := c.step(t.Context(), "c"); err != nil || code != 's' {
 		t.Fatalf("claim: got %q, error %v", code, err)
@@ -65,11 +67,11 @@ func TestAbandonedClaimCanBeUsed(t *testing.T) {
 	c := claimFor(t, q, &msg)
 	// The outcome of the first is unknown, so another message with the same key has to
 	// wait.
-	patience := q.backend.options.RetryFor
-	q.backend.options.RetryFor = 200 * time.Millisecond // it gives up soon
+	patience := q.backend.server.RetryFor
+	q.backend.server.RetryFor = 200 * time.Millisecond // it gives up soon
 	_, err := q.Send(t.Context(), []driver.Outgoing{elsewhere})
 	wantCode(t, err, driver.ErrUnavailable)
-	q.backend.options.RetryFor = patience
+	q.backend.server.RetryFor = patience
 	conflicting := msg
 	conflicting.Body = []byte("another")
 	_, err = q.Send(t.Context(), []driver.Outgoing{conflicting})
@@ -88,11 +90,11 @@ func TestArrivedMessageIsNotSentAgain(t *testing.T) {
 	q := sharded(t)
 	msg, elsewhere := apart(q, "body")
 	c := claimFor(t, q, &msg)
-	part := newSendOp(t.Context(), c.target)
-	extra := q.special(&msg)
-	extra.key, extra.bodyHash, extra.arrival = "", "", true
-	part.add(0, c.id, &msg, extra)
-	if err := c.target.runBatch(t.Context(), &shardBatch{sends: []*sendOp{part}}, callOptions{session: &session{}}); err != nil {
+	part := shard.NewSendOp(t.Context(), c.target)
+	extra := q.Special(&msg)
+	extra.Key, extra.BodyHash, extra.Arrival = "", "", true
+	part.Add(0, c.id, &msg, extra)
+	if err := c.target.RunBatch(t.Context(), &shard.Batch{Sends: []*shard.SendOp{part}}, shard.CallOptions{Session: &shard.Session{}}); err != nil {
 		t.Fatal(err)
 	}
 	// The sender ends, and the message is acked, before the claim is confirmed.
@@ -140,26 +142,26 @@ func TestInterruptedForwardingContinues(t *testing.T) {
 					t.Fatal(err)
 				}
 				dlq := g.(*handle)
-				s := q.shards[0]
-				q.forwarders[0].mu.Lock() // keeps this process from moving it
+				s := q.Shards[0]
+				q.forwarders[0].Mu.Lock() // keeps this process from moving it
 				id := send(t, q, "a")[0]
 				receipt := receive(t, q, 1, hold)[0].Receipt
 				nacked := make(chan error, 1)
 				go func() { nacked <- q.Nack(t.Context(), []driver.Nack{{Receipt: receipt, Cause: "why"}}) }()
 				eventually(t, "the dead letter is in the outbox", func() bool {
-					dead, err := s.peek(t.Context(), "outbox", "-inf", 0, 1, false, nil)
+					dead, err := s.Peek(t.Context(), "outbox", "-inf", 0, 1, false, nil)
 					return err == nil && len(dead) == 1
 				})
-				dead, err := s.peek(t.Context(), "outbox", "-inf", 0, 1, false, nil)
+				dead, err := s.Peek(t.Context(), "outbox", "-inf", 0, 1, false, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				parts := make(map[*shard]*sendOp)
-				if !addressDeadLetter(t.Context(), q.name, dlq.shardQueue, parts, &dead[0]) {
+				parts := make(map[*shard.Shard]*shard.SendOp)
+				if !transfer.AddressDeadLetter(t.Context(), q.Name, dlq.Queue, parts, &dead[0]) {
 					t.Fatal("the dead letter cannot be read")
 				}
 				for to, part := range parts {
-					if _, err := accept(t.Context(), to, part, nil); err != nil {
+					if _, err := transfer.Accept(t.Context(), to, part, nil); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -177,7 +179,7 @@ func TestInterruptedForwardingContinues(t *testing.T) {
 				} else if got := receive(t, dlq, 1, hold)[0]; got.ID != id || got.Attributes[driver.AttributeDeadError] != "why" {
 					t.Errorf("got %+v", got.Message)
 				}
-				q.forwarders[0].mu.Unlock()
+				q.forwarders[0].Mu.Unlock()
 				if err := <-nacked; err != nil {
 					t.Error(err)
 				}
@@ -210,18 +212,18 @@ func TestInterruptedDeletionIsFinished(t *testing.T) {
 	for i := range 40 {
 		sendOne(t, q, driver.Outgoing{Body: []byte("x"), Group: fmt.Sprint(i)})
 	}
-	if err := b.server.deleteShard(t.Context(), "orders", 0, "m", q.incarnation); err != nil {
+	if err := b.server.DeleteShard(t.Context(), "orders", 0, "m", q.Incarnation); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.server.deleteShard(t.Context(), "orders", 1, "d", q.incarnation); err != nil {
+	if err := b.server.DeleteShard(t.Context(), "orders", 1, "d", q.Incarnation); err != nil {
 		t.Fatal(err)
 	}
 	_, err := q.Stats(t.Context())
 	wantCode(t, err, driver.ErrNotFound)
 	again := configured(t, b, driver.Config{Shards: 8})
 	wantStats(t, again, driver.Stats{})
-	if again.incarnation <= q.incarnation {
-		t.Errorf("the new queue %s does not come after the old one %s", again.incarnation, q.incarnation)
+	if again.Incarnation <= q.Incarnation {
+		t.Errorf("the new queue %s does not come after the old one %s", again.Incarnation, q.Incarnation)
 	}
 	for i := range 40 {
 		sendOne(t, again, driver.Outgoing{Body: []byte("x"), Group: fmt.Sprint(i)})
@@ -235,7 +237,7 @@ func TestInterruptedDeletionIsFinished(t *testing.T) {
 // after the first shard.
 func TestConfigurationReachesAllShardsAndProcesses(t *testing.T) {
 	q := sharded(t)
-	prefix := q.backend.options.Prefix
+	prefix := q.backend.server.Prefix
 	other := openQueue(t, open(t, connect(t, redistest.SharedCluster(t).ClientOption()), &Options{Prefix: prefix}))
 	config := driver.Config{Shards: 8, MaxMessages: 8, DedupWindow: time.Hour}
 	if _, err := configureFirstShard(t, q.backend, "orders", config); err != nil {

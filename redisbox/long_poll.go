@@ -71,7 +71,7 @@ const (
 // subscribed reports whether the announcements of all shards arrive.
 func (q *queue) subscribed() bool {
 	for _, w := range q.watchers {
-		if !w.announcements.active.Load() {
+		if !w.announcements.Active.Load() {
 			return false
 		}
 	}
@@ -85,7 +85,7 @@ func (h *handle) awaitSubscription(ctx context.Context, patience *time.Timer) bo
 	defer limit.Stop()
 	for _, w := range h.watchers {
 		select {
-		case <-w.announcements.confirmed:
+		case <-w.announcements.Confirmed:
 		case <-limit.C:
 			return false
 		case <-patience.C:

@@ -29,7 +29,7 @@ func waiting(t testing.TB, q *handle) <-chan []driver.Delivery {
 }
 
 // soon is how long waking may take on a very busy machine. Without a signal it would take
-// fallbackInterval, which is longer.
+// shard.FallbackInterval, which is longer.
 const soon = 20 * time.Second
 
 // wantWoken checks that a waiting receive gets a message soon.

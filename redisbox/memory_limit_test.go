@@ -8,6 +8,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 func setMemory(t *testing.T, server *redistest.Server, most string) {
@@ -90,8 +91,8 @@ func TestBatchCutByMemoryKeepsPositions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	used := int(number(info["used_memory"]))
-	setMemory(t, server, decimal(float64(used+24<<20)))
+	used := int(shard.Number(info["used_memory"]))
+	setMemory(t, server, shard.Decimal(float64(used+24<<20)))
 	msgs := make([]driver.Outgoing, 64)
 	for i := range msgs {
 		msgs[i].Body = make([]byte, 1<<20)
@@ -187,14 +188,14 @@ func TestServerWithoutMemoryRefusesMessages(t *testing.T) {
 	}
 	wantStats(t, q, driver.Stats{Ready: 1, Dead: 1})
 	// Of a batch that sends and settles, the settles succeed.
-	settling := newSettleOp(t.Context(), q.shards[0])
-	settling.add(0, "a", receive(t, q, 1, hold)[0].Receipt, "")
-	part := newSendOp(t.Context(), q.shards[0])
-	part.add(0, q.shards[0].newID(), &driver.Outgoing{Body: []byte("e")}, extra{})
-	q.shards[0].perform(t.Context(), &session{}, []operation{settling, part})
-	if settling.err != nil || settling.codes != "" {
-		t.Errorf("ack: got codes %q, error %v", settling.codes, settling.err)
+	settling := shard.NewSettleOp(t.Context(), q.Shards[0])
+	settling.Add(0, "a", receive(t, q, 1, hold)[0].Receipt, "")
+	part := shard.NewSendOp(t.Context(), q.Shards[0])
+	part.Add(0, q.Shards[0].NewID(), &driver.Outgoing{Body: []byte("e")}, shard.Extra{})
+	q.Shards[0].Perform(t.Context(), &shard.Session{}, []shard.Operation{settling, part})
+	if settling.Err != nil || settling.Codes != "" {
+		t.Errorf("ack: got codes %q, error %v", settling.Codes, settling.Err)
 	}
-	wantCode(t, part.err, driver.ErrFull)
+	wantCode(t, part.Err, driver.ErrFull)
 	wantStats(t, q, driver.Stats{Dead: 1})
 }

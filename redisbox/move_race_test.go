@@ -5,6 +5,8 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
+	"github.com/mailboxmq/mailbox/redisbox/internal/transfer"
 )
 
 // Of two processes that move the same message one may be very slow.
@@ -15,8 +17,8 @@ func heldMove(t *testing.T, server *redistest.Server, prefix string) (release fu
 	t.Helper()
 	proxy := redistest.NewProxy(t, server.Addr())
 	slow := openQueue(t, open(t, connect(t, through(server, proxy)), &Options{Prefix: prefix}))
-	target := tag(prefix, "shelter", 0) + "meta"
-	held, release := holdFirst(proxy, batchScript, func(args []string) bool { return args[3] == target })
+	target := shard.Tag(prefix, "shelter", 0) + "meta"
+	held, release := holdFirst(proxy, shard.BatchScript, func(args []string) bool { return args[3] == target })
 	moved := make(chan error, 1)
 	go func() {
 		_, err := slow.Move(t.Context(), "shelter", 1)
@@ -106,24 +108,24 @@ func TestSlowForwarderKeepsLaterDeath(t *testing.T) {
 	t.Parallel()
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	q := configured(t, b, driver.Config{DeadLetterTo: "dlq"})
-	dlq, s := openNamed(t, b, "dlq"), q.shards[0]
+	dlq, s := openNamed(t, b, "dlq"), q.Shards[0]
 	send(t, q, "a")
 	d := receive(t, q, 1, hold)[0]
-	q.forwarders[0].mu.Lock() // keeps this process from moving it
+	q.forwarders[0].Mu.Lock() // keeps this process from moving it
 	done := make(chan error, 1)
 	go func() {
 		done <- q.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}})
 	}()
 	eventually(t, "the dead letter is in the outbox", func() bool {
-		dead, err := s.peek(t.Context(), "outbox", "-inf", 0, 1, false, nil)
+		dead, err := s.Peek(t.Context(), "outbox", "-inf", 0, 1, false, nil)
 		return err == nil && len(dead) == 1
 	})
 	for _, what := range []string{"m", "k"} {
-		if _, err := s.callDurably(t.Context(), forwardScript, true, d.ID, "1", what); err != nil { // of an earlier death
+		if _, err := s.CallDurably(t.Context(), shard.ForwardScript, true, d.ID, "1", what); err != nil { // of an earlier death
 			t.Fatal(err)
 		}
 	}
-	q.forwarders[0].mu.Unlock()
+	q.forwarders[0].Mu.Unlock()
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
@@ -137,11 +139,11 @@ func TestSlowMoverDoesNotEndLaterMove(t *testing.T) {
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	q, shelter := openQueue(t, b), openNamed(t, b, "shelter")
 	send(t, q, "a")
-	end := func(d *reservedMessage, what string) int {
-		c := &transfer{from: q.shards[0]}
-		c.decide(d, what)
-		d.resumed = true // it counts for the process that records it first
-		n, err := c.finish(t.Context())
+	end := func(d *shard.ReservedMessage, what string) int {
+		c := &transfer.Transfer{From: q.Shards[0]}
+		c.Decide(d, what)
+		d.Resumed = true // it counts for the process that records it first
+		n, err := c.Finish(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

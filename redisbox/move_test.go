@@ -12,12 +12,14 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
+	"github.com/mailboxmq/mailbox/redisbox/internal/transfer"
 )
 
 // reserve makes a mover reserve messages and stop.
-func reserve(t *testing.T, from, to *handle, limit int) []reservedMessage {
+func reserve(t *testing.T, from, to *handle, limit int) []shard.ReservedMessage {
 	t.Helper()
-	out, _, _, err := from.shards[0].reserve(t.Context(), reserveRequest{target: targetNote(to.shardQueue), hold: hold, limit: limit})
+	out, _, _, err := from.Shards[0].Reserve(t.Context(), shard.ReserveRequest{Target: shard.TargetNote(to.Queue), Hold: hold, Limit: limit})
 	if err != nil || len(out) != limit {
 		t.Fatalf("took %d messages out, error %v; want %d", len(out), err, limit)
 	}
@@ -25,16 +27,16 @@ func reserve(t *testing.T, from, to *handle, limit int) []reservedMessage {
 }
 
 // deliverAll makes it add them to the other queue, and stop before it records that.
-func deliverAll(t *testing.T, from *handle, out []reservedMessage) *transfer {
+func deliverAll(t *testing.T, from *handle, out []shard.ReservedMessage) *transfer.Transfer {
 	t.Helper()
-	c := &transfer{from: from.shards[0], targets: newTargets(transfers{from.backend}), parts: make(map[*shard]*transferPart)}
+	c := &transfer.Transfer{From: from.Shards[0], Targets: transfer.NewTargets(transfers{from.backend}), Parts: make(map[*shard.Shard]*transfer.TransferPart)}
 	for i := range out {
-		if err := c.address(t.Context(), &out[i]); err != nil {
+		if err := c.Address(t.Context(), &out[i]); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for to, part := range c.parts {
-		if err := c.deliver(t.Context(), to, part); err != nil {
+	for to, part := range c.Parts {
+		if err := c.Deliver(t.Context(), to, part); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -170,7 +172,7 @@ func TestSeveralMoversMoveEachMessageOnce(t *testing.T) {
 // stall lets the reservations of messages of a queue run out. The next call notices it.
 func stall(t *testing.T, q *handle) {
 	t.Helper()
-	client, invisible := q.backend.server.client, keyOf(q, "invisible")
+	client, invisible := q.backend.server.Client, keyOf(q, "invisible")
 	members, err := client.Do(t.Context(), client.B().Zrange().Key(invisible).Min("0").Max("-1").Build()).AsStrSlice()
 	if err != nil || len(members) == 0 {
 		t.Fatalf("%d messages are in flight, error %v", len(members), err)
@@ -180,7 +182,7 @@ func stall(t *testing.T, q *handle) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := configureFirstShard(t, q.backend, q.name, q.settings.Load().config); err != nil { // makes the next call advance
+	if _, err := configureFirstShard(t, q.backend, q.Name, q.Settings.Load().Config); err != nil { // makes the next call advance
 		t.Fatal(err)
 	}
 }
@@ -224,7 +226,7 @@ func TestReturningMessageSupersedesItsMove(t *testing.T) {
 				t.Fatalf("back: %d moved, error %v", n, err)
 			}
 			wantStats(t, q, driver.Stats{Ready: 2})
-			if n, err := c.finish(t.Context()); err != nil || n != 1 {
+			if n, err := c.Finish(t.Context()); err != nil || n != 1 {
 				t.Errorf("the first mover: %d moved, error %v; want the one that it has brought over", n, err)
 			}
 			wantStats(t, q, driver.Stats{Ready: 2})
@@ -249,7 +251,7 @@ func TestMovingMessageIsNotAckedLate(t *testing.T) {
 	c := deliverAll(t, q, reserve(t, q, shelter, 1))
 	wantCode(t, q.AckLate(t.Context(), []driver.Receipt{d.Receipt}), driver.ErrReceiptExpired)
 	wantStats(t, q, driver.Stats{InFlight: 1})
-	if n, err := c.finish(t.Context()); err != nil || n != 1 {
+	if n, err := c.Finish(t.Context()); err != nil || n != 1 {
 		t.Errorf("%d moved, error %v", n, err)
 	}
 	wantStats(t, q, driver.Stats{})
@@ -266,7 +268,7 @@ func TestPurgeEndsStalledMoves(t *testing.T) {
 	if n, err := q.Purge(t.Context()); err != nil || n != 1 {
 		t.Fatalf("purged %d, error %v", n, err)
 	}
-	if n, err := b.server.client.Do(t.Context(), b.server.client.B().Zcard().Key(keyOf(q, "arrivals")).Build()).AsInt64(); err != nil || n != 0 {
+	if n, err := b.server.Client.Do(t.Context(), b.server.Client.B().Zcard().Key(keyOf(q, "arrivals")).Build()).AsInt64(); err != nil || n != 0 {
 		t.Errorf("%d notes are left, error %v", n, err)
 	}
 	wantStats(t, q, driver.Stats{})
@@ -278,12 +280,12 @@ func TestDamagedMessageDoesNotBlockMove(t *testing.T) {
 	q, shelter := openQueue(t, b), openNamed(t, b, "shelter")
 	ids := send(t, q, "a", "b", "c", "d")
 	data := keyOf(q, "data")
-	sent, err := b.server.client.Do(t.Context(), b.server.client.B().Hget().Key(data).Field(ids[1]).Build()).ToString()
+	sent, err := b.server.Client.Do(t.Context(), b.server.Client.B().Hget().Key(data).Field(ids[1]).Build()).ToString()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for id, damaged := range map[string]string{ids[1]: sent[:len(sent)-1] + "x", ids[2]: "short"} {
-		if err := b.server.client.Do(t.Context(), b.server.client.B().Hset().Key(data).FieldValue().FieldValue(id, damaged).Build()).Error(); err != nil {
+		if err := b.server.Client.Do(t.Context(), b.server.Client.B().Hset().Key(data).FieldValue().FieldValue(id, damaged).Build()).Error(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -332,9 +334,9 @@ func TestMoveTakesFourCallsPerPage(t *testing.T) {
 	w := newWiretapped(t, driver.Config{})
 	openNamed(t, w.backend, "shelter")
 	for round := range 2 { // in the second round the scripts are loaded
-		send(t, w, make([]string, 2*movePage)...)
+		send(t, w, make([]string, 2*transfer.MovePage)...)
 		w.heard()
-		if n, err := w.Move(t.Context(), "shelter", 0); err != nil || n != 2*movePage {
+		if n, err := w.Move(t.Context(), "shelter", 0); err != nil || n != 2*transfer.MovePage {
 			t.Fatalf("%d moved, error %v", n, err)
 		}
 		if round == 1 {
@@ -381,7 +383,7 @@ func TestOldArrivalsAreForgottenGradually(t *testing.T) {
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t), Defaults: driver.Config{MaxDeliveries: driver.Off}})
 	q, shelter := openQueue(t, b), openNamed(t, b, "shelter")
 	const old = 5000
-	key, client := keyOf(shelter, "arrivals"), b.server.client
+	key, client := keyOf(shelter, "arrivals"), b.server.Client
 	add := client.B().Zadd().Key(key).ScoreMember().ScoreMember(1, "0")
 	for i := 1; i < old; i++ {
 		add = add.ScoreMember(1, strconv.Itoa(i))

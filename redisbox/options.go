@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // Options configure a Backend. The zero value, and nil, mean the defaults.
@@ -60,7 +61,7 @@ func (o *Options) check() error {
 	if err := o.Defaults.Validate(); err != nil {
 		return err
 	}
-	return checkPrefix(o.Prefix)
+	return shard.CheckPrefix(o.Prefix)
 }
 
 func (o *Options) withDefaults() Options {

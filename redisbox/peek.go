@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 func (h *handle) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
@@ -35,7 +36,7 @@ func (h *handle) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.
 					yield(driver.Peeked{}, h.outcome(err, "peek"))
 					return
 				}
-				if shown[seen.ID] || !seen.matches(query) {
+				if shown[seen.ID] || !seen.Matches(query) {
 					continue
 				}
 				shown[seen.ID] = true
@@ -49,7 +50,7 @@ func (h *handle) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.
 
 func (h *handle) checkQuery(query driver.Query) error {
 	invalid := func(field, detail string) error {
-		return &driver.Error{Code: driver.ErrInvalid, Op: "peek", Queue: h.name, Field: field, Detail: detail}
+		return &driver.Error{Code: driver.ErrInvalid, Op: "peek", Queue: h.Name, Field: field, Detail: detail}
 	}
 	if query.Limit < 0 {
 		return invalid("Limit", fmt.Sprintf("%d is negative; 0 means no limit", query.Limit))
@@ -73,10 +74,10 @@ var stateOrder = []driver.State{driver.StateReady, driver.StateDelayed, driver.S
 
 // inState yields the messages in one state, or only the one with this id: ready ones in
 // order, the others by time.
-func (h *handle) inState(ctx context.Context, state driver.State, id string) iter.Seq2[peekedMessage, error] {
-	all := make([]iter.Seq2[peekedMessage, error], len(h.shards))
-	for i, s := range h.shards {
-		all[i] = s.peekState(ctx, state, id)
+func (h *handle) inState(ctx context.Context, state driver.State, id string) iter.Seq2[shard.PeekedMessage, error] {
+	all := make([]iter.Seq2[shard.PeekedMessage, error], len(h.Shards))
+	for i, s := range h.Shards {
+		all[i] = s.PeekState(ctx, state, id)
 	}
 	switch {
 	case len(all) == 1:
@@ -84,12 +85,12 @@ func (h *handle) inState(ctx context.Context, state driver.State, id string) ite
 	case state == driver.StateReady:
 		return chain(all)
 	}
-	return merge(all)
+	return shard.Merge(all)
 }
 
 // chain yields one sequence after the other.
-func chain(all []iter.Seq2[peekedMessage, error]) iter.Seq2[peekedMessage, error] {
-	return func(yield func(peekedMessage, error) bool) {
+func chain(all []iter.Seq2[shard.PeekedMessage, error]) iter.Seq2[shard.PeekedMessage, error] {
+	return func(yield func(shard.PeekedMessage, error) bool) {
 		for _, sequence := range all {
 			for seen, err := range sequence {
 				if !yield(seen, err) || err != nil {

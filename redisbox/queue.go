@@ -7,15 +7,17 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
+	"github.com/mailboxmq/mailbox/redisbox/internal/transfer"
 )
 
 // queue is the state that all handles of one name in this process share. It is the owner of
 // its shards.
 type queue struct {
-	*shardQueue
+	*shard.Queue
 	backend    *Backend
-	watchers   []*shardWatcher // by shard
-	forwarders []*forwarder    // by shard
+	watchers   []*shardWatcher       // by shard
+	forwarders []*transfer.Forwarder // by shard
 	waiters    waiters
 
 	reloadMu  sync.Mutex    // serializes reload
@@ -33,35 +35,35 @@ type queue struct {
 	code    driver.Code
 }
 
-func newQueue(b *Backend, name string, state *opened) *queue {
+func newQueue(b *Backend, name string, state *shard.Opened) *queue {
 	q := &queue{backend: b, ended: make(chan struct{})}
-	q.shardQueue = newShardQueue(b.server, q, name, state, b.newSettings(state.config, state.version))
-	for _, s := range q.shards {
+	q.Queue = shard.NewQueue(b.server, q, name, state, b.newSettings(state.Config, state.Version))
+	for _, s := range q.Shards {
 		q.watchers = append(q.watchers, newShardWatcher(q, s))
-		q.forwarders = append(q.forwarders, newForwarder(s, transfers{b}))
+		q.forwarders = append(q.forwarders, transfer.NewForwarder(s, transfers{b}))
 	}
-	q.noteTime(state)
+	q.NoteTime(state)
 	return q
 }
 
-// Gone, Answered, Ready, Waiting and OpenAgain are called by the shards; see shardOwner.
+// Gone, Answered, Ready, Waiting and OpenAgain are called by the shards; see shard.Owner.
 func (q *queue) Gone() { q.end(driver.ErrNotFound) }
 
 // Answered notes the next deadline, reads a configuration that has changed, and continues
 // transfers.
-func (q *queue) Answered(ctx context.Context, s *shard, a *answer, within bool) {
-	q.watchers[s.number].noteDeadline(ctx, a.next)
-	if a.version != q.settings.Load().version {
-		q.reload(ctx, s, a.version)
+func (q *queue) Answered(ctx context.Context, s *shard.Shard, a *shard.Answer, within bool) {
+	q.watchers[s.Number].noteDeadline(ctx, a.Next)
+	if a.Version != q.Settings.Load().Version {
+		q.reload(ctx, s, a.Version)
 	}
 	if !within {
-		q.forwarders[s.number].resume(ctx, a.toForward)
+		q.forwarders[s.Number].Resume(ctx, a.ToForward)
 	}
 }
 
 // Ready wakes as many waiting receives, and makes them begin with this shard.
-func (q *queue) Ready(s *shard, n int) {
-	q.nextTake.Store(uint64(s.number))
+func (q *queue) Ready(s *shard.Shard, n int) {
+	q.nextTake.Store(uint64(s.Number))
 	q.waiters.wake(n)
 }
 
@@ -98,54 +100,54 @@ func (q *queue) stopWatching() {
 
 // shardFor returns the shard of a message: that of its group, that of its key, or the
 // next one in turn.
-func (q *queue) shardFor(msg *driver.Outgoing) *shard {
+func (q *queue) shardFor(msg *driver.Outgoing) *shard.Shard {
 	switch {
-	case len(q.shards) == 1:
-		return q.shards[0]
-	case msg.Group != "" || q.settings.Load().config.StrictGroups:
-		return q.shardOf(msg.Group)
+	case len(q.Shards) == 1:
+		return q.Shards[0]
+	case msg.Group != "" || q.Settings.Load().Config.StrictGroups:
+		return q.ShardOf(msg.Group)
 	case msg.DedupKey != "":
-		return q.shardOf(msg.DedupKey)
+		return q.ShardOf(msg.DedupKey)
 	}
-	return q.shards[q.nextSend.Add(1)%uint64(len(q.shards))]
+	return q.Shards[q.nextSend.Add(1)%uint64(len(q.Shards))]
 }
 
 func (q *queue) failure(code driver.Code, op string) error {
-	return &driver.Error{Code: code, Op: op, Queue: q.name}
+	return &driver.Error{Code: code, Op: op, Queue: q.Name}
 }
 
 func (q *queue) full(detail string, wait time.Duration) error {
-	return &driver.Error{Code: driver.ErrFull, Op: "send", Queue: q.name, Detail: detail, RetryAfter: wait}
+	return &driver.Error{Code: driver.ErrFull, Op: "send", Queue: q.Name, Detail: detail, RetryAfter: wait}
 }
 
 // named adds the queue and the operation to an error.
-func (q *queue) named(err error, op string) error { return driver.Annotate(err, q.name, op) }
+func (q *queue) named(err error, op string) error { return driver.Annotate(err, q.Name, op) }
 
 // OpenAgain opens a shard of a queue that is open here: it migrates one with an earlier
 // schema, and creates one that is missing on the server although the queue was not deleted:
 // it was created shortly before a failover, or the server was emptied. Its messages are lost
 // then, but the handles on it continue to work.
-func (q *queue) OpenAgain(ctx context.Context, s *shard, missing bool) error {
+func (q *queue) OpenAgain(ctx context.Context, s *shard.Shard, missing bool) error {
 	if err := q.openAgain(ctx, s); err != nil || !missing {
 		return err
 	}
-	s.clock.sawNew()
-	q.server.logger.WarnContext(ctx, "a queue was missing on the server and has been created again",
-		"queue", q.name, "shard", s.number)
+	s.Clock.SawNew()
+	q.Server.Logger.WarnContext(ctx, "a queue was missing on the server and has been created again",
+		"queue", q.Name, "shard", s.Number)
 	return nil
 }
 
-func (q *queue) openAgain(ctx context.Context, s *shard) error {
-	current := q.settings.Load()
-	first, err := q.server.openShard(ctx, q.name, 0, "h", q.incarnation, current.version, current.config)
-	if err == nil && s.number > 0 && first.status == "ok" && first.incarnation == q.incarnation {
+func (q *queue) openAgain(ctx context.Context, s *shard.Shard) error {
+	current := q.Settings.Load()
+	first, err := q.Server.OpenShard(ctx, q.Name, 0, "h", q.Incarnation, current.Version, current.Config)
+	if err == nil && s.Number > 0 && first.Status == "ok" && first.Incarnation == q.Incarnation {
 		// The other shards follow the configuration of the first.
-		first, err = q.server.openShard(ctx, q.name, s.number, "a", q.incarnation, first.version, first.config)
+		first, err = q.Server.OpenShard(ctx, q.Name, s.Number, "a", q.Incarnation, first.Version, first.Config)
 	}
 	if err != nil {
 		return err
 	}
-	if first.status != "ok" || first.incarnation != q.incarnation {
+	if first.Status != "ok" || first.Incarnation != q.Incarnation {
 		q.end(driver.ErrNotFound)
 		return &driver.Error{Code: driver.ErrNotFound}
 	}
@@ -155,20 +157,20 @@ func (q *queue) openAgain(ctx context.Context, s *shard) error {
 // reload reads a configuration that another process has set, when a shard reports
 // another version than the known one. It brings a shard that is behind the first up to
 // date.
-func (q *queue) reload(ctx context.Context, s *shard, version int64) {
+func (q *queue) reload(ctx context.Context, s *shard.Shard, version int64) {
 	q.reloadMu.Lock()
 	defer q.reloadMu.Unlock()
-	if q.settings.Load().version == version {
+	if q.Settings.Load().Version == version {
 		return // another goroutine was first
 	}
-	state, err := q.server.look(ctx, q.name)
-	if err != nil || state.status != "ok" || state.incarnation != q.incarnation {
+	state, err := q.Server.Look(ctx, q.Name)
+	if err != nil || state.Status != "ok" || state.Incarnation != q.Incarnation {
 		return // the next call finds out why
 	}
-	if q.settings.Load().version < state.version {
-		q.settings.Store(q.backend.newSettings(state.config, state.version))
+	if q.Settings.Load().Version < state.Version {
+		q.Settings.Store(q.backend.newSettings(state.Config, state.Version))
 	}
-	if s.number > 0 && version < state.version {
-		_, _ = q.server.openShard(ctx, q.name, s.number, "a", q.incarnation, state.version, state.config)
+	if s.Number > 0 && version < state.Version {
+		_, _ = q.Server.OpenShard(ctx, q.Name, s.Number, "a", q.Incarnation, state.Version, state.Config)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 func (h *handle) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
@@ -37,25 +38,25 @@ func (h *handle) received(got []driver.Delivery, blocked bool, err error) error 
 	case !blocked:
 		return nil
 	}
-	wait := retryAfter
-	for _, s := range h.shards {
-		wait = min(wait, max(s.clock.until(h.watchers[s.number].nextDeadline()), time.Millisecond))
+	wait := shard.RetryAfter
+	for _, s := range h.Shards {
+		wait = min(wait, max(s.Clock.Until(h.watchers[s.Number].nextDeadline()), time.Millisecond))
 	}
 	return &driver.Error{
-		Code: driver.ErrFull, Op: "receive", Queue: h.name, Field: "MaxInFlight",
-		Detail: fmt.Sprintf("in-flight limit reached (MaxInFlight %d)", h.settings.Load().config.MaxInFlight), RetryAfter: wait,
+		Code: driver.ErrFull, Op: "receive", Queue: h.Name, Field: "MaxInFlight",
+		Detail: fmt.Sprintf("in-flight limit reached (MaxInFlight %d)", h.Settings.Load().Config.MaxInFlight), RetryAfter: wait,
 	}
 }
 
 // take leases ready messages without waiting. blocked says that only the in-flight
 // limit kept it from taking any; waits, that the caller will wait if there are none.
 func (h *handle) take(ctx context.Context, req driver.ReceiveRequest, waits bool) (got []driver.Delivery, blocked bool, err error) {
-	if len(h.shards) == 1 {
-		return h.takeFrom(ctx, h.shards[0], req, waits)
+	if len(h.Shards) == 1 {
+		return h.takeFrom(ctx, h.Shards[0], req, waits)
 	}
 	// One shard after the other, beginning with the one that is likely to have
 	// messages; if it has none, only those that report some.
-	first := h.shards[h.nextTake.Add(1)%uint64(len(h.shards))]
+	first := h.Shards[h.nextTake.Add(1)%uint64(len(h.Shards))]
 	got, blocked, err = h.takeFrom(ctx, first, req, false)
 	if err != nil || len(got) > 0 {
 		return got, blocked, err
@@ -64,11 +65,11 @@ func (h *handle) take(ctx context.Context, req driver.ReceiveRequest, waits bool
 	if waits {
 		wants = "2"
 	}
-	left, err := onShards(h.queue, func(s *shard) (int64, error) { return s.available(ctx, wants) })
+	left, err := onShards(h.queue, func(s *shard.Shard) (int64, error) { return s.Available(ctx, wants) })
 	if err != nil {
 		return nil, blocked, err
 	}
-	for i, s := range h.shards {
+	for i, s := range h.Shards {
 		if left[i] == 0 {
 			continue
 		}
@@ -83,17 +84,17 @@ func (h *handle) take(ctx context.Context, req driver.ReceiveRequest, waits bool
 
 // takeFrom leases ready messages of one shard. Damaged messages are dead-lettered,
 // and the others returned.
-func (h *handle) takeFrom(ctx context.Context, s *shard, req driver.ReceiveRequest, waits bool) ([]driver.Delivery, bool, error) {
+func (h *handle) takeFrom(ctx context.Context, s *shard.Shard, req driver.ReceiveRequest, waits bool) ([]driver.Delivery, bool, error) {
 	for {
-		op := newReceiveOp(ctx, req, waits)
-		s.receives.submit(ctx, op)
+		op := shard.NewReceiveOp(ctx, req, waits)
+		s.Receives.Submit(ctx, op)
 		if err := h.awaitReceive(ctx, s, op); err != nil {
 			return nil, false, err
 		}
-		if op.err != nil {
-			return nil, false, op.err
+		if op.Err != nil {
+			return nil, false, op.Err
 		}
-		got, damaged, err := op.deliveries(s)
+		got, damaged, err := op.Deliveries(s)
 		if err != nil {
 			return nil, false, err
 		}
@@ -101,10 +102,10 @@ func (h *handle) takeFrom(ctx context.Context, s *shard, req driver.ReceiveReque
 			h.noteSlot(got[i].ReplyTo)
 		}
 		if len(damaged) > 0 {
-			s.deadLetterDamaged(ctx, damaged)
+			s.DeadLetterDamaged(ctx, damaged)
 		}
-		if len(got) > 0 || (len(damaged) == 0 && !op.cut) {
-			return got, op.blocked, nil
+		if len(got) > 0 || (len(damaged) == 0 && !op.Cut) {
+			return got, op.Blocked, nil
 		}
 	}
 }
@@ -120,10 +121,10 @@ const (
 
 // awaitReceive waits for the answer. If the caller leaves first, the messages of the
 // answer are given back.
-func (h *handle) awaitReceive(ctx context.Context, s *shard, op *receiveOp) error {
+func (h *handle) awaitReceive(ctx context.Context, s *shard.Shard, op *shard.ReceiveOp) error {
 	var reason error
 	select {
-	case <-op.done:
+	case <-op.Done:
 		return nil
 	case <-ctx.Done():
 		reason = ctx.Err()
@@ -132,20 +133,20 @@ func (h *handle) awaitReceive(ctx context.Context, s *shard, op *receiveOp) erro
 	case <-h.ended:
 		reason = h.failure(h.code, "receive")
 	}
-	if s.receives.withdraw(op) {
+	if s.Receives.Withdraw(op) {
 		return reason
 	}
-	timer := time.NewTimer(max(cancelGrace, shortLease-op.req.Visibility))
+	timer := time.NewTimer(max(cancelGrace, shortLease-op.Req.Visibility))
 	defer timer.Stop()
 	select {
-	case <-op.done:
+	case <-op.Done:
 	case <-timer.C:
-		if op.abandon() {
+		if op.Abandon() {
 			return reason
 		}
-		<-op.done // the answer came this very moment
+		<-op.Done // the answer came this very moment
 	}
-	if op.err != nil || op.count == 0 {
+	if op.Err != nil || op.Count == 0 {
 		return reason
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // A receiver that dies between any two bytes, of its request or of the answer, loses
@@ -25,7 +26,7 @@ func TestReceiverMayDieAnywhere(t *testing.T) {
 	deaths := make(map[string]redistest.Action) // by queue, of the next receive
 	died := 0
 	proxy.OnRequest(func(args []string) redistest.Action {
-		if len(args) < 4 || args[1] != batchFullScript.sha {
+		if len(args) < 4 || args[1] != shard.BatchFullScript.Sha {
 			return redistest.Pass
 		}
 		mu.Lock()
@@ -63,7 +64,7 @@ func TestReceiverMayDieAnywhere(t *testing.T) {
 				n++
 				name := fmt.Sprintf("queue-%d-%d", w, n)
 				mu.Lock()
-				deaths[shardKeys(b.options.Prefix, name, 0)[0]] = place
+				deaths[shard.Keys(b.server.Prefix, name, 0)[0]] = place
 				mu.Unlock()
 				dieAndLook(t, b, through(server, proxy), name, place)
 			}
@@ -88,7 +89,7 @@ func dieAndLook(t *testing.T, b *Backend, option rueidis.ClientOption, name stri
 		t.Error(err)
 		return
 	}
-	if err := die(t, option, b.options.Prefix, name); err != nil {
+	if err := die(t, option, b.server.Prefix, name); err != nil {
 		t.Errorf("%v: %v", place, err)
 	}
 	var bodies []string
@@ -126,7 +127,7 @@ func die(t *testing.T, option rueidis.ClientOption, prefix, name string) error {
 		return err
 	}
 	defer q.Close()
-	b.options.RetryFor = time.Millisecond
+	b.server.RetryFor = time.Millisecond
 	_, _ = q.Receive(t.Context(), driver.ReceiveRequest{Max: 3, Visibility: 100 * time.Millisecond})
 	return nil
 }

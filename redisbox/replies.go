@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // DefaultMaxSlots is how many slots a reply store holds by default.
@@ -53,10 +54,10 @@ func (b *Backend) Replies(maxSlots int) *Replies {
 	}
 	r := &Replies{
 		backend: b, process: fmt.Sprintf("w%016x", rand.Uint64()), // all of one length, so that none is part of another
-		maxPerBucket: (maxSlots + buckets - 1) / buckets, closing: make(chan struct{}),
+		maxPerBucket: (maxSlots + shard.Buckets - 1) / shard.Buckets, closing: make(chan struct{}),
 		looks: make(chan struct{}, maxLooks), discards: make(chan struct{}, maxDiscards),
 	}
-	for i := range buckets {
+	for i := range shard.Buckets {
 		r.buckets = append(r.buckets, newReplyBucket(r, i))
 	}
 	b.answers.Store(true)
@@ -108,16 +109,16 @@ func (r *Replies) Create(ctx context.Context, id string, ttl time.Duration) erro
 	if err := driver.CheckSlot(id, ttl); err != nil {
 		return err
 	}
-	k, req := r.bucket(id), slotRequest{what: "c", id: id, life: ttl}
+	k, req := r.bucket(id), shard.SlotRequest{What: "c", ID: id, Life: ttl}
 	news := k.prepare(ctx, id)
 	if news != nil {
-		req.waiter = r.process
+		req.Waiter = r.process
 	}
 	asked := time.Now()
-	code, detail, err := k.write(ctx, createReplySlotScript, req)
+	code, detail, err := k.Write(ctx, shard.CreateReplySlotScript, req)
 	if news != nil {
 		if err == nil && code == "s" && len(detail) == 8 {
-			k.rememberCreated(&createdSlot{id: id, news: news, at: wallTime(doubleAt(detail, 0)), expires: asked.Add(ttl)})
+			k.rememberCreated(&createdSlot{id: id, news: news, at: shard.WallTime(shard.DoubleAt(detail, 0)), expires: asked.Add(ttl)})
 		} else {
 			k.removeWaiter(id, news)
 		}
@@ -130,7 +131,7 @@ func (r *Replies) Create(ctx context.Context, id string, ttl time.Duration) erro
 	case code == "f":
 		full := driver.SlotError(opCreate, id, driver.ErrFull)
 		full.Detail = fmt.Sprintf("slot limit reached (%d in its bucket)", r.maxPerBucket)
-		full.RetryAfter = max(time.Duration(number(detail))*time.Microsecond, time.Millisecond)
+		full.RetryAfter = max(time.Duration(shard.Number(detail))*time.Microsecond, time.Millisecond)
 		return full
 	}
 	return nil
@@ -145,7 +146,7 @@ func (r *Replies) Resolve(ctx context.Context, id string, answer driver.Answer) 
 		large.Field, large.Detail = "Body", fmt.Sprintf("%d bytes, at most %d are allowed", size, most)
 		return large
 	}
-	code, _, err := r.bucket(id).write(ctx, replySlotScript, slotRequest{what: "r", id: id, answer: answer})
+	code, _, err := r.bucket(id).Write(ctx, shard.ReplySlotScript, shard.SlotRequest{What: "r", ID: id, Answer: answer})
 	return r.written(err, opResolve, id, code)
 }
 
@@ -153,7 +154,7 @@ func (r *Replies) Resolve(ctx context.Context, id string, answer driver.Answer) 
 // round trip. Codes: ErrReplyAlreadySent, ErrReplyExpired, ErrNotFound, ErrUnavailable,
 // ErrClosed.
 func (r *Replies) Cancel(ctx context.Context, id string) error {
-	code, _, err := r.bucket(id).write(ctx, replySlotScript, slotRequest{what: "a", id: id})
+	code, _, err := r.bucket(id).Write(ctx, shard.ReplySlotScript, shard.SlotRequest{What: "a", ID: id})
 	return r.written(err, opCancel, id, code)
 }
 
@@ -162,7 +163,7 @@ func (r *Replies) written(err error, op, id, code string) error {
 	if err != nil || code == "s" {
 		return slotFailure(err, op, id)
 	}
-	return slotStates[code].WriteError(op, id)
+	return shard.SlotStates[code].WriteError(op, id)
 }
 
 // slotFailure adds the slot and the operation to an error.
@@ -173,7 +174,7 @@ func slotFailure(err error, op, id string) error {
 // Get returns the slot as it is. It blocks for a round trip. Codes: ErrNotFound,
 // ErrUnavailable, ErrClosed.
 func (r *Replies) Get(ctx context.Context, id string) (driver.Slot, error) {
-	found, err := r.bucket(id).look(ctx, "g", id)
+	found, err := r.bucket(id).Look(ctx, "g", id)
 	if err != nil {
 		return driver.Slot{}, slotFailure(err, opGet, id)
 	}
@@ -184,14 +185,14 @@ func (r *Replies) Get(ctx context.Context, id string) (driver.Slot, error) {
 // trip, or two if the answer is large. Codes: ErrNotFound, ErrUnavailable, ErrClosed.
 func (r *Replies) Consume(ctx context.Context, id string) (driver.Slot, error) {
 	k := r.bucket(id)
-	code, text, err := k.write(ctx, replySlotScript, slotRequest{what: "t", id: id})
+	code, text, err := k.Write(ctx, shard.ReplySlotScript, shard.SlotRequest{What: "t", ID: id})
 	if err != nil {
 		return driver.Slot{}, slotFailure(err, opConsume, id)
 	}
 	if code == "n" {
 		return driver.Slot{}, driver.SlotError(opConsume, id, driver.ErrNotFound)
 	}
-	found, err := readSlot(id, text)
+	found, err := shard.ReadSlot(id, text)
 	if err == nil && found.State != driver.SlotPending {
 		k.forgetCreated(id)
 	}
@@ -203,7 +204,7 @@ func (r *Replies) Consume(ctx context.Context, id string) (driver.Slot, error) {
 func (r *Replies) Delete(ctx context.Context, id string) error {
 	k := r.bucket(id)
 	k.forgetCreated(id)
-	_, _, err := k.write(ctx, replySlotScript, slotRequest{what: "d", id: id})
+	_, _, err := k.Write(ctx, shard.ReplySlotScript, shard.SlotRequest{What: "d", ID: id})
 	return slotFailure(err, opDelete, id)
 }
 
@@ -214,7 +215,7 @@ func (r *Replies) Delete(ctx context.Context, id string) error {
 // It needs no script: a slot that was resolved has no waiters, and if only the first
 // command is done, a member of ends without a slot remains, which is swept.
 func (r *Replies) Discard(ctx context.Context, id string) {
-	k, client := r.bucket(id), r.backend.server.client
+	k, client := r.bucket(id), r.backend.server.Client
 	k.forgetCreated(id)
 	if r.isClosed() {
 		return
@@ -223,12 +224,12 @@ func (r *Replies) Discard(ctx context.Context, id string) {
 	discard := func() {
 		defer cancel()
 		client.DoMulti(ctx,
-			client.B().Hdel().Key(k.key("slots")).Field(id).Build(),
-			client.B().Zrem().Key(k.key("ends")).Member(id).Build())
+			client.B().Hdel().Key(k.Key("slots")).Field(id).Build(),
+			client.B().Zrem().Key(k.Key("ends")).Member(id).Build())
 	}
 	select {
 	case r.discards <- struct{}{}:
-		r.backend.server.running.start(func() {
+		r.backend.server.Running.Start(func() {
 			defer func() { <-r.discards }()
 			discard()
 		})
@@ -253,11 +254,11 @@ func (r *Replies) Expired(ctx context.Context, limit int) ([]string, error) {
 	if err := checkLimit(opExpired, limit); err != nil {
 		return nil, err
 	}
-	parts := make([][]endedSlot, len(r.buckets))
+	parts := make([][]shard.EndedSlot, len(r.buckets))
 	errs := make([]error, len(r.buckets))
 	var group sync.WaitGroup
 	for i, k := range r.buckets {
-		group.Go(func() { parts[i], errs[i] = k.sweep(ctx, "l", limit) })
+		group.Go(func() { parts[i], errs[i] = k.Sweep(ctx, "l", limit) })
 	}
 	group.Wait()
 	for _, err := range errs {
@@ -266,10 +267,10 @@ func (r *Replies) Expired(ctx context.Context, limit int) ([]string, error) {
 		}
 	}
 	all := slices.Concat(parts...)
-	slices.SortFunc(all, func(a, b endedSlot) int { return cmp.Compare(a.ended, b.ended) })
+	slices.SortFunc(all, func(a, b shard.EndedSlot) int { return cmp.Compare(a.Ended, b.Ended) })
 	var ids []string
 	for _, slot := range all[:min(limit, len(all))] {
-		ids = append(ids, slot.id)
+		ids = append(ids, slot.ID)
 	}
 	return ids, nil
 }
@@ -285,7 +286,7 @@ func (r *Replies) Sweep(ctx context.Context, limit int) (removed int, err error)
 		if removed == limit {
 			break
 		}
-		swept, err := r.buckets[(first+i)%len(r.buckets)].sweep(ctx, "s", limit-removed)
+		swept, err := r.buckets[(first+i)%len(r.buckets)].Sweep(ctx, "s", limit-removed)
 		removed += len(swept)
 		if err != nil {
 			return removed, driver.Annotate(err, "", opSweep)
@@ -302,13 +303,13 @@ func checkLimit(op string, limit int) error {
 }
 
 // bucket returns the bucket of a slot.
-func (r *Replies) bucket(id string) *replyBucket { return r.buckets[bucketOf(id)] }
+func (r *Replies) bucket(id string) *replyBucket { return r.buckets[shard.BucketOf(id)] }
 
 // A replyBucket is one part of the reply slots, as this process sees it.
 type replyBucket struct {
-	*bucket
+	*shard.Bucket
 	replies       *Replies
-	announcements *subscription
+	announcements *shard.Subscription
 
 	mu          sync.Mutex               // guards the fields below
 	waiting     map[string][]chan string // by slot id
@@ -319,7 +320,7 @@ type replyBucket struct {
 
 func newReplyBucket(r *Replies, number int) *replyBucket {
 	k := &replyBucket{replies: r, waiting: make(map[string][]chan string)}
-	k.bucket = newBucket(r.backend.server, number, r.process, r.maxPerBucket, r.isClosed)
-	k.announcements = newSubscription(r.backend.server, bucketTag(r.backend.server.prefix, number)+r.process, k.onAnnouncement, k.onSubscribed)
+	k.Bucket = shard.NewBucket(r.backend.server, number, r.process, r.maxPerBucket, r.isClosed)
+	k.announcements = shard.NewSubscription(r.backend.server, shard.BucketTag(r.backend.server.Prefix, number)+r.process, k.onAnnouncement, k.onSubscribed)
 	return k
 }

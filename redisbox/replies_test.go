@@ -9,6 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // A storeUnderTest is a reply store with the prefix of its slots.
@@ -108,7 +109,7 @@ func TestWaitForAnswerSendsNoCommands(t *testing.T) {
 		eventually(t, "it waits", func() bool {
 			k.mu.Lock()
 			defer k.mu.Unlock()
-			return len(k.waiting[id]) == 1 && k.announcements.active.Load()
+			return len(k.waiting[id]) == 1 && k.announcements.Active.Load()
 		})
 		expectNoCommands(t, server)
 		if err := there.Resolve(ctx, id, answerOf(id)); err != nil {
@@ -155,7 +156,7 @@ func TestMissedAnswerIsFound(t *testing.T) {
 		}
 		got <- slot
 	}()
-	eventually(t, "it listens", func() bool { return here.bucket("id").announcements.active.Load() })
+	eventually(t, "it listens", func() bool { return here.bucket("id").announcements.Active.Load() })
 	pause(100 * time.Millisecond)
 	proxy.Refuse(true)
 	proxy.Cut()
@@ -176,17 +177,17 @@ func TestMissedAnswerIsFound(t *testing.T) {
 
 func TestSlotsAreBoundedAndSpread(t *testing.T) {
 	cluster := redistest.SharedCluster(t)
-	r := open(t, connect(t, cluster.ClientOption()), &Options{Prefix: redistest.Prefix(t)}).Replies(10 * buckets)
+	r := open(t, connect(t, cluster.ClientOption()), &Options{Prefix: redistest.Prefix(t)}).Replies(10 * shard.Buckets)
 	primaries := make(map[string]bool)
 	for _, k := range r.buckets {
-		primary, err := cluster.PrimaryOf(t.Context(), k.keys[0])
+		primary, err := cluster.PrimaryOf(t.Context(), k.Keys[0])
 		if err != nil {
 			t.Fatal(err)
 		}
 		primaries[primary.Addr()] = true
-		for _, key := range k.keys {
-			if redistest.Slot(key) != redistest.Slot(k.keys[0]) {
-				t.Errorf("%s is not in the slot of %s", key, k.keys[0])
+		for _, key := range k.Keys {
+			if redistest.Slot(key) != redistest.Slot(k.Keys[0]) {
+				t.Errorf("%s is not in the slot of %s", key, k.Keys[0])
 			}
 		}
 	}
@@ -194,7 +195,7 @@ func TestSlotsAreBoundedAndSpread(t *testing.T) {
 		t.Errorf("slots are on %d of 3 primaries", len(primaries))
 	}
 	made, refused := 0, 0
-	for i := range 20 * buckets {
+	for i := range 20 * shard.Buckets {
 		switch err := r.Create(t.Context(), fmt.Sprint(i), hold); {
 		case err == nil:
 			made++
@@ -204,8 +205,8 @@ func TestSlotsAreBoundedAndSpread(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if made > 10*buckets || refused == 0 {
-		t.Errorf("%d slots were made and %d refused, in a store for %d", made, refused, 10*buckets)
+	if made > 10*shard.Buckets || refused == 0 {
+		t.Errorf("%d slots were made and %d refused, in a store for %d", made, refused, 10*shard.Buckets)
 	}
 }
 
@@ -228,7 +229,7 @@ func TestClosedReplyStoreWakesWaiters(t *testing.T) {
 			ended <- err
 		}()
 		k := r.bucket("id " + name)
-		eventually(t, "it listens", func() bool { return k.announcements.active.Load() })
+		eventually(t, "it listens", func() bool { return k.announcements.Active.Load() })
 		if err := end(r); err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // inBucket returns ids of n slots in one bucket.
@@ -43,7 +44,7 @@ func createAll(t *testing.T, r *Replies, ids []string, ttl time.Duration) {
 // memoryOf returns how many bytes the server uses for a bucket.
 func memoryOf(t *testing.T, client rueidis.Client, k *replyBucket) (size int64) {
 	t.Helper()
-	for _, key := range k.keys {
+	for _, key := range k.Keys {
 		n, err := client.Do(t.Context(), client.B().MemoryUsage().Key(key).Samples(0).Build()).AsInt64()
 		if err != nil && !rueidis.IsRedisNil(err) { // it is empty
 			t.Fatal(err)
@@ -61,7 +62,7 @@ func TestManySlotsCanBeSweptAtOnce(t *testing.T) {
 	ids := inBucket(r, 4500)
 	createAll(t, r, ids, hold)
 	for _, id := range ids { // makes it expire
-		if err := client.Do(t.Context(), client.B().Zadd().Key(r.buckets[0].keys[2]).ScoreMember().ScoreMember(1, id).Build()).Error(); err != nil {
+		if err := client.Do(t.Context(), client.B().Zadd().Key(r.buckets[0].Keys[2]).ScoreMember().ScoreMember(1, id).Build()).Error(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -143,7 +144,7 @@ func TestLargeAnswerSurvivesLostConnection(t *testing.T) {
 // then it is expired and not unknown.
 func TestFullStoreKeepsExpiredSlotsForAMinute(t *testing.T) {
 	t.Parallel()
-	r := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)}).Replies(buckets)
+	r := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)}).Replies(shard.Buckets)
 	ids := inBucket(r, 2)
 	if err := r.Create(t.Context(), ids[0], 50*time.Millisecond); err != nil {
 		t.Fatal(err)

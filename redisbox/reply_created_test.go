@@ -178,11 +178,11 @@ func TestDiscardedSlotIsGoneAfterBackendClose(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, k := range r.buckets {
-				left, err := client.Do(t.Context(), client.B().Hlen().Key(k.key("slots")).Build()).AsInt64()
+				left, err := client.Do(t.Context(), client.B().Hlen().Key(k.Key("slots")).Build()).AsInt64()
 				if err != nil || left != 0 {
 					t.Errorf("%d slots are left, %v", left, err)
 				}
-				if left, err = client.Do(t.Context(), client.B().Zcard().Key(k.key("ends")).Build()).AsInt64(); err != nil || left != 0 {
+				if left, err = client.Do(t.Context(), client.B().Zcard().Key(k.Key("ends")).Build()).AsInt64(); err != nil || left != 0 {
 					t.Errorf("%d ends are left, %v", left, err)
 				}
 			}

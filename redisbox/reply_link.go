@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // Where a queue and the reply slots are on one server, which is everywhere but in a
@@ -54,9 +55,9 @@ func (h *handle) sendWithSlot(ctx context.Context, msgs []driver.Outgoing, slot 
 	if err := driver.CheckSlot(slot.id, slot.ttl); err != nil {
 		return nil, err
 	}
-	if h.special(&msgs[0]) == (extra{}) && !r.isClosed() {
+	if h.Special(&msgs[0]) == (shard.Extra{}) && !r.isClosed() {
 		sent, err := h.send(ctx, sendCall{msgs: msgs, slot: slot})
-		if !errors.Is(err, errSlotsApart) {
+		if !errors.Is(err, shard.ErrSlotsApart) {
 			return sent, err
 		}
 	}
@@ -69,26 +70,26 @@ func (h *handle) sendWithSlot(ctx context.Context, msgs []driver.Outgoing, slot 
 
 // begin registers a waiter before the slot is created, and returns what the message is sent
 // with. It does nothing for a nil slot. finish or abandon has to follow.
-func (l *linkedSlot) begin(ctx context.Context) *newSlot {
+func (l *linkedSlot) begin(ctx context.Context) *shard.NewSlot {
 	if l == nil {
 		return nil
 	}
 	k := l.replies.bucket(l.id)
 	l.asked, l.news = time.Now(), k.prepare(ctx, l.id)
-	return k.newSlot(l.id, l.ttl, l.news != nil)
+	return k.NewSlot(l.id, l.ttl, l.news != nil)
 }
 
 // finish records the result of the send. It does nothing for a nil slot.
-func (l *linkedSlot) finish(part *sendOp) {
+func (l *linkedSlot) finish(part *shard.SendOp) {
 	if l == nil {
 		return
 	}
 	k := l.replies.bucket(l.id)
-	l.created = part.err == nil
+	l.created = part.Err == nil
 	switch {
 	case l.news == nil:
 	case l.created:
-		k.rememberCreated(&createdSlot{id: l.id, news: l.news, at: wallTime(part.wall), expires: l.asked.Add(l.ttl)})
+		k.rememberCreated(&createdSlot{id: l.id, news: l.news, at: shard.WallTime(part.Wall), expires: l.asked.Add(l.ttl)})
 	default:
 		k.removeWaiter(l.id, l.news)
 	}
@@ -96,7 +97,7 @@ func (l *linkedSlot) finish(part *sendOp) {
 
 // abandon deletes the slot when the send is done: its caller has left. It does nothing
 // for a nil slot.
-func (l *linkedSlot) abandon(ctx context.Context, part *sendOp) {
+func (l *linkedSlot) abandon(ctx context.Context, part *shard.SendOp) {
 	if l == nil {
 		return
 	}
@@ -105,8 +106,8 @@ func (l *linkedSlot) abandon(ctx context.Context, part *sendOp) {
 		k.removeWaiter(l.id, l.news)
 	}
 	ctx = context.WithoutCancel(ctx)
-	l.replies.backend.server.running.start(func() {
-		<-part.done
+	l.replies.backend.server.Running.Start(func() {
+		<-part.Done
 		_ = l.replies.Delete(ctx, l.id) // if it fails, the slot expires
 	})
 }
@@ -114,10 +115,10 @@ func (l *linkedSlot) abandon(ctx context.Context, part *sendOp) {
 // noteSlot makes further receives read slots, if this process answers requests and one
 // has come that names a slot.
 func (q *queue) noteSlot(replyTo string) {
-	if replyTo == "" || q.slotKeys.Load() != nil || !q.backend.oneServer || !q.backend.answers.Load() {
+	if replyTo == "" || q.SlotKeys.Load() != nil || !q.backend.oneServer || !q.backend.answers.Load() {
 		return
 	}
 	if _, isSlot := driver.SlotID(replyTo); isSlot {
-		q.slotKeys.Store(&q.backend.slotKeys)
+		q.SlotKeys.Store(&q.backend.slotKeys)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 	"github.com/mailboxmq/mailbox/reply"
 )
 
@@ -155,7 +156,7 @@ func TestSlotIsCreatedBeforeSpecialRequest(t *testing.T) {
 				t.Errorf("linked: %v", r.LinkedTo(q))
 			}
 			client := reply.NewClient(mailbox.New[string]("orders", q, nil), r, &reply.Options[string]{})
-			for range 2 * buckets {
+			for range 2 * shard.Buckets {
 				if _, err := client.Send(t.Context(), "plain"); err != nil {
 					t.Fatal(err)
 				}
@@ -165,7 +166,7 @@ func TestSlotIsCreatedBeforeSpecialRequest(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for range 2*buckets + 2 {
+			for range 2*shard.Buckets + 2 {
 				got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: hold, Wait: soon})
 				if err != nil || len(got) != 1 {
 					t.Fatalf("got %d messages, %v", len(got), err)
@@ -181,7 +182,7 @@ func TestSlotIsCreatedBeforeSpecialRequest(t *testing.T) {
 
 func TestRefusedSlotSendsNoRequest(t *testing.T) {
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
-	r, q := b.Replies(buckets), openQueue(t, b) // one in each bucket
+	r, q := b.Replies(shard.Buckets), openQueue(t, b) // one in each bucket
 	k := listening(t, r, "id")
 	mustRequest(t, q, r, "id")
 	other := ""
@@ -210,7 +211,7 @@ func TestLostAnswerSendsRequestOnce(t *testing.T) {
 	send(t, q, "the scripts are loaded")
 	var cut atomic.Bool
 	proxy.OnRequest(func(args []string) redistest.Action {
-		if args[0] == "EVALSHA" && args[1] == batchScript.sha && cut.CompareAndSwap(false, true) {
+		if args[0] == "EVALSHA" && args[1] == shard.BatchScript.Sha && cut.CompareAndSwap(false, true) {
 			return redistest.CutAnswerAt(0)
 		}
 		return redistest.Pass
@@ -230,7 +231,7 @@ func TestCancelledRequestLeavesNoSlot(t *testing.T) {
 	here, there, proxy := desks(t)
 	listening(t, here, "id")
 	q := openQueue(t, here.backend)
-	held, release := holdFirst(proxy, batchScript, func([]string) bool { return true })
+	held, release := holdFirst(proxy, shard.BatchScript, func([]string) bool { return true })
 	ctx, cancel := context.WithCancel(t.Context())
 	sending, _ := here.CreateWithSend(ctx, "id", hold)
 	done := make(chan error, 1)

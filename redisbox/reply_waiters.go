@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // Waiting for reply slots: a script publishes the answer of a slot on a channel of each
@@ -18,7 +19,7 @@ import (
 // the slot. Codes: ErrNotFound, ErrUnavailable, ErrClosed.
 func (r *Replies) Wait(ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
 	if wait <= 0 {
-		found, err := r.bucket(id).look(ctx, "g", id)
+		found, err := r.bucket(id).Look(ctx, "g", id)
 		return found.Slot, slotFailure(err, opWait, id)
 	}
 	k := r.bucket(id)
@@ -33,7 +34,7 @@ func (r *Replies) Wait(ctx context.Context, id string, wait time.Duration) (driv
 		}
 		var err error
 		if !known {
-			found, err = k.look(ctx, what, id)
+			found, err = k.Look(ctx, what, id)
 		}
 		if looking {
 			<-r.looks
@@ -42,7 +43,7 @@ func (r *Replies) Wait(ctx context.Context, id string, wait time.Duration) (driv
 		if err != nil || found.State != driver.SlotPending || passed {
 			return found.Slot, slotFailure(err, opWait, id)
 		}
-		notice, err := k.waitForNotice(ctx, news, patience, found.left)
+		notice, err := k.waitForNotice(ctx, news, patience, found.Left)
 		if err == nil && notice == lookAgain {
 			notice, err = r.acquireLook(ctx, patience)
 		}
@@ -55,7 +56,7 @@ func (r *Replies) Wait(ctx context.Context, id string, wait time.Duration) (driv
 			passed = true
 		case notice == "": // this slot was removed, or an earlier one with the same id
 		default:
-			answered, err := readSlot(id, notice)
+			answered, err := shard.ReadSlot(id, notice)
 			if err != nil || answered.CreatedAt.Equal(found.CreatedAt) {
 				return answered.Slot, slotFailure(err, opWait, id)
 			}
@@ -65,10 +66,10 @@ func (r *Replies) Wait(ctx context.Context, id string, wait time.Duration) (driv
 
 // await registers a waiter for a slot, see addWaiter. If this process has created the
 // slot, and has been registered since, it returns the slot as it was created.
-func (k *replyBucket) await(ctx context.Context, id string) (news chan string, slot foundSlot, known bool) {
+func (k *replyBucket) await(ctx context.Context, id string) (news chan string, slot shard.FoundSlot, known bool) {
 	if ctx.Err() == nil && !k.replies.isClosed() { // otherwise look returns the error
 		if created := k.takeCreated(id); created != nil {
-			slot.ID, slot.State, slot.CreatedAt, slot.left = id, driver.SlotPending, created.at, time.Until(created.expires)
+			slot.ID, slot.State, slot.CreatedAt, slot.Left = id, driver.SlotPending, created.at, time.Until(created.expires)
 			return created.news, slot, true
 		}
 	}
@@ -100,8 +101,8 @@ const (
 // waitForNotice waits for a notice about a slot, at most until the slot expires. It
 // returns lookAgain regularly, in case an announcement was lost.
 func (k *replyBucket) waitForNotice(ctx context.Context, news <-chan string, patience *time.Timer, left time.Duration) (notice string, err error) {
-	left = min(left, fallbackInterval)
-	if !k.announcements.active.Load() {
+	left = min(left, shard.FallbackInterval)
+	if !k.announcements.Active.Load() {
 		left = min(left, pollInterval)
 	}
 	look := time.NewTimer(left)
@@ -129,7 +130,7 @@ func (k *replyBucket) addWaiter(ctx context.Context, id string) chan string {
 	k.waiting[id] = append(k.waiting[id], news)
 	if k.unsubscribe == nil && !k.stopped {
 		ctx, k.unsubscribe = context.WithCancel(context.WithoutCancel(ctx))
-		k.server.running.start(func() { k.announcements.run(ctx) })
+		k.Server.Running.Start(func() { k.announcements.Run(ctx) })
 	}
 	return news
 }
@@ -160,7 +161,7 @@ func (k *replyBucket) onAnnouncement(_ context.Context, message string) {
 	if len(message) < 2 {
 		return
 	}
-	n := int(binary.LittleEndian.Uint16(bytesOf(message[:2])))
+	n := int(binary.LittleEndian.Uint16(shard.BytesOf(message[:2])))
 	if message = message[2:]; n > len(message) {
 		return
 	}
@@ -242,7 +243,7 @@ func (c *createdSlots) take(id string) *createdSlot {
 // prepare registers a waiter for a slot that is about to be created. It returns nil if
 // there is no subscription yet: the first Wait starts it.
 func (k *replyBucket) prepare(ctx context.Context, id string) chan string {
-	if !k.announcements.active.Load() {
+	if !k.announcements.Active.Load() {
 		return nil
 	}
 	return k.addWaiter(ctx, id)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // RPL-5: earlier waiters that have left do not keep others from waiting.
@@ -22,7 +23,7 @@ func TestSlotAcceptsManyWaitingProcessesInTurn(t *testing.T) {
 	}
 	for i := range 3400 { // each stands for a process that looks once and ends
 		k := b.Replies(0)
-		_, err := k.bucket("id").look(t.Context(), "w", "id")
+		_, err := k.bucket("id").Look(t.Context(), "w", "id")
 		_ = k.Close()
 		if err != nil {
 			t.Fatalf("process %d: %v", i, err)
@@ -69,7 +70,7 @@ func TestLateAnnouncementDoesNotResolveNewSlot(t *testing.T) {
 	if err := r.Resolve(ctx, "id", answerOf("old")); err != nil {
 		t.Fatal(err)
 	}
-	_, text, err := r.bucket("id").write(ctx, replySlotScript, slotRequest{what: "t", id: "id"})
+	_, text, err := r.bucket("id").Write(ctx, shard.ReplySlotScript, shard.SlotRequest{What: "t", ID: "id"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +125,7 @@ func TestManyLargeAnswersArriveAtOnce(t *testing.T) {
 		})
 	}
 	for _, id := range ids {
-		key := here.bucket(id).keys[1]
+		key := here.bucket(id).Keys[1]
 		eventually(t, "it waits", func() bool {
 			size, err := client.Do(t.Context(), client.B().Hstrlen().Key(key).Field(id).Build()).AsInt64()
 			return err == nil && size > pendingBytes
@@ -172,9 +173,9 @@ func TestAnswerArrivesAfterSlotHasMoved(t *testing.T) {
 			got <- slot
 		}()
 		k := here.bucket("id")
-		eventually(t, "it listens", func() bool { return k.announcements.active.Load() })
+		eventually(t, "it listens", func() bool { return k.announcements.Active.Load() })
 		pause(200 * time.Millisecond)
-		from, err := cluster.PrimaryOf(ctx, k.keys[0])
+		from, err := cluster.PrimaryOf(ctx, k.Keys[0])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +183,7 @@ func TestAnswerArrivesAfterSlotHasMoved(t *testing.T) {
 		if to == from {
 			to = cluster.Nodes()[1]
 		}
-		if err := cluster.MoveSlot(ctx, redistest.Slot(k.keys[0]), from, to, func() {}); err != nil {
+		if err := cluster.MoveSlot(ctx, redistest.Slot(k.Keys[0]), from, to, func() {}); err != nil {
 			t.Fatal(err)
 		}
 		pause(late)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // testdata/schema1 has a database that was written with schema 1, and the scripts of that
@@ -151,11 +152,11 @@ func TestSchema1ScriptsFailOnMigratedQueue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		keys := shardKeys("", name, 0)
+		keys := shard.Keys("", name, 0)
 		for _, what := range []string{"l", "o", "c", "h", "a"} {
-			wantScriptError(t, client, "open", keys, what, q.incarnation, "9", "1", packConfig(driver.Config{}, 1, 0), "{}")
+			wantScriptError(t, client, "open", keys, what, q.Incarnation, "9", "1", shard.PackConfig(driver.Config{}, 1, 0), "{}")
 		}
-		wantScriptError(t, client, "head", keys[:19], q.incarnation, "0", "0", "", "0")
+		wantScriptError(t, client, "head", keys[:19], q.Incarnation, "0", "0", "", "0")
 		wantStats(t, q, before)
 		send(t, q, "more")
 	}
@@ -200,7 +201,7 @@ func TestLaterSchemaIsRefused(t *testing.T) {
 	wantCode(t, err, driver.ErrUnsupported)
 	wantCode(t, b.ConfigureQueue(t.Context(), "orders", driver.Config{}), driver.ErrUnsupported)
 	wantCode(t, b.DeleteQueue(t.Context(), "orders"), driver.ErrUnsupported)
-	wantCode(t, b.server.deleteShard(t.Context(), "orders", 0, "d", q.incarnation), driver.ErrUnsupported)
+	wantCode(t, b.server.DeleteShard(t.Context(), "orders", 0, "d", q.Incarnation), driver.ErrUnsupported)
 	setSchema("2")
 	receive(t, q, 1, hold)
 }
@@ -212,10 +213,10 @@ func TestSchema1ShardFoundLaterIsMigrated(t *testing.T) {
 	client := connect(t, redistest.SharedServer(t).ClientOption())
 	q := configured(t, open(t, client, &Options{Prefix: redistest.Prefix(t)}), driver.Config{Shards: 2, MaxMessages: 10})
 	send(t, q, "a", "b", "c", "d")
-	for _, s := range q.shards {
+	for _, s := range q.Shards {
 		for _, command := range []rueidis.Completed{
-			client.B().Hset().Key(s.keys[0]).FieldValue().FieldValue("config", field(t, q.backend, s.keys[0], "rules")).Build(),
-			client.B().Hdel().Key(s.keys[0]).Field("schema", "rules").Build(),
+			client.B().Hset().Key(s.Keys[0]).FieldValue().FieldValue("config", field(t, q.backend, s.Keys[0], "rules")).Build(),
+			client.B().Hdel().Key(s.Keys[0]).Field("schema", "rules").Build(),
 		} {
 			if err := client.Do(t.Context(), command).Error(); err != nil {
 				t.Fatal(err)

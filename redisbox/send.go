@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 func (h *handle) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
@@ -38,7 +39,7 @@ type sendCall struct {
 	sent     []driver.Sent
 	failures failures
 	// parts are not answered yet; there may be several for a shard.
-	parts []*sendOp
+	parts []*shard.SendOp
 	// slot is created with the message, if it is not nil.
 	slot *linkedSlot
 }
@@ -46,7 +47,7 @@ type sendCall struct {
 // run sends all messages. Consecutive messages without a claim between them go in one
 // call; the order within a shard is that of the batch.
 func (d *sendCall) run(ctx context.Context) error {
-	traits := d.queue.settings.Load().traits
+	traits := d.queue.Settings.Load().Traits
 	for i := range d.msgs {
 		msg := &d.msgs[i]
 		if err := msg.Check(&traits); err != nil {
@@ -54,7 +55,7 @@ func (d *sendCall) run(ctx context.Context) error {
 			continue
 		}
 		s := d.queue.shardFor(msg)
-		if msg.DedupKey != "" && d.queue.shardOf(msg.DedupKey) != s {
+		if msg.DedupKey != "" && d.queue.ShardOf(msg.DedupKey) != s {
 			if err := d.flush(ctx); err != nil {
 				return err
 			}
@@ -64,8 +65,8 @@ func (d *sendCall) run(ctx context.Context) error {
 			continue
 		}
 		part := d.part(ctx, s)
-		part.add(i, s.newID(), msg, d.queue.special(msg))
-		part.slot = d.slot.begin(ctx)
+		part.Add(i, s.NewID(), msg, d.queue.Special(msg))
+		part.Slot = d.slot.begin(ctx)
 	}
 	return d.flush(ctx)
 }
@@ -73,16 +74,16 @@ func (d *sendCall) run(ctx context.Context) error {
 func (d *sendCall) fail(i int, err error) { d.failures.add(len(d.msgs), i, d.queue.named(err, "send")) }
 
 // part returns the part for a shard that has room.
-func (d *sendCall) part(ctx context.Context, s *shard) *sendOp {
+func (d *sendCall) part(ctx context.Context, s *shard.Shard) *shard.SendOp {
 	for i := len(d.parts) - 1; i >= 0; i-- {
-		if part := d.parts[i]; part.shard == s {
-			if part.hasRoom() {
+		if part := d.parts[i]; part.Shard == s {
+			if part.HasRoom() {
 				return part
 			}
 			break
 		}
 	}
-	part := newSendOp(ctx, s)
+	part := shard.NewSendOp(ctx, s)
 	d.parts = append(d.parts, part)
 	return part
 }
@@ -91,13 +92,13 @@ func (d *sendCall) part(ctx context.Context, s *shard) *sendOp {
 // other, so the next part for a shard is submitted when the one before is answered.
 func (d *sendCall) flush(ctx context.Context) error {
 	for len(d.parts) > 0 {
-		round, rest := d.parts[:0], []*sendOp(nil) // first for their shard, and later ones
+		round, rest := d.parts[:0], []*shard.SendOp(nil) // first for their shard, and later ones
 		for _, part := range d.parts {
-			if slices.ContainsFunc(round, func(earlier *sendOp) bool { return earlier.shard == part.shard }) {
+			if slices.ContainsFunc(round, func(earlier *shard.SendOp) bool { return earlier.Shard == part.Shard }) {
 				rest = append(rest, part)
 			} else {
 				round = append(round, part)
-				part.submit(ctx)
+				part.Submit(ctx)
 			}
 		}
 		d.parts = rest
@@ -109,23 +110,23 @@ func (d *sendCall) flush(ctx context.Context) error {
 }
 
 // finish waits for parts that were submitted, and records their results.
-func (d *sendCall) finish(ctx context.Context, parts []*sendOp) error {
+func (d *sendCall) finish(ctx context.Context, parts []*shard.SendOp) error {
 	var failure error
 	for _, part := range parts {
 		select {
-		case <-part.done:
+		case <-part.Done:
 		case <-ctx.Done(): // operations that were submitted are completed
 			d.slot.abandon(ctx, part)
 			return ctx.Err()
 		}
 		d.slot.finish(part)
 		switch {
-		case errors.Is(part.err, driver.ErrFull): // out of memory; other parts may have been sent
-			for _, i := range part.positions {
-				d.fail(i, part.err)
+		case errors.Is(part.Err, driver.ErrFull): // out of memory; other parts may have been sent
+			for _, i := range part.Positions {
+				d.fail(i, part.Err)
 			}
-		case part.err != nil:
-			failure = part.err
+		case part.Err != nil:
+			failure = part.Err
 		default:
 			d.collect(part)
 		}
@@ -134,18 +135,18 @@ func (d *sendCall) finish(ctx context.Context, parts []*sendOp) error {
 }
 
 // collect records the results of a part.
-func (d *sendCall) collect(part *sendOp) {
+func (d *sendCall) collect(part *shard.SendOp) {
 	more := 0
-	for n, i := range part.positions {
+	for n, i := range part.Positions {
 		code, detail := byte('s'), ""
-		if part.codes != "" {
-			code = part.codes[n]
+		if part.Codes != "" {
+			code = part.Codes[n]
 		}
-		if code != 's' && code != 'f' && more < len(part.more) {
-			detail = part.more[more]
+		if code != 's' && code != 'f' && more < len(part.More) {
+			detail = part.More[more]
 			more++
 		}
-		d.result(i, part.ids[n], code, detail)
+		d.result(i, part.IDs[n], code, detail)
 	}
 }
 
@@ -165,10 +166,10 @@ func (d *sendCall) result(i int, id string, code byte, detail string) {
 		d.fail(i, d.queue.full("the dedup table is full", time.Duration(wait)*time.Microsecond))
 	case 'u':
 		d.fail(i, &driver.Error{
-			Code: driver.ErrUnavailable, Field: "DedupKey", RetryAfter: retryAfter,
+			Code: driver.ErrUnavailable, Field: "DedupKey", RetryAfter: shard.RetryAfter,
 			Detail: "another send with this key has not been finished",
 		})
 	default:
-		d.fail(i, d.queue.full("the queue is full", retryAfter))
+		d.fail(i, d.queue.full("the queue is full", shard.RetryAfter))
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // minServerVersion is the oldest server that supports all features in use: scripts with
@@ -23,15 +24,15 @@ var errNoPrimary = errors.New("there is no primary")
 // inspect finds out what messages survive on the servers, and reports unsafe settings.
 // During a failover there is no primary, and it asks again.
 func (b *Backend) inspect(ctx context.Context) error {
-	for tries := b.server.newTries(nil); ; {
+	for tries := b.server.NewTries(nil); ; {
 		switch err := b.inspectOnce(ctx); {
 		case !errors.Is(err, errNoPrimary):
 			return err
-		case !tries.again(ctx):
+		case !tries.Again(ctx):
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return asDriverError(err)
+			return shard.AsDriverError(err)
 		}
 	}
 }
@@ -42,8 +43,8 @@ func (b *Backend) inspectOnce(ctx context.Context) error {
 		b.durability = driver.DurabilityReplicated
 	}
 	asked := 0
-	b.oneServer = b.server.client.Mode() != rueidis.ClientModeCluster
-	for address, node := range b.server.client.Nodes() {
+	b.oneServer = b.server.Client.Mode() != rueidis.ClientModeCluster
+	for address, node := range b.server.Client.Nodes() {
 		facts, err := b.facts(ctx, node)
 		if err != nil {
 			return err
@@ -105,7 +106,7 @@ func (b *Backend) assess(ctx context.Context, address string, facts map[string]s
 // facts reads what a server says about itself. Facts that only CONFIG has, about
 // snapshots and syncing, are missing if that is not permitted.
 func (b *Backend) facts(ctx context.Context, node rueidis.Client) (map[string]string, error) {
-	return request(ctx, b.server, func(ctx context.Context) (map[string]string, error) {
+	return shard.Request(ctx, b.server, func(ctx context.Context) (map[string]string, error) {
 		text, err := node.Do(ctx, node.B().Info().Section("server", "persistence", "memory", "replication").Build()).ToString()
 		if err != nil {
 			return nil, err

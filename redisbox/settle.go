@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 func (h *handle) Ack(ctx context.Context, receipts []driver.Receipt) error {
@@ -18,10 +19,10 @@ func (h *handle) Ack(ctx context.Context, receipts []driver.Receipt) error {
 // driver.Queue. It is one call for a batch, as Ack is.
 func (h *handle) AckLate(ctx context.Context, receipts []driver.Receipt) error {
 	return h.settle(ctx, "ack late", len(receipts), func(i int) (driver.Receipt, string, string, error) {
-		if isOldReceipt(receipts[i]) { // it does not contain the place of the message
+		if shard.IsOldReceipt(receipts[i]) { // it does not contain the place of the message
 			return receipts[i], "a", "", nil
 		}
-		return receipts[i], "l", packDoubles(placeOfReceipt(receipts[i])), nil
+		return receipts[i], "l", shard.PackDoubles(shard.PlaceOfReceipt(receipts[i])), nil
 	})
 }
 
@@ -30,7 +31,7 @@ func (h *handle) Nack(ctx context.Context, nacks []driver.Nack) error {
 	return h.settle(ctx, "nack", len(nacks), func(i int) (driver.Receipt, string, string, error) {
 		nack := &nacks[i]
 		err := driver.CheckVisibility("nack", "Delay", nack.Delay, &traits)
-		return nack.Receipt, "n", packDoubles(micros(nack.Delay)) + packLong(driver.TrimCause(nack.Cause)), err
+		return nack.Receipt, "n", shard.PackDoubles(shard.Micros(nack.Delay)) + shard.PackLong(driver.TrimCause(nack.Cause)), err
 	})
 }
 
@@ -51,8 +52,8 @@ func (h *handle) extend(ctx context.Context, extensions []driver.Extension, what
 	err := h.settleParts(ctx, "extend", len(extensions), func(i int) (driver.Receipt, string, string, error) {
 		extension := &extensions[i]
 		err := driver.CheckVisibility("extend", "Visibility", extension.Visibility, &traits)
-		return extension.Receipt, what, packDoubles(micros(extension.Visibility)), err
-	}, func(part *settleOp) { part.cutsInto(cuts) })
+		return extension.Receipt, what, shard.PackDoubles(shard.Micros(extension.Visibility)), err
+	}, func(part *shard.SettleOp) { part.CutsInto(cuts) })
 	granted := driver.GrantedAsAsked(extensions, err)
 	for i, cut := range cuts {
 		if i < len(granted) {
@@ -71,51 +72,51 @@ func (h *handle) DeadLetter(ctx context.Context, requests []driver.DeadLetterReq
 				Detail: fmt.Sprintf("%q is not a reason; want max_attempts, fatal, parse, integrity, expired or operator", request.Reason),
 			}
 		}
-		return request.Receipt, "b", packDeadLetter(request.Reason, request.Error, request.ErrorType), nil
+		return request.Receipt, "b", shard.PackDeadLetter(request.Reason, request.Error, request.ErrorType), nil
 	})
 }
 
 // settle settles a batch. each returns the receipt of an element, the operation and its
 // details, or an error.
 func (h *handle) settle(ctx context.Context, op string, n int, each func(i int) (receipt driver.Receipt, what, detail string, err error)) error {
-	return h.settleParts(ctx, op, n, each, func(*settleOp) {})
+	return h.settleParts(ctx, op, n, each, func(*shard.SettleOp) {})
 }
 
 // settleParts is settle, and calls done with each part that the shard has answered.
-func (h *handle) settleParts(ctx context.Context, op string, n int, each func(i int) (receipt driver.Receipt, what, detail string, err error), done func(*settleOp)) error {
+func (h *handle) settleParts(ctx context.Context, op string, n int, each func(i int) (receipt driver.Receipt, what, detail string, err error), done func(*shard.SettleOp)) error {
 	if err := h.check(ctx, op); err != nil {
 		return err
 	}
 	var failed failures
-	var parts []*settleOp
+	var parts []*shard.SettleOp
 	for i := range n {
 		receipt, what, detail, err := each(i)
 		if err != nil {
 			failed.add(n, i, h.named(err, op))
 			continue
 		}
-		s := h.shardOfReceipt(receipt)
+		s := h.ShardOfReceipt(receipt)
 		if s == nil {
 			failed.add(n, i, h.expired(op, receipt))
 			continue
 		}
-		parts = addSettleOp(ctx, parts, s)
-		parts[len(parts)-1].add(i, what, receipt, detail)
+		parts = shard.AddSettleOp(ctx, parts, s)
+		parts[len(parts)-1].Add(i, what, receipt, detail)
 	}
 	for _, part := range parts {
-		part.shard.shared.submit(ctx, part)
+		part.Shard.Shared.Submit(ctx, part)
 	}
 	for _, part := range parts {
 		select {
-		case <-part.done:
+		case <-part.Done:
 		case <-ctx.Done(): // operations that were submitted are completed
 			return ctx.Err()
 		}
-		if part.err != nil {
-			return h.outcome(part.err, op)
+		if part.Err != nil {
+			return h.outcome(part.Err, op)
 		}
 		done(part)
-		for k, i := range part.positions {
+		for k, i := range part.Positions {
 			if err := h.settleError(op, part, k); err != nil {
 				failed.add(n, i, err)
 			}
@@ -126,22 +127,22 @@ func (h *handle) settleParts(ctx context.Context, op string, n int, each func(i 
 
 // settleError returns the error of the k-th element of a part; see settle.lua for the
 // codes.
-func (q *queue) settleError(op string, part *settleOp, k int) error {
-	if part.codes == "" {
+func (q *queue) settleError(op string, part *shard.SettleOp, k int) error {
+	if part.Codes == "" {
 		return nil
 	}
-	switch part.codes[k] {
+	switch part.Codes[k] {
 	case 's', 'c':
 		return nil
 	case 'f':
 		return &driver.Error{
-			Code: driver.ErrFull, Op: op, Queue: q.name, MessageID: part.settlements[k].id,
+			Code: driver.ErrFull, Op: op, Queue: q.Name, MessageID: part.Settlements[k].ID,
 			Detail: "the dead letters are full", RetryAfter: driver.DeadRetry,
 		}
 	}
-	return q.expired(op, driver.Receipt{Handle: part.settlements[k].id})
+	return q.expired(op, driver.Receipt{Handle: part.Settlements[k].ID})
 }
 
 func (q *queue) expired(op string, receipt driver.Receipt) error {
-	return &driver.Error{Code: driver.ErrReceiptExpired, Op: op, Queue: q.name, MessageID: receipt.Handle}
+	return &driver.Error{Code: driver.ErrReceiptExpired, Op: op, Queue: q.Name, MessageID: receipt.Handle}
 }

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/internal/ident"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // TestManyWorkersNackOneMessageEach: nacks of single callers share calls, and each nack
@@ -176,16 +176,16 @@ func TestReceiptOfUndeliveredMessageChangesNothing(t *testing.T) {
 		b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 		q := configured(t, b, driver.Config{RetainReady: driver.Retention{Count: 2}})
 		ids := send(t, q, "a", "b")
-		s := q.shards[0]
-		settle := newSettleOp(t.Context(), s)
-		settle.add(0, what, s.receipt(ids[0], 1, noncesPerCall), packDoubles(1))
-		next := newSendOp(t.Context(), s)
-		next.add(0, s.newID(), &driver.Outgoing{Body: []byte("c")}, q.special(&driver.Outgoing{}))
-		if err := s.runDurably(t.Context(), &shardBatch{settles: []*settleOp{settle}, sends: []*sendOp{next}}, true); err != nil {
+		s := q.Shards[0]
+		settle := shard.NewSettleOp(t.Context(), s)
+		settle.Add(0, what, s.Receipt(ids[0], 1, shard.NoncesPerCall), shard.PackDoubles(1))
+		next := shard.NewSendOp(t.Context(), s)
+		next.Add(0, s.NewID(), &driver.Outgoing{Body: []byte("c")}, q.Special(&driver.Outgoing{}))
+		if err := s.RunDurably(t.Context(), &shard.Batch{Settles: []*shard.SettleOp{settle}, Sends: []*shard.SendOp{next}}, true); err != nil {
 			t.Fatal(err)
 		}
-		if settle.codes != "x" {
-			t.Errorf("the receipt got %q, want x", settle.codes)
+		if settle.Codes != "x" {
+			t.Errorf("the receipt got %q, want x", settle.Codes)
 		}
 		wantStats(t, q, driver.Stats{Ready: 2, Dead: 1})
 		if dead := deadLetters(t, q); len(dead) != 1 || string(dead[0].Body) != "a" {
@@ -213,8 +213,8 @@ func TestReceiptsOfEarlierVersionStayValid(t *testing.T) {
 			t.Fatalf("receive: got %d messages, error %v", len(got), err)
 		}
 		for _, d := range got {
-			number := uint64(q.shardOfReceipt(d.Receipt).number)
-			old = append(old, driver.Receipt{Handle: d.ID, Place: number<<48 | hash(d.ID)&(1<<48-1), Nonce: d.Receipt.Nonce})
+			number := uint64(q.ShardOfReceipt(d.Receipt).Number)
+			old = append(old, driver.Receipt{Handle: d.ID, Place: number<<48 | shard.Hash(d.ID)&(1<<48-1), Nonce: d.Receipt.Nonce})
 		}
 	}
 	if _, err := q.Extend(t.Context(), []driver.Extension{{Receipt: old[0], Visibility: hold}}); err != nil {
@@ -263,7 +263,7 @@ func TestForeignHandleLeavesOtherAcksAlone(t *testing.T) {
 	send(t, q, "a", "b", "c")
 	got := receive(t, q, 3, hold)
 	foreign := driver.Receipt{Handle: got[1].ID + "0", Nonce: got[1].Receipt.Nonce}
-	foreign.Place = hash(foreign.Handle) & (1<<oldPlaceBits - 1)
+	foreign.Place = shard.Hash(foreign.Handle) & (1<<shard.OldPlaceBits - 1)
 	err := q.Ack(t.Context(), []driver.Receipt{got[0].Receipt, foreign, got[2].Receipt})
 	batch, ok := errors.AsType[*driver.BatchError](err)
 	if !ok {
@@ -276,26 +276,4 @@ func TestForeignHandleLeavesOtherAcksAlone(t *testing.T) {
 	}
 	wantCode(t, batch.Errs[1], driver.ErrReceiptExpired)
 	wantStats(t, q, driver.Stats{InFlight: 1})
-}
-
-func TestAcksOfOneBundleAreOneArgument(t *testing.T) {
-	t.Parallel()
-	const first = 3 * noncesPerCall
-	id := func(n int) string { return fmt.Sprintf("%0*d", ident.TextLen, n) }
-	var settles []*settleOp
-	for n, what := range []string{"a", "a", "n", "a", "a", "a"} {
-		op := newSettleOp(t.Context(), nil)
-		op.add(0, what, driver.Receipt{Handle: id(n), Nonce: first + bundleMax - 4 + uint64(n)}, "")
-		settles = append(settles, op)
-	}
-	args, pairs := appendSettlements(nil, settles)
-	how := func(what string, bundle byte, numbers ...byte) string {
-		return what + packDoubles(first) + string(append([]byte{bundle}, numbers...))
-	}
-	want := []string{
-		id(0) + id(1), how("a", 0, 12, 13), id(2), how("n", 0, 14), id(3), how("a", 0, 15), id(4) + id(5), how("a", 1, 0, 1),
-	}
-	if pairs != 4 || !slices.Equal(args, want) {
-		t.Errorf("%d pairs: got %q, want %q", pairs, args, want)
-	}
 }

@@ -10,19 +10,20 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // A shardWatcher watches one shard for this process, from the first receive on. It
 // subscribes to the announcements of the scripts and sleeps until the next deadline.
 // So a send in any process wakes waiting receivers, and leases, delays and retention
 // end on time although no call comes in. Between announcements and deadlines it only
-// refreshes every fallbackInterval, in case an announcement was lost.
+// refreshes every shard.FallbackInterval, in case an announcement was lost.
 type shardWatcher struct {
 	queue *queue
-	shard *shard
+	shard *shard.Shard
 
 	running         atomic.Bool
-	announcements   *subscription
+	announcements   *shard.Subscription
 	lookNow         chan struct{} // holds one signal
 	configChanged   chan struct{} // holds one signal
 	earlierDeadline chan struct{} // holds one signal
@@ -34,12 +35,12 @@ type shardWatcher struct {
 	stopped bool        // permanently
 }
 
-func newShardWatcher(q *queue, s *shard) *shardWatcher {
+func newShardWatcher(q *queue, s *shard.Shard) *shardWatcher {
 	w := &shardWatcher{
 		queue: q, shard: s, due: math.Inf(1),
 		lookNow: make(chan struct{}, 1), configChanged: make(chan struct{}, 1), earlierDeadline: make(chan struct{}, 1),
 	}
-	w.announcements = newSubscription(q.server, channel(q.server.prefix, q.name, s.number),
+	w.announcements = shard.NewSubscription(q.Server, shard.Channel(q.Server.Prefix, q.Name, s.Number),
 		w.onAnnouncement, func() { notify(w.lookNow) })
 	return w
 }
@@ -50,8 +51,8 @@ func (w *shardWatcher) start(ctx context.Context) {
 	defer w.mu.Unlock()
 	ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	w.running.Store(true)
-	w.queue.server.running.start(func() { w.announcements.run(ctx) })
-	w.queue.server.running.start(func() { w.run(ctx) })
+	w.queue.Server.Running.Start(func() { w.announcements.Run(ctx) })
+	w.queue.Server.Running.Start(func() { w.run(ctx) })
 }
 
 // stop ends the watching. It does not wait.
@@ -96,7 +97,7 @@ func (w *shardWatcher) noteDeadline(ctx context.Context, due float64) {
 // there is a timer and no goroutine.
 func (w *shardWatcher) setAlarm(ctx context.Context, due float64) {
 	q := w.queue
-	if math.IsInf(due, 1) || q.settings.Load().config.DeadLetterTo == "" {
+	if math.IsInf(due, 1) || q.Settings.Load().Config.DeadLetterTo == "" {
 		return
 	}
 	w.mu.Lock()
@@ -109,9 +110,9 @@ func (w *shardWatcher) setAlarm(ctx context.Context, due float64) {
 		w.alarm.Stop()
 	}
 	ctx = context.WithoutCancel(ctx)
-	w.alarm = time.AfterFunc(max(w.shard.clock.until(due), 0), func() {
+	w.alarm = time.AfterFunc(max(w.shard.Clock.Until(due), 0), func() {
 		if !w.running.Load() {
-			q.server.running.start(func() { w.refresh(ctx) })
+			q.Server.Running.Start(func() { w.refresh(ctx) })
 		}
 	})
 }
@@ -146,9 +147,9 @@ func (w *shardWatcher) onAnnouncement(ctx context.Context, message string) {
 // run refreshes the shard at each deadline, and when an announcement may have been
 // missed.
 func (w *shardWatcher) run(ctx context.Context) {
-	regular := time.NewTicker(fallbackInterval)
+	regular := time.NewTicker(shard.FallbackInterval)
 	defer regular.Stop()
-	timer := time.NewTimer(fallbackInterval)
+	timer := time.NewTimer(shard.FallbackInterval)
 	defer timer.Stop()
 	for {
 		select {
@@ -164,7 +165,7 @@ func (w *shardWatcher) run(ctx context.Context) {
 			w.queue.reload(ctx, w.shard, -1)
 		case <-w.earlierDeadline:
 		}
-		timer.Reset(max(w.shard.clock.until(w.nextDeadline()), 0))
+		timer.Reset(max(w.shard.Clock.Until(w.nextDeadline()), 0))
 	}
 }
 
@@ -173,7 +174,7 @@ func (w *shardWatcher) run(ctx context.Context) {
 func (w *shardWatcher) refresh(ctx context.Context) {
 	q := w.queue
 	w.mu.Lock()
-	if w.shard.clock.until(w.due) <= 0 {
+	if w.shard.Clock.Until(w.due) <= 0 {
 		w.due = math.Inf(1) // the answer of the call below has the next deadline
 	}
 	w.mu.Unlock()
@@ -181,7 +182,7 @@ func (w *shardWatcher) refresh(ctx context.Context) {
 		q.Ready(w.shard, 1)
 		return
 	}
-	if _, err := w.shard.available(ctx, digit(w.running.Load())); err != nil && ctx.Err() == nil {
-		q.server.logger.DebugContext(ctx, "cannot refresh a shard", "queue", q.name, "shard", w.shard.number, "error", err)
+	if _, err := w.shard.Available(ctx, shard.Digit(w.running.Load())); err != nil && ctx.Err() == nil {
+		q.Server.Logger.DebugContext(ctx, "cannot refresh a shard", "queue", q.Name, "shard", w.shard.Number, "error", err)
 	}
 }

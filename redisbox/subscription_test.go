@@ -8,6 +8,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // Closing a queue while the server is busy with another script must not end the process.
@@ -30,7 +31,7 @@ func TestClosingQueueOfBusyServerDoesNotPanic(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "BUSY")
 	})
 	_ = q.Close()
-	pause(2 * longPause) // it unsubscribes meanwhile
+	pause(2 * shard.LongPause) // it unsubscribes meanwhile
 	if _, err := server.Do(t.Context(), "SCRIPT", "KILL"); err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +52,7 @@ func TestCloseWithoutUnsubscribePermissionDoesNotPanic(t *testing.T) {
 	}
 	eventually(t, "it listens", func() bool { return q.subscribed() })
 	_ = q.Close()
-	pause(2 * longPause) // it unsubscribes meanwhile
+	pause(2 * shard.LongPause) // it unsubscribes meanwhile
 	send(t, openQueue(t, b), "a")
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/tlsconfig"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // The schemes of addresses in Redis.
@@ -117,7 +118,7 @@ type ownedBackend struct{ *Backend }
 
 func (b ownedBackend) Close() error {
 	err := b.Backend.Close()
-	b.server.client.Close()
+	b.server.Client.Close()
 	return err
 }
 
@@ -171,7 +172,7 @@ func openURL(ctx context.Context, scheme string, option rueidis.ClientOption, pr
 
 // connectError says what to check when no connection can be made.
 func connectError(err error) error {
-	err = asDriverError(err)
+	err = shard.AsDriverError(err)
 	if e, ok := err.(*driver.Error); ok && e.Code == driver.ErrUnavailable && e.Detail == "" {
 		e.Field, e.Detail = "host", "cannot connect to Redis; check that it runs, HOST:PORT, and whether it wants TLS (rediss)"
 	}

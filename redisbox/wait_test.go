@@ -23,7 +23,7 @@ func TestWithoutReplicasNothingIsConfirmed(t *testing.T) {
 	}
 	send(t, q, "a", "b")
 	d := receive(t, q, 1, hold)[0]
-	b.options.ReplicaTimeout = 100 * time.Millisecond // too short for the replicas
+	b.server.ReplicaTimeout = 100 * time.Millisecond // too short for the replicas
 	for _, server := range group.Servers() {
 		if server != primary {
 			server.Stop()

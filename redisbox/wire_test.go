@@ -189,11 +189,11 @@ func TestShardsAreSpreadOverTheCluster(t *testing.T) {
 	b := open(t, connect(t, cluster.ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	q := configured(t, b, driver.Config{Shards: 32})
 	slots, primaries := make(map[int]bool), make(map[string]bool)
-	for _, s := range q.shards {
-		slot := redistest.Slot(s.keys[0])
-		for _, key := range s.keys {
+	for _, s := range q.Shards {
+		slot := redistest.Slot(s.Keys[0])
+		for _, key := range s.Keys {
 			if redistest.Slot(key) != slot {
-				t.Errorf("%s is not in the slot of %s", key, s.keys[0])
+				t.Errorf("%s is not in the slot of %s", key, s.Keys[0])
 			}
 		}
 		primary, err := cluster.PrimaryOfSlot(t.Context(), slot)
@@ -207,7 +207,7 @@ func TestShardsAreSpreadOverTheCluster(t *testing.T) {
 	}
 	// All processes of all versions must agree on the shard of a group.
 	for group, want := range map[string]int{"": 5, "customer-1": 23, "customer-2": 10, "ä": 2} {
-		if got := q.shardOf(group).number; got != want {
+		if got := q.ShardOf(group).Number; got != want {
 			t.Errorf("group %q belongs to shard %d, and used to belong to %d", group, got, want)
 		}
 	}
@@ -327,7 +327,7 @@ func useSlots(t *testing.T, r *Replies) {
 		got <- err
 	}()
 	announcements := r.bucket("answered").announcements
-	eventually(t, "it listens", func() bool { return announcements.active.Load() })
+	eventually(t, "it listens", func() bool { return announcements.Active.Load() })
 	if err := r.Resolve(ctx, "answered", answerOf("yes")); err != nil {
 		t.Error(err)
 	}

@@ -20,7 +20,7 @@ func (s *shell) dlqCommand() *cobra.Command {
 }
 
 // dead yields the dead letters that the filter selects. The daemon filters them: see
-// matches in internal/host/peek.go and redisbox/peek.go.
+// matches in internal/host/peek.go and redisbox/internal/shard/peek.go.
 func (a *api) dead(ctx context.Context, f *filterFlags, queue string, limit int) iter.Seq2[peekedBody, error] {
 	body, err := f.body(queue)
 	if err != nil {

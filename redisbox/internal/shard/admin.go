@@ -1,0 +1,74 @@
+package shard
+
+import (
+	"context"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// Usage is the answer of usage.lua.
+type Usage struct {
+	driver.ShardUsage
+	Keys int
+}
+
+// Usage calls usage.lua. ToForward is how many dead letters wait to be forwarded.
+func (s *Shard) Usage(ctx context.Context, wants string) (u Usage, toForward int, err error) {
+	a, err := s.call(ctx, UsageScript, CallOptions{}, wants)
+	if err != nil {
+		return u, 0, err
+	}
+	numbers, err := a.Rest[0].AsIntSlice()
+	if err != nil || len(numbers) != 8 {
+		return u, 0, UnreadableAnswer(err)
+	}
+	u.Stats = driver.Stats{Ready: int(numbers[0]), Delayed: int(numbers[1]), InFlight: int(numbers[2]), Dead: int(numbers[3])}
+	u.Bytes, u.Keys = int(numbers[4]), int(numbers[5])
+	u.OldestReady, u.OldestDead = time.Duration(numbers[6])*time.Microsecond, time.Duration(numbers[7])*time.Microsecond
+	return u, a.ToForward, nil
+}
+
+// Available calls usage.lua, and returns how many messages could be received now.
+func (s *Shard) Available(ctx context.Context, wants string) (int64, error) {
+	a, err := s.call(ctx, UsageScript, CallOptions{}, wants)
+	if err != nil {
+		return 0, err
+	}
+	return a.Rest[1].AsInt64()
+}
+
+// Purge calls purge.lua, and returns how many messages it has removed.
+func (s *Shard) Purge(ctx context.Context, which string) (int, error) {
+	return s.count(ctx, PurgeScript, which)
+}
+
+// Discard calls discard.lua, and returns how many dead letters it has removed.
+func (s *Shard) Discard(ctx context.Context, ids []string) (int, error) {
+	return s.count(ctx, DiscardScript, ids...)
+}
+
+// count calls a script that returns a number.
+func (s *Shard) count(ctx context.Context, sc *Script, args ...string) (int, error) {
+	a, err := s.CallDurably(ctx, sc, false, args...)
+	if err != nil {
+		return 0, err
+	}
+	n, err := a.Rest[0].AsInt64()
+	return int(n), err
+}
+
+// Redrive calls redrive.lua. It returns how many dead letters are ready again, and whether
+// the queue is full.
+func (s *Shard) Redrive(ctx context.Context, ids []string) (moved int, full bool, err error) {
+	a, err := s.CallDurably(ctx, RedriveScript, false, ids...)
+	if err != nil {
+		return 0, false, err
+	}
+	n, err := a.Rest[0].AsInt64()
+	if err != nil {
+		return 0, false, UnreadableAnswer(err)
+	}
+	stopped, err := a.Rest[1].AsInt64()
+	return int(n), stopped != 0, err
+}

@@ -1,0 +1,48 @@
+package shard
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// FuzzStoredRecords reads records with a valid hash and any content, and records with an
+// invalid hash.
+func FuzzStoredRecords(f *testing.F) {
+	const id = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+	record := packRecord(id, 1e18, &driver.Outgoing{Body: []byte("tea"), Group: "g", Attributes: map[string]string{"k": "v"}})
+	f.Add(record[hashBytes:])
+	f.Add(strings.Repeat("\xff", 64))
+	f.Fuzz(func(t *testing.T, rest string) {
+		hash := hashOf(id, []byte(rest))
+		for _, record := range []string{rest, string(hash[:]) + rest} {
+			var m driver.Message
+			sound := ReadSent(&m, id, record)
+			if sound && len(m.Body) > len(rest) {
+				t.Errorf("a record of %d bytes has a body of %d", len(rest), len(m.Body))
+			}
+		}
+	})
+}
+
+// FuzzScriptValues reads values that scripts pack, and stored settings.
+func FuzzScriptValues(f *testing.F) {
+	f.Add(PackDoubles(1, 2, 3, 4, 5, 6, 7, 8, 9) + "\x01g\x00\x02\x00no\x00\x00")
+	f.Add("r" + PackDoubles(1, 2, 3, 4) + "\x00\x00\x01\x00\x00\x00x\x00\x00\x00\x00body")
+	f.Add(Stored(driver.Config{MaxMessages: 3, DeadLetterTo: "dead"}, 0))
+	f.Fuzz(func(t *testing.T, text string) {
+		if e, ok := ReadEntry(text); ok && len(e.LastError) > len(text) {
+			t.Errorf("%d bytes have an error of %d", len(text), len(e.LastError))
+		}
+		if slot, err := ReadSlot("id", text); err == nil && len(slot.Answer.Body) > len(text) {
+			t.Errorf("%d bytes have an answer of %d", len(text), len(slot.Answer.Body))
+		}
+		if config, err := parseStored(text); err == nil {
+			again, err := parseStored(Stored(config, 0))
+			if err != nil || again != config {
+				t.Errorf("%q is read as %+v, and what that is written as, as %+v, %v", text, config, again, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,62 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/rueidis"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// schema is the number of the layout that queues have in Redis. Every shard has a
+// number, and every script checks it. Changing the meaning of a key or a field takes a
+// new number, and scripts/migrate.lua turns earlier layouts into it when a shard is
+// first opened. A process that knows only lower numbers gets ErrUnsupported.
+//
+//	1  has no number; the configuration is in the field "config" of meta
+//	2  the configuration is in the field "rules"; strict groups know what blocks them
+const schema = 2
+
+// schemaLine defines the number in a script.
+func schemaLine() string { return "local SCHEMA = '" + strconv.Itoa(schema) + "'\n" }
+
+// isOldSchema reports whether opening migrates a layout with this number.
+func isOldSchema(number string) bool {
+	n, err := strconv.Atoi(number)
+	return err == nil && n < schema
+}
+
+// newerSchema returns the error for a layout that this version does not know.
+func newerSchema(number string) error {
+	return &driver.Error{
+		Code:   driver.ErrUnsupported,
+		Detail: fmt.Sprintf("the queue has schema %s in Redis, and this version knows up to %d; upgrade this process", number, schema),
+	}
+}
+
+// readSchema handles the reply of a script that found another schema: an earlier one
+// is migrated. A shard can have one after a restore, or after a failover that lost the
+// migration.
+func (s *Shard) readSchema(ctx context.Context, reply []rueidis.RedisMessage) (status string, err error) {
+	number, err := schemaOf(reply)
+	if err != nil {
+		return "", err
+	}
+	if !isOldSchema(number) {
+		return "schema", newerSchema(number)
+	}
+	if err := s.Queue.Owner.OpenAgain(ctx, s, false); err != nil {
+		return "", err
+	}
+	return "again", nil
+}
+
+// schemaOf returns the number that goes with the status schema.
+func schemaOf(reply []rueidis.RedisMessage) (string, error) {
+	if len(reply) < 2 {
+		return "", UnreadableAnswer(nil)
+	}
+	return reply[1].ToString()
+}

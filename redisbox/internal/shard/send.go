@@ -1,0 +1,136 @@
+package shard
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+	"time"
+
+	"github.com/zeebo/blake3"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// Special returns the properties that plain messages do not have, see send.lua.
+func (q *Queue) Special(msg *driver.Outgoing) Extra {
+	e := Extra{delay: msg.Delay}
+	if q.Settings.Load().Config.StrictGroups {
+		e.group = digest(msg.Group)
+	}
+	if msg.DedupKey != "" {
+		e.Key = digest(q.Incarnation + msg.DedupKey)
+		e.BodyHash = digestBytes(msg.Body)
+	}
+	return e
+}
+
+// Extra is the extra argument of a special message, see send.lua.
+type Extra struct {
+	delay                time.Duration
+	Arrival              bool
+	Ordered              bool // must not arrive after one that was refused
+	Redrives             int
+	First                float64 // wall time of the first delivery
+	group, Key, BodyHash string
+	Failure              string
+	Token                string
+}
+
+func (e *Extra) pack() string {
+	if *e == (Extra{}) {
+		return ""
+	}
+	packed := []byte(PackDoubles(Micros(e.delay), flag(e.Arrival)+flag(e.Ordered), float64(e.Redrives), e.First))
+	for _, text := range []string{e.group, e.Key, e.BodyHash} {
+		packed = append(append(packed, byte(len(text))), text...)
+	}
+	packed = binary.LittleEndian.AppendUint16(packed, uint16(min(len(e.Failure), math.MaxUint16)))
+	packed = append(packed, e.Failure...)
+	return string(append(append(packed, byte(len(e.Token))), e.Token...))
+}
+
+// digest stands for a group, a key or a body on the server: 128 bits.
+func digest(text string) string { return digestBytes(BytesOf(text)) }
+
+func digestBytes(b []byte) string {
+	sum := blake3.Sum256(b)
+	return string(sum[:16])
+}
+
+// SendOp is the part of a Send that goes to one shard; see batcher.
+type SendOp struct {
+	Shard     *Shard
+	ctx       context.Context // of the caller
+	Positions []int
+	IDs       []string
+	Arrivals  []string // the names of messages that may have arrived before, see send.lua
+	args      []string // three for each message
+	special   bool     // one of the messages has an extra
+	bytes     int
+	bodies    int      // bytes of the bodies alone
+	Slot      *NewSlot // created with the only message; nil if there is none
+
+	Done  chan struct{} // closed when the fields below are set
+	Wall  float64       // the server's wall time
+	Codes string
+	More  []string
+	Err   error
+}
+
+// NewSendOp returns a part without messages.
+func NewSendOp(ctx context.Context, s *Shard) *SendOp {
+	return &SendOp{Shard: s, ctx: ctx, Done: make(chan struct{})}
+}
+
+// Add adds message i of the caller.
+func (o *SendOp) Add(i int, id string, msg *driver.Outgoing, e Extra) {
+	o.AddSent(i, id, o.Shard.Clock.wallNow(), msg, e)
+}
+
+// AddSent adds a message that was sent at the given wall time.
+func (o *SendOp) AddSent(i int, id string, wall int64, msg *driver.Outgoing, e Extra) {
+	record, special := packRecord(id, wall, msg), e.pack()
+	if e.Arrival {
+		o.Arrivals = append(o.Arrivals, id+e.Token)
+	}
+	o.Positions = append(o.Positions, i)
+	o.IDs = append(o.IDs, id)
+	o.args = append(o.args, id, record, special)
+	o.special = o.special || special != ""
+	o.bytes += len(record)
+	o.bodies += len(msg.Body)
+}
+
+// A NewSlot is a reply slot that is created with a message; see batch.lua.
+type NewSlot struct {
+	keys []string // the meta, slots and ends of its bucket
+	args []string
+}
+
+// HasRoom reports whether more messages can be added.
+func (o *SendOp) HasRoom() bool { return o.bytes < maxBytes && len(o.IDs) < maxElements }
+
+// Submit queues the messages for the next call; see batcher.
+func (o *SendOp) Submit(ctx context.Context) { o.batcher().Submit(ctx, o) }
+
+// batcher returns the batcher that sends the messages.
+func (o *SendOp) batcher() *batcher {
+	if o.special {
+		return o.Shard.special
+	}
+	return o.Shard.Shared
+}
+
+func (o *SendOp) size() (elements, bytes int) { return len(o.IDs), o.bytes }
+
+func (o *SendOp) context() context.Context { return o.ctx }
+
+// details counts the codes that come with a detail.
+func details(codes string) (n int) {
+	for _, code := range codes {
+		if code != 's' && code != 'f' {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,32 @@
+package shard
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/ident"
+)
+
+func TestAcksOfOneBundleAreOneArgument(t *testing.T) {
+	t.Parallel()
+	const first = 3 * NoncesPerCall
+	id := func(n int) string { return fmt.Sprintf("%0*d", ident.TextLen, n) }
+	var settles []*SettleOp
+	for n, what := range []string{"a", "a", "n", "a", "a", "a"} {
+		op := NewSettleOp(t.Context(), nil)
+		op.Add(0, what, driver.Receipt{Handle: id(n), Nonce: first + bundleMax - 4 + uint64(n)}, "")
+		settles = append(settles, op)
+	}
+	args, pairs := appendSettlements(nil, settles)
+	how := func(what string, bundle byte, numbers ...byte) string {
+		return what + PackDoubles(first) + string(append([]byte{bundle}, numbers...))
+	}
+	want := []string{
+		id(0) + id(1), how("a", 0, 12, 13), id(2), how("n", 0, 14), id(3), how("a", 0, 15), id(4) + id(5), how("a", 1, 0, 1),
+	}
+	if pairs != 4 || !slices.Equal(args, want) {
+		t.Errorf("%d pairs: got %q, want %q", pairs, args, want)
+	}
+}
