@@ -123,7 +123,7 @@ func TestSignedRequestsExpireAndAreRevoked(t *testing.T) {
 		_, err := ask()
 		wantCode(t, "unreadable revocations", err, driver.ErrUnavailable)
 		far.fail.Store(nil)
-		if err := far.near.Revoke(t.Context(), Revocation{Token: token.ID(), At: time.Now()}); err != nil {
+		if err := far.near.Revoke(t.Context(), revocation{Token: token.ID(), At: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		grant, err := ask()

@@ -113,24 +113,7 @@
 // within the time that tokens are remembered. The ack of a delivery received
 // before the revocation is honoured until the token expires ([Request.Lease]).
 //
-// [FileRevocations] keeps revocations in a file of lines of 128 bytes:
-//
-//	checksum text spaces newline
-//
-// The checksum is CRC-32C of the rest of the line, in 8 hex digits. The text of
-// the first line is "mailbox revocations 1"; that of the others is
-//
-//	token id at until [share]
-//	tenant name at until
-//
-// with times in Unix milliseconds. An until of 0 means that the revocation never
-// expires; the share, in 16 hex digits, is present if the revocation counts
-// against one. Lines are appended and synced. An incomplete line at the end, or
-// zeros instead of it, is what a crash leaves; any other damage makes the file
-// unreadable, because a revoked token must not become valid by accident. The file
-// is rewritten, and renamed into place, when most of it is obsolete: because the
-// revoked tokens have expired, or because all keys of that time have been retired
-// ([KeyRing.AcceptsSince]), each at least a day ago.
+// A verifier asks its [Revocations], which the service keeps.
 //
 // # Keys
 //

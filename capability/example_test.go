@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
@@ -111,33 +109,6 @@ func ExampleKeyRing_Rotate() {
 	// Output:
 	// rotated: <nil>
 	// retired: true key_retired
-}
-
-// Revocations are kept in a file, and take effect at once.
-func ExampleFileRevocations() {
-	ctx := context.Background()
-	dir, err := os.MkdirTemp("", "capability")
-	check(err)
-	defer func() { check(os.RemoveAll(dir)) }()
-	revocations, err := capability.OpenFileRevocations(ctx, filepath.Join(dir, "revoked"))
-	check(err)
-	defer revocations.Close()
-
-	ring := capability.NewKeyRing(capability.NewKey())
-	verifier := capability.NewVerifier(ring, &capability.VerifierOptions{Revocations: revocations})
-	token, err := ring.Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()),
-		capability.ExpiresAt(time.Now().Add(time.Hour)))
-	check(err)
-	request := capability.Request{Operation: capability.OpStats, Queue: "orders"}
-	_, err = verifier.Authorize(ctx, token, request)
-	fmt.Println(err)
-
-	check(revocations.Revoke(ctx, capability.Revocation{Token: token.ID(), At: time.Now()}))
-	_, err = verifier.Authorize(ctx, token, request)
-	fmt.Println(capability.ReasonOf(err))
-	// Output:
-	// <nil>
-	// revoked
 }
 
 // A client of AWS signs with a secret that the service computes and does not

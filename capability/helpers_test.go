@@ -2,8 +2,11 @@ package capability
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"net/netip"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -94,4 +97,55 @@ func wantCode(t testing.TB, what string, err error, code driver.Code) {
 	if !errors.Is(err, code) {
 		t.Errorf("%s: %v, want %v", what, err, code)
 	}
+}
+
+// numbered returns a token id that is the same in every run.
+func numbered(n int) TokenID {
+	id := newTokenID(time.Unix(1_700_000_000, 0))
+	copy(id[6:], []byte{0, 0, 0, 0, 0, 0, 0, 0, byte(n >> 8), byte(n)})
+	return id
+}
+
+// A revocation revokes a token, or the tokens of a tenant that were minted up to At.
+type revocation struct {
+	Token  TokenID
+	Tenant string
+	At     time.Time
+}
+
+// revokedTokens are revocations in memory.
+type revokedTokens struct {
+	mu   sync.Mutex // guards list
+	list []revocation
+}
+
+func (m *revokedTokens) Revoke(_ context.Context, r revocation) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.list = append(m.list, r)
+	return nil
+}
+
+func (m *revokedTokens) Revoked(_ context.Context, token TokenID, tenant string) (since time.Time, revoked bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range m.list {
+		concerned := r.Token == token && r.Tenant == "" || r.Tenant != "" && r.Tenant == tenant && !token.MintedAt().After(r.At)
+		if concerned && (!revoked || r.At.Before(since)) {
+			since, revoked = r.At, true
+		}
+	}
+	return since, revoked, nil
+}
+
+func (m *revokedTokens) Generation() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return uint64(len(m.list))
+}
+
+func (m *revokedTokens) RevokesNarrowed() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.ContainsFunc(m.list, func(r revocation) bool { return r.Token.IsNarrowed() })
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/durable"
 )
 
 const (
@@ -88,7 +89,7 @@ func TestWaitForKeyLockIsBounded(t *testing.T) {
 		if err := NewKeyRing(fixedKey(t, 1)).WriteFile(path); err != nil {
 			t.Fatal(err)
 		}
-		unlock, err := lockFile(path + ".lock")
+		unlock, err := durable.Lock(path + ".lock")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/durable"
 )
 
 const (
@@ -99,15 +100,15 @@ const (
 func lockedKeys(ctx context.Context, path string, use func() (*KeyRing, error)) (*KeyRing, error) {
 	patience := time.NewTimer(keyLockPatience)
 	defer patience.Stop()
-	unlock, err := lockFile(path + ".lock")
-	for err != nil && isLocked(err) {
+	unlock, err := durable.Lock(path + ".lock")
+	for err != nil && durable.IsLocked(err) {
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-patience.C:
 			return nil, fileError(driver.ErrUnavailable, keyFile, "another process holds its lock; gave up after "+keyLockPatience.String(), err)
 		case <-time.After(keyLockPause):
-			unlock, err = lockFile(path + ".lock")
+			unlock, err = durable.Lock(path + ".lock")
 		}
 	}
 	if err != nil {
@@ -139,7 +140,7 @@ func formatKeys(list []Key) []byte {
 		}
 		b = append(b, '\n')
 	}
-	return fmt.Appendf(b, "%08x\n", crc32.Checksum(b, castagnoli))
+	return fmt.Appendf(b, "%08x\n", crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)))
 }
 
 // parseKeys reads exactly what formatKeys writes.

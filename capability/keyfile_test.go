@@ -6,14 +6,17 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
 
+var retiredAt = time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)
+
 func TestKeyRingRoundTripsThroughFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "keys")
 	ring := NewKeyRing(fixedKey(t, 3), fixedKey(t, 2), fixedKey(t, 1))
-	if err := ring.Retire(1, revokedAt); err != nil {
+	if err := ring.Retire(1, retiredAt); err != nil {
 		t.Fatal(err)
 	}
 	token := ordersToken(t, ring)
@@ -29,7 +32,7 @@ func TestKeyRingRoundTripsThroughFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again.String() != ring.String() || !again.Keys()[2].RetiredAt().Equal(revokedAt) || !again.Keys()[1].RetiredAt().IsZero() {
+	if again.String() != ring.String() || !again.Keys()[2].RetiredAt().Equal(retiredAt) || !again.Keys()[1].RetiredAt().IsZero() {
 		t.Errorf("%v became %v", ring, again)
 	}
 	wantAllowed(t, NewVerifier(again, nil), token, sendToOrders())

@@ -120,6 +120,10 @@ func (r *KeyRing) Adopt(other *KeyRing) {
 	r.keys.Store(next)
 }
 
+// acceptedAfter is how long a key counts as accepted after it was retired: a clock that is
+// behind by less must not make a token of the key valid.
+const acceptedAfter = 24 * time.Hour
+
 // AcceptsSince returns when the oldest accepted key was made. A key counts as
 // accepted for a day after it was retired, because clocks differ. Tokens minted
 // before the returned time are no longer valid. It is zero if the time of one of
@@ -127,7 +131,7 @@ func (r *KeyRing) Adopt(other *KeyRing) {
 func (r *KeyRing) AcceptsSince(now time.Time) time.Time {
 	var since time.Time
 	for _, key := range r.keys.Load().list {
-		if !key.retiredAt.IsZero() && now.After(key.retiredAt.Add(forgetAfter)) {
+		if !key.retiredAt.IsZero() && now.After(key.retiredAt.Add(acceptedAfter)) {
 			continue
 		}
 		if key.madeAt.IsZero() {

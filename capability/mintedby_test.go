@@ -1,7 +1,6 @@
 package capability
 
 import (
-	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,13 +10,13 @@ import (
 
 func TestRevokingMinterRevokesMintedTokens(t *testing.T) {
 	ring := NewKeyRing(NewKey())
-	revoked := new(MemoryRevocations)
+	revoked := new(revokedTokens)
 	v := NewVerifier(ring, &VerifierOptions{Revocations: revoked})
 	maker := ordersToken(t, ring)
 	made := ordersToken(t, ring, MintedBy(numbered(1)), MintedBy(maker.ID()))
 	narrowed := mustNarrow(t, made, MaxBodyBytes(1<<20))
 	wantAllowed(t, v, made, sendToOrders())
-	if err := revoked.Revoke(t.Context(), Revocation{Token: maker.ID(), At: time.Now().Add(-time.Second)}); err != nil {
+	if err := revoked.Revoke(t.Context(), revocation{Token: maker.ID(), At: time.Now().Add(-time.Second)}); err != nil {
 		t.Fatal(err)
 	}
 	wantRefused(t, v, made, sendToOrders(), ReasonRevoked)
@@ -42,52 +41,12 @@ func TestEndsIsExpiryOfMintedToken(t *testing.T) {
 	}
 }
 
-func TestRevocationShareIsBoundedAndFreed(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "revoked")
-	f := openFile(t, path)
-	share := ShareOf("acme")
-	if share == 0 || share == ShareOf("other") || ShareOf("") != 0 {
-		t.Fatalf("share %d", share)
-	}
-	ended := time.Now().Add(-2 * forgetAfter)
-	f.memory.mu.Lock()
-	for i := range MaxShareRevocations - 1 { // in memory, without thousands of writes
-		f.memory.addLocked(Revocation{Token: numbered(i), At: ended, Until: ended, Share: share})
-	}
-	f.memory.mu.Unlock()
-	mustRevoke(t, f, Revocation{Token: numbered(MaxShareRevocations), At: time.Now(), Share: share})
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	f = openFile(t, path)
-	for r := range f.All() {
-		if r.Token == numbered(MaxShareRevocations) && r.Share != share {
-			t.Errorf("after a restart the share is %x", r.Share)
-		}
-	}
-	// The other revocations are of tokens that expired long ago, and make room.
-	mustRevoke(t, f, Revocation{Token: numbered(MaxShareRevocations + 1), At: time.Now(), Share: share})
-	full := new(MemoryRevocations)
-	for i := range MaxShareRevocations {
-		if err := full.Revoke(t.Context(), Revocation{Token: numbered(i), At: time.Now(), Share: share}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	wantCode(t, "one too many", full.Revoke(t.Context(), Revocation{Token: numbered(MaxShareRevocations), At: time.Now(), Share: share}), driver.ErrFull)
-	if err := full.Revoke(t.Context(), Revocation{Token: numbered(1), At: time.Now(), Share: share}); err != nil {
-		t.Errorf("one that is there: %v", err)
-	}
-	if err := full.Revoke(t.Context(), Revocation{Token: numbered(MaxShareRevocations), At: time.Now()}); err != nil {
-		t.Errorf("of another share: %v", err)
-	}
-}
-
 // TestRevokedTenantOfMinterRevokesToken revokes a tenant before its token mints,
 // as seen by a process that learns of it late.
 func TestRevokedTenantOfMinterRevokesToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := NewKeyRing(NewKey())
-		revoked := new(MemoryRevocations)
+		revoked := new(revokedTokens)
 		v := NewVerifier(ring, &VerifierOptions{Revocations: revoked})
 		request := Request{Operation: OpSend, Queue: "orders", Tenant: "acme", Load: Load{Messages: 1}}
 		scoped := []Caveat{AllOperations(), Queues(AnyQueue()), ExpiresAt(time.Now().Add(time.Hour))}
@@ -110,7 +69,7 @@ func TestRevokedTenantOfMinterRevokesToken(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantAllowed(t, v, escaped, request)
-		if err := revoked.Revoke(t.Context(), Revocation{Tenant: "acme", At: at}); err != nil {
+		if err := revoked.Revoke(t.Context(), revocation{Tenant: "acme", At: at}); err != nil {
 			t.Fatal(err)
 		}
 		wantRefused(t, v, ofTenant, request, ReasonRevoked)

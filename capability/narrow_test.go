@@ -1,7 +1,6 @@
 package capability
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,15 +16,15 @@ func family(t *testing.T, ring *KeyRing) (minted, left, right, below Token) {
 	return minted, left, right, mustNarrow(t, left, MaxBodyBytes(500))
 }
 
-func revokeNow(t *testing.T, m *MemoryRevocations, id TokenID) {
+func revokeNow(t *testing.T, m *revokedTokens, id TokenID) {
 	t.Helper()
-	if err := m.Revoke(t.Context(), Revocation{Token: id, At: time.Now().Add(-time.Second)}); err != nil {
+	if err := m.Revoke(t.Context(), revocation{Token: id, At: time.Now().Add(-time.Second)}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestNarrowedTokenIsRevokedWithoutItsParent(t *testing.T) {
-	ring, revoked := NewKeyRing(NewKey()), new(MemoryRevocations)
+	ring, revoked := NewKeyRing(NewKey()), new(revokedTokens)
 	v := NewVerifier(ring, &VerifierOptions{Revocations: revoked})
 	minted, left, right, below := family(t, ring)
 	for _, token := range []Token{minted, left, right, below} { // all of them are in the cache
@@ -46,7 +45,7 @@ func TestNarrowedTokenIsRevokedWithoutItsParent(t *testing.T) {
 }
 
 func TestRevokingNarrowedMinterRevokesMintedTokens(t *testing.T) {
-	ring, revoked := NewKeyRing(NewKey()), new(MemoryRevocations)
+	ring, revoked := NewKeyRing(NewKey()), new(revokedTokens)
 	v := NewVerifier(ring, &VerifierOptions{Revocations: revoked})
 	minted, left, right, below := family(t, ring)
 	// A daemon mints with the caveats of the minter, its tenant if it has one, and its id.
@@ -98,7 +97,7 @@ func TestNarrowedIDsDifferByOrderAndBoundaries(t *testing.T) {
 }
 
 func TestForgedTokenIsNotGenuineBeforeItIsRevoked(t *testing.T) {
-	ring, revoked := NewKeyRing(NewKey()), new(MemoryRevocations)
+	ring, revoked := NewKeyRing(NewKey()), new(revokedTokens)
 	v := NewVerifier(ring, &VerifierOptions{Revocations: revoked})
 	_, left, _, _ := family(t, ring)
 	revokeNow(t, revoked, left.NarrowedID())
@@ -114,40 +113,11 @@ func TestForgedTokenIsNotGenuineBeforeItIsRevoked(t *testing.T) {
 	wantRefused(t, v, token, sendToOrders(), ReasonNotGenuine)
 }
 
-func TestNarrowedRevocationSurvivesRestartAndIsForgotten(t *testing.T) {
-	ring := NewKeyRing(NewKey())
-	_, left, right, _ := family(t, ring)
-	path := filepath.Join(t.TempDir(), "revoked")
-	f := openFile(t, path)
-	if f.RevokesNarrowed() {
-		t.Error("an empty file revokes narrowed tokens")
-	}
-	mustRevoke(t, f, Revocation{Token: ordersToken(t, ring).ID(), At: time.Now()})
-	if f.RevokesNarrowed() {
-		t.Error("a minted token counts as a narrowed one")
-	}
-	mustRevoke(t, f, Revocation{Token: left.NarrowedID(), At: time.Now(), Until: time.Now().Add(time.Hour)})
-	mustRevoke(t, f, Revocation{Token: left.NarrowedID(), At: time.Now(), Until: time.Now().Add(time.Hour)})
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
-	f = openFile(t, path)
-	v := NewVerifier(ring, &VerifierOptions{Revocations: f})
-	wantRefused(t, v, left, sendToOrders(), ReasonRevoked)
-	wantAllowed(t, v, right, sendToOrders())
-	f.memory.mu.Lock()
-	f.memory.forgetLocked(time.Now().Add(2 * forgetAfter))
-	f.memory.mu.Unlock()
-	if f.RevokesNarrowed() {
-		t.Error("a dropped revocation is still counted")
-	}
-}
-
 // unsure are revocations without RevokesNarrowed.
 type unsure struct{ Revocations }
 
 func TestNarrowedIDsAreCheckedWithForeignRevocations(t *testing.T) {
-	ring, revoked := NewKeyRing(NewKey()), new(MemoryRevocations)
+	ring, revoked := NewKeyRing(NewKey()), new(revokedTokens)
 	v := NewVerifier(ring, &VerifierOptions{Revocations: unsure{revoked}})
 	minted, left, _, _ := family(t, ring)
 	revokeNow(t, revoked, left.NarrowedID())

@@ -27,6 +27,21 @@ const (
 	burstWindow = 10 * time.Second
 )
 
+// Revocations tells a [Verifier] which tokens were revoked. A service
+// implements it on its storage.
+type Revocations interface {
+	// Revoked reports whether a token, or all tokens of its tenant, were
+	// revoked, and since when. The verifier calls it with the minted id of a token
+	// and its tenant, and with narrowed ids without a tenant. It may block on I/O.
+	// The verifier calls it again after CacheTTL at the latest. An error means that
+	// the answer is not known, and the token is refused.
+	Revoked(ctx context.Context, token TokenID, tenant string) (since time.Time, revoked bool, err error)
+
+	// Generation changes whenever a result of Revoked may have changed, as far as
+	// this process knows. It does no I/O; the verifier calls it for every request.
+	Generation() uint64
+}
+
 // VerifierOptions configure a Verifier. The zero value, and nil, mean the
 // defaults.
 type VerifierOptions struct {

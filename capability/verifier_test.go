@@ -139,14 +139,14 @@ func TestRefusalBurstPurgesCacheOnce(t *testing.T) {
 func TestRevokedTokensAreRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := NewKeyRing(NewKey())
-		revocations := new(MemoryRevocations)
+		revocations := new(revokedTokens)
 		v := NewVerifier(ring, &VerifierOptions{Revocations: revocations})
 		token, other := ordersToken(t, ring), ordersToken(t, ring)
 		narrowed := mustNarrow(t, token, Operations(OpSend))
 		for _, each := range []Token{token, other, narrowed} {
 			wantAllowed(t, v, each, sendToOrders())
 		}
-		if err := revocations.Revoke(t.Context(), Revocation{Token: token.ID(), At: time.Now()}); err != nil {
+		if err := revocations.Revoke(t.Context(), revocation{Token: token.ID(), At: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		wantRefused(t, v, token, sendToOrders(), ReasonRevoked)
@@ -160,14 +160,14 @@ func TestRevokedTokensAreRefusedAtOnce(t *testing.T) {
 func TestTenantsCanBeRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring := NewKeyRing(NewKey())
-		revocations := new(MemoryRevocations)
+		revocations := new(revokedTokens)
 		v := NewVerifier(ring, &VerifierOptions{Revocations: revocations})
 		of := func(tenant string) Token {
 			return mustMint(t, ring, tenant, AllOperations(), Queues(AnyQueue()), inAnHour())
 		}
 		acme, other, operator := of("acme"), of("other"), of("")
 		time.Sleep(time.Second)
-		if err := revocations.Revoke(t.Context(), Revocation{Tenant: "acme", At: time.Now()}); err != nil {
+		if err := revocations.Revoke(t.Context(), revocation{Tenant: "acme", At: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
@@ -180,7 +180,7 @@ func TestTenantsCanBeRevoked(t *testing.T) {
 
 // remoteRevocations are those of another process: their generation never changes.
 type remoteRevocations struct {
-	near MemoryRevocations
+	near revokedTokens
 	fail atomic.Pointer[error]
 }
 
@@ -200,7 +200,7 @@ func TestRemoteRevocationsHoldWithinCacheTTL(t *testing.T) {
 		v := NewVerifier(ring, &VerifierOptions{Revocations: far})
 		token := ordersToken(t, ring)
 		wantAllowed(t, v, token, sendToOrders())
-		if err := far.near.Revoke(t.Context(), Revocation{Token: token.ID(), At: time.Now()}); err != nil {
+		if err := far.near.Revoke(t.Context(), revocation{Token: token.ID(), At: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(DefaultCacheTTL - 1)
@@ -217,7 +217,7 @@ func TestRefusalBurstRechecksRemoteRevocations(t *testing.T) {
 		v := NewVerifier(ring, &VerifierOptions{Revocations: far, RefusalBurst: 10})
 		token := ordersToken(t, ring)
 		wantAllowed(t, v, token, sendToOrders())
-		if err := far.near.Revoke(t.Context(), Revocation{Token: token.ID(), At: time.Now()}); err != nil {
+		if err := far.near.Revoke(t.Context(), revocation{Token: token.ID(), At: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		for range 10 {
@@ -250,11 +250,11 @@ func TestUnreadableRevocationsRefuse(t *testing.T) {
 // TestAckOfEarlierLeaseIsHonoured: a token that was revoked, or whose key was
 // retired, still acks deliveries received with it before, and allows nothing else.
 func TestAckOfEarlierLeaseIsHonoured(t *testing.T) {
-	for name, void := range map[string]func(*KeyRing, *MemoryRevocations, Token) error{
-		"revoked": func(_ *KeyRing, r *MemoryRevocations, token Token) error {
-			return r.Revoke(context.Background(), Revocation{Token: token.ID(), At: time.Now()})
+	for name, void := range map[string]func(*KeyRing, *revokedTokens, Token) error{
+		"revoked": func(_ *KeyRing, r *revokedTokens, token Token) error {
+			return r.Revoke(context.Background(), revocation{Token: token.ID(), At: time.Now()})
 		},
-		"key retired": func(ring *KeyRing, _ *MemoryRevocations, _ Token) error {
+		"key retired": func(ring *KeyRing, _ *revokedTokens, _ Token) error {
 			old := ring.Current().ID()
 			return errors.Join(ring.Rotate(NewKey()), ring.Retire(old, time.Now()))
 		},
@@ -262,7 +262,7 @@ func TestAckOfEarlierLeaseIsHonoured(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			reason := Reason(strings.ReplaceAll(name, " ", "_"))
 			ring := NewKeyRing(NewKey())
-			revocations := new(MemoryRevocations)
+			revocations := new(revokedTokens)
 			v := NewVerifier(ring, &VerifierOptions{Revocations: revocations})
 			token := ordersToken(t, ring)
 			ack := Request{Operation: OpAck, Queue: "orders", Lease: Lease{Token: token.ID(), TakenAt: time.Now()}}
@@ -364,7 +364,7 @@ func TestSettingClockBackRevivesNoToken(t *testing.T) {
 		}
 		wantRefused(t, v, short, sendToOrders(), ReasonExpired)
 		wantAllowed(t, v, later, sendToOrders()) // valid tokens stay valid
-		if err := far.near.Revoke(t.Context(), Revocation{Token: long.ID(), At: time.Now()}); err != nil {
+		if err := far.near.Revoke(t.Context(), revocation{Token: long.ID(), At: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(DefaultCacheTTL)
@@ -386,7 +386,7 @@ func TestSettingClockBackRevivesNoToken(t *testing.T) {
 func TestRevocationUnderLoad(t *testing.T) {
 	const callers, rounds = 8, 30
 	ring := NewKeyRing(NewKey())
-	revocations := new(MemoryRevocations)
+	revocations := new(revokedTokens)
 	v := NewVerifier(ring, &VerifierOptions{Revocations: revocations})
 	type issue struct {
 		token   Token
@@ -435,7 +435,7 @@ func TestRevocationUnderLoad(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := revocations.Revoke(t.Context(), Revocation{Token: old.token.ID(), At: time.Now()}); err != nil {
+		if err := revocations.Revoke(t.Context(), revocation{Token: old.token.ID(), At: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		old.revoked.Store(true)

@@ -8,10 +8,10 @@ import (
 	"os"
 	"strings"
 
-	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/audit"
+	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
@@ -64,7 +64,7 @@ func (d *diskBackups) WriteBackup(ctx context.Context, w io.Writer, keys bool) (
 			return nil, &driver.Error{Code: driver.ErrUnavailable, Op: "backup", Detail: "the audit log cannot be read", Err: err}
 		}
 		files := []diskbox.BackupFile{
-			{Name: "revocations", Content: capability.EncodeRevocations(d.keys.revocations.All())},
+			{Name: "revocations", Content: revocation.Encode(d.keys.revocations.All())},
 			{Name: audit.FileName, Content: changes},
 		}
 		if !keys {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/oklog/ulid/v2"
 
-	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/revocation"
 )
 
 // A compaction removes messages from the revocation log that have expired or that
@@ -32,7 +32,7 @@ type compaction struct {
 // A logEntry is a message in the log.
 type logEntry struct {
 	id         string
-	revocation capability.Revocation
+	revocation revocation.Revocation
 }
 
 const (
@@ -113,8 +113,8 @@ func (c *compaction) setMark(ctx context.Context, kind string) error {
 // scan finds the obsolete messages. If no single message of a subject covers all
 // others of that subject, it appends one that does.
 func (c *compaction) scan(ctx context.Context) (err error) {
-	together := make(map[subject]capability.Revocation)
-	c.total, _, err = c.peek(ctx, func(id string, r *capability.Revocation) {
+	together := make(map[subject]revocation.Revocation)
+	c.total, _, err = c.peek(ctx, func(id string, r *revocation.Revocation) {
 		of := subjectOf(r)
 		merge(together, *r)
 		c.entries[of] = append(c.entries[of], logEntry{id, *r})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/membox"
 )
 
@@ -27,7 +28,7 @@ func revokeTokens(t *testing.T, s *sharedRevocations, n int, until time.Time) (i
 	t.Helper()
 	for range n {
 		id := randomID()
-		if err := s.Revoke(t.Context(), capability.Revocation{Token: id, At: time.Now(), Until: until}); err != nil {
+		if err := s.Revoke(t.Context(), revocation.Revocation{Token: id, At: time.Now(), Until: until}); err != nil {
 			t.Fatal(err)
 		}
 		ids = append(ids, id)
@@ -95,7 +96,7 @@ func TestCompactionRemovesRepeatedRevocations(t *testing.T) {
 		for range 200 {
 			time.Sleep(time.Millisecond)
 			last = time.Now()
-			if err := first.Revoke(t.Context(), capability.Revocation{Tenant: "acme", At: last}); err != nil {
+			if err := first.Revoke(t.Context(), revocation.Revocation{Tenant: "acme", At: last}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -214,13 +215,13 @@ func fillLog(t *testing.T, backend driver.Opener) (lasting []capability.TokenID)
 	defer s.mu.Unlock()
 	for _, id := range lasting[6:9] { // logged twice
 		for range 2 {
-			if err := s.appendLocked(t.Context(), capability.Revocation{Token: id, At: time.Now()}); err != nil {
+			if err := s.appendLocked(t.Context(), revocation.Revocation{Token: id, At: time.Now()}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	for _, id := range lasting[:6] { // neither of two messages covers the other
-		for _, r := range []capability.Revocation{
+		for _, r := range []revocation.Revocation{
 			{Token: id, At: time.Now().Add(-time.Hour), Until: time.Now().Add(time.Hour)},
 			{Token: id, At: time.Now(), Until: time.Time{}},
 		} {

@@ -7,8 +7,8 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/redisbox"
 )
 
@@ -39,7 +39,7 @@ func TestDaemonsOnOneRedisCompactLog(t *testing.T) {
 	lasting := revokeTokens(t, writer, 20, time.Time{})
 	writer.mu.Lock()
 	for range 300 {
-		if err := writer.appendLocked(t.Context(), capability.Revocation{Token: randomID(), At: ago, Until: ago}); err != nil {
+		if err := writer.appendLocked(t.Context(), revocation.Revocation{Token: randomID(), At: ago, Until: ago}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/audit"
+	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
@@ -27,7 +28,7 @@ const operatorLife = 365 * 24 * time.Hour
 type revocations interface {
 	capability.Revocations
 	broker.Revoker
-	All() iter.Seq[capability.Revocation]
+	All() iter.Seq[revocation.Revocation]
 	Len() int
 	RevokesNarrowed() bool
 }
@@ -77,7 +78,7 @@ func openKeyStore(ctx context.Context, c *Config) (*keyStore, error) {
 	if k.ring, k.fresh, err = capability.ReadOrMakeKeyFile(ctx, c.KeyFile); err != nil {
 		return nil, err
 	}
-	file, err := capability.OpenFileRevocations(ctx, c.RevocationFile)
+	file, err := revocation.OpenFile(ctx, c.RevocationFile)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +96,7 @@ func openKeyStore(ctx context.Context, c *Config) (*keyStore, error) {
 // openInMemory keeps everything in memory. It reads an existing key file, because
 // amnesia forbids only writing.
 func openInMemory(c *Config) (*keyStore, error) {
-	revoked := new(capability.MemoryRevocations)
+	revoked := new(revocation.Memory)
 	k := &keyStore{revocations: revoked, audit: audit.InMemory(), keyFile: c.KeyFile, close: func() error { return nil }}
 	k.forget = func(since time.Time) error {
 		revoked.ForgetBefore(since)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/revocation"
 )
 
 // TestUnwrittenKeysAreNotUsed removes the directory of the keys.
@@ -95,7 +96,7 @@ func TestRefusedOperatorTokenIsReplaced(t *testing.T) {
 		"expired": {false, func(k *keyStore) (capability.Token, error) { return mint(k, -time.Hour), nil }},
 		"revoked": {false, func(k *keyStore) (capability.Token, error) {
 			token := mint(k, operatorLife)
-			return token, k.revocations.Revoke(t.Context(), capability.Revocation{Token: token.ID(), At: time.Now().Add(-time.Second)})
+			return token, k.revocations.Revoke(t.Context(), revocation.Revocation{Token: token.ID(), At: time.Now().Add(-time.Second)})
 		}},
 		"retired key": {false, func(k *keyStore) (capability.Token, error) {
 			token := mint(k, operatorLife)

@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/httpapi"
 	"github.com/mailboxmq/mailbox/server/internal/metrics"
@@ -115,7 +115,7 @@ func (s *Server) showFigures() {
 		}
 	})
 	s.metrics.WatchShares(s.broker.Shares, s.oap.Shares, s.connectionShares)
-	s.metrics.WatchRevocations(s.keys.revocations.Len, capability.MaxRevocations)
+	s.metrics.WatchRevocations(s.keys.revocations.Len, revocation.Max)
 	s.metrics.WatchAudit(func() (used, limit int64, failures uint64) {
 		stats := s.keys.audit.Stats()
 		return stats.Used, stats.Limit, stats.Failures

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
@@ -36,7 +37,7 @@ type sharedRevocations struct {
 	// logged has the revocations in the log, and seen is how many messages it had when
 	// it was read. The log is read again if that number or the mark of a compaction has
 	// changed; a negative seen forces that.
-	logged map[subject]capability.Revocation
+	logged map[subject]revocation.Revocation
 	seen   int
 	mark   string
 	// damaged is how many of the messages cannot be parsed.
@@ -55,10 +56,10 @@ type subject struct {
 	tenant string
 }
 
-func subjectOf(r *capability.Revocation) subject { return subject{r.Token, r.Tenant} }
+func subjectOf(r *revocation.Revocation) subject { return subject{r.Token, r.Tenant} }
 
 // covers reports whether own has the effect of r, which is of the same subject.
-func covers(own, r *capability.Revocation) bool {
+func covers(own, r *revocation.Revocation) bool {
 	if own.Until.IsZero() || (!r.Until.IsZero() && !r.Until.After(own.Until)) {
 		if r.Tenant != "" {
 			return !r.At.After(own.At) // a later At extends to tokens minted later
@@ -69,8 +70,8 @@ func covers(own, r *capability.Revocation) bool {
 }
 
 // merge combines a revocation with the known one of its subject, in the same way as
-// capability.MemoryRevocations.
-func merge(known map[subject]capability.Revocation, r capability.Revocation) {
+// revocation.Memory.
+func merge(known map[subject]revocation.Revocation, r revocation.Revocation) {
 	of := subjectOf(&r)
 	if own, ok := known[of]; ok {
 		if own.Until.IsZero() || (!r.Until.IsZero() && r.Until.Before(own.Until)) {
@@ -135,7 +136,7 @@ func (s *sharedRevocations) close() error {
 // Revoke adds a revocation and publishes it. It blocks until both are durable. Codes:
 // those of the daemon's own revocations, and ErrUnavailable: it is not published yet,
 // and will be when the backend answers again, or when Revoke is repeated.
-func (s *sharedRevocations) Revoke(ctx context.Context, r capability.Revocation) error {
+func (s *sharedRevocations) Revoke(ctx context.Context, r revocation.Revocation) error {
 	if err := s.revocations.Revoke(ctx, r); err != nil {
 		return err
 	}
@@ -201,11 +202,11 @@ func (s *sharedRevocations) exchangeLocked(ctx context.Context) error {
 
 // expired reports whether a revocation is obsolete at every daemon. It ignores the keys
 // of this daemon, because another one may have older keys.
-func expired(r *capability.Revocation, now time.Time) bool { return r.Forgettable(now, time.Time{}) }
+func expired(r *revocation.Revocation, now time.Time) bool { return r.Forgettable(now, time.Time{}) }
 
 // peek yields the revocations in the log with the ids of their messages, each once. It
 // returns how many messages there were, and how many of them could not be parsed.
-func (s *sharedRevocations) peek(ctx context.Context, yield func(id string, r *capability.Revocation)) (seen, damaged int, err error) {
+func (s *sharedRevocations) peek(ctx context.Context, yield func(id string, r *revocation.Revocation)) (seen, damaged int, err error) {
 	ids := make(map[string]struct{}) // a message that moves to the tail is seen twice
 	for peeked, err := range s.queue.Peek(ctx, driver.Query{}) {
 		if err != nil {
@@ -215,7 +216,7 @@ func (s *sharedRevocations) peek(ctx context.Context, yield func(id string, r *c
 			continue
 		}
 		ids[peeked.ID] = struct{}{}
-		var r capability.Revocation
+		var r revocation.Revocation
 		if err := r.UnmarshalText(peeked.Body); err != nil {
 			s.log.LogAttrs(ctx, slog.LevelError, "revocations.damaged", slog.String("msg_id", peeked.ID))
 			damaged++
@@ -229,8 +230,8 @@ func (s *sharedRevocations) peek(ctx context.Context, yield func(id string, r *c
 // readLocked reads the whole log. full is the error if there is no room for some of the
 // revocations: the others are adopted, and the log is read again next time.
 func (s *sharedRevocations) readLocked(ctx context.Context) (full, err error) {
-	logged := make(map[subject]capability.Revocation)
-	seen, damaged, err := s.peek(ctx, func(_ string, r *capability.Revocation) { merge(logged, *r) })
+	logged := make(map[subject]revocation.Revocation)
+	seen, damaged, err := s.peek(ctx, func(_ string, r *revocation.Revocation) { merge(logged, *r) })
 	if err != nil {
 		return nil, err
 	}
@@ -247,8 +248,8 @@ func (s *sharedRevocations) readLocked(ctx context.Context) (full, err error) {
 }
 
 // adoptLocked adds the revocations in the log to the daemon's own.
-func (s *sharedRevocations) adoptLocked(ctx context.Context, logged map[subject]capability.Revocation) (full, err error) {
-	own := make(map[subject]capability.Revocation)
+func (s *sharedRevocations) adoptLocked(ctx context.Context, logged map[subject]revocation.Revocation) (full, err error) {
+	own := make(map[subject]revocation.Revocation)
 	shares := make(map[uint64]int)
 	for r := range s.All() {
 		own[subjectOf(&r)] = r
@@ -262,7 +263,7 @@ func (s *sharedRevocations) adoptLocked(ctx context.Context, logged map[subject]
 		}
 		// The share of a tenant bounds what its requests can add here. A revocation of
 		// another daemon must hold even if the share is full.
-		if !known && shares[r.Share] >= capability.MaxShareRevocations {
+		if !known && shares[r.Share] >= revocation.MaxPerShare {
 			r.Share = 0
 		}
 		switch err := s.revocations.Revoke(ctx, r); {
@@ -293,7 +294,7 @@ func (s *sharedRevocations) publishAllLocked(ctx context.Context) error {
 }
 
 // publishLocked publishes a revocation, unless the log covers it.
-func (s *sharedRevocations) publishLocked(ctx context.Context, r capability.Revocation) error {
+func (s *sharedRevocations) publishLocked(ctx context.Context, r revocation.Revocation) error {
 	r.At, r.Until = r.At.Truncate(time.Millisecond), r.Until.Truncate(time.Millisecond)
 	known, ok := s.logged[subjectOf(&r)]
 	if (ok && covers(&known, &r)) || expired(&r, time.Now()) {
@@ -303,7 +304,7 @@ func (s *sharedRevocations) publishLocked(ctx context.Context, r capability.Revo
 }
 
 // appendLocked sends a revocation to the log.
-func (s *sharedRevocations) appendLocked(ctx context.Context, r capability.Revocation) error {
+func (s *sharedRevocations) appendLocked(ctx context.Context, r revocation.Revocation) error {
 	text, err := r.MarshalText()
 	if err == nil {
 		_, err = s.queue.Send(ctx, []driver.Outgoing{{Body: text}})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/membox"
 )
 
@@ -21,7 +22,7 @@ func shareOnce(t *testing.T, opener driver.Opener) (*sharedRevocations, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return shareRevocations(t.Context(), new(capability.MemoryRevocations), capability.NewKeyRing(key), opener, slog.New(slog.DiscardHandler))
+	return shareRevocations(t.Context(), new(revocation.Memory), capability.NewKeyRing(key), opener, slog.New(slog.DiscardHandler))
 }
 
 // share returns the revocations of a daemon on a backend, which follow the log until
@@ -71,11 +72,11 @@ func TestRevocationHoldsAtOtherDaemons(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		for _, r := range []struct {
 			at *sharedRevocations
-			of capability.Revocation
+			of revocation.Revocation
 		}{
-			{first, capability.Revocation{Token: one.ID(), At: time.Now(), Until: time.Now().Add(time.Hour), Share: 7}},
-			{second, capability.Revocation{Token: two.ID(), At: time.Now()}},
-			{first, capability.Revocation{Tenant: "acme", At: time.Now()}},
+			{first, revocation.Revocation{Token: one.ID(), At: time.Now(), Until: time.Now().Add(time.Hour), Share: 7}},
+			{second, revocation.Revocation{Token: two.ID(), At: time.Now()}},
+			{first, revocation.Revocation{Tenant: "acme", At: time.Now()}},
 		} {
 			if err := r.at.Revoke(t.Context(), r.of); err != nil {
 				t.Fatal(err)
@@ -151,7 +152,7 @@ func TestUnpublishedRevocationIsPublishedLater(t *testing.T) {
 		token := mintToken(t, "")
 		time.Sleep(time.Millisecond)
 		backend.set(driver.ErrUnavailable)
-		err := first.Revoke(t.Context(), capability.Revocation{Token: token.ID(), At: time.Now()})
+		err := first.Revoke(t.Context(), revocation.Revocation{Token: token.ID(), At: time.Now()})
 		if !errors.Is(err, driver.ErrUnavailable) || !isRevoked(t, first, token) {
 			t.Errorf("%v; want it revoked here, and unknown to others", err)
 		}
@@ -167,11 +168,11 @@ func TestUnpublishedRevocationIsPublishedLater(t *testing.T) {
 // revokeMany fills the share of a tenant.
 func revokeMany(t *testing.T, s *sharedRevocations) {
 	t.Helper()
-	share := capability.ShareOf("acme")
-	for range capability.MaxShareRevocations {
+	share := revocation.ShareOf("acme")
+	for range revocation.MaxPerShare {
 		var token capability.TokenID
 		_, _ = rand.Read(token[6:])
-		if err := s.Revoke(t.Context(), capability.Revocation{Token: token, At: time.Now(), Share: share}); err != nil {
+		if err := s.Revoke(t.Context(), revocation.Revocation{Token: token, At: time.Now(), Share: share}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -188,7 +189,7 @@ func TestFullTenantShareDoesNotBlockOtherRevocations(t *testing.T) {
 		revokeMany(t, second)
 		token := mintToken(t, "")
 		time.Sleep(time.Millisecond)
-		if err := first.Revoke(t.Context(), capability.Revocation{Token: token.ID(), At: time.Now()}); err != nil {
+		if err := first.Revoke(t.Context(), revocation.Revocation{Token: token.ID(), At: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(followEvery + time.Millisecond)
@@ -220,7 +221,7 @@ func TestNarrowedRevocationHoldsAtEveryDaemon(t *testing.T) {
 		if !valid(parent) || !valid(narrowed) { // and both are in its cache
 			t.Fatal("setup: the tokens are not valid")
 		}
-		if err := first.Revoke(t.Context(), capability.Revocation{Token: narrowed.NarrowedID(), At: time.Now()}); err != nil {
+		if err := first.Revoke(t.Context(), revocation.Revocation{Token: narrowed.NarrowedID(), At: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(followEvery + time.Millisecond)

@@ -9,6 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/audit"
+	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
@@ -55,7 +56,7 @@ func TestAuditRecordsEveryChange(t *testing.T) {
 	minted, err := c.Mint(t.Context(), "acme", nil)
 	must("mint", err)
 	must("revoke", c.RevokeToken(t.Context(), minted))
-	must("revoke tenant", c.Revoke(t.Context(), capability.Revocation{Tenant: "acme"}))
+	must("revoke tenant", c.Revoke(t.Context(), revocation.Revocation{Tenant: "acme"}))
 	must("delete", c.Delete(t.Context(), "orders"))
 	expectCode(t, c.Delete(t.Context(), "orders"), driver.ErrNotFound, "a second delete") // changes nothing
 	var story []string

@@ -14,6 +14,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
@@ -23,7 +24,7 @@ type bench struct {
 	*broker.Broker
 	t       testing.TB
 	ring    *capability.KeyRing
-	revoked *capability.MemoryRevocations
+	revoked *revocation.Memory
 	log     *lockedBuffer
 }
 
@@ -47,7 +48,7 @@ func (l *lockedBuffer) String() string {
 
 func newBench(t testing.TB, backend driver.Opener, limits broker.Limits) *bench {
 	t.Helper()
-	b := &bench{t: t, ring: capability.NewKeyRing(capability.NewKey()), revoked: new(capability.MemoryRevocations), log: new(lockedBuffer)}
+	b := &bench{t: t, ring: capability.NewKeyRing(capability.NewKey()), revoked: new(revocation.Memory), log: new(lockedBuffer)}
 	var err error
 	b.Broker, err = broker.New(broker.Options{
 		Opener: backend, Ring: b.ring, Revocations: b.revoked, Limits: limits,
@@ -177,7 +178,7 @@ func TestRevocationDrill(t *testing.T) {
 		}
 		held := b.receive(old, "orders", 2)
 		time.Sleep(time.Millisecond)
-		if err := b.as("").Revoke(t.Context(), capability.Revocation{Token: token.ID()}); err != nil {
+		if err := b.as("").Revoke(t.Context(), revocation.Revocation{Token: token.ID()}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(capability.DefaultCacheTTL)

@@ -9,11 +9,12 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/revocation"
 )
 
 // A Revoker keeps revocations. Those of package capability implement it.
 type Revoker interface {
-	Revoke(ctx context.Context, r capability.Revocation) error
+	Revoke(ctx context.Context, r revocation.Revocation) error
 }
 
 // Mint makes a token. It needs a token for admin on any queue. The new token cannot
@@ -85,7 +86,7 @@ func (c *Caller) revokeShown(ctx context.Context, token capability.Token, alone 
 	if c.tenant != "" && described.Tenant != c.tenant {
 		return otherTenant("revoke")
 	}
-	r := capability.Revocation{Token: described.ID, Until: described.Ends, Share: capability.ShareOf(c.tenant)}
+	r := revocation.Revocation{Token: described.ID, Until: described.Ends, Share: revocation.ShareOf(c.tenant)}
 	if alone {
 		r.Token, r.Until = token.NarrowedID(), described.ExpiresAt
 	}
@@ -98,7 +99,7 @@ func (c *Caller) revokeShown(ctx context.Context, token capability.Token, alone 
 // tenant, and single tokens only with RevokeToken. It blocks until the
 // revocation is durable. Codes: ErrInvalid, ErrFull, ErrUnavailable,
 // ErrUnsupported (this daemon keeps no revocations).
-func (c Caller) Revoke(ctx context.Context, r capability.Revocation) error {
+func (c Caller) Revoke(ctx context.Context, r revocation.Revocation) error {
 	if _, err := c.authorize(ctx, capability.OpAdmin, ""); err != nil {
 		return err
 	}
@@ -120,7 +121,7 @@ func otherTenant(op string) error {
 }
 
 // revoke is Revoke without authorisation.
-func (c *Caller) revoke(ctx context.Context, r capability.Revocation) error {
+func (c *Caller) revoke(ctx context.Context, r revocation.Revocation) error {
 	if c.broker.revocations == nil {
 		return &driver.Error{Code: driver.ErrUnsupported, Op: "revoke", Detail: "this daemon keeps no revocations"}
 	}

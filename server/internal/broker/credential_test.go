@@ -8,6 +8,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
@@ -18,13 +19,13 @@ func TestTenantRevokesOnlyItsOwnTokens(t *testing.T) {
 	foreign := mint(t, capability.NewKeyRing(capability.NewKey()), "acme")
 	for what, token := range map[string]capability.Token{"the operator's": operator, "another tenant's": other} {
 		expectCode(t, acme.RevokeToken(t.Context(), token), driver.ErrForbidden, what+" token")
-		expectCode(t, acme.Revoke(t.Context(), capability.Revocation{Token: token.ID()}), driver.ErrForbidden, what+" token by its id")
+		expectCode(t, acme.Revoke(t.Context(), revocation.Revocation{Token: token.ID()}), driver.ErrForbidden, what+" token by its id")
 		if _, err := b.Caller(token, broker.Origin{}).Send(t.Context(), "orders", say("x")); err != nil {
 			t.Errorf("%s token after that: %v", what, err)
 		}
 	}
 	expectCode(t, acme.RevokeToken(t.Context(), foreign), driver.ErrInvalid, "a token that was made elsewhere")
-	expectCode(t, acme.Revoke(t.Context(), capability.Revocation{Token: own.ID()}), driver.ErrForbidden, "its own token by its id, which proves nothing")
+	expectCode(t, acme.Revoke(t.Context(), revocation.Revocation{Token: own.ID()}), driver.ErrForbidden, "its own token by its id, which proves nothing")
 	narrowed, err := own.Narrow(capability.ExpiresAt(time.Now().Add(time.Minute)))
 	if err != nil {
 		t.Fatal(err)
@@ -40,11 +41,11 @@ func TestTenantRevokesOnlyItsOwnTokens(t *testing.T) {
 			t.Errorf("forgotten at %v, when the token that was narrowed is good until %v", r.Until, ends)
 		}
 	}
-	expectCode(t, acme.Revoke(t.Context(), capability.Revocation{Tenant: "other"}), driver.ErrForbidden, "all tokens of another tenant")
-	if err := b.as("").Revoke(t.Context(), capability.Revocation{Token: other.ID()}); err != nil {
+	expectCode(t, acme.Revoke(t.Context(), revocation.Revocation{Tenant: "other"}), driver.ErrForbidden, "all tokens of another tenant")
+	if err := b.as("").Revoke(t.Context(), revocation.Revocation{Token: other.ID()}); err != nil {
 		t.Errorf("the operator, by an id: %v", err)
 	}
-	if err := acme.Revoke(t.Context(), capability.Revocation{Tenant: "acme"}); err != nil {
+	if err := acme.Revoke(t.Context(), revocation.Revocation{Tenant: "acme"}); err != nil {
 		t.Errorf("all tokens of its own: %v", err)
 	}
 }
@@ -66,7 +67,7 @@ func TestRevokingTokenRevokesTokensItMinted(t *testing.T) {
 		b.send(grandchild, "orders", "x")
 		got := b.receive(grandchild, "orders", 1)
 		time.Sleep(2 * time.Millisecond) // revocations count in milliseconds
-		if err := operator.Revoke(t.Context(), capability.Revocation{Token: child.TokenID()}); err != nil {
+		if err := operator.Revoke(t.Context(), revocation.Revocation{Token: child.TokenID()}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := grandchild.Send(t.Context(), "orders", say("x")); !errors.Is(err, capability.ReasonRevoked) {
@@ -85,7 +86,7 @@ func TestRevokingTokenRevokesTokensItMinted(t *testing.T) {
 func TestTenantCannotFillTheRevocations(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	acme := b.as("acme")
-	for range capability.MaxShareRevocations {
+	for range revocation.MaxPerShare {
 		if err := acme.RevokeToken(t.Context(), mint(t, b.ring, "acme")); err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +95,7 @@ func TestTenantCannotFillTheRevocations(t *testing.T) {
 	if err := b.as("other").RevokeToken(t.Context(), mint(t, b.ring, "other")); err != nil {
 		t.Errorf("another tenant: %v", err)
 	}
-	if err := acme.Revoke(t.Context(), capability.Revocation{Tenant: "acme"}); err != nil {
+	if err := acme.Revoke(t.Context(), revocation.Revocation{Tenant: "acme"}); err != nil {
 		t.Errorf("all of its tokens at once: %v", err)
 	}
 }
@@ -120,7 +121,7 @@ func TestTokenMintedAfterTenantRevocationIsRevoked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := b.revoked.Revoke(t.Context(), capability.Revocation{Tenant: "acme", At: told}); err != nil {
+		if err := b.revoked.Revoke(t.Context(), revocation.Revocation{Tenant: "acme", At: told}); err != nil {
 			t.Fatal(err)
 		}
 		for name, made := range map[string]capability.Token{"what it has minted": token, "what that has minted": again} {
@@ -147,7 +148,7 @@ func TestTenantRevokesNarrowedTokenAndKeepsItsParent(t *testing.T) {
 	own, other := mint(t, b.ring, "acme"), mint(t, b.ring, "other")
 	narrowed := narrow(own)
 	expectCode(t, b.as("acme").RevokeNarrowed(t.Context(), narrow(other)), driver.ErrForbidden, "another tenant's narrowed token")
-	expectCode(t, b.as("acme").Revoke(t.Context(), capability.Revocation{Token: narrowed.NarrowedID()}), driver.ErrForbidden, "a narrowed id, which proves nothing")
+	expectCode(t, b.as("acme").Revoke(t.Context(), revocation.Revocation{Token: narrowed.NarrowedID()}), driver.ErrForbidden, "a narrowed id, which proves nothing")
 	made, err := b.Caller(narrowed, broker.Origin{}).Mint(t.Context(), "", nil)
 	if err != nil {
 		t.Fatal(err)

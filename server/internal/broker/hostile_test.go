@@ -14,6 +14,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
@@ -162,7 +163,7 @@ func TestExpiredTokenIsRefusedEverywhere(t *testing.T) {
 		expectCode(t, c.Ping(t.Context()), driver.ErrUnauthenticated, what+": to ping")
 	}
 	revoked := b.as("")
-	if err := b.revoked.Revoke(t.Context(), capability.Revocation{Token: revoked.TokenID(), At: time.Now().Add(-time.Second)}); err != nil {
+	if err := b.revoked.Revoke(t.Context(), revocation.Revocation{Token: revoked.TokenID(), At: time.Now().Add(-time.Second)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := revoked.Genuine(t.Context()); err != nil {
@@ -237,7 +238,7 @@ func TestMessageIDRevealsNoQueueOutsideScope(t *testing.T) {
 	id := b.send(owner, "layoffs", "x")
 	held := b.receive(owner, "layoffs", 1)[0]
 	gone := b.as("acme")
-	if err := b.revoked.Revoke(t.Context(), capability.Revocation{Token: gone.TokenID(), At: time.Now().Add(-time.Second)}); err != nil {
+	if err := b.revoked.Revoke(t.Context(), revocation.Revocation{Token: gone.TokenID(), At: time.Now().Add(-time.Second)}); err != nil {
 		t.Fatal(err)
 	}
 	const nothing = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -280,7 +281,7 @@ func TestRevokedTokenCannotProbeForQueues(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	b.send(b.as(""), "there", "x")
 	gone := b.as("")
-	if err := b.revoked.Revoke(t.Context(), capability.Revocation{Token: gone.TokenID(), At: time.Now().Add(-time.Second)}); err != nil {
+	if err := b.revoked.Revoke(t.Context(), revocation.Revocation{Token: gone.TokenID(), At: time.Now().Add(-time.Second)}); err != nil {
 		t.Fatal(err)
 	}
 	for _, caller := range []broker.Caller{gone, gone.Existing()} {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
@@ -31,7 +32,7 @@ func TestWaitingReceiveReturnsNothingToEndedToken(t *testing.T) {
 				}()
 				time.Sleep(time.Second)
 				if name == "revoked" {
-					if err := b.revoked.Revoke(t.Context(), capability.Revocation{Token: token.ID(), At: time.Now()}); err != nil {
+					if err := b.revoked.Revoke(t.Context(), revocation.Revocation{Token: token.ID(), At: time.Now()}); err != nil {
 						t.Error(err)
 					}
 				}
@@ -54,7 +55,7 @@ func TestReturningCallerSettlesWithAnyToken(t *testing.T) {
 	c, other := b.as("", capability.Operations(capability.OpRecv)), b.as("")
 	b.send(other, "orders", "x")
 	got := b.receive(c, "orders", 1)
-	if err := b.revoked.Revoke(t.Context(), capability.Revocation{Token: c.TokenID(), At: time.Now()}); err != nil {
+	if err := b.revoked.Revoke(t.Context(), revocation.Revocation{Token: c.TokenID(), At: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
 	back := []broker.Extension{{Receipt: got[0].Receipt}}

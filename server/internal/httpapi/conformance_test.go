@@ -14,6 +14,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
@@ -66,7 +67,7 @@ func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) 
 type service struct {
 	broker  *broker.Broker
 	ring    *capability.KeyRing
-	revoked *capability.MemoryRevocations
+	revoked *revocation.Memory
 	server  *http.Server
 	client  *http.Client
 	done    chan struct{}
@@ -79,7 +80,7 @@ func newService(t testing.TB, backend driver.Opener, limits broker.Limits) *serv
 
 func newServiceWith(t testing.TB, backend driver.Opener, limits broker.Limits, ring *capability.KeyRing) *service {
 	t.Helper()
-	s := &service{ring: ring, revoked: new(capability.MemoryRevocations), done: make(chan struct{})}
+	s := &service{ring: ring, revoked: new(revocation.Memory), done: make(chan struct{})}
 	var err error
 	s.broker, err = broker.New(broker.Options{
 		Opener: backend, Ring: s.ring, Revocations: s.revoked, Limits: limits,

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/revocation"
 )
 
 type queueRequest struct {
@@ -235,17 +236,17 @@ func (h *Handler) revoke(c *call) error {
 	if r.Alone {
 		return schemaError("alone", "needs token; a token_id that begins with 7Z revokes a narrowed token alone too")
 	}
-	revocation := capability.Revocation{Tenant: r.Tenant}
+	request := revocation.Revocation{Tenant: r.Tenant}
 	var err error
 	if r.TokenID != "" {
-		if revocation.Token, err = capability.ParseTokenID(r.TokenID); err != nil {
+		if request.Token, err = capability.ParseTokenID(r.TokenID); err != nil {
 			return err
 		}
 	}
 	if r.Until != "" {
-		if revocation.Until, err = time.Parse(time.RFC3339, r.Until); err != nil {
+		if request.Until, err = time.Parse(time.RFC3339, r.Until); err != nil {
 			return schemaError("until", "is not a time; want one like 2026-01-02T03:04:05Z")
 		}
 	}
-	return c.okUnless(c.caller.Revoke(c.ctx(), revocation))
+	return c.okUnless(c.caller.Revoke(c.ctx(), request))
 }

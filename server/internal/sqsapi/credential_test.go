@@ -21,6 +21,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi"
 )
 
@@ -94,7 +95,7 @@ func TestBadCredentialsAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		gone := d.mint("")
-		if err := d.revoked.Revoke(t.Context(), capability.Revocation{Token: gone.ID(), At: time.Now()}); err != nil {
+		if err := d.revoked.Revoke(t.Context(), revocation.Revocation{Token: gone.ID(), At: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		use := func(c *client) error {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/guard"
@@ -70,7 +71,7 @@ func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) 
 type daemon struct {
 	t       testing.TB
 	ring    *capability.KeyRing
-	revoked *capability.MemoryRevocations
+	revoked *revocation.Memory
 	broker  *broker.Broker
 	service *sqsapi.Service
 	http    *http.Client
@@ -92,7 +93,7 @@ type setup struct {
 // serve starts a daemon that runs until the test, or the bubble, ends.
 func serve(t testing.TB, s setup) *daemon {
 	t.Helper()
-	d := &daemon{t: t, ring: s.ring, revoked: new(capability.MemoryRevocations)}
+	d := &daemon{t: t, ring: s.ring, revoked: new(revocation.Memory)}
 	if d.ring == nil {
 		d.ring = capability.NewKeyRing(capability.NewKey())
 	}

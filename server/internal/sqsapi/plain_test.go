@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/membox"
 )
 
@@ -35,7 +36,7 @@ func TestSignaturesAreCheckedWithAndWithoutTakeover(t *testing.T) {
 					}
 					c.delete(queue, m)
 				}
-				if err := d.revoked.Revoke(t.Context(), capability.Revocation{Token: token.ID(), At: time.Now()}); err != nil {
+				if err := d.revoked.Revoke(t.Context(), revocation.Revocation{Token: token.ID(), At: time.Now()}); err != nil {
 					t.Fatal(err)
 				}
 				_, err := c.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: queue, MessageBody: queue})

@@ -16,9 +16,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/server"
 )
 
@@ -473,7 +473,7 @@ func TestBackupOfEarlierVersionRestoresWithoutAudit(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = disk.WriteBackup(t.Context(), file, func() ([]diskbox.BackupFile, error) {
-		return []diskbox.BackupFile{{Name: "revocations", Content: capability.EncodeRevocations(func(func(capability.Revocation) bool) {})}}, nil
+		return []diskbox.BackupFile{{Name: "revocations", Content: revocation.Encode(func(func(revocation.Revocation) bool) {})}}, nil
 	})
 	if err = errors.Join(err, file.Close(), disk.Close()); err != nil {
 		t.Fatal(err)

@@ -14,10 +14,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/audit"
+	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/internal/store"
 )
 
@@ -118,7 +118,7 @@ func addFiles(dir string, report *diskbox.Report) {
 		return
 	}
 	path := filepath.Join(dir, revocationsFile)
-	if _, err := capability.ReadRevocationFile(path); err != nil && !errors.Is(err, driver.ErrNotFound) {
+	if _, err := revocation.ReadFile(path); err != nil && !errors.Is(err, driver.ErrNotFound) {
 		report.Problems = append(report.Problems, path+": "+rootCause(err))
 	}
 	path = filepath.Join(dir, audit.FileName)

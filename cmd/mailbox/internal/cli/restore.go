@@ -16,6 +16,7 @@ import (
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/audit"
+	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/internal/store"
 )
 
@@ -201,12 +202,12 @@ func (r *restoration) mergeAudit(dir string) error {
 // mergeRevocations adds the revocations made after the backup.
 func (r *restoration) mergeRevocations(ctx context.Context, dir string) error {
 	path := filepath.Join(dir, revocationsFile)
-	merged, err := capability.OpenFileRevocations(ctx, path)
+	merged, err := revocation.OpenFile(ctx, path)
 	if err != nil {
 		return err
 	}
 	for _, from := range r.from {
-		later, err := capability.ReadRevocationFile(from)
+		later, err := revocation.ReadFile(from)
 		if err == nil {
 			err = revokeAll(ctx, merged, later)
 		}
@@ -218,7 +219,7 @@ func (r *restoration) mergeRevocations(ctx context.Context, dir string) error {
 	return errors.Join(merged.Close(), os.Remove(path+".lock"))
 }
 
-func revokeAll(ctx context.Context, to *capability.FileRevocations, revocations []capability.Revocation) error {
+func revokeAll(ctx context.Context, to *revocation.File, revocations []revocation.Revocation) error {
 	for _, revocation := range revocations {
 		if err := to.Revoke(ctx, revocation); err != nil {
 			return err

@@ -1,4 +1,4 @@
-package capability
+package revocation
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 )
 
@@ -84,7 +85,7 @@ func parseRecord(b []byte, head bool) (Revocation, bool) {
 	var err error
 	switch fields[0] {
 	case "token":
-		r.Token, err = ParseTokenID(fields[1])
+		r.Token, err = capability.ParseTokenID(fields[1])
 	case "tenant":
 		r.Tenant = fields[1]
 	}

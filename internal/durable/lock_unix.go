@@ -1,6 +1,6 @@
 //go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
 
-package capability
+package durable
 
 import (
 	"errors"
@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// lockFile locks path against other processes, and against a second call in this
+// Lock locks path against other processes, and against a second call in this
 // process, until unlock is called. The kernel releases the lock when the process
 // ends, even if it is killed.
-func lockFile(path string) (unlock func() error, err error) {
+func Lock(path string) (unlock func() error, err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, ownerOnly)
 	if err != nil {
 		return nil, err
@@ -22,5 +22,5 @@ func lockFile(path string) (unlock func() error, err error) {
 	return f.Close, nil
 }
 
-// isLocked reports whether lockFile failed because the lock is already held.
-func isLocked(err error) bool { return errors.Is(err, syscall.EWOULDBLOCK) }
+// IsLocked reports whether Lock failed because the lock is already held.
+func IsLocked(err error) bool { return errors.Is(err, syscall.EWOULDBLOCK) }

@@ -1,4 +1,4 @@
-package capability
+package revocation
 
 import (
 	"os"
@@ -7,12 +7,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 )
 
 func TestRevocationsOfRetiredKeysAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := NewKeyRing(NewKey())
+		ring := capability.NewKeyRing(capability.NewKey())
 		old := ring.Current().ID()
 		path := filepath.Join(t.TempDir(), "revoked")
 		f := openFile(t, path)
@@ -28,7 +29,7 @@ func TestRevocationsOfRetiredKeysAreDropped(t *testing.T) {
 		}
 		time.Sleep(30 * 24 * time.Hour)
 		forget("nothing was rotated", 101)
-		if err := ring.Rotate(NewKey()); err != nil {
+		if err := ring.Rotate(capability.NewKey()); err != nil {
 			t.Fatal(err)
 		}
 		mustRevoke(t, f, Revocation{Token: numbered(1000), At: time.Now()})
@@ -59,15 +60,15 @@ func TestRevocationsOfRetiredKeysAreDropped(t *testing.T) {
 // but not the later key of the token minted with it.
 func TestTokenMintedByRevokedTokenStaysRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring, revoked := NewKeyRing(NewKey()), new(MemoryRevocations)
-		v := NewVerifier(ring, &VerifierOptions{Revocations: revoked})
+		ring, revoked := capability.NewKeyRing(capability.NewKey()), new(Memory)
+		v := capability.NewVerifier(ring, &capability.VerifierOptions{Revocations: revoked})
 		old := ring.Current().ID()
 		maker := ordersToken(t, ring)
 		time.Sleep(48 * time.Hour)
-		if err := ring.Rotate(NewKey()); err != nil {
+		if err := ring.Rotate(capability.NewKey()); err != nil {
 			t.Fatal(err)
 		}
-		child, err := ring.Mint("", AllOperations(), Queues(AnyQueue()), ExpiresAt(time.Now().Add(1000*time.Hour)), MintedBy(maker.ID()))
+		child, err := ring.Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(1000*time.Hour)), capability.MintedBy(maker.ID()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,14 +79,14 @@ func TestTokenMintedByRevokedTokenStaysRevoked(t *testing.T) {
 		}
 		time.Sleep(72 * time.Hour)
 		revoked.ForgetBefore(ring.AcceptsSince(time.Now()))
-		wantRefused(t, v, child, sendToOrders(), ReasonRevoked)
+		wantRefused(t, v, child, sendToOrders(), capability.ReasonRevoked)
 	})
 }
 
 // TestDroppingRevocationsSurvivesEveryCrash cuts the power before each operation on the disk
 // while revocations are dropped.
 func TestDroppingRevocationsSurvivesEveryCrash(t *testing.T) {
-	lasting := []TokenID{numbered(500), numbered(501)}
+	lasting := []capability.TokenID{numbered(500), numbered(501)}
 	run := func(d *crashDisk) {
 		f, err := openRevocations(d, "revoked")
 		if err != nil {

@@ -1,4 +1,4 @@
-package capability
+package revocation
 
 import (
 	"errors"
@@ -7,7 +7,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/durable"
 )
 
 var (
@@ -53,7 +55,7 @@ func (d *crashDisk) step() error {
 	return nil
 }
 
-func (d *crashDisk) readFile(name string) ([]byte, error) {
+func (d *crashDisk) ReadFile(name string) ([]byte, error) {
 	f, ok := d.names[name]
 	if !ok {
 		return nil, fs.ErrNotExist
@@ -61,7 +63,7 @@ func (d *crashDisk) readFile(name string) ([]byte, error) {
 	return slices.Clone(f.content), nil
 }
 
-func (d *crashDisk) create(name string) (diskFile, error) {
+func (d *crashDisk) Create(name string) (durable.File, error) {
 	if err := d.step(); err != nil {
 		return nil, err
 	}
@@ -70,7 +72,7 @@ func (d *crashDisk) create(name string) (diskFile, error) {
 	return f, nil
 }
 
-func (d *crashDisk) appendTo(name string) (diskFile, error) {
+func (d *crashDisk) AppendTo(name string) (durable.File, error) {
 	if err := d.step(); err != nil {
 		return nil, err
 	}
@@ -81,7 +83,7 @@ func (d *crashDisk) appendTo(name string) (diskFile, error) {
 	return f, nil
 }
 
-func (d *crashDisk) truncate(name string, size int64) error {
+func (d *crashDisk) Truncate(name string, size int64) error {
 	if err := d.step(); err != nil {
 		return err
 	}
@@ -91,7 +93,7 @@ func (d *crashDisk) truncate(name string, size int64) error {
 	return nil
 }
 
-func (d *crashDisk) rename(from, to string) error {
+func (d *crashDisk) Rename(from, to string) error {
 	if err := d.step(); err != nil {
 		return err
 	}
@@ -100,7 +102,7 @@ func (d *crashDisk) rename(from, to string) error {
 	return nil
 }
 
-func (d *crashDisk) remove(name string) error {
+func (d *crashDisk) Remove(name string) error {
 	if _, ok := d.names[name]; !ok {
 		return fs.ErrNotExist
 	}
@@ -111,7 +113,7 @@ func (d *crashDisk) remove(name string) error {
 	return nil
 }
 
-func (d *crashDisk) sync() error {
+func (d *crashDisk) Sync() error {
 	if err := d.step(); err != nil {
 		return err
 	}
@@ -168,7 +170,7 @@ func (d *crashDisk) survivals() []*crashDisk {
 
 // revokeAll opens the file and revokes tokens, some of them again and again so
 // that the file is compacted. It returns what was confirmed.
-func revokeAll(t testing.TB, d *crashDisk, n int) (confirmed []TokenID) {
+func revokeAll(t testing.TB, d *crashDisk, n int) (confirmed []capability.TokenID) {
 	f, err := openRevocations(d, "revoked")
 	if err != nil {
 		return nil
@@ -185,7 +187,7 @@ func revokeAll(t testing.TB, d *crashDisk, n int) (confirmed []TokenID) {
 	return confirmed
 }
 
-func wantRevoked(t testing.TB, what string, at int, d *crashDisk, tokens []TokenID) {
+func wantRevoked(t testing.TB, what string, at int, d *crashDisk, tokens []capability.TokenID) {
 	t.Helper()
 	f, err := openRevocations(d, "revoked")
 	if err != nil {
@@ -242,7 +244,7 @@ func TestRevocationsSurviveOneDiskFailure(t *testing.T) {
 				t.Fatalf("opening again after a failure at step %d: %v", at, err)
 			}
 		}
-		var all []TokenID
+		var all []capability.TokenID
 		for i := range 85 {
 			id := numbered(i % 10)
 			if err := f.Revoke(t.Context(), Revocation{Token: id, At: revokedAt}); err != nil {

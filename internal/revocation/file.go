@@ -1,4 +1,4 @@
-package capability
+package revocation
 
 import (
 	"bytes"
@@ -12,45 +12,47 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/durable"
 )
 
-// FileRevocations keeps revocations in a file, and answers from memory. Each
+// File keeps revocations in a file, and answers from memory. Each
 // revocation is on disk before Revoke returns, and survives a crash at any moment.
 // See the package documentation for the format of the file.
 //
 // It is safe for concurrent use. Only one process at a time can have the file open.
-type FileRevocations struct {
-	memory MemoryRevocations
-	disk   disk
+type File struct {
+	memory Memory
+	disk   durable.Disk
 	name   string
 	unlock func() error
 
-	mu      sync.Mutex // held while writing; guards the fields below
-	file    diskFile   // nil if the last write failed, and after Close
-	records int        // in the file, without its head
+	mu      sync.Mutex   // held while writing; guards the fields below
+	file    durable.File // nil if the last write failed, and after Close
+	records int          // in the file, without its head
 	closed  bool
 }
 
-// OpenFileRevocations opens the file at path, and creates it if it does not exist.
+// OpenFile opens the file at path, and creates it if it does not exist.
 // It blocks on I/O; ctx is checked only before that.
 //
 // It removes an incomplete record that a crash left, which was never confirmed. Any
 // other damage is ErrIntegrity: a file that lost revocations must not pass for an
 // empty one. Other codes: ErrConflict (another process has it open),
 // ErrUnavailable.
-func OpenFileRevocations(ctx context.Context, path string) (*FileRevocations, error) {
+func OpenFile(ctx context.Context, path string) (*File, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	unlock, err := lockFile(path + ".lock")
+	unlock, err := durable.Lock(path + ".lock")
 	switch {
-	case err != nil && isLocked(err):
+	case err != nil && durable.IsLocked(err):
 		return nil, revocationsError(driver.ErrConflict, "open", "another process has the file open", err)
 	case err != nil:
 		return nil, revocationsError(driver.ErrUnavailable, "open", "", err)
 	}
-	f, err := openRevocations(directory(filepath.Dir(path)), filepath.Base(path))
+	f, err := openRevocations(durable.Directory(filepath.Dir(path)), filepath.Base(path))
 	if err != nil {
 		return nil, errors.Join(err, unlock())
 	}
@@ -58,12 +60,12 @@ func OpenFileRevocations(ctx context.Context, path string) (*FileRevocations, er
 	return f, nil
 }
 
-func openRevocations(d disk, name string) (*FileRevocations, error) {
-	f := &FileRevocations{disk: d, name: name, unlock: func() error { return nil }}
-	if err := ignoreMissing(d.remove(name + temporarySuffix)); err != nil {
+func openRevocations(d durable.Disk, name string) (*File, error) {
+	f := &File{disk: d, name: name, unlock: func() error { return nil }}
+	if err := durable.IgnoreMissing(d.Remove(name + durable.TemporarySuffix)); err != nil {
 		return nil, revocationsError(driver.ErrUnavailable, "open", "", err)
 	}
-	content, err := d.readFile(name)
+	content, err := d.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return f.rewritten()
 	}
@@ -75,7 +77,7 @@ func openRevocations(d disk, name string) (*FileRevocations, error) {
 		return nil, err
 	}
 	if whole < len(content) {
-		if err := d.truncate(name, int64(whole)); err != nil {
+		if err := d.Truncate(name, int64(whole)); err != nil {
 			return nil, revocationsError(driver.ErrUnavailable, "open", "", err)
 		}
 	}
@@ -83,14 +85,14 @@ func openRevocations(d disk, name string) (*FileRevocations, error) {
 	if f.wastefulLocked() {
 		return f.rewritten()
 	}
-	if f.file, err = d.appendTo(name); err != nil {
+	if f.file, err = d.AppendTo(name); err != nil {
 		return nil, revocationsError(driver.ErrUnavailable, "open", "", err)
 	}
 	return f, nil
 }
 
 // rewritten returns f with a new file.
-func (f *FileRevocations) rewritten() (*FileRevocations, error) {
+func (f *File) rewritten() (*File, error) {
 	if err := f.rewriteLocked(); err != nil {
 		return nil, err
 	}
@@ -98,7 +100,7 @@ func (f *FileRevocations) rewritten() (*FileRevocations, error) {
 }
 
 // load reads the file into memory and returns the size of its complete records.
-func (f *FileRevocations) load(content []byte) (whole int, err error) {
+func (f *File) load(content []byte) (whole int, err error) {
 	for at := 0; at < len(content); at += recordBytes {
 		rest := content[at:]
 		if len(rest) < recordBytes && at > 0 {
@@ -133,9 +135,9 @@ func neverWritten(rest []byte) bool {
 
 // Revoke adds a revocation and makes it durable before it returns. It blocks on I/O;
 // ctx is checked only before that. Repeating it is safe. Codes: ErrInvalid, ErrFull
-// (MaxRevocations), ErrClosed, and ErrUnavailable: then the token is revoked in this
+// (Max), ErrClosed, and ErrUnavailable: then the token is revoked in this
 // process, but perhaps not after a restart.
-func (f *FileRevocations) Revoke(ctx context.Context, r Revocation) error {
+func (f *File) Revoke(ctx context.Context, r Revocation) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -161,7 +163,7 @@ func (f *FileRevocations) Revoke(ctx context.Context, r Revocation) error {
 	return nil
 }
 
-func (f *FileRevocations) appendLocked(r *Revocation) error {
+func (f *File) appendLocked(r *Revocation) error {
 	if _, err := f.file.Write(appendRecord(nil, r)); err != nil {
 		return err
 	}
@@ -173,7 +175,7 @@ func (f *FileRevocations) appendLocked(r *Revocation) error {
 const notDurable = "not written to disk; revoked only until the next restart"
 
 // wastefulLocked reports whether most records of the file are repeated or obsolete.
-func (f *FileRevocations) wastefulLocked() bool {
+func (f *File) wastefulLocked() bool {
 	const worthIt = 64
 	return f.records > worthIt && f.records > 2*f.memory.Len()
 }
@@ -181,7 +183,7 @@ func (f *FileRevocations) wastefulLocked() bool {
 // Compact rewrites the file without repeated and obsolete records. It happens
 // automatically when these are most of the file. It blocks on I/O. Codes:
 // ErrUnavailable, ErrClosed.
-func (f *FileRevocations) Compact(ctx context.Context) error {
+func (f *File) Compact(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -197,10 +199,10 @@ func (f *FileRevocations) Compact(ctx context.Context) error {
 }
 
 // ForgetBefore drops, now and from now on, revocations that are obsolete because all
-// accepted keys were made later: since is [KeyRing.AcceptsSince], and the zero time
+// accepted keys were made later: since is [capability.KeyRing.AcceptsSince], and the zero time
 // means that this is not known. It rewrites the file when most of it is obsolete. It
 // blocks on I/O. Codes: ErrUnavailable, ErrClosed.
-func (f *FileRevocations) ForgetBefore(since time.Time) error {
+func (f *File) ForgetBefore(since time.Time) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
@@ -214,15 +216,15 @@ func (f *FileRevocations) ForgetBefore(since time.Time) error {
 }
 
 // rewriteLocked writes a new file with the revocations in memory.
-func (f *FileRevocations) rewriteLocked() error {
+func (f *File) rewriteLocked() error {
 	if f.file != nil {
 		_ = f.file.Close() // memory has all its records
 		f.file = nil
 	}
-	content := EncodeRevocations(f.memory.All())
-	err := writeWhole(f.disk, f.name, content)
+	content := Encode(f.memory.All())
+	err := durable.Replace(f.disk, f.name, content)
 	if err == nil {
-		f.file, err = f.disk.appendTo(f.name)
+		f.file, err = f.disk.AppendTo(f.name)
 	}
 	if err != nil {
 		return revocationsError(driver.ErrUnavailable, "revoke", notDurable, err)
@@ -231,26 +233,26 @@ func (f *FileRevocations) rewriteLocked() error {
 	return nil
 }
 
-// ReadRevocationFile returns the revocations in a file, which another process may
+// ReadFile returns the revocations in a file, which another process may
 // have open. It does not change the file, and ignores an incomplete record that a
 // crash left. Codes: ErrNotFound, ErrIntegrity, ErrUnavailable.
-func ReadRevocationFile(path string) ([]Revocation, error) {
-	content, err := directory(filepath.Dir(path)).readFile(filepath.Base(path))
+func ReadFile(path string) ([]Revocation, error) {
+	content, err := durable.Directory(filepath.Dir(path)).ReadFile(filepath.Base(path))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, revocationsError(driver.ErrNotFound, "read", "", err)
 	}
 	if err != nil {
 		return nil, revocationsError(driver.ErrUnavailable, "read", "", err)
 	}
-	var f FileRevocations
+	var f File
 	if _, err := f.load(content); err != nil {
 		return nil, err
 	}
 	return slices.Collect(f.memory.All()), nil
 }
 
-// EncodeRevocations returns the content of a revocation file, for a backup.
-func EncodeRevocations(all iter.Seq[Revocation]) []byte {
+// Encode returns the content of a revocation file, for a backup.
+func Encode(all iter.Seq[Revocation]) []byte {
 	content := appendHead(nil)
 	for r := range all {
 		content = appendRecord(content, &r)
@@ -258,28 +260,28 @@ func EncodeRevocations(all iter.Seq[Revocation]) []byte {
 	return content
 }
 
-// Revoked implements [Revocations]. It does not block, and the error is always
+// Revoked implements [capability.Revocations]. It does not block, and the error is always
 // nil.
-func (f *FileRevocations) Revoked(ctx context.Context, token TokenID, tenant string) (since time.Time, revoked bool, err error) {
+func (f *File) Revoked(ctx context.Context, token capability.TokenID, tenant string) (since time.Time, revoked bool, err error) {
 	return f.memory.Revoked(ctx, token, tenant)
 }
 
 // RevokesNarrowed reports whether a narrowed token is revoked.
-func (f *FileRevocations) RevokesNarrowed() bool { return f.memory.RevokesNarrowed() }
+func (f *File) RevokesNarrowed() bool { return f.memory.RevokesNarrowed() }
 
-// Generation implements [Revocations].
-func (f *FileRevocations) Generation() uint64 { return f.memory.Generation() }
+// Generation implements [capability.Revocations].
+func (f *File) Generation() uint64 { return f.memory.Generation() }
 
 // All yields the revocations as they were when it was called: those of tokens by
 // id, then those of tenants by name.
-func (f *FileRevocations) All() iter.Seq[Revocation] { return f.memory.All() }
+func (f *File) All() iter.Seq[Revocation] { return f.memory.All() }
 
-// Len returns the number of revocations, for a metric beside MaxRevocations.
-func (f *FileRevocations) Len() int { return f.memory.Len() }
+// Len returns the number of revocations, for a metric beside Max.
+func (f *File) Len() int { return f.memory.Len() }
 
 // Close closes the file. Revoked continues to answer from memory. Closing again has
 // no effect.
-func (f *FileRevocations) Close() error {
+func (f *File) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {

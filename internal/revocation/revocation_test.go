@@ -1,24 +1,28 @@
-package capability
+package revocation
 
 import (
+	"encoding/binary"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 )
 
 // numbered returns a token id that is the same in every run.
-func numbered(n int) TokenID {
-	id := newTokenID(time.Unix(1_700_000_000, 0))
+func numbered(n int) capability.TokenID {
+	var id capability.TokenID
+	binary.BigEndian.PutUint64(id[:], 1_700_000_000_000<<16)
 	copy(id[6:], []byte{0, 0, 0, 0, 0, 0, 0, 0, byte(n >> 8), byte(n)})
 	return id
 }
 
 func TestBadRevocationsAreRefused(t *testing.T) {
 	now := time.Now()
-	revocations := new(MemoryRevocations)
+	revocations := new(Memory)
 	for name, r := range map[string]Revocation{
 		"nothing":            {At: now},
 		"both":               {Token: numbered(1), Tenant: "acme", At: now},
@@ -36,7 +40,7 @@ func TestBadRevocationsAreRefused(t *testing.T) {
 
 func TestRepeatedRevocationKeepsEarliestAtAndLatestUntil(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	revocations := new(MemoryRevocations)
+	revocations := new(Memory)
 	revoke := func(r Revocation) {
 		t.Helper()
 		before := revocations.Generation()
@@ -61,7 +65,7 @@ func TestRepeatedRevocationKeepsEarliestAtAndLatestUntil(t *testing.T) {
 
 func TestRevocationsAreDroppedDayAfterUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		revocations := new(MemoryRevocations)
+		revocations := new(Memory)
 		end := time.Now().Add(time.Hour)
 		if err := revocations.Revoke(t.Context(), Revocation{Token: numbered(0), At: time.Now()}); err != nil {
 			t.Fatal(err)
@@ -97,7 +101,7 @@ func TestRevocationsAreDroppedDayAfterUntil(t *testing.T) {
 
 func TestRevocationsAreBounded(t *testing.T) {
 	const limit = 100
-	revocations := &MemoryRevocations{limit: limit}
+	revocations := &Memory{limit: limit}
 	for i := range limit {
 		if err := revocations.Revoke(t.Context(), Revocation{Token: numbered(i), At: revokedAt}); err != nil {
 			t.Fatal(err)
@@ -116,28 +120,98 @@ func TestRevocationsAreBounded(t *testing.T) {
 func TestRevocationWithFastClockHoldsAtOnce(t *testing.T) {
 	for name, r := range map[string]Revocation{"token": {}, "tenant": {Tenant: "acme"}} {
 		t.Run(name, func(t *testing.T) {
-			ring := NewKeyRing(NewKey())
-			revoked := new(MemoryRevocations)
-			v := NewVerifier(ring, &VerifierOptions{Revocations: revoked})
-			token, err := ring.Mint("acme", AllOperations(), Queues(AnyQueue()), ExpiresAt(time.Now().Add(time.Hour)))
+			ring := capability.NewKeyRing(capability.NewKey())
+			revoked := new(Memory)
+			v := capability.NewVerifier(ring, &capability.VerifierOptions{Revocations: revoked})
+			token, err := ring.Mint("acme", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 			if err != nil {
 				t.Fatal(err)
 			}
-			request := Request{Operation: OpSend, Queue: "orders", Tenant: "acme", Load: Load{Messages: 1}}
+			request := capability.Request{Operation: capability.OpSend, Queue: "orders", Tenant: "acme", Load: capability.Load{Messages: 1}}
 			wantAllowed(t, v, token, request)
 			if r.At = time.Now().Add(10 * time.Minute); r.Tenant == "" {
 				r.Token = token.ID()
 			}
 			mustRevokeIn(t, revoked, r)
-			wantRefused(t, v, token, request, ReasonRevoked)
+			wantRefused(t, v, token, request, capability.ReasonRevoked)
 			wantCode(t, "Valid", v.Valid(t.Context(), token), driver.ErrUnauthenticated)
 		})
 	}
 }
 
-func mustRevokeIn(t *testing.T, m *MemoryRevocations, r Revocation) {
+func mustRevokeIn(t *testing.T, m *Memory, r Revocation) {
 	t.Helper()
 	if err := m.Revoke(t.Context(), r); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestRevocationShareIsBoundedAndFreed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "revoked")
+	f := openFile(t, path)
+	share := ShareOf("acme")
+	if share == 0 || share == ShareOf("other") || ShareOf("") != 0 {
+		t.Fatalf("share %d", share)
+	}
+	ended := time.Now().Add(-2 * forgetAfter)
+	f.memory.mu.Lock()
+	for i := range MaxPerShare - 1 { // in memory, without thousands of writes
+		f.memory.addLocked(Revocation{Token: numbered(i), At: ended, Until: ended, Share: share})
+	}
+	f.memory.mu.Unlock()
+	mustRevoke(t, f, Revocation{Token: numbered(MaxPerShare), At: time.Now(), Share: share})
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f = openFile(t, path)
+	for r := range f.All() {
+		if r.Token == numbered(MaxPerShare) && r.Share != share {
+			t.Errorf("after a restart the share is %x", r.Share)
+		}
+	}
+	// The other revocations are of tokens that expired long ago, and make room.
+	mustRevoke(t, f, Revocation{Token: numbered(MaxPerShare + 1), At: time.Now(), Share: share})
+	full := new(Memory)
+	for i := range MaxPerShare {
+		if err := full.Revoke(t.Context(), Revocation{Token: numbered(i), At: time.Now(), Share: share}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantCode(t, "one too many", full.Revoke(t.Context(), Revocation{Token: numbered(MaxPerShare), At: time.Now(), Share: share}), driver.ErrFull)
+	if err := full.Revoke(t.Context(), Revocation{Token: numbered(1), At: time.Now(), Share: share}); err != nil {
+		t.Errorf("one that is there: %v", err)
+	}
+	if err := full.Revoke(t.Context(), Revocation{Token: numbered(MaxPerShare), At: time.Now()}); err != nil {
+		t.Errorf("of another share: %v", err)
+	}
+}
+
+func TestNarrowedRevocationSurvivesRestartAndIsForgotten(t *testing.T) {
+	ring := capability.NewKeyRing(capability.NewKey())
+	minted := ordersToken(t, ring)
+	left, right := mustNarrow(t, minted, capability.MaxBodyBytes(1000)), mustNarrow(t, minted, capability.MaxBodyBytes(2000))
+	path := filepath.Join(t.TempDir(), "revoked")
+	f := openFile(t, path)
+	if f.RevokesNarrowed() {
+		t.Error("an empty file revokes narrowed tokens")
+	}
+	mustRevoke(t, f, Revocation{Token: ordersToken(t, ring).ID(), At: time.Now()})
+	if f.RevokesNarrowed() {
+		t.Error("a minted token counts as a narrowed one")
+	}
+	mustRevoke(t, f, Revocation{Token: left.NarrowedID(), At: time.Now(), Until: time.Now().Add(time.Hour)})
+	mustRevoke(t, f, Revocation{Token: left.NarrowedID(), At: time.Now(), Until: time.Now().Add(time.Hour)})
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	f = openFile(t, path)
+	v := capability.NewVerifier(ring, &capability.VerifierOptions{Revocations: f})
+	wantRefused(t, v, left, sendToOrders(), capability.ReasonRevoked)
+	wantAllowed(t, v, right, sendToOrders())
+	f.memory.mu.Lock()
+	f.memory.forgetLocked(time.Now().Add(2 * forgetAfter))
+	f.memory.mu.Unlock()
+	if f.RevokesNarrowed() {
+		t.Error("a dropped revocation is still counted")
 	}
 }

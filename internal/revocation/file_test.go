@@ -1,4 +1,4 @@
-package capability
+package revocation
 
 import (
 	"bytes"
@@ -13,12 +13,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-func openFile(t testing.TB, path string) *FileRevocations {
+func openFile(t testing.TB, path string) *File {
 	t.Helper()
-	f, err := OpenFileRevocations(t.Context(), path)
+	f, err := OpenFile(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +27,7 @@ func openFile(t testing.TB, path string) *FileRevocations {
 	return f
 }
 
-func mustRevoke(t testing.TB, f *FileRevocations, r Revocation) {
+func mustRevoke(t testing.TB, f *File, r Revocation) {
 	t.Helper()
 	if err := f.Revoke(t.Context(), r); err != nil {
 		t.Fatal(err)
@@ -44,7 +45,7 @@ func TestRevocationFileSurvivesRestart(t *testing.T) {
 	want := []Revocation{
 		{Token: numbered(1), At: revokedAt},
 		{Token: numbered(2), At: revokedAt, Until: revokedEnd},
-		{Tenant: strings.Repeat("a", MaxTenantBytes), At: revokedAt, Until: revokedEnd},
+		{Tenant: strings.Repeat("a", capability.MaxTenantBytes), At: revokedAt, Until: revokedEnd},
 	}
 	for _, r := range want {
 		mustRevoke(t, f, r)
@@ -52,7 +53,7 @@ func TestRevocationFileSurvivesRestart(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 || info.Size() != 4*recordBytes {
 		t.Errorf("%v, %v", info, err)
 	}
-	_, err := OpenFileRevocations(t.Context(), path)
+	_, err := OpenFile(t.Context(), path)
 	wantCode(t, "opened twice", err, driver.ErrConflict)
 	if err := errors.Join(f.Close(), f.Close()); err != nil {
 		t.Fatal(err)
@@ -64,7 +65,7 @@ func TestRevocationFileSurvivesRestart(t *testing.T) {
 	if got := slices.Collect(again.All()); !slices.Equal(got, want) || again.Len() != 3 {
 		t.Errorf("%v\nwant %v", got, want)
 	}
-	for token, revoked := range map[TokenID]bool{numbered(1): true, numbered(2): true, numbered(3): false} {
+	for token, revoked := range map[capability.TokenID]bool{numbered(1): true, numbered(2): true, numbered(3): false} {
 		if since, got, err := again.Revoked(t.Context(), token, ""); got != revoked || err != nil || revoked && !since.Equal(revokedAt) {
 			t.Errorf("%s: revoked %t since %v, %v", token, got, since, err)
 		}
@@ -77,7 +78,7 @@ func TestRevocationFileSurvivesRestart(t *testing.T) {
 	if err := again.Compact(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
-	if _, err := OpenFileRevocations(ctx, path); !errors.Is(err, context.Canceled) {
+	if _, err := OpenFile(ctx, path); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 	wantCode(t, "a bad revocation", again.Revoke(t.Context(), Revocation{}), driver.ErrInvalid)
@@ -86,8 +87,8 @@ func TestRevocationFileSurvivesRestart(t *testing.T) {
 func TestRevocationFileHasDocumentedFormat(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "revoked")
 	f := openFile(t, path)
-	mustRevoke(t, f, Revocation{Token: TokenID{}, Tenant: "acme", At: revokedAt})
-	id, err := ParseTokenID("01KE0000000000000000000000")
+	mustRevoke(t, f, Revocation{Token: capability.TokenID{}, Tenant: "acme", At: revokedAt})
+	id, err := capability.ParseTokenID("01KE0000000000000000000000")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +235,7 @@ func TestIncompleteRecordsAreRemovedOnOpen(t *testing.T) {
 
 func TestUnreadableFileIsAnError(t *testing.T) {
 	dir := t.TempDir()
-	_, err := OpenFileRevocations(t.Context(), filepath.Join(dir, "missing", "revoked"))
+	_, err := OpenFile(t.Context(), filepath.Join(dir, "missing", "revoked"))
 	wantCode(t, "no directory", err, driver.ErrUnavailable)
 	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v does not say why", err)
@@ -242,7 +243,7 @@ func TestUnreadableFileIsAnError(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "revoked"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	_, err = OpenFileRevocations(t.Context(), filepath.Join(dir, "revoked"))
+	_, err = OpenFile(t.Context(), filepath.Join(dir, "revoked"))
 	wantCode(t, "a directory", err, driver.ErrUnavailable)
 }
 

@@ -1,4 +1,25 @@
-package capability
+// Package revocation keeps the revocations of tokens, in memory or in a file, for the daemon and
+// its command line.
+//
+// [File] keeps revocations in a file of lines of 128 bytes:
+//
+//	checksum text spaces newline
+//
+// The checksum is CRC-32C of the rest of the line, in 8 hex digits. The text of
+// the first line is "mailbox revocations 1"; that of the others is
+//
+//	token id at until [share]
+//	tenant name at until
+//
+// with times in Unix milliseconds. An until of 0 means that the revocation never
+// expires; the share, in 16 hex digits, is present if the revocation counts
+// against one. Lines are appended and synced. An incomplete line at the end, or
+// zeros instead of it, is what a crash leaves; any other damage makes the file
+// unreadable, because a revoked token must not become valid by accident. The file
+// is rewritten, and renamed into place, when most of it is obsolete: because the
+// revoked tokens have expired, or because all keys of that time have been retired
+// ([capability.KeyRing.AcceptsSince]), each at least a day ago.
+package revocation
 
 import (
 	"bytes"
@@ -14,32 +35,17 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 )
-
-// Revocations tells a [Verifier] which tokens were revoked. [MemoryRevocations]
-// and [FileRevocations] implement it; a service of several processes implements
-// it on the storage that they share.
-type Revocations interface {
-	// Revoked reports whether a token, or all tokens of its tenant, were
-	// revoked, and since when. The verifier calls it with the minted id of a token
-	// and its tenant, and with narrowed ids without a tenant. It may block on I/O.
-	// The verifier calls it again after CacheTTL at the latest. An error means that
-	// the answer is not known, and the token is refused.
-	Revoked(ctx context.Context, token TokenID, tenant string) (since time.Time, revoked bool, err error)
-
-	// Generation changes whenever a result of Revoked may have changed, as far as
-	// this process knows. It does no I/O; the verifier calls it for every request.
-	Generation() uint64
-}
 
 // A Revocation revokes one token, or the tokens of a tenant. Exactly one of Token
 // and Tenant is set.
 type Revocation struct {
 	// Token is revoked together with all tokens narrowed from it and all tokens
 	// minted with it. It is the id of a minted token, or that of a narrowed one
-	// ([Token.NarrowedID]).
-	Token TokenID
+	// ([capability.Token.NarrowedID]).
+	Token capability.TokenID
 	// Tenant's tokens that were minted up to At, by the clock of their minter, are
 	// revoked. This does not include a token of another tenant that was narrowed
 	// to this one.
@@ -49,7 +55,7 @@ type Revocation struct {
 	// Until is when all tokens that it concerns have expired; zero means never.
 	// The revocation is dropped a day later, because clocks differ.
 	Until time.Time
-	// Share is the share of MaxRevocations that the revocation of a token counts
+	// Share is the share of Max that the revocation of a token counts
 	// against; see ShareOf.
 	Share uint64
 }
@@ -62,8 +68,8 @@ func (r *Revocation) check() error {
 	switch {
 	case r.Token.IsZero() == (r.Tenant == ""):
 		return invalid("revocation", "want either a token or a tenant")
-	case r.Tenant != "" && checkTenant(r.Tenant) != nil:
-		return checkTenant(r.Tenant)
+	case r.Tenant != "" && capability.Tenant(r.Tenant).Check() != nil:
+		return invalid("tenant", "want 1…64 letters, digits, dots, underscores and hyphens")
 	case !validMillis(r.At):
 		return invalid("At", "want a time of the years 1970 to 9999")
 	case !r.Until.IsZero() && (!validMillis(r.Until) || r.Until.Before(r.At)):
@@ -74,6 +80,10 @@ func (r *Revocation) check() error {
 	return nil
 }
 
+func invalid(field, detail string) error {
+	return &driver.Error{Code: driver.ErrInvalid, Op: "capability", Field: field, Detail: detail}
+}
+
 func validMillis(t time.Time) bool {
 	year := t.UTC().Year()
 	return year >= 1970 && year <= 9999
@@ -81,7 +91,7 @@ func validMillis(t time.Time) bool {
 
 // Forgettable reports whether the revocation is obsolete, with a margin of a day for
 // clocks: all tokens that it concerns have expired, or were minted with keys that
-// are no longer accepted. acceptsSince is [KeyRing.AcceptsSince]; zero means that it
+// are no longer accepted. acceptsSince is [capability.KeyRing.AcceptsSince]; zero means that it
 // is not known. It is compared with At, and not with the time of the token: tokens
 // minted with the revoked one were minted before At, perhaps with a later key.
 func (r Revocation) Forgettable(now, acceptsSince time.Time) bool {
@@ -89,13 +99,13 @@ func (r Revocation) Forgettable(now, acceptsSince time.Time) bool {
 	return expired || acceptsSince.After(r.At.Add(forgetAfter))
 }
 
-// MaxRevocations bounds the number of revocations.
-const MaxRevocations = 1 << 18
+// Max bounds the number of revocations.
+const Max = 1 << 18
 
-// MaxShareRevocations bounds how many of them can have the same Share, so that one
+// MaxPerShare bounds how many of them can have the same Share, so that one
 // tenant cannot use up the room of the others. A tenant that reaches it can revoke
 // all its tokens with one revocation.
-const MaxShareRevocations = 1 << 12
+const MaxPerShare = 1 << 12
 
 // ShareOf returns the share of a tenant. That of the empty tenant, which the
 // operator of the service uses, is 0 and has no bound of its own.
@@ -107,27 +117,27 @@ func ShareOf(tenant string) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// MemoryRevocations keeps revocations for the life of the process, for services
+// Memory keeps revocations for the life of the process, for services
 // without storage. The zero value is empty and ready to use. It is safe for
 // concurrent use.
-type MemoryRevocations struct {
+type Memory struct {
 	generation atomic.Uint64
 
 	mu          sync.RWMutex // guards the fields below
-	tokens      map[TokenID]Revocation
+	tokens      map[capability.TokenID]Revocation
 	tenants     map[string]Revocation
 	shares      map[uint64]int // number of revocations of tokens by share, except share 0
 	narrowed    int            // number of revocations of narrowed tokens
 	sinceForget int            // revocations added since forgetLocked ran
 	since       time.Time      // see ForgetBefore
-	limit       int            // MaxRevocations if 0; tests set less
+	limit       int            // Max if 0; tests set less
 }
 
 // Revoke adds a revocation. If the token was revoked before, only Until changes; if
 // the tenant was, the revocation extends to tokens minted since. The later Until
-// counts. It does not block. Codes: ErrInvalid, ErrFull (MaxRevocations,
-// MaxShareRevocations).
-func (m *MemoryRevocations) Revoke(_ context.Context, r Revocation) error {
+// counts. It does not block. Codes: ErrInvalid, ErrFull (Max,
+// MaxPerShare).
+func (m *Memory) Revoke(_ context.Context, r Revocation) error {
 	if err := r.check(); err != nil {
 		return err
 	}
@@ -150,11 +160,11 @@ func revocationsFull(limit int, advice string) error {
 // roomLocked returns ErrFull if r cannot be added. If there is no room, and after
 // enough additions, it drops obsolete revocations; seldom enough that the scan costs
 // next to nothing per addition.
-func (m *MemoryRevocations) roomLocked(r *Revocation) error {
+func (m *Memory) roomLocked(r *Revocation) error {
 	const atLeast = 64
-	limit := orDefault(m.limit, MaxRevocations)
+	limit := cmp.Or(m.limit, Max)
 	full := func() bool { return m.countLocked() >= limit }
-	shareFull := func() bool { return r.Share != 0 && m.shares[r.Share] >= MaxShareRevocations }
+	shareFull := func() bool { return r.Share != 0 && m.shares[r.Share] >= MaxPerShare }
 	if m.sinceForget > max(atLeast, m.countLocked()/2) || full() || shareFull() {
 		m.forgetLocked(time.Now())
 	}
@@ -166,14 +176,14 @@ func (m *MemoryRevocations) roomLocked(r *Revocation) error {
 	case full():
 		return revocationsFull(limit, "retire the key of the tokens instead")
 	case shareFull():
-		return revocationsFull(MaxShareRevocations, "revoke all tokens of the tenant instead")
+		return revocationsFull(MaxPerShare, "revoke all tokens of the tenant instead")
 	}
 	return nil
 }
 
-func (m *MemoryRevocations) countLocked() int { return len(m.tokens) + len(m.tenants) }
+func (m *Memory) countLocked() int { return len(m.tokens) + len(m.tenants) }
 
-func (m *MemoryRevocations) addLocked(r Revocation) {
+func (m *Memory) addLocked(r Revocation) {
 	r.At = r.At.UTC().Truncate(time.Millisecond)
 	if !r.Until.IsZero() {
 		r.Until = r.Until.UTC().Truncate(time.Millisecond)
@@ -200,7 +210,7 @@ func (m *MemoryRevocations) addLocked(r Revocation) {
 			m.countTokenLocked(&r, 1)
 		}
 		if m.tokens == nil {
-			m.tokens = make(map[TokenID]Revocation)
+			m.tokens = make(map[capability.TokenID]Revocation)
 		}
 		m.tokens[r.Token] = r
 	}
@@ -210,7 +220,7 @@ func (m *MemoryRevocations) addLocked(r Revocation) {
 
 // countTokenLocked counts the revocation of a token as added (by is 1) or dropped
 // (by is -1).
-func (m *MemoryRevocations) countTokenLocked(r *Revocation, by int) {
+func (m *Memory) countTokenLocked(r *Revocation, by int) {
 	if r.Token.IsNarrowed() {
 		m.narrowed += by
 	}
@@ -237,9 +247,9 @@ func laterUntil(a, b time.Time) time.Time {
 }
 
 // forgetLocked drops obsolete revocations.
-func (m *MemoryRevocations) forgetLocked(now time.Time) {
+func (m *Memory) forgetLocked(now time.Time) {
 	m.sinceForget = 0
-	maps.DeleteFunc(m.tokens, func(_ TokenID, r Revocation) bool {
+	maps.DeleteFunc(m.tokens, func(_ capability.TokenID, r Revocation) bool {
 		forget := r.Forgettable(now, m.since)
 		if forget {
 			m.countTokenLocked(&r, -1)
@@ -250,18 +260,18 @@ func (m *MemoryRevocations) forgetLocked(now time.Time) {
 }
 
 // ForgetBefore drops, now and from now on, revocations that are obsolete because all
-// accepted keys were made later: since is [KeyRing.AcceptsSince], and the zero time
+// accepted keys were made later: since is [capability.KeyRing.AcceptsSince], and the zero time
 // means that this is not known. It does not block.
-func (m *MemoryRevocations) ForgetBefore(since time.Time) {
+func (m *Memory) ForgetBefore(since time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.since = since
 	m.forgetLocked(time.Now())
 }
 
-// Revoked implements [Revocations]. It does not block, and the error is always
+// Revoked implements [capability.Revocations]. It does not block, and the error is always
 // nil.
-func (m *MemoryRevocations) Revoked(_ context.Context, token TokenID, tenant string) (since time.Time, revoked bool, err error) {
+func (m *Memory) Revoked(_ context.Context, token capability.TokenID, tenant string) (since time.Time, revoked bool, err error) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if r, ok := m.tokens[token]; ok {
@@ -275,27 +285,27 @@ func (m *MemoryRevocations) Revoked(_ context.Context, token TokenID, tenant str
 	return since, revoked, nil
 }
 
-// RevokesNarrowed reports whether a narrowed token is revoked. A [Verifier] computes
+// RevokesNarrowed reports whether a narrowed token is revoked. A [capability.Verifier] computes
 // the narrowed ids of a token only then.
-func (m *MemoryRevocations) RevokesNarrowed() bool {
+func (m *Memory) RevokesNarrowed() bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.narrowed > 0
 }
 
-// Generation implements [Revocations].
-func (m *MemoryRevocations) Generation() uint64 { return m.generation.Load() }
+// Generation implements [capability.Revocations].
+func (m *Memory) Generation() uint64 { return m.generation.Load() }
 
 // All yields the revocations as they were when it was called: those of tokens by
 // id, then those of tenants by name.
-func (m *MemoryRevocations) All() iter.Seq[Revocation] {
+func (m *Memory) All() iter.Seq[Revocation] {
 	m.mu.RLock()
 	list := m.listLocked()
 	m.mu.RUnlock()
 	return slices.Values(list)
 }
 
-func (m *MemoryRevocations) listLocked() []Revocation {
+func (m *Memory) listLocked() []Revocation {
 	list := make([]Revocation, 0, m.countLocked())
 	for _, r := range m.tokens {
 		list = append(list, r)
@@ -309,8 +319,8 @@ func (m *MemoryRevocations) listLocked() []Revocation {
 	return list
 }
 
-// Len returns the number of revocations, for a metric beside MaxRevocations.
-func (m *MemoryRevocations) Len() int {
+// Len returns the number of revocations, for a metric beside Max.
+func (m *Memory) Len() int {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.countLocked()
