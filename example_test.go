@@ -83,7 +83,7 @@ func ExampleMailbox_SendMessages() {
 
 	results, err := orders.SendMessages(ctx, []mailbox.Outgoing[Order]{
 		{Body: Order{Item: "tea"}, Group: "table 3"},
-		{Body: Order{Item: "cake"}, Delay: 24 * time.Hour}, // longer than is allowed
+		{Body: Order{Item: "cake"}, Delay: 400 * 24 * time.Hour}, // longer than is allowed
 		{Body: Order{Item: "milk"}, Attributes: map[string]string{"waiter": "Ada"}},
 	})
 	for i, result := range results {
@@ -91,7 +91,7 @@ func ExampleMailbox_SendMessages() {
 	}
 	// Output:
 	// 0 true <nil>
-	// 1 false mailbox: send orders: invalid argument: Delay: 24h0m0s is outside 0…15m0s
+	// 1 false mailbox: send orders: invalid argument: Delay: 9600h0m0s is outside 0…8784h0m0s
 	// 2 true <nil>
 }
 

@@ -81,9 +81,9 @@ const (
 // Restarts reports whether messages survive an orderly restart.
 func (d Durability) Restarts() bool { return d != DurabilityNone && d != "" }
 
-// Limits common to the backends of this module. SQS has the first three too.
+// Limits common to the backends of this module. SQS delays by 15 minutes at most.
 const (
-	DefaultMaxDelay      = 15 * time.Minute
+	DefaultMaxDelay      = 366 * 24 * time.Hour
 	DefaultMaxVisibility = 12 * time.Hour
 	DefaultMaxBodyBytes  = 1 << 20
 	DefaultMaxBatch      = 256

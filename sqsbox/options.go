@@ -21,6 +21,7 @@ const (
 	shortestRetention = time.Minute // the least MessageRetentionPeriod
 	dedupWindow       = 5 * time.Minute
 	purgeCooldown     = time.Minute
+	maxDelay          = 15 * time.Minute
 )
 
 // Options configure a Backend. The zero value, and nil, mean the defaults.

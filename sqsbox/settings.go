@@ -39,7 +39,7 @@ func readSettings(b *Backend, physical string, attributes map[string]string) *se
 		Groups: true, StrictGroups: fifo, Move: true,
 		MaxBodyBytes:  (s.maxMessage - metadataRoom) / 4 * 3, // fits even as base64
 		MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes,
-		MaxBatch: maxEntries, MaxDelay: driver.DefaultMaxDelay, MaxVisibility: driver.DefaultMaxVisibility,
+		MaxBatch: maxEntries, MaxDelay: maxDelay, MaxVisibility: driver.DefaultMaxVisibility,
 		PurgeCooldown: purgeCooldown,
 	}
 	if fifo {

@@ -123,7 +123,7 @@ func failedSendLeavesNothing(e *env, q driver.Queue) {
 	traits := q.Traits()
 	for _, bad := range []driver.Outgoing{
 		{Body: []byte("bad"), Delay: -1},
-		{Body: []byte("bad"), Delay: traits.MaxDelay + time.Nanosecond},
+		{Body: []byte("bad"), Delay: traits.MaxDelay + time.Microsecond},
 		{Body: []byte("bad"), ReplyTo: strings.Repeat("r", driver.MaxReplyToBytes+1)},
 		{Body: []byte("bad"), Attributes: map[string]string{"": "v"}},
 		{Body: make([]byte, traits.MaxBodyBytes+1)},

@@ -79,8 +79,8 @@ func oddNamesWork(e *env, _ driver.Queue) {
 }
 
 func badDelaysAreRefused(e *env, q driver.Queue) {
-	longest := q.Traits().MaxDelay
-	for _, delay := range []time.Duration{-1, -time.Second, longest + 1, longest + time.Minute, 1<<63 - 1} {
+	longest := q.Traits().MaxDelay // gRPC has milliseconds as floating-point numbers, which tell microseconds apart there
+	for _, delay := range []time.Duration{-1, -time.Second, longest + time.Microsecond, longest + time.Minute, 1<<63 - 1} {
 		e.expectBadSend(q, driver.Outgoing{Delay: delay}, driver.ErrInvalid, longest, fmt.Sprintf("a delay of %v", delay))
 	}
 	e.expectNothing(q)

@@ -47,7 +47,7 @@ func (s *shell) sendCommand() *cobra.Command {
 	flags.IntVar(&f.skip, "skip", 0, "skip this many lines, to continue where an earlier send stopped")
 	flags.StringVarP(&f.key, "key", "k", "", "dedup key: sending again with the same key is the same message; with --lines, a colon and the line's number are added")
 	flags.StringArrayVarP(&f.attributes, "attr", "a", nil, "attribute NAME=VALUE; can be repeated")
-	flags.DurationVarP(&f.delay, "delay", "d", 0, "deliver it this much later, at most 15m")
+	flags.DurationVarP(&f.delay, "delay", "d", 0, "deliver it this much later, at most 8784h (366 days)")
 	flags.StringVarP(&f.group, "group", "g", "", "group: its messages keep their order")
 	flags.StringVar(&f.replyTo, "reply-to", "", "address for replies")
 	flags.StringVar(&f.correlationID, "correlation-id", "", "id that relates a reply to its request")

@@ -57,10 +57,10 @@ var settleFaults = []Saboteur{
 		on: hooks{nack: alterEach((*queue).Nack, func(q *queue, nack *driver.Nack) {
 			nack.Delay = min(max(nack.Delay, 0), q.Traits().MaxVisibility)
 		})}},
-	{Name: "limits-nack-delays-like-send-delays", Breaks: "ACK-1",
-		What: "A nack delay above the longest delay of a send is shortened to that.",
+	{Name: "limits-nack-delays-to-a-quarter-of-an-hour", Breaks: "ACK-1",
+		What: "A nack delay above 15 minutes is shortened to that.",
 		on: hooks{nack: alterEach((*queue).Nack, func(q *queue, nack *driver.Nack) {
-			set(nack.Delay <= q.Traits().MaxVisibility, &nack.Delay, min(nack.Delay, q.Traits().MaxDelay))
+			set(nack.Delay <= q.Traits().MaxVisibility, &nack.Delay, min(nack.Delay, 15*time.Minute))
 		})}},
 	{Name: "rounds-nack-delays", Breaks: "ACK-1",
 		What: "The delay of a nack is rounded up to whole seconds.",
