@@ -1,6 +1,10 @@
 package oap
 
-import "github.com/mailboxmq/mailbox/driver"
+import (
+	"slices"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
 
 // Bits that say which fields of an outgoing message follow.
 const (
@@ -68,7 +72,9 @@ func PeekBatch(payload []byte) (Target, int, error) {
 func ParseSend(payload []byte, msgs []driver.Outgoing) (Target, []driver.Outgoing, error) {
 	r := reader{rest: payload}
 	t := r.target()
-	for range r.count(2) {
+	n := r.count(2)
+	msgs = slices.Grow(msgs, min(n, driver.DefaultMaxBatch)) // what the count says, and the payload may lack
+	for range n {
 		msgs = append(msgs, driver.Outgoing{})
 		r.outgoing(&msgs[len(msgs)-1])
 		if r.err != nil {

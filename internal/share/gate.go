@@ -169,6 +169,15 @@ func (g *Gate) Room(path Path) int64 {
 	return room
 }
 
+// Contested reports whether other owners than this child of the root are active.
+func (g *Gate) Contested(key Key) bool {
+	p := g.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	return p.root.contested(key, p.root.child(key, now), now)
+}
+
 // Adjust counts more units for an owner that has entered, whatever its share is, or
 // gives some back.
 func (g *Gate) Adjust(path Path, by int64) {

@@ -53,7 +53,10 @@ func (c Caller) Configure(ctx context.Context, queue string, config driver.Confi
 	if err != nil {
 		return err
 	}
-	defer func() { c.record("configure", queue, "", 0, err) }()
+	defer func() {
+		c.record("configure", queue, "", 0, err)
+		c.slowRefusal(ctx, nil, err)
+	}()
 	name, err := backendName(c.tenant, queue)
 	if err != nil {
 		return err
@@ -69,6 +72,9 @@ func (c Caller) Configure(ctx context.Context, queue string, config driver.Confi
 		if config.DeadLetterTo, err = backendName(c.tenant, config.DeadLetterTo); err != nil {
 			return err
 		}
+	}
+	if err := c.paceCreation(ctx, "configure", name, queue); err != nil {
+		return named(err, name, queue)
 	}
 	if err := c.turn(ctx, "configure", queue, configureUnits); err != nil {
 		return err

@@ -119,6 +119,20 @@ func (b *Broker) count(ctx context.Context, since time.Duration) error {
 	return nil
 }
 
+// paceCreation waits for the caller's turn to create a queue, unless the queue exists. Codes:
+// ErrFull, and those of the backend.
+func (c *Caller) paceCreation(ctx context.Context, op, backend, queue string) error {
+	b := c.broker
+	if err := b.count(ctx, 0); err != nil || b.census.knows(backend) {
+		return err
+	}
+	if err := c.pace(ctx, nil, b.creations); err != nil {
+		b.metrics.Rejected(metricSaturated)
+		return refusedShare(err, op, queue)
+	}
+	return nil
+}
+
 // claimQueue takes room for a queue that the caller is about to create, unless it
 // exists. The caller calls unclaim to return the room if the queue was not created.
 // Codes: ErrFull, and those of the backend.

@@ -35,15 +35,20 @@ func (c Caller) DeadLetters(ctx context.Context, queue string) iter.Seq2[Peeked,
 			yield(Peeked{}, err)
 			return
 		}
-		if err := c.turn(ctx, "list dead letters", queue, 1); err != nil {
+		turn, err := c.beginLook(ctx, "list dead letters", queue)
+		if err != nil {
 			yield(Peeked{}, err)
 			return
 		}
-		defer c.done(1)
+		defer turn.end()
 		for letter, err := range q.handle.DeadLetters(ctx) {
 			if err != nil {
 				c.broker.gone(q, err)
 				yield(Peeked{}, localised(err, q))
+				return
+			}
+			if err := turn.count(ctx, len(letter.Body)); err != nil {
+				yield(Peeked{}, err)
 				return
 			}
 			grant.Charge(1, int64(len(letter.Body)))

@@ -139,15 +139,20 @@ func (c *Caller) look(ctx context.Context, name string, query driver.Query) iter
 			yield(Peeked{}, err)
 			return
 		}
-		if err := c.turn(ctx, "peek", name, 1); err != nil {
+		turn, err := c.beginLook(ctx, "peek", name)
+		if err != nil {
 			yield(Peeked{}, err)
 			return
 		}
-		defer c.done(1)
+		defer turn.end()
 		for peeked, err := range q.handle.Peek(ctx, query) {
 			if err != nil {
 				c.broker.gone(q, err)
 				yield(Peeked{}, localised(err, q))
+				return
+			}
+			if err := turn.count(ctx, len(peeked.Body)); err != nil {
+				yield(Peeked{}, err)
 				return
 			}
 			if !yield(q.peeked(peeked), nil) {
@@ -167,4 +172,60 @@ func (q *queue) peeked(p driver.Peeked) Peeked {
 		p.Source = source
 	}
 	return Peeked{Peeked: p, Queue: q.name, Seal: seal, Damaged: err != nil}
+}
+
+// lookBytes is about what a peek holds in memory: a page of the backend, and its largest
+// message.
+const lookBytes = 1 << 20
+
+// A lookTurn is the turn of a peek, which may read a whole queue: it ends and begins
+// again for each operationBytes and each operationMessages, so that other operations of
+// the tenant come in between.
+type lookTurn struct {
+	caller    *Caller
+	op, queue string
+	forget    func() // gives the memory back
+	held      bool
+	messages  int
+	bytes     int
+}
+
+// beginLook waits for a turn, and for memory. Codes: ErrFull.
+func (c *Caller) beginLook(ctx context.Context, op, queue string) (*lookTurn, error) {
+	forget, err := c.Hold(ctx, lookBytes)
+	if err != nil {
+		return nil, err
+	}
+	t := &lookTurn{caller: c, op: op, queue: queue, forget: forget}
+	if err := t.begin(ctx); err != nil {
+		forget()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *lookTurn) begin(ctx context.Context) error {
+	err := t.caller.turn(ctx, t.op, t.queue, 1)
+	t.held = err == nil
+	t.messages, t.bytes = 0, 0
+	return err
+}
+
+// count counts a message before it is yielded, and waits for the next turn if this one is
+// over. Codes: ErrFull.
+func (t *lookTurn) count(ctx context.Context, body int) error {
+	t.messages++
+	t.bytes += body
+	if t.messages <= operationMessages && t.bytes <= operationBytes {
+		return nil
+	}
+	t.caller.done(1)
+	return t.begin(ctx)
+}
+
+func (t *lookTurn) end() {
+	if t.held {
+		t.caller.done(1)
+	}
+	t.forget()
 }

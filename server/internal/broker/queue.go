@@ -167,7 +167,10 @@ func (c *Caller) open(ctx context.Context, op, backend, name string, create bool
 	b := c.broker
 	unclaim := func() {}
 	if create {
-		var err error
+		err := c.paceCreation(ctx, op, backend, name)
+		if err != nil {
+			return nil, err
+		}
 		if unclaim, err = c.claimQueue(ctx, op, backend, name); err != nil {
 			return nil, err
 		}

@@ -74,6 +74,7 @@ func (c Caller) Receive(ctx context.Context, queue string, req driver.ReceiveReq
 func (c *Caller) receiveFrom(ctx context.Context, q *queue, grant *capability.Grant, req driver.ReceiveRequest) ([]Delivery, error) {
 	var call receiveCall
 	if err := c.prepareReceive(ctx, &call, q, grant, req); err != nil {
+		c.slowRefusal(ctx, nil, err)
 		return nil, err
 	}
 	defer call.leave()

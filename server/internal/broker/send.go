@@ -41,6 +41,7 @@ func (c Caller) Send(ctx context.Context, queue string, messages []Outgoing) ([]
 	for again := false; ; again = true {
 		q, err := c.use(ctx, "send", queue, true)
 		if err != nil {
+			c.slowRefusal(ctx, nil, err)
 			return nil, err
 		}
 		units := unitsOf(len(messages), request.Load.Bytes)
@@ -48,10 +49,13 @@ func (c Caller) Send(ctx context.Context, queue string, messages []Outgoing) ([]
 			q.release(b.now())
 			return nil, err
 		}
-		sent, err := c.sendTo(ctx, q, messages)
+		sent, prepared, err := c.sendTo(ctx, q, messages)
 		c.done(units)
 		retry := !again && c.used(q, err) && !c.existing
 		q.release(b.now())
+		if !prepared {
+			c.slowRefusal(ctx, nil, err)
+		}
 		if !retry {
 			return sent, err
 		}
@@ -92,17 +96,18 @@ func loadOf(messages []Outgoing) capability.Load {
 	return l
 }
 
-func (c *Caller) sendTo(ctx context.Context, q *queue, messages []Outgoing) ([]driver.Sent, error) {
+// sendTo sends to an open queue. prepared is false if the caller may not send this, or has
+// no room for it.
+func (c *Caller) sendTo(ctx context.Context, q *queue, messages []Outgoing) (sent []driver.Sent, prepared bool, err error) {
 	var call sendCall
 	if err := c.prepareSend(&call, q, messages); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	var sent []driver.Sent
-	var err error
 	if call.any() {
 		sent, err = q.handle.Send(ctx, call.stamped)
 	}
-	return call.finish(sent, err)
+	sent, err = call.finish(sent, err)
+	return sent, true, err
 }
 
 // sendCall is the state of one send.

@@ -2,11 +2,13 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"sync/atomic"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/completion"
 	"github.com/mailboxmq/mailbox/internal/share"
 )
 
@@ -38,6 +40,15 @@ const (
 	// minAnswer is what a receive may bring in any case, beyond one message, and
 	// maxAnswer what it may bring at most, unless the surface says less.
 	minAnswer, maxAnswer = 64 << 10, 8 << 20
+	// maxRefusals is how many requests are refused for lack of room in a second while
+	// several tenants are active. A refusal costs its client nothing and the daemon a
+	// request that was read, and often a connection.
+	maxRefusals = 32
+	// pacedFor is how long a refusal and a creation count.
+	pacedFor = time.Second
+	// maxCreations is how many queues are created in a second while several tenants are
+	// active. Each takes about 2 KB of memory for as long as it exists.
+	maxCreations = 64
 	// turnPatience is how long an operation waits for its turn.
 	turnPatience = 5 * time.Second
 )
@@ -47,6 +58,8 @@ func (b *Broker) initTurns() {
 	operations.SetCrowded(min(maxOperations, max(minCrowded, crowdedOperations*int64(runtime.GOMAXPROCS(0)))))
 	b.work = share.NewGate(operations, turnPatience)
 	b.memory = share.NewGate(share.New("request memory", "max_request_memory", maxRequestMemory, retryInFlight), turnPatience)
+	b.refusals = share.NewGate(share.New("refusals", "max_refusals", maxRefusals, retryInFlight), turnPatience)
+	b.creations = share.NewGate(share.New("new queues", "max_new_queues", maxCreations, retryInFlight), turnPatience)
 	b.strangers = share.NewGate(share.New("requests without a token", "max_strangers", maxStrangers, retryInFlight), turnPatience)
 }
 
@@ -79,6 +92,35 @@ func (c *Caller) resume(ctx context.Context) {
 	if c.broker.work.Enter(context.WithoutCancel(ctx), owner[:], 1) == nil {
 		c.broker.work.Leave(owner[:], 1)
 	}
+}
+
+// slowRefusal waits for the caller's turn to be refused if err is ErrFull and other tenants are
+// active, so that a client that ignores RetryAfter repeats its request seldom. It is for
+// refusals of shares: a full queue refuses at once (SND-5).
+func (c *Caller) slowRefusal(ctx context.Context, r *completion.Round, err error) {
+	if e, ok := errors.AsType[*driver.Error](err); !ok || e.Code != driver.ErrFull {
+		return
+	}
+	_ = c.pace(ctx, r, c.broker.refusals) // the request is refused in any case
+}
+
+// pace waits for the caller's turn to do something that is bounded by the second while other
+// tenants are active. It flushes the round, if there is one, before it blocks. Codes: ErrFull.
+func (c *Caller) pace(ctx context.Context, r *completion.Round, gate *share.Gate) error {
+	owner := c.owner()
+	if !c.broker.work.Contested(owner[0]) {
+		return nil
+	}
+	if !gate.TryEnter(owner[:], 1) {
+		if r != nil {
+			r.End()
+		}
+		if err := gate.Enter(ctx, owner[:], 1); err != nil {
+			return err
+		}
+	}
+	time.AfterFunc(pacedFor, func() { gate.Leave(owner[:], 1) })
+	return nil
 }
 
 // unitsOf returns the units of a send with this many messages and bytes.

@@ -74,6 +74,11 @@ func (c *Caller) StartSend(ctx context.Context, r *completion.Round, queue strin
 	}
 	s := newStartedSend(c, q, units, done)
 	err = c.prepareSend(&s.sendCall, q, messages)
+	if err != nil {
+		c.done(units) // before the wait
+		s.units = 0
+		c.slowRefusal(ctx, r, err)
+	}
 	if s.prepared = err == nil; !s.prepared || !s.any() {
 		s.complete(r, nil, err)
 		return nil
@@ -231,6 +236,7 @@ func (c *Caller) StartReceive(ctx context.Context, r *completion.Round, queue st
 	}
 	if err != nil {
 		q.release(b.now())
+		c.slowRefusal(ctx, r, err)
 		to.Received(r, nil, err)
 		return nil
 	}

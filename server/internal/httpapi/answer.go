@@ -164,20 +164,25 @@ func (l *lines) add(line []byte) error {
 	return nil
 }
 
-func (l *lines) addValue(value any) error {
-	line, err := json.Marshal(value)
-	if err != nil {
-		return err
+func (l *lines) addValue(value any) error { return json.NewEncoder(l).Encode(value) }
+
+// Write adds a line with its end, for json.Encoder. It does not copy a long one.
+func (l *lines) Write(line []byte) (int, error) {
+	if len(line) < flushAt {
+		return len(line), l.add(line[:len(line)-1])
 	}
-	return l.add(line)
+	if len(l.buffer) > 0 {
+		if err := l.flush(); err != nil {
+			return 0, err
+		}
+	}
+	l.begin()
+	return l.call.writer.Write(line)
 }
 
 // flush writes the buffer. The first flush begins the answer.
 func (l *lines) flush() error {
-	if l.call.status == 0 {
-		l.call.begin(http.StatusOK, ndjson)
-	}
-	l.call.allowWrite()
+	l.begin()
 	if len(l.buffer) > 0 {
 		if _, err := l.call.writer.Write(l.buffer); err != nil {
 			return err
@@ -185,6 +190,14 @@ func (l *lines) flush() error {
 		l.buffer = l.buffer[:0]
 	}
 	return l.call.control.Flush()
+}
+
+// begin begins the answer, or goes on with it.
+func (l *lines) begin() {
+	if l.call.status == 0 {
+		l.call.begin(http.StatusOK, ndjson)
+	}
+	l.call.allowWrite()
 }
 
 // end finishes the list. An error is the answer if no line was written yet, and

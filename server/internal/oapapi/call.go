@@ -3,6 +3,7 @@ package oapapi
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -222,6 +223,7 @@ const maxKeptElements = 1024
 // that the broker has to open.
 func (k *call) startSend(ctx context.Context) {
 	c, q := k.conn, k.queue
+	k.outgoing = slices.Grow(k.outgoing, len(k.messages))
 	for i := range k.messages {
 		k.outgoing = append(k.outgoing, broker.Outgoing{Outgoing: k.messages[i]})
 	}
