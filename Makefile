@@ -43,7 +43,7 @@ pattern     = "$$($(call find_marked,$(1),1))"
 # Packages whose tests start servers take longest, and mostly wait: they begin first, those
 # with most such tests before the others, and more of them than there are processors run at
 # a time.
-STARTERS := 'mailbox/internal/(testing/)?(redistest|proctest|sqstest|dynamotest)"'
+STARTERS := 'mailbox/internal/testing/(redistest|proctest|sqstest|dynamotest)"'
 waiting   = $$(grep -rlE --include='*_test.go' $(STARTERS) . | sed 's|/[^/]*$$||' | sort | uniq -c | sort -rn | awk '{ print $$2 }')
 
 # A missing server fails the tests that need it, in all targets.

@@ -8,7 +8,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/engine"
 	"github.com/mailboxmq/mailbox/internal/host"
-	"github.com/mailboxmq/mailbox/internal/store/storetest"
+	"github.com/mailboxmq/mailbox/internal/testing/storetest"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/membox"
 )

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/internal/store/storetest"
+	"github.com/mailboxmq/mailbox/internal/testing/storetest"
 )
 
 // TestQueueOfEarlierVersionKeepsNoLimit: configurations stored before a setting could be unset

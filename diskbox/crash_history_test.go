@@ -13,7 +13,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
-	"github.com/mailboxmq/mailbox/internal/store/storetest"
+	"github.com/mailboxmq/mailbox/internal/testing/storetest"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/internal/store/storetest"
+	"github.com/mailboxmq/mailbox/internal/testing/storetest"
 )
 
 // TestMoveRefusedByDiskIsNotCounted, and every message is in one of the two

@@ -7,7 +7,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
-	"github.com/mailboxmq/mailbox/internal/store/storetest"
+	"github.com/mailboxmq/mailbox/internal/testing/storetest"
 )
 
 // TestDeathDuringOpenIsObserved has a lease end while the machine is down, so that the

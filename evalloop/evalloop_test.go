@@ -16,7 +16,7 @@ import (
 	"github.com/mailboxmq/mailbox/deadletter"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/evalloop"
-	"github.com/mailboxmq/mailbox/internal/ruletest"
+	"github.com/mailboxmq/mailbox/internal/testing/ruletest"
 	"github.com/mailboxmq/mailbox/mailboxtest"
 	"github.com/mailboxmq/mailbox/mainloop"
 	"github.com/mailboxmq/mailbox/registry"

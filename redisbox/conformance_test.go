@@ -8,7 +8,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
-	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }

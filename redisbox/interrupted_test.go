@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 	"github.com/mailboxmq/mailbox/redisbox/internal/transfer"
 )

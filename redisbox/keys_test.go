@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 )
 
 func TestBraceInPrefixIsRefused(t *testing.T) {

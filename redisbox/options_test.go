@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 )
 
 func TestOpenRefusesBadOption(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 )
 
 // listening returns a reply store that has waited for a slot before, so that it is

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mailboxmq/mailbox/internal/redistest"
-	"github.com/mailboxmq/mailbox/internal/replytest"
+	"github.com/mailboxmq/mailbox/internal/testing/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/replytest"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/redisbox"
 )

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 	"github.com/mailboxmq/mailbox/server"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
-	"github.com/mailboxmq/mailbox/internal/sqstest"
+	"github.com/mailboxmq/mailbox/internal/testing/sqstest"
 )
 
 // A fifoSite has only FIFO queues: it appends .fifo to each name.

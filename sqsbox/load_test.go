@@ -6,7 +6,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
-	"github.com/mailboxmq/mailbox/internal/sqstest"
+	"github.com/mailboxmq/mailbox/internal/testing/sqstest"
 )
 
 // FIFO queues are left out: they do not support delays, which the load contains.

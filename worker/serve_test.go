@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox"
-	"github.com/mailboxmq/mailbox/internal/ruletest"
+	"github.com/mailboxmq/mailbox/internal/testing/ruletest"
 	"github.com/mailboxmq/mailbox/mailboxtest"
 	"github.com/mailboxmq/mailbox/worker"
 )

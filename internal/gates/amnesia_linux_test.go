@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mailboxmq/mailbox/internal/proctest"
+	"github.com/mailboxmq/mailbox/internal/testing/proctest"
 )
 
 // The system calls that create, change or remove a file, or write to one.

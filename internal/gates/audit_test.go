@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/internal/audit"
-	"github.com/mailboxmq/mailbox/internal/proctest"
+	"github.com/mailboxmq/mailbox/internal/testing/proctest"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 

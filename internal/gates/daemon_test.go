@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mailboxmq/mailbox/internal/proctest"
+	"github.com/mailboxmq/mailbox/internal/testing/proctest"
 )
 
 // A daemon is mailboxd in a separate process.

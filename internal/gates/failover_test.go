@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 )
 
 // maxReorder is the largest number of messages by which a failover may reorder a shard.

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
-	"github.com/mailboxmq/mailbox/internal/proctest"
+	"github.com/mailboxmq/mailbox/internal/testing/proctest"
 	"github.com/mailboxmq/mailbox/server"
 )
 

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mailboxmq/mailbox/internal/proctest"
-	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/proctest"
+	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }

@@ -18,7 +18,7 @@ import (
 
 	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
 	"github.com/mailboxmq/mailbox/internal/oap"
-	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 )
 
 // TestG4OverloadIsRefusedWithRetryHint: bodies that are too large, queues that are

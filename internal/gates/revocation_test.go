@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
-	"github.com/mailboxmq/mailbox/internal/proctest"
+	"github.com/mailboxmq/mailbox/internal/testing/proctest"
 )
 
 // A drill records what 16 clients of a token observe while its key is rotated and it is revoked.

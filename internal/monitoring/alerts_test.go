@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mailboxmq/mailbox/internal/proctest"
+	"github.com/mailboxmq/mailbox/internal/testing/proctest"
 )
 
 func TestEveryAlertFiresInATest(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mailboxmq/mailbox/internal/proctest"
+	"github.com/mailboxmq/mailbox/internal/testing/proctest"
 	"github.com/mailboxmq/mailbox/server"
 )
 

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mailboxmq/mailbox/internal/proctest"
-	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/proctest"
+	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 	"github.com/mailboxmq/mailbox/server"
 )
 

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/mailboxmq/mailbox/internal/proctest"
+	"github.com/mailboxmq/mailbox/internal/testing/proctest"
 )
 
 // A Celery worker runs a hundred tasks while the daemon is killed and restarted. Celery

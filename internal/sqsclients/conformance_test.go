@@ -8,8 +8,8 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
-	"github.com/mailboxmq/mailbox/internal/redistest"
-	"github.com/mailboxmq/mailbox/internal/sqstest"
+	"github.com/mailboxmq/mailbox/internal/testing/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/sqstest"
 	"github.com/mailboxmq/mailbox/sqsbox"
 )
 

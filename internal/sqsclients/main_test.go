@@ -5,8 +5,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/mailboxmq/mailbox/internal/proctest"
-	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/proctest"
+	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 )
 
 func TestMain(m *testing.M) {

@@ -17,7 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/internal/store/storetest"
+	"github.com/mailboxmq/mailbox/internal/testing/storetest"
 )
 
 // The tests in this file need a second process. It is this test binary, with its role in the

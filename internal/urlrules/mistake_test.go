@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox"
-	"github.com/mailboxmq/mailbox/internal/redistest"
-	"github.com/mailboxmq/mailbox/internal/sqstest"
+	"github.com/mailboxmq/mailbox/internal/testing/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/sqstest"
 )
 
 // closedPort returns an address on which nothing listens.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
-	"github.com/mailboxmq/mailbox/internal/dynamotest"
+	"github.com/mailboxmq/mailbox/internal/testing/dynamotest"
 	"github.com/mailboxmq/mailbox/sqsbox/dynamoreply"
 )
 

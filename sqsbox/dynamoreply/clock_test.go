@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/internal/dynamotest"
+	"github.com/mailboxmq/mailbox/internal/testing/dynamotest"
 )
 
 // The clock of a synctest bubble starts in the year 2000. To a server on the real

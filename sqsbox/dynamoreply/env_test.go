@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/internal/dynamotest"
+	"github.com/mailboxmq/mailbox/internal/testing/dynamotest"
 	"github.com/mailboxmq/mailbox/sqsbox/dynamoreply"
 )
 

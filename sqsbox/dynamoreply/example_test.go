@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/mailboxmq/mailbox"
-	"github.com/mailboxmq/mailbox/internal/dynamotest"
+	"github.com/mailboxmq/mailbox/internal/testing/dynamotest"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/reply"
 	"github.com/mailboxmq/mailbox/sqsbox/dynamoreply"

@@ -10,8 +10,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
-	"github.com/mailboxmq/mailbox/internal/dynamotest"
-	"github.com/mailboxmq/mailbox/internal/replytest"
+	"github.com/mailboxmq/mailbox/internal/testing/dynamotest"
+	"github.com/mailboxmq/mailbox/internal/testing/replytest"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/membox"
 )

@@ -13,7 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/internal/dynamotest"
+	"github.com/mailboxmq/mailbox/internal/testing/dynamotest"
 	"github.com/mailboxmq/mailbox/sqsbox/dynamoreply"
 )
 

@@ -17,8 +17,8 @@ import (
 	"testing"
 
 	"github.com/mailboxmq/mailbox/diskbox"
-	"github.com/mailboxmq/mailbox/internal/redistest"
 	"github.com/mailboxmq/mailbox/internal/revocation"
+	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 	"github.com/mailboxmq/mailbox/server"
 )
 

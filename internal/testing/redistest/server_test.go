@@ -17,8 +17,8 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/mailboxmq/mailbox/internal/proctest"
-	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/proctest"
+	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 )
 
 func TestMain(m *testing.M) {

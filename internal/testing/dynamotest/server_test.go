@@ -12,7 +12,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
-	"github.com/mailboxmq/mailbox/internal/dynamotest"
+	"github.com/mailboxmq/mailbox/internal/testing/dynamotest"
 )
 
 func TestMain(m *testing.M) { dynamotest.Main(m) }

@@ -7,7 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/mailboxmq/mailbox/internal/proctest"
+	"github.com/mailboxmq/mailbox/internal/testing/proctest"
 )
 
 var shared = proctest.Shared[*Server]{Launch: func(testing.TB) (*Server, error) { return Launch() }}

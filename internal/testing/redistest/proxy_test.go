@@ -12,7 +12,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/mailboxmq/mailbox/internal/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 )
 
 // throughProxy returns a server, a proxy in front of it, and a client of the

@@ -19,7 +19,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/mailboxmq/mailbox/internal/proctest"
+	"github.com/mailboxmq/mailbox/internal/testing/proctest"
 )
 
 // A Server is one Redis process. Its methods may be called from several
