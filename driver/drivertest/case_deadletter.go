@@ -16,41 +16,14 @@ var mortal = always(driver.Config{MaxDeliveries: 2})
 
 var deadLetterCases = []testCase{
 	{
-		id: "DLQ-1", title: "a nack at the delivery limit makes a dead letter",
-		config: mortal, needs: []need{needDeadLetters}, run: nackAtLimitKills,
-	},
-	{
-		id: "DLQ-1", title: "a nack with a delay at the delivery limit makes a dead letter at once",
-		config: mortal, needs: []need{needDeadLetters}, run: delayedNackAtLimitKills,
-	},
-	{
 		id: "DLQ-1", title: "a lease that runs out at the delivery limit makes a dead letter, by the clock alone",
 		config: mortal, needs: []need{needDeadLetters}, run: expiryAtLimitKills,
-	},
-	{
-		id: "DLQ-1", title: "an extend to zero at the delivery limit makes a dead letter",
-		config: mortal, needs: []need{needDeadLetters}, run: extendToZeroAtLimitKills,
-	},
-	{
-		id: "DLQ-1", title: "visibility zero at the delivery limit makes a dead letter",
-		config: mortal, needs: []need{needDeadLetters}, run: visibilityZeroAtLimitKills,
-	},
-	{
-		id: "DLQ-1", title: "an ack at the delivery limit is an ack",
-		config: mortal, needs: []need{needDeadLetters}, run: ackAtLimitIsAnAck,
 	},
 	{
 		id: "DLQ-1", title: "without a limit a message is delivered again and again",
 		config: always(driver.Config{}), run: noLimitNoDeath,
 	},
-	{
-		id: "DLQ-1", title: "a message over a limit that was lowered is moved, not delivered",
-		config: always(driver.Config{MaxDeliveries: 5}), needs: []need{needDeadLetters}, run: loweredLimitMoves,
-	},
-	{id: "DLQ-1", title: "a message can be dead-lettered for each reason", needs: []need{needDeadLetters}, run: everyReasonIsKept},
-	{id: "DLQ-1", title: "an unknown reason is refused and the message stays in flight", needs: []need{needDeadLetters}, run: unknownReasonIsRefused},
 	{id: "DLQ-1", title: "dead-lettering a batch keeps the positions of what failed", needs: []need{needDeadLetters}, run: deadLetteringKeepsPositions},
-	{id: "DLQ-1", title: "a dead letter is not delivered, and its receipt fails", needs: []need{needDeadLetters}, run: deadIsNotDelivered},
 	{
 		id: "DLQ-1", title: "the move is one step: nothing is in two places or in none",
 		needs: []need{needDeadLetters, needExactStats}, run: moveIsOneStep,
@@ -130,23 +103,6 @@ func (e *env) secondDelivery(q driver.Queue, body string) driver.Delivery {
 	return got
 }
 
-func nackAtLimitKills(e *env, q driver.Queue) {
-	e.nack(q, e.secondDelivery(q, "a"), 0, "second failure")
-	e.expectStats(q, driver.Stats{Dead: 1})
-	e.expectNothing(q)
-	letter := e.expectDead(q, "a")[0]
-	if letter.Reason != driver.ReasonMaxDeliveries || letter.LastError != "second failure" {
-		e.failf("dead letter: got reason %q, last error %q; want %q and the cause of the last nack",
-			letter.Reason, letter.LastError, driver.ReasonMaxDeliveries)
-	}
-}
-
-func delayedNackAtLimitKills(e *env, q driver.Queue) {
-	e.nack(q, e.secondDelivery(q, "a"), e.hold, "second failure")
-	e.expectStats(q, driver.Stats{Dead: 1})
-	e.expectDead(q, "a")
-}
-
 func expiryAtLimitKills(e *env, q driver.Queue) {
 	last := e.secondDelivery(q, "a")
 	start := time.Now()
@@ -160,31 +116,6 @@ func expiryAtLimitKills(e *env, q driver.Queue) {
 	if letter := e.expectDead(q, "a")[0]; letter.Reason != driver.ReasonMaxDeliveries {
 		e.failf("dead letter: got reason %q, want %q", letter.Reason, driver.ReasonMaxDeliveries)
 	}
-}
-
-func extendToZeroAtLimitKills(e *env, q driver.Queue) {
-	e.expire(q, e.secondDelivery(q, "a"))
-	e.expectStats(q, driver.Stats{Dead: 1})
-	e.expectNothing(q)
-	e.expectDead(q, "a")
-}
-
-func visibilityZeroAtLimitKills(e *env, q driver.Queue) {
-	e.send(q, "a")
-	for delivery := 1; delivery <= 2; delivery++ {
-		got := e.receiveOnce(q, driver.ReceiveRequest{Max: 1})
-		if len(got) != 1 || got[0].Deliveries != delivery {
-			e.failf("receive %d with visibility 0 and a limit of two: got %d messages", delivery, len(got))
-		}
-	}
-	e.expectNothing(q)
-	e.expectStats(q, driver.Stats{Dead: 1})
-}
-
-func ackAtLimitIsAnAck(e *env, q driver.Queue) {
-	e.ack(q, e.secondDelivery(q, "a"))
-	e.expectEmpty(q)
-	e.expectDead(q)
 }
 
 func noLimitNoDeath(e *env, q driver.Queue) {
@@ -203,47 +134,9 @@ func noLimitNoDeath(e *env, q driver.Queue) {
 	e.expectStats(q, driver.Stats{Ready: 1})
 }
 
-func loweredLimitMoves(e *env, q driver.Queue) {
-	e.send(q, "a", "b")
-	for range 2 {
-		e.expire(q, e.expectNext(q, "a")[0])
-	}
-	e.configure(queueName, driver.Config{MaxDeliveries: 2})
-	e.expectNext(q, "b")
-	e.expectNothing(q)
-	e.expectStats(q, driver.Stats{InFlight: 1, Dead: 1})
-	if letter := e.expectDead(q, "a")[0]; letter.Reason != driver.ReasonMaxDeliveries || letter.Deliveries != 2 {
-		e.failf("dead letter: got reason %q, %d deliveries; want %q and 2", letter.Reason, letter.Deliveries, driver.ReasonMaxDeliveries)
-	}
-}
-
 var reasons = []driver.Reason{
 	driver.ReasonMaxDeliveries, driver.ReasonFatal, driver.ReasonParse,
 	driver.ReasonIntegrity, driver.ReasonExpired, driver.ReasonOperator,
-}
-
-func everyReasonIsKept(e *env, q driver.Queue) {
-	for _, reason := range reasons {
-		e.send(q, string(reason))
-		e.deadLetter(q, e.receive(q, 1)[0], reason)
-	}
-	e.expectStats(q, driver.Stats{Dead: len(reasons)})
-	for _, letter := range e.dead(q) {
-		if string(letter.Reason) != string(letter.Body) {
-			e.failf("dead letter %q: got reason %q", letter.Body, letter.Reason)
-		}
-	}
-}
-
-func unknownReasonIsRefused(e *env, q driver.Queue) {
-	e.send(q, "a")
-	held := e.receive(q, 1)[0]
-	for _, reason := range []driver.Reason{"", "boredom"} {
-		err := q.DeadLetter(e.ctx(), []driver.DeadLetterRequest{{Receipt: held.Receipt, Reason: reason}})
-		e.expectPositions(err, fmt.Sprintf("dead-letter with reason %q", reason), driver.ErrInvalid)
-	}
-	e.expectStats(q, driver.Stats{InFlight: 1})
-	e.ack(q, held)
 }
 
 func deadLetteringKeepsPositions(e *env, q driver.Queue) {
@@ -258,20 +151,6 @@ func deadLetteringKeepsPositions(e *env, q driver.Queue) {
 		driver.ErrInvalid, driver.ErrReceiptExpired, fine, driver.ErrReceiptExpired, fine)
 	e.expectStats(q, driver.Stats{Ready: 2, InFlight: 1, Dead: 2})
 	e.expectDead(q, "c", "e")
-}
-
-func deadIsNotDelivered(e *env, q driver.Queue) {
-	e.send(q, "a")
-	held := e.receive(q, 1)[0]
-	e.deadLetter(q, held, driver.ReasonFatal)
-	e.expectExpired(q, held, "the receipt of a dead letter")
-	e.expectNothing(q)
-	if e.backend.Virtual {
-		e.sleep(30 * 24 * time.Hour) // no message is redriven without a call
-		e.expectNothing(q)
-	}
-	e.expectStats(q, driver.Stats{Dead: 1})
-	e.expectDead(q, "a")
 }
 
 func moveIsOneStep(e *env, q driver.Queue) {

@@ -9,21 +9,8 @@ import (
 )
 
 var dedupCases = []testCase{
-	{id: "DUP-1", title: "the same key and body is the same message", needs: []need{needDedup}, run: duplicateIsOneMessage},
-	{id: "DUP-1", title: "only key and body count, not attributes, delay or group", needs: []need{needDedup}, run: duplicateIgnoresTheRest},
-	{id: "DUP-1", title: "the same key twice in one batch is one message", needs: []need{needDedup}, run: duplicateWithinBatch},
-	{id: "DUP-1", title: "keys of one queue mean nothing to another", needs: []need{needDedup}, run: keysBelongToTheQueue},
-	{id: "DUP-1", title: "messages without a key are never duplicates", run: noKeyNoDuplicate},
-	{
-		id: "DUP-1", title: "a duplicate needs no room",
-		config: always(driver.Config{MaxMessages: 1}), needs: []need{needDedup}, run: duplicateNeedsNoRoom,
-	},
 	{id: "DUP-1", title: "of many sends at once with one key, one counts", needs: []need{needDedup}, run: parallelDuplicates},
 	{id: "DUP-1", title: "the longest key is kept apart from its prefix", needs: []need{needDedup}, run: longKeysAreExact},
-
-	{id: "DUP-2", title: "the same key with another body is a conflict", needs: []need{needDedup}, run: otherBodyConflicts},
-	{id: "DUP-2", title: "a conflict keeps its position in a batch", needs: []need{needDedup}, run: conflictKeepsPosition},
-	{id: "DUP-2", title: "a conflict stays one after the message is acked", needs: []need{needDedup}, run: conflictOutlivesMessage},
 
 	{id: "DUP-3", title: "ack, nack, purge, death and redrive do not free a key", needs: []need{needDedup}, run: keyOutlivesMessage},
 	{
@@ -35,16 +22,8 @@ var dedupCases = []testCase{
 		config: smallTable, needs: []need{needDedup}, run: fullTableRefuses,
 	},
 	{
-		id: "DUP-3", title: "a full table forgets no live key",
-		config: smallTable, needs: []need{needDedup}, run: fullTableForgetsNothing,
-	},
-	{
 		id: "DUP-3", title: "a full table takes a new key when the oldest has ended",
 		config: tinyTable, needs: []need{needDedup}, run: fullTableMakesRoom,
-	},
-	{
-		id: "DUP-3", title: "a window that is made shorter holds for keys from then on",
-		config: always(driver.Config{DedupWindow: time.Hour}), needs: []need{needDedup}, run: shorterWindowHolds,
 	},
 	{
 		id: "DUP-3", title: "many keys come and go, and none is mistaken for another",
@@ -55,7 +34,6 @@ var dedupCases = []testCase{
 		id: "DUP-3", title: "forgetting frees the keys of every shard", config: always(driver.Config{Shards: 4}),
 		needs: []need{needDedup, needForget}, run: forgettingFreesKeys,
 	},
-	{id: "DUP-3", title: "forgetting makes room for other keys", config: smallTable, needs: []need{needDedup, needForget}, run: forgettingMakesRoom},
 }
 
 func (e *env) forgetDedup(q driver.Queue) {
@@ -75,14 +53,6 @@ func forgettingFreesKeys(e *env, q driver.Queue) {
 		e.expectDuplicate(q, keyed(fmt.Sprint(i), "other body"), again, "for the second time after forgetting")
 	}
 	e.expectStats(q, driver.Stats{Ready: 2 * keys})
-}
-
-func forgettingMakesRoom(e *env, q driver.Queue) {
-	for range 3 {
-		e.expectFresh(q, keyed("a", "body"), "in a table of two")
-		e.expectFresh(q, keyed("b", "body"), "in a table of two")
-		e.forgetDedup(q)
-	}
 }
 
 // smallTable remembers two keys for a while.
@@ -127,67 +97,6 @@ func (e *env) expectFresh(q driver.Queue, msg driver.Outgoing, when string) stri
 	return sent.ID
 }
 
-func duplicateIsOneMessage(e *env, q driver.Queue) {
-	id := e.expectFresh(q, keyed("key", "body"), "for the first time")
-	e.expectDuplicate(q, keyed("key", "body"), id, "again")
-	e.expectDuplicate(e.open(queueName), keyed("key", "body"), id, "through another handle")
-	e.expectStats(q, driver.Stats{Ready: 1})
-	e.expectNext(q, "body")
-	e.expectDuplicate(q, keyed("key", "body"), id, "while it is in flight")
-	e.expectStats(q, driver.Stats{InFlight: 1})
-	e.expectNothing(q)
-}
-
-func duplicateIgnoresTheRest(e *env, q driver.Queue) {
-	id := e.expectFresh(q, keyed("key", "body"), "for the first time")
-	other := keyed("key", "body")
-	other.Attributes = map[string]string{"attempt": "2"}
-	other.Delay = e.tick
-	other.CorrelationID = "other"
-	e.expectDuplicate(q, other, id, "with other attributes and a delay")
-	e.expectStats(q, driver.Stats{Ready: 1})
-	if got := e.expectNext(q, "body"); len(got[0].Attributes) != 0 || got[0].CorrelationID != "" {
-		e.failf("a duplicate changed the message: attributes %q, correlation id %q", got[0].Attributes, got[0].CorrelationID)
-	}
-}
-
-func duplicateWithinBatch(e *env, q driver.Queue) {
-	sent, err := q.Send(e.ctx(), []driver.Outgoing{keyed("key", "body"), keyed("other", "body"), keyed("key", "body")})
-	e.ok(err, "send")
-	if len(sent) != 3 {
-		e.failf("send of three messages: got %d results", len(sent))
-	}
-	if sent[0].Duplicate || sent[1].Duplicate || !sent[2].Duplicate || sent[2].ID != sent[0].ID || sent[1].ID == sent[0].ID {
-		e.failf("send of key, other, key in one batch: got %+v, want the third to be a duplicate of the first", sent)
-	}
-	e.expectStats(q, driver.Stats{Ready: 2})
-}
-
-func keysBelongToTheQueue(e *env, q driver.Queue) {
-	other := e.open("invoices")
-	id := e.expectFresh(q, keyed("key", "body"), "for the first time")
-	if otherID := e.expectFresh(other, keyed("key", "body"), "in another queue"); otherID == id {
-		e.failf("two messages in two queues have one id %s", id)
-	}
-	e.expectFresh(e.open("receipts"), keyed("key", "other body"), "in a third queue, with another body")
-}
-
-func noKeyNoDuplicate(e *env, q driver.Queue) {
-	first := e.sendOne(q, driver.Outgoing{Body: []byte("same")})
-	second := e.sendOne(q, driver.Outgoing{Body: []byte("same")})
-	if first.Duplicate || second.Duplicate || first.ID == second.ID {
-		e.failf("two sends of one body without a key: got %+v and %+v, want two messages", first, second)
-	}
-	e.expectStats(q, driver.Stats{Ready: 2})
-}
-
-func duplicateNeedsNoRoom(e *env, q driver.Queue) {
-	id := e.expectFresh(q, keyed("key", "body"), "for the first time")
-	e.expectFull(trySend(e, q, "other"), "send to a full queue")
-	e.expectDuplicate(q, keyed("key", "body"), id, "in a full queue")
-	e.expectStats(q, driver.Stats{Ready: 1})
-}
-
 func parallelDuplicates(e *env, q driver.Queue) {
 	ids := make([]string, 64)
 	var fresh atomic.Int32
@@ -222,34 +131,6 @@ func longKeysAreExact(e *env, q driver.Queue) {
 	e.expectFresh(q, keyed(long[:len(long)-1], "body"), "that is a prefix")
 	e.expectFresh(q, keyed(long[1:], "body"), "that is a suffix")
 	e.expectDuplicate(q, keyed(long, "body"), id, "of the longest kind")
-}
-
-func otherBodyConflicts(e *env, q driver.Queue) {
-	id := e.expectFresh(q, keyed("key", "body"), "for the first time")
-	for _, body := range []string{"other", "", "bodY", "body "} {
-		_, err := q.Send(e.ctx(), []driver.Outgoing{keyed("key", body)})
-		e.expectCode(err, driver.ErrConflict, "send with a used key and body %q", body)
-	}
-	e.expectStats(q, driver.Stats{Ready: 1})
-	e.expectDuplicate(q, keyed("key", "body"), id, "after conflicts")
-	e.expectNext(q, "body")
-}
-
-func conflictKeepsPosition(e *env, q driver.Queue) {
-	e.sendOne(q, keyed("key", "body"))
-	_, err := q.Send(e.ctx(), []driver.Outgoing{
-		keyed("a", "one"), keyed("key", "other"), keyed("a", "two"), {Body: []byte("three")},
-	})
-	e.expectPositions(err, "send of a batch with two conflicts", fine, driver.ErrConflict, driver.ErrConflict, fine)
-	e.expectNext(q, "body", "one", "three")
-}
-
-func conflictOutlivesMessage(e *env, q driver.Queue) {
-	e.sendOne(q, keyed("key", "body"))
-	e.ack(q, e.expectNext(q, "body")...)
-	_, err := q.Send(e.ctx(), []driver.Outgoing{keyed("key", "other")})
-	e.expectCode(err, driver.ErrConflict, "send with the key of an acked message and another body")
-	e.expectEmpty(q)
 }
 
 func keyOutlivesMessage(e *env, q driver.Queue) {
@@ -327,19 +208,6 @@ func fullTableRefuses(e *env, q driver.Queue) {
 	e.send(q, "without a key")
 }
 
-func fullTableForgetsNothing(e *env, q driver.Queue) {
-	a := e.expectFresh(q, keyed("a", "1"), "for the first time")
-	b := e.expectFresh(q, keyed("b", "2"), "for the first time")
-	for i := range 10 {
-		_, err := q.Send(e.ctx(), []driver.Outgoing{keyed(fmt.Sprint("new", i), "3")})
-		e.expectFull(err, "send with a new key to a full table")
-	}
-	e.expectDuplicate(q, keyed("a", "1"), a, "in a full table")
-	e.expectDuplicate(q, keyed("b", "2"), b, "in a full table")
-	_, err := q.Send(e.ctx(), []driver.Outgoing{keyed("a", "other")})
-	e.expectCode(err, driver.ErrConflict, "send with a used key and another body to a full table")
-}
-
 func fullTableMakesRoom(e *env, q driver.Queue) {
 	start := time.Now()
 	e.sendOne(q, keyed("a", "1"))
@@ -357,16 +225,6 @@ func fullTableMakesRoom(e *env, q driver.Queue) {
 		e.nap(start.Add(2 * e.tick))
 	}
 	e.expectNext(q, "1", "2")
-}
-
-func shorterWindowHolds(e *env, q driver.Queue) {
-	e.sendOne(q, keyed("before", "1"))
-	if !e.reconfigure(shortWindow(e)) {
-		return
-	}
-	e.sendOne(q, keyed("after", "2"))
-	e.sleep(2 * e.tick)
-	e.expectFresh(q, keyed("after", "2"), "when its short window is over")
 }
 
 // manyKeysComeAndGo fills the table in three generations. When the first has ended, its keys

@@ -19,21 +19,12 @@ var fairCases = []testCase{
 	{id: "FAIR-1", title: "a queue with fair groups says so", config: fair, needs: fairNeeds, run: fairQueueSaysSo},
 	{id: "FAIR-1", title: "groups cannot be fair and strict", config: fair, needs: fairNeeds, run: fairIsNotStrict},
 	{id: "FAIR-1", title: "a quiet group goes before a long backlog", config: fair, needs: fairNeeds, run: quietGoesBeforeBacklog},
-	{id: "FAIR-1", title: "the group with the fewest messages in flight goes first", config: fair, needs: fairNeeds, run: fewestInFlightFirst},
 	{id: "FAIR-1", title: "what is settled is not in flight", config: fair, needs: fairNeeds, run: settledIsNotInFlight},
-	{id: "FAIR-1", title: "a batch is filled group by group", config: fair, needs: fairNeeds, run: batchIsFair},
-	{id: "FAIR-1", title: "each message without a group is a group of its own", config: fair, needs: fairNeeds, run: noGroupIsNeverNoisy},
-	{id: "FAIR-1", title: "groups are told apart by every byte of their names", config: fair, needs: fairNeeds, run: groupNamesAreExact},
 
-	{id: "FAIR-2", title: "groups that are equally busy take turns", config: fair, needs: fairNeeds, run: groupsTakeTurns},
 	{id: "FAIR-2", title: "newcomers do not starve a backlog", config: fair, needs: fairNeeds, run: nothingStarves},
 	{id: "FAIR-2", title: "messages without a group go in order, and a group with them", config: fair, needs: append([]need{needFIFO}, fairNeeds...), run: ungroupedGoInOrder},
 
-	{id: "FAIR-3", title: "several of one group are in flight at once", config: fair, needs: fairNeeds, run: fairGroupsHoldNothingBack},
-	{id: "FAIR-3", title: "a delayed message holds up no other", config: fair, needs: fairNeeds, run: delayedHoldsUpNoOther},
 	{id: "FAIR-3", title: "a group is in order", config: fair, needs: fairNeeds, run: fairGroupIsInOrder},
-	{id: "FAIR-3", title: "a returned message keeps its place in its group", config: fair, needs: fairNeeds, run: placesInFairGroup},
-	{id: "FAIR-3", title: "counts are exact", config: fair, needs: append([]need{needExactStats}, fairNeeds...), run: fairCountsAreExact},
 	{id: "FAIR-3", title: "any group wakes a receiver", config: fair, needs: fairNeeds, run: anyGroupWakes},
 	{id: "FAIR-3", title: "all of many groups is delivered once", config: fair, needs: fairNeeds, run: fairGroupsAreServed},
 	{
@@ -91,25 +82,6 @@ func quietGoesBeforeBacklog(e *env, q driver.Queue) {
 	e.expectStats(q, driver.Stats{Ready: backlog - 4, InFlight: 8})
 }
 
-func fewestInFlightFirst(e *env, q driver.Queue) {
-	for _, group := range []string{"a", "b", "c"} {
-		e.sendMany(q, group, 3)
-	}
-	e.expectBodies(q, e.receive(q, 3), "a1", "b1", "c1")
-	held := e.expectBodies(q, e.receive(q, 3), "a2", "b2", "c2")
-	e.ack(q, held[2])
-	e.expectAlone(q, "c3") // c has one message in flight, the others two
-	e.sendTo(q, "c", "c4")
-	e.sendTo(q, "d", "d1", "d2")
-	e.expectAlone(q, "d1")
-	e.expectAlone(q, "d2")
-	e.ack(q, held[1])
-	e.expectAlone(q, "b3")
-	e.expectAlone(q, "a3")
-	e.expectAlone(q, "c4")
-	e.expectNothing(q)
-}
-
 func settledIsNotInFlight(e *env, q driver.Queue) {
 	type way struct {
 		settle func(d driver.Delivery)
@@ -136,48 +108,6 @@ func settledIsNotInFlight(e *env, q driver.Queue) {
 		_, err := q.Purge(e.ctx())
 		e.ok(err, "purge")
 	}
-}
-
-func batchIsFair(e *env, q driver.Queue) {
-	e.sendMany(q, "a", 6)
-	e.sendMany(q, "b", 2)
-	e.sendTo(q, "c", "c1")
-	got := e.receiveOnce(q, driver.ReceiveRequest{Max: 5, Visibility: e.hold})
-	e.expectBodies(q, got, "a1", "b1", "c1", "a2", "b2")
-	e.expectNext(q, "a3", "a4", "a5", "a6")
-}
-
-func noGroupIsNeverNoisy(e *env, q driver.Queue) {
-	e.sendMany(q, "g", 3)
-	e.send(q, "1", "2", "3")
-	e.expectAlone(q, "g1")
-	e.expectAlone(q, "1")
-	e.expectAlone(q, "2")
-	e.expectAlone(q, "3")
-	e.send(q, "4")
-	e.expectAlone(q, "4")
-	e.expectAlone(q, "g2")
-	e.expectAlone(q, "g3")
-}
-
-func groupNamesAreExact(e *env, q driver.Queue) {
-	e.sendTo(q, "tenant", "t1", "t2")
-	e.sendTo(q, "Tenant", "T1")
-	e.sendTo(q, "tenant ", "s1")
-	e.expectAlone(q, "t1")
-	e.expectAlone(q, "T1")
-	e.expectAlone(q, "s1")
-	e.expectAlone(q, "t2")
-}
-
-func groupsTakeTurns(e *env, q driver.Queue) {
-	e.sendMany(q, "a", 5)
-	e.sendMany(q, "b", 3)
-	e.sendTo(q, "c", "c1")
-	for _, want := range []string{"a1", "b1", "c1", "a2", "b2", "a3", "b3", "a4", "a5"} {
-		e.ack(q, e.expectAlone(q, want))
-	}
-	e.expectEmpty(q)
 }
 
 func nothingStarves(e *env, q driver.Queue) {
@@ -217,28 +147,6 @@ func ungroupedGoInOrder(e *env, q driver.Queue) {
 	e.expectEmpty(q)
 }
 
-func fairGroupsHoldNothingBack(e *env, q driver.Queue) {
-	e.sendMany(q, "g", 6)
-	e.expectAlone(q, "g1")
-	e.expectAlone(q, "g2")
-	got := e.receiveOnce(q, driver.ReceiveRequest{Max: 3, Visibility: e.hold})
-	e.expectBodies(q, got, "g3", "g4", "g5")
-	e.expectAlone(q, "g6")
-	e.expectNothing(q)
-}
-
-func delayedHoldsUpNoOther(e *env, q driver.Queue) {
-	start := time.Now()
-	e.sendOne(q, driver.Outgoing{Body: []byte("g1"), Group: "g", Delay: e.tick})
-	e.sendTo(q, "g", "g2")
-	e.sendTo(q, "h", "h1")
-	e.nack(q, e.expectAlone(q, "g2"), e.hold, "")
-	e.expectAlone(q, "h1")
-	e.expectNothing(q)
-	e.expectArrival(q, start.Add(e.tick), "g1")
-	e.expectStats(q, driver.Stats{Delayed: 1, InFlight: 2})
-}
-
 func fairGroupIsInOrder(e *env, q driver.Queue) {
 	const groups, each = 20, 15
 	for i := range each {
@@ -264,41 +172,6 @@ func fairGroupIsInOrder(e *env, q driver.Queue) {
 		}
 	}
 	e.expectNothing(q)
-}
-
-func placesInFairGroup(e *env, q driver.Queue) {
-	e.sendMany(q, "g", 5)
-	e.sendMany(q, "h", 1)
-	held := e.receive(q, 3)
-	e.expectBodies(q, held, "g1", "h1", "g2")
-	e.expire(q, held[0])
-	held[0] = e.expectAlone(q, "g1")
-	e.nack(q, held[0], 0, "")
-	e.ack(q, held[1], held[2])
-	e.expectNext(q, "g3", "g4", "g5", "g1")
-}
-
-func fairCountsAreExact(e *env, q driver.Queue) {
-	e.sendMany(q, "a", 4)
-	e.sendMany(q, "b", 2)
-	e.send(q, "1")
-	e.sendOne(q, driver.Outgoing{Body: []byte("later"), Group: "b", Delay: e.hold})
-	e.expectStats(q, driver.Stats{Ready: 7, Delayed: 1})
-	held := e.expectNext(q, "a1", "b1", "1", "a2")
-	e.expectStats(q, driver.Stats{Ready: 3, Delayed: 1, InFlight: 4})
-	e.ack(q, held[0])
-	e.nack(q, held[1], 0, "")
-	e.expire(q, held[2])
-	e.nack(q, held[3], e.hold, "")
-	e.expectStats(q, driver.Stats{Ready: 5, Delayed: 2})
-	removed, err := q.Purge(e.ctx())
-	e.ok(err, "purge")
-	if removed != 7 {
-		e.failf("purge: got %d, want 7", removed)
-	}
-	e.expectStats(q, driver.Stats{})
-	e.sendTo(q, "a", "a9")
-	e.expectAlone(q, "a9")
 }
 
 func anyGroupWakes(e *env, q driver.Queue) {

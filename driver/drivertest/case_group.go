@@ -19,27 +19,8 @@ var groupCases = []testCase{
 		id: "ORD-4", title: "a plain queue delivers a group's next message while another is in flight",
 		needs: []need{needGroups}, run: plainQueueDoesNotBlockGroups,
 	},
-	{id: "ORD-4", title: "nothing of a group is delivered while an earlier message is in flight", config: strict, run: groupWaitsForItsHead},
-	{id: "ORD-4", title: "other groups go on", config: strict, run: otherGroupsGoOn},
-	{id: "ORD-4", title: "one batch may hold several of a group, in order", config: strict, run: batchHoldsSeveral},
-	{id: "ORD-4", title: "a group goes on when all before the next is settled, not earlier", config: strict, run: groupGoesOnWhenAllIsSettled},
-	{id: "ORD-4", title: "a released head is deliverable while later ones of its batch are in flight", config: strict, run: releasedHeadComesBack},
-	{id: "ORD-4", title: "an expired head is deliverable while later ones of its batch are in flight", config: strict, run: expiredHeadComesBack},
-	{id: "ORD-4", title: "a nacked message keeps its place in its group", config: strict, run: nackedKeepsItsPlace},
-	{id: "ORD-4", title: "a message nacked out of a batch comes back before what was behind it", config: strict, run: nackedOutOfBatch},
-	{id: "ORD-4", title: "an expired message keeps its place in its group", config: strict, run: expiredKeepsItsPlace},
-	{id: "ORD-4", title: "a nack delay blocks later messages of the group", config: strict, run: delayedNackBlocksLater},
-	{id: "ORD-4", title: "a nack delay does not block earlier messages of the group", config: strict, run: delayedNackLetsEarlierGo},
-	{id: "ORD-4", title: "a send delay does not hold a group", config: strict, run: sendDelayHoldsNothing},
 	{id: "ORD-4", title: "a message joins its group when its send delay is over", config: strict, run: delayedJoinsWhenDue},
-	{id: "ORD-4", title: "a receive takes what it may of one group and then of the next", config: strict, needs: []need{needFIFO}, run: batchGoesGroupByGroup},
-	{id: "ORD-4", title: "a group that was received from goes behind the others", config: strict, needs: []need{needFIFO}, run: servedGroupGoesBehind},
-	{id: "ORD-4", title: "messages without a group are one group", config: strict, run: emptyGroupIsOneGroup},
-	{id: "ORD-4", title: "a dead letter frees its group", config: strict, needs: []need{needDeadLetters}, run: deadLetterFreesGroup},
-	{id: "ORD-4", title: "a purge frees all groups", config: strict, run: purgeFreesGroups},
-	{id: "ORD-4", title: "messages behind their group count as ready", config: strict, run: blockedCountAsReady},
 	{id: "ORD-4", title: "settling a group's delivery wakes a receiver that waits for the next", config: strict, run: settlingWakesGroup},
-	{id: "ORD-4", title: "a stale receipt does not free a group", config: strict, run: staleReceiptFreesNoGroup},
 	{id: "ORD-4", title: "many groups are all served", config: strict, run: manyGroupsAreServed},
 	{id: "ORD-4", title: "of the groups that may go, the one that was served longest ago goes first", config: strict, needs: []need{needFIFO}, run: strictGroupsTakeTurns},
 	{
@@ -75,151 +56,6 @@ func plainQueueDoesNotBlockGroups(e *env, q driver.Queue) {
 	e.expectAlone(q, "g2")
 }
 
-func groupWaitsForItsHead(e *env, q driver.Queue) {
-	e.sendTo(q, "g", "g1", "g2", "g3")
-	for _, want := range []string{"g1", "g2", "g3"} {
-		held := e.expectAlone(q, want)
-		e.expectNothing(q)
-		e.ack(q, held)
-	}
-	e.expectEmpty(q)
-}
-
-func otherGroupsGoOn(e *env, q driver.Queue) {
-	e.sendTo(q, "g", "g1", "g2")
-	e.sendTo(q, "h", "h1", "h2")
-	e.send(q, "none")
-	g1 := e.expectAlone(q, "g1")
-	h1 := e.expectAlone(q, "h1")
-	e.expectAlone(q, "none")
-	e.expectNothing(q)
-	e.ack(q, h1)
-	e.expectAlone(q, "h2")
-	e.expectNothing(q)
-	e.ack(q, g1)
-	e.expectAlone(q, "g2")
-}
-
-func batchHoldsSeveral(e *env, q driver.Queue) {
-	e.sendTo(q, "g", "g1", "g2", "g3", "g4")
-	got := e.receiveOnce(q, driver.ReceiveRequest{Max: 3, Visibility: e.hold})
-	e.expectBodies(q, got, "g1", "g2", "g3")
-	e.expectNothing(q)
-}
-
-func groupGoesOnWhenAllIsSettled(e *env, q driver.Queue) {
-	e.sendTo(q, "g", "g1", "g2", "g3")
-	held := e.expectBodies(q, e.receive(q, 2), "g1", "g2")
-	e.ack(q, held[0])
-	e.expectNothing(q)
-	e.ack(q, held[1])
-	e.expectAlone(q, "g3")
-}
-
-func releasedHeadComesBack(e *env, q driver.Queue) {
-	e.sendTo(q, "g", "g1", "g2", "g3", "g4")
-	held := e.expectBodies(q, e.receive(q, 3), "g1", "g2", "g3")
-	e.nack(q, held[0], 0, "")
-	again := e.expectAlone(q, "g1")
-	e.expectNothing(q) // g2 and g3 are in flight, and g4 is behind them
-	e.ack(q, again, held[1], held[2])
-	e.expectAlone(q, "g4")
-
-	e.sendTo(q, "h", "h1", "h2", "h3")
-	held = e.expectBodies(q, e.receive(q, 3), "h1", "h2", "h3")
-	e.nack(q, held[0], 0, "")
-	e.nack(q, held[1], 0, "")
-	got := e.receiveOnce(q, driver.ReceiveRequest{Max: 10, Visibility: e.hold})
-	e.expectBodies(q, got, "h1", "h2")
-}
-
-func expiredHeadComesBack(e *env, q driver.Queue) {
-	e.sendTo(q, "g", "g1", "g2", "g3")
-	start := time.Now()
-	held := e.expectBodies(q, e.receiveFor(q, 2, e.tick), "g1", "g2")
-	e.ok(extended(q.Extend(e.ctx(), []driver.Extension{{Receipt: held[1].Receipt, Visibility: e.hold}})), "extend")
-	again := e.expectArrival(q, start.Add(e.tick), "g1")
-	e.expectNothing(q)
-	e.ack(q, again[0])
-	e.expectNothing(q)
-	e.ack(q, held[1])
-	e.expectAlone(q, "g3")
-}
-
-func nackedKeepsItsPlace(e *env, q driver.Queue) {
-	e.sendTo(q, "g", "g1", "g2")
-	e.nack(q, e.expectAlone(q, "g1"), 0, "again")
-	again := e.expectAlone(q, "g1")
-	if again.Deliveries != 2 || again.LastError != "again" {
-		e.failf("a nacked message of a group: got Deliveries %d, LastError %q", again.Deliveries, again.LastError)
-	}
-	e.ack(q, again)
-	e.expectAlone(q, "g2")
-}
-
-func nackedOutOfBatch(e *env, q driver.Queue) {
-	e.sendTo(q, "g", "g1", "g2", "g3", "g4")
-	held := e.expectBodies(q, e.receive(q, 3), "g1", "g2", "g3")
-	e.nack(q, held[1], 0, "")
-	e.expectNothing(q) // g1 is in flight
-	e.ack(q, held[2])
-	e.expectNothing(q)
-	e.ack(q, held[0])
-	again := e.expectAlone(q, "g2")
-	e.expectNothing(q)
-	e.ack(q, again)
-	e.expectAlone(q, "g4")
-}
-
-func expiredKeepsItsPlace(e *env, q driver.Queue) {
-	e.sendTo(q, "g", "g1", "g2", "g3")
-	start := time.Now()
-	e.receiveFor(q, 2, e.tick)
-	e.expectArrival(q, start.Add(e.tick), "g1", "g2")
-}
-
-func delayedNackBlocksLater(e *env, q driver.Queue) {
-	e.sendTo(q, "g", "g1", "g2")
-	e.sendTo(q, "h", "h1")
-	e.nack(q, e.expectAlone(q, "g1"), e.hold, "")
-	e.expectAlone(q, "h1")
-	e.expectNothing(q)
-
-	e.sendTo(q, "i", "i1", "i2")
-	i1 := e.expectAlone(q, "i1")
-	start := time.Now()
-	e.nack(q, i1, e.tick, "")
-	e.expectArrival(q, start.Add(e.tick), "i1")
-	e.expectNothing(q)
-}
-
-func delayedNackLetsEarlierGo(e *env, q driver.Queue) {
-	e.sendTo(q, "g", "g1", "g2", "g3", "g4")
-	held := e.expectBodies(q, e.receive(q, 3), "g1", "g2", "g3")
-	e.nack(q, held[1], e.hold, "")
-	e.nack(q, held[0], 0, "")
-	e.ack(q, held[2])
-	again := e.expectAlone(q, "g1")
-	e.expectNothing(q)
-	e.ack(q, again)
-	e.expectNothing(q) // g2 waits for its delay, and g4 for g2
-}
-
-func sendDelayHoldsNothing(e *env, q driver.Queue) {
-	e.sendOne(q, driver.Outgoing{Body: []byte("g1"), Group: "g", Delay: e.hold})
-	e.sendTo(q, "g", "g2", "g3")
-	held := e.expectAlone(q, "g2")
-	e.expectNothing(q)
-	e.ack(q, held)
-	e.expectAlone(q, "g3")
-
-	e.sendTo(q, "i", "i1")
-	e.sendOne(q, driver.Outgoing{Body: []byte("i2"), Group: "i", Delay: e.hold})
-	e.sendTo(q, "i", "i3")
-	got := e.receiveOnce(q, driver.ReceiveRequest{Max: 10, Visibility: e.hold})
-	e.expectBodies(q, got, "i1", "i3")
-}
-
 func delayedJoinsWhenDue(e *env, q driver.Queue) {
 	start := time.Now()
 	e.sendOne(q, driver.Outgoing{Body: []byte("g1"), Group: "g", Delay: e.tick})
@@ -242,65 +78,6 @@ func delayedJoinsWhenDue(e *env, q driver.Queue) {
 	e.ack(q, held[0])
 	got := e.receiveOnce(q, driver.ReceiveRequest{Max: 10, Visibility: e.hold})
 	e.expectBodies(q, got, "h2", "h4")
-}
-
-func batchGoesGroupByGroup(e *env, q driver.Queue) {
-	for i := range 3 {
-		for _, group := range []string{"g", "h", "i"} {
-			e.sendTo(q, group, fmt.Sprint(group, i+1))
-		}
-	}
-	got := e.receiveOnce(q, driver.ReceiveRequest{Max: 2, Visibility: e.hold})
-	e.expectBodies(q, got, "g1", "g2")
-	got = e.receiveOnce(q, driver.ReceiveRequest{Max: 5, Visibility: e.hold})
-	e.expectBodies(q, got, "h1", "h2", "h3", "i1", "i2")
-	e.expectNothing(q)
-}
-
-func servedGroupGoesBehind(e *env, q driver.Queue) {
-	for _, group := range []string{"g", "h", "i"} {
-		e.sendTo(q, group, group+"1", group+"2", group+"3")
-	}
-	for _, want := range []string{"g1", "h1", "i1", "g2"} {
-		e.ack(q, e.expectAlone(q, want))
-	}
-	e.sendTo(q, "j", "j1")
-	e.nack(q, e.expectAlone(q, "h2"), 0, "")
-	for _, want := range []string{"i2", "g3", "j1", "h2", "i3", "h3"} {
-		e.ack(q, e.expectAlone(q, want))
-	}
-	e.expectEmpty(q)
-}
-
-func emptyGroupIsOneGroup(e *env, q driver.Queue) {
-	e.send(q, "1", "2")
-	first := e.expectAlone(q, "1")
-	e.expectNothing(q)
-	e.ack(q, first)
-	e.expectAlone(q, "2")
-}
-
-func deadLetterFreesGroup(e *env, q driver.Queue) {
-	e.sendTo(q, "g", "g1", "g2")
-	e.deadLetter(q, e.expectAlone(q, "g1"), driver.ReasonFatal)
-	e.expectAlone(q, "g2")
-}
-
-func purgeFreesGroups(e *env, q driver.Queue) {
-	e.sendTo(q, "g", "g1", "g2")
-	e.expectAlone(q, "g1")
-	_, err := q.Purge(e.ctx())
-	e.ok(err, "purge")
-	e.sendTo(q, "g", "g3")
-	e.expectAlone(q, "g3")
-}
-
-func blockedCountAsReady(e *env, q driver.Queue) {
-	e.sendTo(q, "g", "g1", "g2", "g3")
-	held := e.expectAlone(q, "g1")
-	e.expectStats(q, driver.Stats{Ready: 2, InFlight: 1})
-	e.nack(q, held, e.hold, "")
-	e.expectStats(q, driver.Stats{Ready: 2, Delayed: 1})
 }
 
 func settlingWakesGroup(e *env, q driver.Queue) {
@@ -326,20 +103,6 @@ func settlingWakesGroup(e *env, q driver.Queue) {
 		}
 		e.expectHandedTo(waiting, want, how+" of the group's head")
 	}
-}
-
-func staleReceiptFreesNoGroup(e *env, q driver.Queue) {
-	e.sendTo(q, "g", "g1", "g2")
-	stale := e.expectAlone(q, "g1")
-	e.expire(q, stale)
-	fresh := e.expectAlone(q, "g1")
-	e.expectExpired(q, stale, "a receipt from an earlier delivery")
-	e.expectNothing(q)
-	e.ack(q, fresh)
-	e.expectExpired(q, fresh, "the receipt of an acked message")
-	e.expectAlone(q, "g2")
-	e.expectExpired(q, fresh, "the receipt of an acked message")
-	e.expectNothing(q)
 }
 
 func manyGroupsAreServed(e *env, q driver.Queue) {

@@ -3,8 +3,6 @@ package drivertest
 import (
 	"fmt"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
@@ -16,21 +14,9 @@ const targetQueue = "target"
 var moveNeeds = []need{needMove}
 
 var moveCases = []testCase{
-	{id: "DLQ-9", title: "ready messages move to the tail of the other queue, in order", needs: moveNeeds, run: movesInOrder},
 	{id: "DLQ-9", title: "a message that moves is the same message, with no deliveries", needs: moveNeeds, run: movedIsTheSame},
-	{id: "DLQ-9", title: "delayed messages and those in flight stay", needs: moveNeeds, run: onlyReadyMoves},
-	{id: "DLQ-9", title: "a message that comes due, or back, can move", needs: moveNeeds, run: returnedMoves},
-	{id: "DLQ-9", title: "no more move than the limit says", needs: moveNeeds, run: moveKeepsLimit},
 	{id: "DLQ-9", title: "many messages move", needs: moveNeeds, run: manyMove, repeats: true},
-	{id: "DLQ-9", title: "a full target stops the move, and nothing is lost", needs: []need{needMove, needAdmin}, run: fullTargetStopsMove},
-	{id: "DLQ-9", title: "a target with no room for the bytes stops the move", needs: []need{needMove, needAdmin}, run: heavyMoveStops},
-	{id: "DLQ-9", title: "a move makes room where it takes from", config: always(driver.Config{MaxMessages: 2}), needs: moveNeeds, run: moveMakesRoom},
-	{id: "DLQ-9", title: "the deliveries of a message that moved count from nothing", needs: []need{needMove, needAdmin, needDeadLetters}, run: movedHasAllDeliveries},
-	{id: "DLQ-9", title: "the age of a message that moved starts again", needs: []need{needMove, needAdmin, needDeadLetters}, run: movedIsYoung},
-	{id: "DLQ-9", title: "a move asks no dedup window, and leaves both as they are", needs: []need{needMove, needDedup}, run: moveLeavesKeys},
 	{id: "DLQ-9", title: "a move wakes a receiver that waits at the target", needs: moveNeeds, run: moveWakesTarget},
-	{id: "DLQ-9", title: "receipts of a message that moved fail", needs: moveNeeds, run: movedReceiptsExpire},
-	{id: "DLQ-9", title: "a message can move there and back", needs: moveNeeds, run: movesThereAndBack},
 	{id: "DLQ-9", title: "an impossible move is refused and changes nothing", needs: moveNeeds, run: badMoveIsRefused},
 	{id: "DLQ-9", title: "a closed handle moves nothing", needs: moveNeeds, run: closedHandleDoesNotMove},
 	{id: "DLQ-9", title: "without a target dead letters move back to their source", config: withDeadLetterTo, needs: moveNeeds, run: exiledGoHome},
@@ -64,18 +50,6 @@ func (e *env) move(q driver.Queue, to string, limit, want int) {
 	}
 }
 
-func movesInOrder(e *env, q driver.Queue) {
-	target := e.open(targetQueue)
-	e.send(target, "x")
-	e.send(q, "a", "b", "c")
-	e.nack(q, e.expectNext(q, "a")[0], 0, "to the tail")
-	e.move(q, targetQueue, 0, 3)
-	e.expectEmpty(q)
-	e.expectStats(target, driver.Stats{Ready: 4})
-	e.send(target, "y")
-	e.expectNext(target, "x", "b", "c", "a", "y")
-}
-
 func movedIsTheSame(e *env, q driver.Queue) {
 	msg := doomed(q)
 	id := e.sendOne(q, msg).ID
@@ -98,43 +72,6 @@ func movedIsTheSame(e *env, q driver.Queue) {
 	e.expectEmpty(target)
 }
 
-func onlyReadyMoves(e *env, q driver.Queue) {
-	target := e.open(targetQueue)
-	e.send(q, "a")
-	held := e.expectNext(q, "a")
-	e.sendLater(q, e.hold, "b")
-	e.send(q, "c")
-	e.move(q, targetQueue, 0, 1)
-	e.expectStats(q, driver.Stats{Delayed: 1, InFlight: 1})
-	e.expectNext(target, "c")
-	e.move(q, targetQueue, 0, 0)
-	e.ack(q, held...)
-	e.expectStats(q, driver.Stats{Delayed: 1})
-}
-
-func returnedMoves(e *env, q driver.Queue) {
-	target := e.open(targetQueue)
-	e.send(q, "a")
-	e.sendLater(q, e.tick, "b")
-	e.receiveFor(q, 1, e.tick)
-	e.sleep(e.tick)
-	e.move(q, targetQueue, 0, 2)
-	e.expectEmpty(q)
-	e.expectNext(target, "a", "b")
-}
-
-func moveKeepsLimit(e *env, q driver.Queue) {
-	target := e.open(targetQueue)
-	e.send(q, "a", "b", "c", "d", "e")
-	e.move(q, targetQueue, 2, 2)
-	e.expectStats(q, driver.Stats{Ready: 3})
-	e.move(q, targetQueue, 1, 1)
-	e.expectNext(target, "a", "b", "c")
-	e.move(q, targetQueue, 10, 2)
-	e.expectNext(target, "d", "e")
-	e.expectEmpty(q)
-}
-
 func manyMove(e *env, q driver.Queue) {
 	want := numbered("m", e.rounds(3000, 600))
 	target := e.open(targetQueue)
@@ -147,120 +84,11 @@ func manyMove(e *env, q driver.Queue) {
 	e.expectNext(target, want...)
 }
 
-// expectMoveStops checks a move that stops because a target is full.
-func (e *env) expectMoveStops(q driver.Queue, to string, want int) {
-	e.t.Helper()
-	moved, err := q.Move(e.ctx(), to, 0)
-	e.expectFull(err, "move to a full queue")
-	if moved != want {
-		e.failf("move to a queue that has room for %d: got %d", want, moved)
-	}
-}
-
-func fullTargetStopsMove(e *env, q driver.Queue) {
-	target := e.configure(targetQueue, driver.Config{MaxMessages: 2})
-	e.send(q, "a", "b", "c", "d")
-	e.expectMoveStops(q, targetQueue, 2)
-	e.expectStats(q, driver.Stats{Ready: 2})
-	e.expectStats(target, driver.Stats{Ready: 2})
-	e.expectMoveStops(q, targetQueue, 0)
-	e.ack(target, e.expectNext(target, "a")...)
-	e.expectMoveStops(q, targetQueue, 1)
-	e.ack(target, e.expectNext(target, "b", "c")...)
-	e.move(q, targetQueue, 0, 1) // it ends because no message is left
-	e.expectNext(target, "d")
-	e.expectEmpty(q)
-}
-
-func heavyMoveStops(e *env, q driver.Queue) {
-	target := e.configure(targetQueue, driver.Config{MaxBytes: 10})
-	e.send(q, strings.Repeat("a", 4), strings.Repeat("b", 7), "c")
-	e.expectMoveStops(q, targetQueue, 1)
-	e.expectStats(q, driver.Stats{Ready: 2})
-	e.ack(target, e.expectNext(target, "aaaa")...)
-	e.move(q, targetQueue, 0, 2)
-	e.expectNext(target, "bbbbbbb", "c")
-}
-
-func moveMakesRoom(e *env, q driver.Queue) {
-	e.open(targetQueue)
-	e.send(q, "a", "b")
-	e.expectFull(trySend(e, q, "c"), "send to a full queue")
-	e.move(q, targetQueue, 1, 1)
-	e.send(q, "c")
-	e.expectFull(trySend(e, q, "d"), "send to a queue that is full again")
-	e.expectNext(q, "b", "c")
-}
-
-func movedHasAllDeliveries(e *env, q driver.Queue) {
-	target := e.configure(targetQueue, driver.Config{MaxDeliveries: 2})
-	e.send(q, "a")
-	for range 3 {
-		e.expire(q, e.receive(q, 1)...)
-	}
-	e.move(q, targetQueue, 0, 1)
-	e.nack(target, e.expectNext(target, "a")[0], 0, "")
-	e.expectStats(target, driver.Stats{Ready: 1})
-	e.nack(target, e.expectNext(target, "a")[0], 0, "")
-	e.expectStats(target, driver.Stats{Dead: 1})
-}
-
-func movedIsYoung(e *env, q driver.Queue) {
-	target := e.configure(targetQueue, aging(e))
-	e.send(q, "a")
-	e.sleep(3 * e.tick)
-	moved := time.Now()
-	e.move(q, targetQueue, 0, 1)
-	e.expectStatsAt(target, moved.Add(2*e.tick), driver.Stats{Dead: 1}, "the end of a message that moved and is too old")
-}
-
-func moveLeavesKeys(e *env, q driver.Queue) {
-	target := e.open(targetQueue)
-	here := e.expectFresh(q, keyed("key", "body"), "for the first time")
-	there := e.expectFresh(target, keyed("key", "body"), "in another queue")
-	e.move(q, targetQueue, 0, 1)
-	e.expectStats(target, driver.Stats{Ready: 2})
-	e.expectDuplicate(q, keyed("key", "body"), here, "after its message moved away")
-	e.expectDuplicate(target, keyed("key", "body"), there, "after a message with the same key moved here")
-	e.expectEmpty(q)
-}
-
 func moveWakesTarget(e *env, q driver.Queue) {
 	waiting := e.receiveInBackground(e.ctx(), e.open(targetQueue), 1)
 	e.send(q, "a")
 	e.move(q, targetQueue, 0, 1)
 	e.expectHandedTo(waiting, "a", "a move")
-}
-
-func movedReceiptsExpire(e *env, q driver.Queue) {
-	target := e.open(targetQueue)
-	e.send(q, "a")
-	held := e.receive(q, 1)[0]
-	e.expire(q, held)
-	e.move(q, targetQueue, 0, 1)
-	e.expectExpired(q, held, "the receipt of a message that moved")
-	e.expectExpired(target, held, "a receipt of the queue it moved from")
-	e.expectTooLate(q, held, "the receipt of a message that moved")
-	e.expectTooLate(target, held, "a receipt of the queue it moved from")
-	e.expectStats(target, driver.Stats{Ready: 1})
-	again := e.receive(target, 1)[0]
-	e.expectTooLate(target, held, "a receipt of the queue it moved from")
-	e.ack(target, again)
-	e.expectEmpty(target)
-}
-
-func movesThereAndBack(e *env, q driver.Queue) {
-	target := e.open(targetQueue)
-	id := e.send(q, "a", "b")[0]
-	held := e.expectNext(q, "a")[0]
-	e.expire(q, held)
-	e.move(q, targetQueue, 1, 1)
-	e.move(target, queueName, 0, 1)
-	e.expectTooLate(q, held, "a receipt from before its message moved away and came back")
-	e.expectStats(q, driver.Stats{Ready: 2})
-	if got := e.expectNext(q, "b", "a")[1]; got.ID != id || got.Deliveries != 1 {
-		e.failf("a message that moved away and came back: got id %s, Deliveries %d; want %s and 1", got.ID, got.Deliveries, id)
-	}
 }
 
 func badMoveIsRefused(e *env, q driver.Queue) {

@@ -14,18 +14,9 @@ import (
 
 var sendCases = []testCase{
 	{id: "SND-1", title: "a sent message has a ULID that is unique in the queue", run: sendGivesUniqueULIDs},
-	{id: "SND-1", title: "what was sent is what is delivered, under the id that send returned", run: sendIsDelivered},
 	{id: "SND-1", title: "the traits are complete", run: traitsAreComplete},
-	{id: "SND-1", title: "two names are two queues", run: namesAreSeparateQueues},
-	{id: "SND-1", title: "two handles with one name are one queue", run: handlesShareTheQueue},
 
-	{id: "SND-2", title: "a delayed message is counted and cannot be received", run: delayedMessageIsCounted},
-	{id: "SND-2", title: "a delayed message arrives when its delay is over, not before", run: delayedMessageArrivesWhenDue},
-	{id: "SND-2", title: "delayed messages arrive each at its own time", run: delaysAreIndependent},
 	{id: "SND-2", title: "hundreds of delays in any order are all kept", run: manyDelaysAreKept},
-	{id: "SND-2", title: "a delayed message does not hold up later ones", run: delayHoldsUpNoOther},
-	{id: "SND-2", title: "a delay does not cost a message its place", needs: []need{needFIFO}, run: delayKeepsPlace},
-	{id: "SND-2", title: "the longest delay is honoured", run: longestDelayIsHonoured},
 
 	{id: "SND-3", title: "bodies are kept to the byte", run: bodiesAreExact},
 	{id: "SND-3", title: "a body of exactly the largest size is kept", run: largestBodyIsKept},
@@ -33,9 +24,6 @@ var sendCases = []testCase{
 	{id: "SND-3", title: "attributes at every limit are kept", run: attributesAtTheLimitAreKept},
 	{id: "SND-3", title: "what the caller does to body and attributes later changes nothing", run: callerKeepsItsMemory},
 
-	{id: "SND-4", title: "a batch has one result for each message, in order", run: batchResultsAreInOrder},
-	{id: "SND-4", title: "a failed message in a batch keeps its position and costs the others nothing", run: batchFailureKeepsPosition},
-	{id: "SND-4", title: "a batch that fails as a whole says so for each message", run: batchMayFailEverywhere},
 	{id: "SND-4", title: "an empty batch does nothing", run: emptySendDoesNothing},
 
 	{
@@ -46,40 +34,8 @@ var sendCases = []testCase{
 		id: "SND-5", title: "a send over the bound on bytes is refused with a hint when to come back",
 		config: always(driver.Config{MaxBytes: 10}), run: capacityByBytes,
 	},
-	{
-		id: "SND-5", title: "delayed and in-flight messages take room, acked ones do not",
-		config: always(driver.Config{MaxMessages: 3}), run: capacityCountsAllThatWaits,
-	},
-	{
-		id: "SND-5", title: "dead letters take no room",
-		config: always(driver.Config{MaxMessages: 1}), needs: []need{needDeadLetters}, run: deadLettersTakeNoRoom,
-	},
-	{
-		id: "SND-5", title: "a message that dies by the clock alone makes room",
-		config: always(driver.Config{MaxMessages: 1, MaxDeliveries: 1}), needs: []need{needDeadLetters}, run: deathByTheClockMakesRoom,
-	},
-	{
-		id: "SND-5", title: "purge and death make room for bytes",
-		config: always(driver.Config{MaxBytes: 10}), needs: []need{needDeadLetters}, run: purgeAndDeathFreeBytes,
-	},
-	{
-		id: "SND-5", title: "lowering the bound below what is there keeps it and refuses more",
-		config: always(driver.Config{MaxMessages: 5}), run: loweredCapacityKeeps,
-	},
-	{
-		id: "SND-5", title: "of a batch, what fits is sent",
-		config: always(driver.Config{MaxMessages: 2}), run: batchOverCapacityIsSplit,
-	},
-	{
-		id: "SND-5", title: "of a batch, a small message fits where a large one did not",
-		config: always(driver.Config{MaxBytes: 10}), run: batchOverBytesIsSplit,
-	},
 
 	{id: "SND-6", title: "a failed send leaves nothing behind", run: failedSendLeavesNothing},
-	{
-		id: "SND-6", title: "a send refused for lack of room does not use up its dedup key",
-		config: always(driver.Config{MaxMessages: 1}), needs: []need{needDedup}, run: failedSendKeepsDedupKeyFree,
-	},
 }
 
 var ulid = regexp.MustCompile(`^[0-7][0-9A-HJKMNP-TV-Z]{25}$`)
@@ -99,18 +55,6 @@ func sendGivesUniqueULIDs(e *env, q driver.Queue) {
 	if distinct := len(slices.Compact(slices.Clone(ids))); distinct != len(ids) {
 		e.failf("send: %d messages have only %d ids between them", len(ids), distinct)
 	}
-}
-
-func sendIsDelivered(e *env, q driver.Queue) {
-	ids := e.send(q, "a", "b", "c")
-	e.expectStats(q, driver.Stats{Ready: 3})
-	got := e.expectNext(q, "a", "b", "c")
-	for i, d := range got {
-		if d.ID != ids[i] {
-			e.failf("delivery of %q: got id %s, want %s as send said", d.Body, d.ID, ids[i])
-		}
-	}
-	e.expectNothing(q)
 }
 
 func traitsAreComplete(e *env, q driver.Queue) {
@@ -152,54 +96,6 @@ func traitsAreComplete(e *env, q driver.Queue) {
 	}
 }
 
-func namesAreSeparateQueues(e *env, q driver.Queue) {
-	other := e.open("invoices")
-	e.send(q, "order")
-	e.expectEmpty(other)
-	e.send(other, "invoice")
-	e.expectNext(q, "order")
-	e.expectNext(other, "invoice")
-}
-
-func handlesShareTheQueue(e *env, q driver.Queue) {
-	other := e.open(queueName)
-	e.send(q, "a")
-	e.expectStats(other, driver.Stats{Ready: 1})
-	got := e.expectNext(other, "a")
-	e.expectNothing(q)
-	e.expectStats(q, driver.Stats{InFlight: 1})
-	e.ack(q, got...) // a receipt belongs to the queue, not to the handle
-	e.expectStats(other, driver.Stats{})
-	e.expectCode(tryAck(e, other, got[0]), driver.ErrReceiptExpired, "ack on one handle of what was acked on another")
-}
-
-func delayedMessageIsCounted(e *env, q driver.Queue) {
-	e.sendLater(q, e.hold, "later")
-	e.expectStats(q, driver.Stats{Delayed: 1})
-	e.expectNothing(q)
-	e.expectStats(q, driver.Stats{Delayed: 1})
-}
-
-func delayedMessageArrivesWhenDue(e *env, q driver.Queue) {
-	sent := time.Now()
-	e.sendLater(q, e.tick, "later")
-	got := e.expectArrival(q, sent.Add(e.tick), "later")
-	if got[0].Deliveries != 1 {
-		e.failf("a delayed message arrives for the first time: got Deliveries %d, want 1", got[0].Deliveries)
-	}
-	e.expectStats(q, driver.Stats{InFlight: 1})
-}
-
-func delaysAreIndependent(e *env, q driver.Queue) {
-	sent := time.Now()
-	e.sendLater(q, 3*e.tick, "third")
-	e.sendLater(q, e.tick, "first")
-	e.sendLater(q, 2*e.tick, "second")
-	e.expectArrivals(q, map[string]time.Time{
-		"first": sent.Add(e.tick), "second": sent.Add(2 * e.tick), "third": sent.Add(3 * e.tick),
-	})
-}
-
 func manyDelaysAreKept(e *env, q driver.Queue) {
 	due := make(map[string]time.Time)
 	for _, body := range numbered("m", e.rounds(500, 50)) {
@@ -208,34 +104,6 @@ func manyDelaysAreKept(e *env, q driver.Queue) {
 		e.sendLater(q, delay, body)
 	}
 	e.expectArrivals(q, due)
-}
-
-func delayHoldsUpNoOther(e *env, q driver.Queue) {
-	e.sendLater(q, e.hold, "later")
-	e.send(q, "now")
-	e.expectNext(q, "now")
-	e.expectStats(q, driver.Stats{Delayed: 1, InFlight: 1})
-}
-
-func delayKeepsPlace(e *env, q driver.Queue) {
-	e.send(q, "a")
-	e.sendLater(q, e.tick, "b")
-	e.send(q, "c")
-	e.sleep(e.tick)
-	e.expectNext(q, "a", "b", "c")
-}
-
-func longestDelayIsHonoured(e *env, q driver.Queue) {
-	longest := q.Traits().MaxDelay
-	sent := time.Now()
-	e.sendLater(q, longest, "much later")
-	e.expectStats(q, driver.Stats{Delayed: 1})
-	e.expectNothing(q)
-	if e.backend.Virtual {
-		e.sleep(longest - time.Millisecond)
-		e.expectNothing(q)
-		e.expectArrival(q, sent.Add(longest), "much later")
-	}
 }
 
 func bodiesAreExact(e *env, q driver.Queue) {
@@ -335,53 +203,6 @@ func callerKeepsItsMemory(e *env, q driver.Queue) {
 	if want := map[string]string{"k": "before"}; !maps.Equal(got[0].Attributes, want) {
 		e.failf("attributes after the caller changed its map: got %q, want %q", got[0].Attributes, want)
 	}
-}
-
-func batchResultsAreInOrder(e *env, q driver.Queue) {
-	want := make(map[string]string)
-	ids := e.send(q, "a", "b", "c", "d", "e")
-	for i, body := range []string{"a", "b", "c", "d", "e"} {
-		want[ids[i]] = body
-	}
-	for _, d := range e.receive(q, 5) {
-		if want[d.ID] != string(d.Body) {
-			e.failf("message %s has body %q, but send returned this id for %q", d.ID, d.Body, want[d.ID])
-		}
-	}
-}
-
-func batchFailureKeepsPosition(e *env, q driver.Queue) {
-	sent, err := q.Send(e.ctx(), []driver.Outgoing{
-		{Body: []byte("a")},
-		{Body: []byte("bad"), Delay: -time.Second},
-		{Body: []byte("c")},
-		{Body: []byte("bad"), Attributes: map[string]string{"": "no key"}},
-		{Body: []byte("e")},
-	})
-	e.expectPositions(err, "send of a batch with two bad messages", fine, driver.ErrInvalid, fine, driver.ErrInvalid, fine)
-	if len(sent) != 5 {
-		e.failf("send of 5 messages, 2 of them bad: got %d results, want 5", len(sent))
-	}
-	for i, bad := range []bool{false, true, false, true, false} {
-		if (sent[i].ID == "") != bad {
-			e.failf("send of a batch with two bad messages: position %d has id %q, want one only for good messages", i, sent[i].ID)
-		}
-	}
-	e.expectStats(q, driver.Stats{Ready: 3})
-	for i, d := range e.expectNext(q, "a", "c", "e") {
-		if want := sent[2*i].ID; d.ID != want {
-			e.failf("delivery of %q: got id %s, want %s as send said", d.Body, d.ID, want)
-		}
-	}
-}
-
-func batchMayFailEverywhere(e *env, q driver.Queue) {
-	bad := driver.Outgoing{Body: []byte("bad"), Delay: -time.Second}
-	_, err := q.Send(e.ctx(), []driver.Outgoing{bad, bad})
-	e.expectPositions(err, "send of two bad messages", driver.ErrInvalid, driver.ErrInvalid)
-	_, err = q.Send(e.ctx(), []driver.Outgoing{bad})
-	e.expectPositions(err, "send of one bad message", driver.ErrInvalid)
-	e.expectEmpty(q)
 }
 
 func emptySendDoesNothing(e *env, q driver.Queue) {

@@ -91,8 +91,6 @@ func (e *env) someExpired(q driver.Queue) []driver.Delivery {
 	return held
 }
 
-var oddExpired = []driver.Code{fine, driver.ErrReceiptExpired, fine, driver.ErrReceiptExpired, fine}
-
 func nackKeepsPositions(e *env, q driver.Queue) {
 	held := e.someExpired(q)
 	nacks := make([]driver.Nack, len(held))

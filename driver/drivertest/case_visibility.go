@@ -7,19 +7,8 @@ import (
 )
 
 var visibilityCases = []testCase{
-	{id: "VIS-1", title: "a message in flight is not delivered again", run: leasedMessageIsHidden},
-	{id: "VIS-1", title: "a message is delivered again when its visibility ends, not before", run: expiredMessageComesBack},
-	{id: "VIS-1", title: "every message of a batch comes back when the visibility ends", run: expiredBatchComesBack},
-	{id: "VIS-1", title: "each lease ends at its own time", run: leasesAreIndependent},
-	{id: "VIS-1", title: "visibility zero delivers once and leaves the message ready", run: visibilityZero},
-	{id: "VIS-1", title: "the longest visibility is honoured", run: longestVisibilityIsHonoured},
 
 	{id: "VIS-3", title: "extend moves the deadline to later, counted from now", run: extendMakesLater},
-	{id: "VIS-3", title: "extend can move the deadline to earlier", run: extendMakesEarlier},
-	{id: "VIS-3", title: "extensions do not add up", run: extensionsDoNotAddUp},
-	{id: "VIS-3", title: "extend to zero ends the lease, and the message is ready", run: extendToZeroEndsLease},
-	{id: "VIS-3", title: "extend counts as no delivery and changes no receipt", run: extendKeepsReceipt},
-	{id: "VIS-3", title: "the longest extension is honoured", run: longestExtensionIsHonoured},
 
 	{
 		id: "VIS-5", title: "extending cannot hold a message longer than MaxHold, and says how long",
@@ -39,76 +28,6 @@ var visibilityCases = []testCase{
 	},
 }
 
-func leasedMessageIsHidden(e *env, q driver.Queue) {
-	e.send(q, "a")
-	e.receive(q, 1)
-	e.expectNothing(q)
-	e.expectNothing(e.open(queueName))
-	e.expectStats(q, driver.Stats{InFlight: 1})
-	if e.backend.Virtual {
-		e.sleep(e.hold - time.Millisecond)
-		e.expectNothing(q)
-		e.expectStats(q, driver.Stats{InFlight: 1})
-	}
-}
-
-func expiredMessageComesBack(e *env, q driver.Queue) {
-	id := e.send(q, "a")[0]
-	start := time.Now()
-	first := e.receiveFor(q, 1, e.tick)[0]
-	second := e.expectArrival(q, start.Add(e.tick), "a")[0]
-	if second.ID != id || second.Deliveries != 2 {
-		e.failf("second delivery: got id %s, Deliveries %d, want %s and 2", second.ID, second.Deliveries, id)
-	}
-	if second.Receipt == first.Receipt {
-		e.failf("second delivery: got the receipt of the first")
-	}
-}
-
-func expiredBatchComesBack(e *env, q driver.Queue) {
-	e.send(q, "a", "b", "c")
-	start := time.Now()
-	e.receiveFor(q, 3, e.tick)
-	e.expectArrival(q, start.Add(e.tick), "a", "b", "c")
-}
-
-func leasesAreIndependent(e *env, q driver.Queue) {
-	e.send(q, "long", "short")
-	start := time.Now()
-	got := e.expectBodies(q, e.receive(q, 2), "long", "short")
-	e.extend(q, got[0], 3*e.tick)
-	e.extend(q, got[1], e.tick)
-	e.expectArrivals(q, map[string]time.Time{"short": start.Add(e.tick), "long": start.Add(3 * e.tick)})
-}
-
-func visibilityZero(e *env, q driver.Queue) {
-	e.send(q, "a", "b")
-	got := e.receiveOnce(q, driver.ReceiveRequest{Max: 10})
-	e.expectBodies(q, got, "a", "b") // each once, although each is ready again
-	e.expectStats(q, driver.Stats{Ready: 2})
-	for _, d := range got {
-		e.expectExpired(q, d, "the receipt of a delivery with visibility 0")
-	}
-	for _, d := range e.expectNext(q, "a", "b") {
-		if d.Deliveries != 2 {
-			e.failf("delivery after one with visibility 0: got Deliveries %d, want 2", d.Deliveries)
-		}
-	}
-}
-
-func longestVisibilityIsHonoured(e *env, q driver.Queue) {
-	longest := q.Traits().MaxVisibility
-	e.send(q, "a")
-	start := time.Now()
-	e.receiveFor(q, 1, longest)
-	e.expectNothing(q)
-	if e.backend.Virtual {
-		e.sleep(longest - time.Millisecond)
-		e.expectNothing(q)
-		e.expectArrival(q, start.Add(longest), "a")
-	}
-}
-
 func extendMakesLater(e *env, q driver.Queue) {
 	e.send(q, "a")
 	first := e.tick
@@ -121,60 +40,6 @@ func extendMakesLater(e *env, q driver.Queue) {
 	extended := time.Now()
 	e.expectHeld(tryExtend(e, q, held, first), received, first)
 	e.expectArrival(q, extended.Add(first), "a")
-}
-
-func extendMakesEarlier(e *env, q driver.Queue) {
-	e.send(q, "a")
-	held := e.receive(q, 1)[0]
-	start := time.Now()
-	e.extend(q, held, e.tick)
-	e.expectArrival(q, start.Add(e.tick), "a")
-}
-
-func extensionsDoNotAddUp(e *env, q driver.Queue) {
-	e.send(q, "a")
-	held := e.receive(q, 1)[0]
-	for range 5 {
-		e.extend(q, held, e.hold)
-	}
-	start := time.Now()
-	e.extend(q, held, e.tick)
-	e.expectArrival(q, start.Add(e.tick), "a")
-}
-
-func extendToZeroEndsLease(e *env, q driver.Queue) {
-	e.send(q, "a")
-	held := e.receive(q, 1)[0]
-	e.extend(q, held, 0)
-	e.expectStats(q, driver.Stats{Ready: 1})
-	e.expectExpired(q, held, "a receipt that was extended to zero")
-	if got := e.expectNext(q, "a")[0]; got.Deliveries != 2 {
-		e.failf("delivery after extend to zero: got Deliveries %d, want 2", got.Deliveries)
-	}
-}
-
-func extendKeepsReceipt(e *env, q driver.Queue) {
-	e.send(q, "a")
-	held := e.receive(q, 1)[0]
-	e.extend(q, held, e.hold)
-	e.extend(q, held, e.hold)
-	e.expectStats(q, driver.Stats{InFlight: 1})
-	e.nack(q, held, 0, "")
-	if got := e.expectNext(q, "a")[0]; got.Deliveries != 2 {
-		e.failf("delivery after extensions and a nack: got Deliveries %d, want 2", got.Deliveries)
-	}
-}
-
-func longestExtensionIsHonoured(e *env, q driver.Queue) {
-	longest := q.Traits().MaxVisibility
-	e.send(q, "a")
-	held := e.receive(q, 1)[0]
-	start := time.Now()
-	e.extend(q, held, longest)
-	e.expectNothing(q)
-	if e.backend.Virtual {
-		e.expectArrival(q, start.Add(longest), "a")
-	}
 }
 
 // holdFor is a config with a MaxHold in ticks. The cases receive for half a tick, so MaxHold is

@@ -64,6 +64,8 @@ func (b *modelOpener) queue(name string) *modelQueue {
 		pause: pauseBriefly,
 		find:  b.find,
 	}
+	// Ids and receipts differ from those of other queues.
+	q.model.sends, q.model.nonce = 1000*len(b.queues), 1000*uint64(len(b.queues))
 	b.queues[name] = q
 	return q
 }

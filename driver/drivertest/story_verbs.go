@@ -22,8 +22,10 @@ type (
 	// the mark.
 	statsOperation struct{ at time.Duration }
 	// markOperation sets the time that at= and before= count from.
-	markOperation    struct{}
-	forgetOperation  struct{}
+	markOperation   struct{}
+	forgetOperation struct{}
+	// killOperation sends messages and dead-letters them, one after the other.
+	killOperation    struct{ names []string }
 	virtualOperation struct{}
 	verboseOperation struct{ untimed bool }
 	nothingCheck     struct{}
@@ -40,6 +42,7 @@ var storyVerbs = map[string]func(a *arguments) Operation{
 	"verbose": func(a *arguments) Operation {
 		return verboseOperation{slices.Equal(a.words, []string{"untimed"})}
 	},
+	"kill":     func(a *arguments) Operation { return killOperation{a.words} },
 	"nothing":  func(a *arguments) Operation { a.none(); return nothingCheck{} },
 	"empty":    func(a *arguments) Operation { a.none(); return emptyCheck{} },
 	"expired":  func(a *arguments) Operation { return expiredCheck{a.words} },
@@ -49,6 +52,7 @@ var storyVerbs = map[string]func(a *arguments) Operation{
 func (o statsOperation) String() string { return command("stats", nil, timeOption("at", o.at)) }
 func (markOperation) String() string    { return "mark" }
 func (forgetOperation) String() string  { return "forget" }
+func (o killOperation) String() string  { return command("kill", o.names) }
 func (virtualOperation) String() string { return "virtual" }
 func (o verboseOperation) String() string {
 	if o.untimed {
@@ -109,6 +113,18 @@ func (forgetOperation) run(ctx context.Context, p *executor) (r result) {
 	return r
 }
 
+func (o killOperation) run(ctx context.Context, p *executor) (r result) {
+	for _, name := range o.names {
+		sent := p.sendStory(ctx, []outgoing{{name, driver.Outgoing{Body: []byte(name)}}})
+		d := p.story.env.expectNext(p.queue, name)[0]
+		p.take(&d)
+		p.story.env.deadLetter(p.queue, d, driver.ReasonFatal)
+		p.advance(time.Millisecond)
+		r.text += sent.text
+	}
+	return r
+}
+
 func (virtualOperation) run(_ context.Context, p *executor) (r result) {
 	if p.story.over = !p.story.env.backend.Virtual; p.story.over {
 		p.story.env.t.Log("the rest is checked in virtual time only")
@@ -131,6 +147,9 @@ func (nothingCheck) run(_ context.Context, p *executor) (r result) {
 
 func (emptyCheck) run(_ context.Context, p *executor) (r result) {
 	p.story.env.expectEmpty(p.queue)
+	if p.queue.Traits().DeadLetters {
+		p.story.env.expectDead(p.queue)
+	}
 	return r
 }
 

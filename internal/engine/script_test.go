@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/story"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what the scripts print into testdata")
 
-// TestScripts runs testdata/*.txt. A file has blocks of commands, one a line, a line of
-// dashes, the output of the commands, and an empty line. After a change of behaviour,
-// run with -rewrite and review the diff.
+// TestScripts runs testdata/*.txt, which package story reads. Beyond the commands of the
+// conformance suite there is look, which shows every message and the next deadline. After a
+// change of behaviour, run with -rewrite and review the diff.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -29,7 +30,7 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := run(t, string(content))
+			got := run(t, file, string(content))
 			if *rewrite {
 				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 					t.Fatal(err)
@@ -44,28 +45,28 @@ func TestScripts(t *testing.T) {
 }
 
 // run returns the script with the output of its commands filled in.
-func run(t *testing.T, content string) string {
+func run(t *testing.T, file, content string) string {
 	runner := &runner{t: t, latest: map[string]Delivery{}}
-	var out strings.Builder
-	for block := range strings.SplitSeq(strings.TrimRight(content, "\n"), "\n\n") {
-		commands, _, _ := strings.Cut(block+"\n", "----\n")
-		commands = strings.TrimRight(commands, "\n")
-		if out.Len() > 0 {
-			out.WriteByte('\n')
-		}
-		out.WriteString(commands + "\n")
-		if strings.HasPrefix(commands, "#") {
-			continue
-		}
-		out.WriteString("----\n")
-		for command := range strings.SplitSeq(commands, "\n") {
-			out.WriteString(runner.run(command))
-			if err := runner.shard.Check(); err != nil {
-				t.Fatalf("after %q: %v", command, err)
+	stories, err := story.Parse(file, content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range stories {
+		for i := range s.Blocks {
+			s.Blocks[i].Want = nil
+			for _, command := range s.Blocks[i].Commands {
+				output := runner.run(command)
+				s.Blocks[i].Want = append(s.Blocks[i].Want, strings.Split(strings.TrimSuffix(output, "\n"), "\n")...)
+				if output == "" {
+					s.Blocks[i].Want = s.Blocks[i].Want[:len(s.Blocks[i].Want)-1]
+				}
+				if err := runner.shard.Check(); err != nil {
+					t.Fatalf("%s:%d: after %q: %v", file, command.Line, command, err)
+				}
 			}
 		}
 	}
-	return out.String()
+	return story.Rewrite(content, stories)
 }
 
 // runner has the shard of a script. Messages are identified by their bodies.
@@ -79,18 +80,13 @@ type runner struct {
 
 func (p *runner) moment() Moment { return Moment{At: Instant(p.now), Wall: int64(p.now)} }
 
-func (p *runner) run(command string) string {
-	words := strings.Fields(command)
+func (p *runner) run(command story.Command) string {
 	options := map[string]string{}
-	var names []string
-	for _, word := range words[1:] {
-		if key, value, ok := strings.Cut(word, "="); ok {
-			options[key] = value
-		} else {
-			names = append(names, word)
-		}
+	for _, option := range command.Parts[0].Options {
+		options[option.Key] = option.Value
 	}
-	switch words[0] {
+	names := command.Parts[0].Words
+	switch command.Verb {
 	case "queue":
 		p.shard = New(p.config(options), 1)
 		return ""
@@ -106,9 +102,9 @@ func (p *runner) run(command string) string {
 		p.shard.Advance(p.moment())
 		return fmt.Sprintf("now %v\n", p.now)
 	case "ack", "nack", "extend", "dead-letter":
-		return p.settle(words[0], names, options)
+		return p.settle(command.Verb, names, options)
 	case "redrive", "discard":
-		return p.revive(words[0], names)
+		return p.revive(command.Verb, names)
 	case "purge":
 		return fmt.Sprintf("%d removed\n", p.shard.Purge(p.moment()))
 	case "look":
