@@ -167,6 +167,16 @@ func NewBatchError(errs []error) error {
 	return nil
 }
 
+// FailAt returns errs, the errors of n elements, with err at position i. It allocates errs if
+// that is nil, so a batch without a failure costs nothing.
+func FailAt(errs []error, n, i int, err error) []error {
+	if errs == nil {
+		errs = make([]error, n)
+	}
+	errs[i] = err
+	return errs
+}
+
 // Error names the number of failures and the first of them.
 func (e *BatchError) Error() string {
 	failed := 0

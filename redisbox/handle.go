@@ -151,23 +151,6 @@ func onShards[R any](q *queue, do func(s *shard.Shard) (R, error)) ([]R, error) 
 	return results, nil
 }
 
-// failures collects the errors of a batch, at their positions.
-type failures []error
-
-func (f *failures) add(length, i int, err error) {
-	if *f == nil {
-		*f = make([]error, length)
-	}
-	(*f)[i] = err
-}
-
-func (f failures) err() error {
-	if f == nil {
-		return nil
-	}
-	return driver.NewBatchError(f)
-}
-
 // Move moves ready messages to another queue; see driver.Queue. It blocks for four round
 // trips per hundred messages. Cancelling ctx ends it at once; messages whose transfer has
 // begun are moved, and not counted.

@@ -29,7 +29,7 @@ func (h *handle) send(ctx context.Context, call sendCall) ([]driver.Sent, error)
 	if err := call.run(ctx); err != nil {
 		return nil, h.outcome(err, "send")
 	}
-	return call.sent, call.failures.err()
+	return call.sent, driver.NewBatchError(call.failures)
 }
 
 // A sendCall is one call of Send: messages, their shards, and their results.
@@ -37,7 +37,7 @@ type sendCall struct {
 	queue    *queue
 	msgs     []driver.Outgoing
 	sent     []driver.Sent
-	failures failures
+	failures []error
 	// parts are not answered yet; there may be several for a shard.
 	parts []*shard.SendOp
 	// slot is created with the message, if it is not nil.
@@ -71,7 +71,9 @@ func (d *sendCall) run(ctx context.Context) error {
 	return d.flush(ctx)
 }
 
-func (d *sendCall) fail(i int, err error) { d.failures.add(len(d.msgs), i, d.queue.named(err, "send")) }
+func (d *sendCall) fail(i int, err error) {
+	d.failures = driver.FailAt(d.failures, len(d.msgs), i, d.queue.named(err, "send"))
+}
 
 // part returns the part for a shard that has room.
 func (d *sendCall) part(ctx context.Context, s *shard.Shard) *shard.SendOp {

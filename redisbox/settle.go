@@ -87,17 +87,17 @@ func (h *handle) settleParts(ctx context.Context, op string, n int, each func(i 
 	if err := h.check(ctx, op); err != nil {
 		return err
 	}
-	var failed failures
+	var failed []error
 	var parts []*shard.SettleOp
 	for i := range n {
 		receipt, what, detail, err := each(i)
 		if err != nil {
-			failed.add(n, i, h.named(err, op))
+			failed = driver.FailAt(failed, n, i, h.named(err, op))
 			continue
 		}
 		s := h.ShardOfReceipt(receipt)
 		if s == nil {
-			failed.add(n, i, h.expired(op, receipt))
+			failed = driver.FailAt(failed, n, i, h.expired(op, receipt))
 			continue
 		}
 		parts = shard.AddSettleOp(ctx, parts, s)
@@ -118,11 +118,11 @@ func (h *handle) settleParts(ctx context.Context, op string, n int, each func(i 
 		done(part)
 		for k, i := range part.Positions {
 			if err := h.settleError(op, part, k); err != nil {
-				failed.add(n, i, err)
+				failed = driver.FailAt(failed, n, i, err)
 			}
 		}
 	}
-	return failed.err()
+	return driver.NewBatchError(failed)
 }
 
 // settleError returns the error of the k-th element of a part; see settle.lua for the

@@ -33,14 +33,14 @@ func (h *handle) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sen
 	if h.journal == nil { // otherwise publishing serves receives
 		h.serve(nil)
 	}
-	return batch.sent, batch.failures.err()
+	return batch.sent, driver.NewBatchError(batch.failures)
 }
 
 // sendBatch is the state of one call of Send.
 type sendBatch struct {
 	run
 	sent     []driver.Sent
-	failures failures
+	failures []error
 	ready    int  // messages that can be received at once
 	delayed  bool // some messages are delayed
 	repeated bool // an answer depends on an earlier send, perhaps not durable yet
@@ -77,7 +77,7 @@ func (s *sendBatch) all(msgs []driver.Outgoing) {
 		}
 		switch {
 		case err != nil:
-			s.failures.add(len(msgs), i, s.queue.named(err, "send"))
+			s.failures = driver.FailAt(s.failures, len(msgs), i, s.queue.named(err, "send"))
 		case s.sent[i].Duplicate:
 		case msg.Delay > 0:
 			s.delayed = true
@@ -219,7 +219,7 @@ func (s *startedSend) complete(r *completion.Round, err error) {
 	if err != nil {
 		s.done(r, nil, s.handle.named(err, "send"))
 	} else {
-		s.done(r, s.sent, s.failures.err())
+		s.done(r, s.sent, driver.NewBatchError(s.failures))
 	}
 	clear(s.sent)
 	*s = startedSend{sendBatch: sendBatch{sent: s.sent[:0]}, then: s.then}

@@ -150,7 +150,7 @@ func (s *startedSettle) complete(r *completion.Round, err error) {
 		if s.frees {
 			s.handle.serve(r)
 		}
-		s.done(r, s.failures.err())
+		s.done(r, driver.NewBatchError(s.failures))
 	}
 	*s = startedSettle{then: s.then}
 	spareSettles.Put(s)
@@ -207,12 +207,14 @@ type settleBatch struct {
 	run
 	op       string
 	length   int
-	failures failures
+	failures []error
 	durable  bool  // it depends on operations that were recorded outside of the run
 	failure  error // of the whole call
 }
 
-func (s *settleBatch) fail(i int, err error) { s.failures.add(s.length, i, err) }
+func (s *settleBatch) fail(i int, err error) {
+	s.failures = driver.FailAt(s.failures, s.length, i, err)
+}
 
 // locate locks the shard of a receipt. A receipt of an unknown shard has expired.
 func (s *settleBatch) locate(i int, receipt driver.Receipt) (engine.Delivery, bool) {
@@ -258,7 +260,7 @@ func (s *settleBatch) finish(frees bool) error {
 	if frees {
 		s.queue.serve(nil)
 	}
-	return s.failures.err()
+	return driver.NewBatchError(s.failures)
 }
 
 // frees reports whether settling a message can make others deliverable.
@@ -272,21 +274,3 @@ func (q *queue) expired(op string, receipt driver.Receipt) error {
 }
 
 func idText(id ulid.ULID) string { return id.String() }
-
-// failures collects the errors of a batch at their positions. It allocates only when
-// there is one.
-type failures []error
-
-func (f *failures) add(length, i int, err error) {
-	if *f == nil {
-		*f = make([]error, length)
-	}
-	(*f)[i] = err
-}
-
-func (f failures) err() error {
-	if f == nil {
-		return nil
-	}
-	return driver.NewBatchError(f)
-}

@@ -152,10 +152,7 @@ func ParseSent(payload []byte, sent []driver.Sent) (errs []error, err error) {
 		case wasDuplicate:
 			sent[i] = driver.Sent{ID: r.kept(), Duplicate: true}
 		case wasRefused:
-			if errs == nil {
-				errs = make([]error, len(sent))
-			}
-			errs[i] = r.failure()
+			errs = driver.FailAt(errs, len(sent), i, r.failure())
 		default:
 			r.fail("an unknown outcome")
 		}

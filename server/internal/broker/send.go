@@ -150,10 +150,7 @@ func (c *Caller) prepareSend(s *sendCall, q *queue, messages []Outgoing) (err er
 		}
 		if err != nil {
 			c.broker.metrics.Rejected(rejection(err))
-			if s.failed == nil {
-				s.failed = make([]error, len(messages))
-			}
-			s.failed[i] = err
+			s.failed = driver.FailAt(s.failed, len(messages), i, err)
 			continue
 		}
 		s.stamped = append(s.stamped, out)

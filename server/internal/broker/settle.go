@@ -346,10 +346,7 @@ func authorizeEach[E, D any](ctx context.Context, c *Caller, name string, elemen
 			any = true
 			continue
 		}
-		if failed == nil {
-			failed = make([]error, len(elements))
-		}
-		failed[i] = refusal
+		failed = driver.FailAt(failed, len(elements), i, refusal)
 	}
 	return failed, any
 }
