@@ -120,7 +120,7 @@ func TestInputIsReadStrictly(t *testing.T) {
 			`{"topic":"t","idem_key":"k","payload_b64":"SGk=","delay_ms":"1"}`,
 			`{"topic":"t","idem_key":"k","payload_b64":"SGk=","delay_ms":1e3}`,
 			`{"topic":"t","idem_key":"k","payload_b64":"SGk=","delay_ms":0.0000001}`,
-			`{"topic":"t","idem_key":"k","payload_b64":"SGk=","delay_ms":900001}`,
+			`{"topic":"t","idem_key":"k","payload_b64":"SGk=","delay_ms":31622400001}`,
 			`{"topic":"t","idem_key":"\ud800","payload_b64":"SGk="}`,
 			"{\"topic\":\"t\",\"idem_key\":\"\xff\",\"payload_b64\":\"SGk=\"}",
 			`{"idem_key":"k","payload_b64":"SGk="}`,
