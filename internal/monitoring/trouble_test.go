@@ -129,7 +129,7 @@ func TestAlertsFireOnDaemonsInTrouble(t *testing.T) {
 	daemons := map[string]*daemon{
 		"busy":      startDaemon(t, server.Config{GlobalInFlight: 4, MaxConnections: 7}),
 		"full_disk": startDaemon(t, server.Config{DiskReserve: 1 << 50}),
-		"draining":  startDaemon(t, server.Config{DrainDelay: 5 * time.Second}),
+		"draining":  startDaemon(t, server.Config{DrainDelay: 20 * time.Second}),
 		"down":      startDaemon(t, server.Config{}),
 		"no_redis":  startDaemon(t, server.Config{Backend: "redis://" + redis.Addr()}),
 	}
@@ -144,7 +144,6 @@ func TestAlertsFireOnDaemonsInTrouble(t *testing.T) {
 			t.Errorf("%s: %v hold before there is trouble", job, alerts)
 		}
 	}
-	daemons["draining"].stop()
 	daemons["down"].stop()
 	redis.Kill()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -153,6 +152,7 @@ func TestAlertsFireOnDaemonsInTrouble(t *testing.T) {
 	defer sender.Wait()
 	defer cancel()
 	daemons["busy"].crowd()
+	daemons["draining"].stop() // last: it says so for the delay only
 	missing := make(map[string]bool)
 	for job, alerts := range troubles {
 		for _, alert := range alerts {

@@ -193,7 +193,7 @@ func TestBadNamesAndFlagsAreRefusedFirst(t *testing.T) {
 	d := start(t, inMemory())
 	for _, args := range [][]string{
 		{"send", "a{b}", "x"},
-		{"send", "q", "x", "--delay", "1h"},
+		{"send", "q", "x", "--delay", "9000h"},
 		{"send", "q", "x", "--file", "y"},
 		{"send", "q", "x", "--lines"},
 		{"send", "q", "x", "--attr", "nonsense"},
