@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -124,6 +125,47 @@ func TestKilledServerKeepsDataOnlyWithAppendOnly(t *testing.T) {
 				t.Errorf("after the restart the value is %v", value)
 			}
 		})
+	}
+}
+
+func TestRestartRemovesCutTransaction(t *testing.T) {
+	if _, err := exec.LookPath("redis-check-aof"); err != nil {
+		t.Skipf("needs redis-check-aof, which comes with Redis: %v", err)
+	}
+	server := redistest.Standalone(t, redistest.AppendOnly(redistest.FsyncAlways))
+	do := func(args ...string) any {
+		t.Helper()
+		reply, err := server.Do(t.Context(), args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return reply
+	}
+	restart := func() {
+		t.Helper()
+		server.Kill()
+		if err := server.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, _ := do("CONFIG", "GET", "dir").([]any)
+	files, err := filepath.Glob(filepath.Join(fmt.Sprint(dir[1]), "appendonlydir", "*.incr.aof"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	server.Kill()
+	file, err := os.OpenFile(files[0], os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = file.WriteString("*2\r\n$6\r\nSELECT\r\n$1\r\n0\r\n*1\r\n$5\r\nMULTI\r\n*3\r\n$3\r\nSET\r\n$3\r\ncut\r\n$1\r\n1\r\n*3\r\n$3\r\nSE")
+	if err := errors.Join(err, file.Close(), server.Restart(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	do("EVAL", "redis.call('SET', 'a', 1) redis.call('SET', 'b', 1)", "0")
+	restart()
+	if cut, whole := do("EXISTS", "cut"), do("EXISTS", "a", "b"); fmt.Sprint(cut, whole) != "0 2" {
+		t.Errorf("%v keys of the cut transaction and %v of the whole one", cut, whole)
 	}
 }
 
