@@ -159,12 +159,15 @@ func (c funcCodec[T]) Decode(data []byte) (T, error) {
 
 func (c funcCodec[T]) ContentType() string { return c.contentType }
 
+// SendOnly implements the interface of the function sendOnly.
+func (c funcCodec[T]) SendOnly() bool { return c.decode == nil }
+
 // sendOnly reports whether codec has no way to decode. A mailbox with such a
 // codec must not receive at all: it would take every message for poison and
 // move the whole queue to the dead letters.
 func sendOnly[T any](codec Codec[T]) bool {
-	c, ok := codec.(funcCodec[T])
-	return ok && c.decode == nil
+	c, ok := codec.(interface{ SendOnly() bool })
+	return ok && c.SendOnly()
 }
 
 // A MessageDecoder is a Codec that decodes by more than the body, for example by an

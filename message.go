@@ -43,12 +43,15 @@ type Message[T any] struct {
 	// LastError is the cause of the latest nack with a cause; empty if there was none.
 	LastError string
 
-	mailbox    *Mailbox[T]
-	receivedAt time.Time // zero unless Hooks.Settled is set
+	mailbox *Mailbox[T]
+	// origin is the received message that this one was made of by MessageWithBody, and
+	// has its state; nil for a message that was received.
+	origin     delivered
+	receivedAt time.Time // zero unless Hooks.Settled or slotSeen is set
 	granted    atomic.Int64
 	phase      atomic.Uint32
 	slot       atomic.Uint32 // the known state of its reply slot, if it has one
-	slotSeenAt time.Time     // when its slot was pending; zero if unknown
+	slotSeen   bool          // its slot was pending at receivedAt
 }
 
 // The phases of a message. A settling call that fails returns it to held. The phases
@@ -90,7 +93,10 @@ func (m *Message[T]) load(mailbox *Mailbox[T], delivery *driver.Delivery, body T
 	m.mailbox = mailbox
 	m.receivedAt = receivedAt
 	if delivery.SlotPending && mailbox.sharesSlots() {
-		m.slotSeenAt = time.Now()
+		m.slotSeen = true
+		if receivedAt.IsZero() {
+			m.receivedAt = time.Now()
+		}
 	}
 }
 
@@ -147,14 +153,27 @@ func (m *Message[T]) Extend(ctx context.Context, visibility time.Duration) error
 // Granted returns how long the latest successful extension leased the message, counted
 // from that extension. It is less than requested if the queue limits how long a message
 // can be leased, and 0 before the first extension.
-func (m *Message[T]) Granted() time.Duration { return time.Duration(m.granted.Load()) }
+func (m *Message[T]) Granted() time.Duration {
+	if m.origin != nil {
+		return m.origin.Granted()
+	}
+	return time.Duration(m.granted.Load())
+}
 
 // Settled reports whether the message was settled, or a call has returned
 // ErrReceiptExpired.
-func (m *Message[T]) Settled() bool { return m.phase.Load() > phaseSettling }
+func (m *Message[T]) Settled() bool {
+	if m.origin != nil {
+		return m.origin.Settled()
+	}
+	return m.phase.Load() > phaseSettling
+}
 
 // perform performs an action on this message alone.
 func (m *Message[T]) perform(ctx context.Context, a action) error {
+	if m != nil && m.origin != nil {
+		return m.origin.perform(ctx, a)
+	}
 	if err := m.begin(ctx, a); err != nil {
 		return err
 	}

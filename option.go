@@ -69,6 +69,10 @@ func WithAttribute(key, value string) SendOption {
 	return attributesOption{one: true, key: key, value: value}
 }
 
+// WithKind sets the kind of the message, which tells a receiver of several kinds how to
+// decode and handle it; see AttributeKind.
+func WithKind(kind string) SendOption { return WithAttribute(AttributeKind, kind) }
+
 // WithMax sets how many messages to receive at most. More than Traits.MaxBatch are never
 // returned at once. The default is 1.
 func WithMax(n int) ReceiveOption { return maxOption(n) }

@@ -67,20 +67,31 @@ func (m *Message[T]) AckUnanswered(ctx context.Context) error {
 // if the resolver has to open a queue. Codes: ErrNoReplyTo if there is no address, or
 // none that can be found; those of the resolver.
 func ReplyMailbox[R, T any](ctx context.Context, message *Message[T], options *Options[R]) (*Mailbox[R], error) {
-	slot, isSlot, err := message.replySlot(ctx)
+	queue, isSlot, err := message.replyQueue(ctx)
 	if err != nil {
 		return nil, err
+	}
+	box := New[R](message.ReplyTo, queue, options)
+	if isSlot {
+		box.hooks.Sending = nil // a slot cannot store attributes
+	}
+	return box, nil
+}
+
+// replyQueue returns the queue that replies to the message are sent to.
+func (m *Message[T]) replyQueue(ctx context.Context) (queue driver.Queue, isSlot bool, err error) {
+	if m != nil && m.origin != nil {
+		return m.origin.replyQueue(ctx)
+	}
+	slot, isSlot, err := m.replySlot(ctx)
+	if err != nil {
+		return nil, false, err
 	}
 	if isSlot {
-		box := New[R](message.ReplyTo, &replySlotQueue[T]{slot, message}, options)
-		box.hooks.Sending = nil // a slot cannot store attributes
-		return box, nil
+		return &replySlotQueue[T]{slot, m}, true, nil
 	}
-	queue, err := message.replyMailbox(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return New[R](message.ReplyTo, queue, options), nil
+	queue, err = m.replyMailbox(ctx)
+	return queue, false, err
 }
 
 func encodeReply[R any](codec Codec[R], value R, options []SendOption) (reply driver.Outgoing, err error) {
@@ -99,6 +110,9 @@ func encodeReply[R any](codec Codec[R], value R, options []SendOption) (reply dr
 
 // respond sends one reply, and acks the message if its slot accepts no more.
 func (m *Message[T]) respond(ctx context.Context, reply *driver.Outgoing) error {
+	if m != nil && m.origin != nil {
+		return m.origin.respond(ctx, reply)
+	}
 	err := m.answer(ctx, reply)
 	if m == nil || m.slot.Load() == slotWaits {
 		return err
@@ -115,6 +129,9 @@ func (m *Message[T]) respond(ctx context.Context, reply *driver.Outgoing) error 
 
 // answer sends one reply and does not settle the message.
 func (m *Message[T]) answer(ctx context.Context, reply *driver.Outgoing) error {
+	if m != nil && m.origin != nil {
+		return m.origin.answer(ctx, reply)
+	}
 	slot, isSlot, err := m.replySlot(ctx)
 	if err != nil {
 		return err

@@ -83,6 +83,9 @@ func (c *ReplyChannel[R]) Open(ctx context.Context) (bool, error) {
 
 // open reports whether a reply to the message is still wanted.
 func (m *Message[T]) open(ctx context.Context) (bool, error) {
+	if m != nil && m.origin != nil {
+		return m.origin.open(ctx)
+	}
 	if m == nil || m.mailbox == nil || m.ReplyTo == "" || m.Settled() {
 		return false, nil
 	}
@@ -90,7 +93,7 @@ func (m *Message[T]) open(ctx context.Context) (bool, error) {
 	if !isSlot {
 		return true, nil
 	}
-	if m.slot.Load() == slotWaits && !m.slotSeenAt.IsZero() && time.Since(m.slotSeenAt) < slotKnownFor {
+	if m.slotSeen && m.slot.Load() == slotWaits && time.Since(m.receivedAt) < slotKnownFor {
 		return true, nil
 	}
 	return m.wantsAnswer(ctx, id)

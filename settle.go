@@ -50,6 +50,10 @@ func performAll[T any](ctx context.Context, a action, messages []*Message[T]) er
 	errs := make([]error, len(messages))
 	var groups []mailboxGroup[T]
 	for i, message := range messages {
+		if message != nil && message.origin != nil {
+			errs[i] = message.perform(ctx, a)
+			continue
+		}
 		if errs[i] = message.begin(ctx, a); errs[i] == nil {
 			groups = addToGroup(groups, message.mailbox, i)
 		}

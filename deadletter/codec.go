@@ -70,7 +70,10 @@ func (c letterCodec[T]) Decode(data []byte) (Message[T], error) {
 			return Message[T]{}, errNoBody
 		}
 	}
-	decoded, err := c.inner.Decode(body)
+	decoded, err := c.decodeInner(&driver.Message{
+		ID: in.MessageID, Body: body, Attributes: in.Attributes, Group: in.Group,
+		ReplyTo: in.ReplyTo, CorrelationID: in.CorrelationID, EnqueuedAt: in.EnqueuedAt,
+	})
 	if err != nil {
 		return Message[T]{}, err
 	}
