@@ -30,6 +30,8 @@ const (
 	attributeDeliveries    = attribute.Key("mailbox.deliveries")
 	attributeDeadReason    = attribute.Key("mailbox.dead.reason")
 	attributeReplyTo       = attribute.Key("mailbox.reply_to")
+	attributeProgress      = attribute.Key("mailbox.progress.fraction")
+	attributeProgressText  = attribute.Key("mailbox.progress.text")
 )
 
 // spans turns hook calls into spans.
@@ -208,4 +210,16 @@ func Middleware[T any](t *Telemetry, from *mailbox.Mailbox[T]) worker.Middleware
 		}
 		return traced, func(err error) { finish(span, err) }
 	})
+}
+
+// progress adds what a handler reports to its span, as an event.
+func progress(ctx context.Context, event worker.ProgressEvent) {
+	var attributes []attribute.KeyValue
+	if event.Progress.Fraction >= 0 {
+		attributes = append(attributes, attributeProgress.Float64(event.Progress.Fraction))
+	}
+	if event.Progress.Text != "" {
+		attributes = append(attributes, attributeProgressText.String(event.Progress.Text))
+	}
+	trace.SpanFromContext(ctx).AddEvent("progress", trace.WithAttributes(attributes...))
 }

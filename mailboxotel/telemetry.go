@@ -90,10 +90,10 @@ func (t *Telemetry) MailboxHooks(next ...mailbox.Hooks) mailbox.Hooks {
 	return t.recorder.MailboxHooks(append([]mailbox.Hooks{t.spans.hooks()}, next...)...)
 }
 
-// WorkerHooks returns the hooks for worker.Options.Hooks: metrics. They then call those of
-// next. Middleware makes the spans of handlers.
+// WorkerHooks returns the hooks for worker.Options.Hooks: metrics, and the progress of
+// handlers as events of their spans, which Middleware makes. They then call those of next.
 func (t *Telemetry) WorkerHooks(next ...worker.Hooks) worker.Hooks {
-	return t.recorder.WorkerHooks(next...)
+	return t.recorder.WorkerHooks(append([]worker.Hooks{{Progress: progress}}, next...)...)
 }
 
 // DeadLetterHooks returns the hooks for deadletter.ConsumerOptions.Hooks. They then call

@@ -364,3 +364,26 @@ func TestSpansDoNotTellSecretsOfReplyAddresses(t *testing.T) {
 		_ = got[0].Ack(s.Context()) // replying to a slot has acked it
 	}
 }
+
+func TestProgressIsInTheSpan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newEnv(t, mailboxotel.Options{})
+		orders := s.open("orders")
+		_, err := orders.Send(s.Context(), "tea")
+		s.must(err)
+		_, err = worker.New(orders, func(ctx context.Context, _ *mailbox.Message[string]) error {
+			worker.SetProgress(ctx, 0.5, "half")
+			worker.SetProgress(ctx, -1, "")
+			return nil
+		}, &worker.Options[string]{
+			Middleware: []worker.Middleware[string]{mailboxotel.Middleware(s.telemetry, orders)},
+			Hooks:      s.telemetry.WorkerHooks(),
+		}).RunOnce(s.Context())
+		s.must(err)
+		events := s.span("process orders", 0).Events()
+		if len(events) != 2 || events[0].Name != "progress" || len(events[0].Attributes) != 2 || len(events[1].Attributes) != 0 ||
+			events[0].Attributes[0].Value.AsFloat64() != 0.5 || events[0].Attributes[1].Value.AsString() != "half" {
+			t.Errorf("the events are %+v", events)
+		}
+	})
+}

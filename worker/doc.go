@@ -20,6 +20,13 @@
 // the error. A deadletter.Policy decides what "for good" means; without one, the
 // client gets the first failure.
 //
+// # Kinds and batches
+//
+// A [Mux] is for a queue with several kinds of messages: it has a handler and a codec
+// for each kind. [NewBatch] makes a loop whose handler gets several messages at once
+// and settles each according to its own result. A handler that works for long tells
+// with [SetProgress] how far it has come.
+//
 // # Leases
 //
 // A message is leased for Options.Visibility, and the loop extends the lease for

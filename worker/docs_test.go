@@ -22,6 +22,8 @@ func TestDocumentListsWorkerDefaults(t *testing.T) {
 		"Options.Wait":                     short(worker.DefaultWait),
 		"Options.Drain":                    short(worker.DefaultDrain),
 		"Options.Backoff":                  fmt.Sprintf("%s for each delivery, %s at most", short(worker.DefaultBackoff(1)), short(worker.DefaultBackoff(1000))),
+		"BatchOptions.Size":                fmt.Sprint(worker.DefaultBatchSize),
+		"BatchOptions.Fill":                short(worker.DefaultBatchFill),
 		"GroupOptions.ShutdownTimeout":     short(worker.DefaultShutdownTimeout),
 		"GroupOptions.Watchdog":            short(worker.DefaultWatchdog),
 		"GroupOptions.CancelStuck":         "off",

@@ -36,8 +36,14 @@ func (r *run[T]) start(ctx, polling context.Context) (settling context.Context, 
 	settling, t.stop = context.WithCancel(context.WithoutCancel(ctx))
 	working, cut := context.WithCancelCause(settling)
 	t.cut = cut
-	for slot := range r.at {
-		r.workers.Go(func() { r.work(working, settling, slot) })
+	if batches := r.loop.batches; batches != nil {
+		for slot := 0; slot < len(r.at); slot += batches.size {
+			r.workers.Go(func() { r.workBatches(working, settling, slot) })
+		}
+	} else {
+		for slot := range r.at {
+			r.workers.Go(func() { r.work(working, settling, slot) })
+		}
 	}
 	go func() {
 		r.workers.Wait()
@@ -91,6 +97,7 @@ func (r *run[T]) close() []*job[T] {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closing = true
+	r.stopFillLocked()
 	r.toWork.Broadcast()
 	waiting := r.waiting
 	r.waiting = nil
@@ -195,6 +202,7 @@ func (r *run[T]) countLeft() (stuck, busy int) {
 	for _, j := range r.at {
 		switch {
 		case j == nil:
+		case j.batch != nil && j.batch.jobs[0] != j: // its handler is counted already
 		case j.cut || j.lost:
 			stuck++
 		default:

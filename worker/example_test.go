@@ -114,6 +114,111 @@ func ExampleServe() {
 	// <nil>
 }
 
+// A mux has a handler, a type and a codec for each kind of message.
+func ExampleMux() {
+	ctx, backend := context.Background(), membox.New(nil)
+	mux, err := worker.NewMux(nil,
+		worker.Kind("order", nil, func(_ context.Context, order *mailbox.Message[Order]) error {
+			fmt.Println("brewing", order.Body.Item)
+			return nil
+		}),
+		worker.Kind("note", mailbox.String(), func(_ context.Context, note *mailbox.Message[string]) error {
+			fmt.Println("noted:", note.Body)
+			return nil
+		}))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	jobs, err := mailbox.Open(ctx, backend, "jobs", mux.Options(nil))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer jobs.Close()
+
+	// Senders have a mailbox of the type that they send.
+	orders, _ := mailbox.Open[Order](ctx, backend, "jobs", nil)
+	defer orders.Close()
+	notes, _ := mailbox.Open(ctx, backend, "jobs", &mailbox.Options[string]{Codec: mailbox.String()})
+	defer notes.Close()
+	_, err1 := orders.Send(ctx, Order{"tea"}, mailbox.WithKind("order"))
+	_, err2 := notes.Send(ctx, "no milk left", mailbox.WithKind("note"))
+	_, err3 := notes.Send(ctx, "?", mailbox.WithKind("riddle"))
+
+	_, err4 := worker.New(jobs, mux.Handle, &worker.Options[worker.Work]{Prefetch: 2}).RunOnce(ctx)
+	stats, err5 := jobs.Stats(ctx)
+	fmt.Println(stats.Dead, "of an unknown kind", errors.Join(err1, err2, err3, err4, err5))
+	// Output:
+	// brewing tea
+	// noted: no milk left
+	// 1 of an unknown kind <nil>
+}
+
+// A batch handler gets several messages, and each is settled on its own.
+func ExampleNewBatch() {
+	ctx := context.Background()
+	orders, err := mailbox.Open[Order](ctx, membox.New(nil), "orders", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer orders.Close()
+	if _, err := orders.SendAll(ctx, []Order{{"tea"}, {"mud"}, {"coffee"}}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	loop := worker.NewBatch(orders, func(_ context.Context, batch []*mailbox.Message[Order]) error {
+		fmt.Println("brewing", len(batch), "drinks")
+		errs := make([]error, len(batch))
+		for i, order := range batch {
+			if order.Body.Item == "mud" {
+				errs[i] = worker.Permanent(errors.New("not a drink"))
+			}
+		}
+		return &mailbox.BatchError{Errs: errs}
+	}, &worker.BatchOptions[Order]{Size: 50, Fill: time.Second})
+	if _, err := loop.RunOnce(ctx); err != nil {
+		fmt.Println(err)
+	}
+	stats, err := orders.Stats(ctx)
+	fmt.Println(stats.Waiting(), "left,", stats.Dead, "dead", err)
+	// Output:
+	// brewing 3 drinks
+	// 0 left, 1 dead <nil>
+}
+
+// A long handler tells how far it has come.
+func ExampleSetProgress() {
+	ctx := context.Background()
+	orders, err := mailbox.Open[Order](ctx, membox.New(nil), "orders", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer orders.Close()
+	if _, err := orders.Send(ctx, Order{"a banquet"}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	loop := worker.New(orders, func(ctx context.Context, _ *mailbox.Message[Order]) error {
+		for i, course := range []string{"soup", "roast"} {
+			worker.SetProgress(ctx, float64(i)/2, "cooking the "+course)
+		}
+		return nil
+	}, &worker.Options[Order]{Hooks: worker.Hooks{
+		Progress: func(_ context.Context, event worker.ProgressEvent) {
+			fmt.Printf("%.0f%% %s\n", 100*event.Progress.Fraction, event.Progress.Text)
+		},
+	}})
+	if _, err := loop.RunOnce(ctx); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// 0% cooking the soup
+	// 50% cooking the roast
+}
+
 // A group runs loops and consumers of dead letters until a signal.
 func ExampleGroup() {
 	ctx := context.Background()

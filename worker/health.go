@@ -55,8 +55,20 @@ type MemberHealth struct {
 	HandlerAge float64 `json:"handler_age_seconds,omitempty"`
 	MessageID  string  `json:"message_id,omitempty"`
 	Stuck      bool    `json:"stuck,omitempty"`
+	// Progress has what running handlers have reported; see SetProgress.
+	Progress []ProgressHealth `json:"progress,omitempty"`
 	// DeadLettersFailing says that dead letters cannot be written.
 	DeadLettersFailing bool `json:"dead_letters_failing,omitempty"`
+}
+
+// ProgressHealth is what one running handler has reported.
+type ProgressHealth struct {
+	MessageID string `json:"message_id"`
+	// Fraction is how much of the work is done, from 0 to 1; nil if unknown.
+	Fraction *float64 `json:"fraction,omitempty"`
+	Text     string   `json:"text,omitempty"`
+	// Age is the time since the report, in seconds.
+	Age float64 `json:"age_seconds"`
 }
 
 // DeadLetterHealth is the state of one dead-letter queue.
@@ -150,6 +162,13 @@ func (g *Group) memberHealth(position int, now time.Time) MemberHealth {
 		age := now.Sub(doing.Since)
 		health.MessageID, health.HandlerAge = doing.MessageID, age.Seconds()
 		health.Stuck = g.options.Watchdog > 0 && age > g.options.Watchdog
+	}
+	for _, p := range doing.Progress {
+		reported := ProgressHealth{MessageID: p.MessageID, Text: p.Text, Age: now.Sub(p.At).Seconds()}
+		if p.Fraction >= 0 {
+			reported.Fraction = &p.Fraction
+		}
+		health.Progress = append(health.Progress, reported)
 	}
 	health.DeadLettersFailing = doing.DeadLettersFailing
 	return health

@@ -16,6 +16,9 @@ type Hooks struct {
 	Received func(ctx context.Context, loop string, messages int)
 	// Started is called before the handler.
 	Started func(ctx context.Context, info Info)
+	// Progress is called when the handler calls SetProgress, with the context that it
+	// passes.
+	Progress func(ctx context.Context, event ProgressEvent)
 	// Finished is called when the handler has returned, before the message is
 	// settled.
 	Finished func(ctx context.Context, event FinishedEvent)
@@ -37,6 +40,12 @@ type Info struct {
 	EnqueuedAt    time.Time
 	// Attributes are those of the message, and must not be changed.
 	Attributes map[string]string
+}
+
+// A ProgressEvent is what a handler reports about its work.
+type ProgressEvent struct {
+	Info
+	Progress Progress
 }
 
 // A FinishedEvent is a handler that has returned.
@@ -91,8 +100,8 @@ const (
 	ResultUnsettled Result = "unsettled"
 )
 
-// received, started, finished, settled and backendFailed call the hook if there
-// is one.
+// received, started, progressed, finished, settled and backendFailed call the hook
+// if there is one.
 
 func (l *Loop[T]) received(ctx context.Context, messages int) {
 	if l.options.Hooks.Received != nil && messages > 0 {
@@ -105,6 +114,13 @@ func (l *Loop[T]) started(ctx context.Context, info Info) {
 	if l.options.Hooks.Started != nil {
 		defer l.hookPanicked(ctx)
 		l.options.Hooks.Started(ctx, info)
+	}
+}
+
+func (l *Loop[T]) progressed(ctx context.Context, message *mailbox.Message[T], progress Progress) {
+	if l.options.Hooks.Progress != nil {
+		defer l.hookPanicked(ctx)
+		l.options.Hooks.Progress(ctx, ProgressEvent{l.info(message), progress})
 	}
 }
 

@@ -23,6 +23,7 @@ type job[T any] struct {
 	since   time.Duration
 	resting bool
 	phase   jobPhase
+	slot    int32 // where it is in run.at, in a batch
 	// alone: a worker took the job while nothing else was going on and acks were
 	// quick. succeeded: the handler returned nil. acked: the worker has acked the
 	// message. lost: the lease is lost. cut: the handler was cancelled at the end of
@@ -30,8 +31,13 @@ type job[T any] struct {
 	// result had no reply address.
 	alone, succeeded, acked, lost, cut, unsure, dropped bool
 
-	contextMu sync.Mutex // guards the fields below
-	ended     bool
+	ended    bool      // the context has; guarded by contextMu
+	progress *Progress // what the handler last reported; nil for nothing
+	// batch is the call of a BatchHandler that handles the message, nil for a Handler.
+	// It is changed under contextMu too.
+	batch *batchCall[T]
+
+	contextMu sync.Mutex // guards ended and live
 	// A cancellable context costs as much as everything else that a quick message
 	// needs, so it is made when the handler first needs it, or when there is a cause
 	// to cancel it with.
@@ -63,6 +69,9 @@ func (j *job[T]) cancel(cause error) {
 		return
 	}
 	j.ended = true
+	if j.batch != nil && cause != nil {
+		j.batch.memberEnded(cause)
+	}
 	if j.live == nil && cause != nil {
 		j.live = newLiveContext(j.parent)
 	}
@@ -106,28 +115,40 @@ func (j *job[T]) Value(key any) any {
 	return j.context().Value(key)
 }
 
-// held is the part of a job that Beat and Extend use, for any type of message.
+// held is the part of a job, or of all jobs of a batch, that Beat, SetProgress and
+// Extend use, for any type of message.
 type held interface {
 	beat()
 	rest(resting bool)
+	setProgress(ctx context.Context, progress Progress)
 	dropResult(ctx context.Context)
 	extend(ctx context.Context, visibility time.Duration) error
 }
 
 type heldKey struct{}
 
-func (j *job[T]) beat() {
-	now := j.run.now()
-	j.run.mu.Lock()
-	defer j.run.mu.Unlock()
-	j.since = now
+func (j *job[T]) beat() { j.run.beat(j) }
+
+func (j *job[T]) rest(resting bool) { j.run.rest(resting, j) }
+
+// beat records that the handlers of jobs make progress.
+func (r *run[T]) beat(jobs ...*job[T]) {
+	now := r.now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, j := range jobs {
+		j.since = now
+	}
 }
 
-func (j *job[T]) rest(resting bool) {
-	now := j.run.now()
-	j.run.mu.Lock()
-	defer j.run.mu.Unlock()
-	j.since, j.resting = now, resting
+// rest records that the handlers of jobs wait for their turn, or go on.
+func (r *run[T]) rest(resting bool, jobs ...*job[T]) {
+	now := r.now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, j := range jobs {
+		j.since, j.resting = now, resting
+	}
 }
 
 func (j *job[T]) extend(ctx context.Context, visibility time.Duration) error {

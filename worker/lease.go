@@ -17,12 +17,11 @@ type leases[T any] struct {
 // A lease is the list element of a job.
 type lease[T any] struct {
 	previous, next *job[T]
-	listed         bool
 	// until is when the lease ends, and due when it must be extended or ended.
 	until, due time.Duration
-	// extending says that an extension is under way, released that the lease is not
-	// extended any more.
-	extending, released bool
+	// listed says that it is in the list, extending that an extension is under way,
+	// released that the lease is not extended any more.
+	listed, extending, released bool
 }
 
 func newLeases[T any](visibility time.Duration, extend bool) leases[T] {

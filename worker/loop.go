@@ -22,8 +22,9 @@ const completedMax = 10_000
 // goroutines at once.
 type Loop[T any] struct {
 	mailbox *mailbox.Mailbox[T]
-	handler Handler[T] // including middleware
-	bare    Handler[T] // without middleware
+	handler Handler[T]   // including middleware
+	bare    Handler[T]   // without middleware; nil for batches
+	batches *batching[T] // nil for a handler of single messages
 	options Options[T]
 	dead    *deadletter.Queue[T] // nil without a policy
 	// completed has the handled messages whose lease was lost or whose ack failed.
@@ -181,11 +182,16 @@ func (l *Loop[T]) check() error {
 	switch {
 	case l.mailbox == nil:
 		return l.invalid("mailbox", "is nil")
-	case l.bare == nil:
+	case l.bare == nil && (l.batches == nil || l.batches.handler == nil):
 		return l.invalid("handler", "is nil")
 	}
 	if err := l.options.check(); err != nil {
 		return err
+	}
+	if l.batches != nil {
+		if err := l.checkBatches(); err != nil {
+			return err
+		}
 	}
 	if l.dead != nil {
 		return l.dead.Check()

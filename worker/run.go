@@ -14,8 +14,9 @@ import (
 //
 //   - the fetcher, on the goroutine of Run, which receives messages while there
 //     is room for them;
-//   - the workers, which take messages and call the handler; a worker that is
-//     alone also receives and acks, instead of the fetcher and the settler;
+//   - the workers, which take messages, one by one or in batches, and call the
+//     handler; a worker that is alone also receives and acks, instead of the
+//     fetcher and the settler;
 //   - the settler, which acks handled messages in batches;
 //   - the extender, which extends leases.
 //
@@ -40,16 +41,17 @@ type run[T any] struct {
 	mu      sync.Mutex // guards everything below
 	waiting []*job[T]  // for a worker, in order
 	busy    map[string]bool
-	at      []*job[T] // the job of each worker; nil for none
-	numbers []int64   // of the goroutines of the workers
+	at      []*job[T] // the job of each worker, or the jobs of its batch; nil for none
+	numbers []int64   // of the goroutines that have them
 	running int
 	held    int
 	closing bool // workers take no more jobs
 	last    bool // workers end when nothing waits
 
 	toWork sync.Cond
-	idle   int  // workers that wait
-	waking bool // one of them was signalled and is not awake yet
+	idle   int         // workers that wait
+	waking bool        // one of them was signalled and is not awake yet
+	fill   *time.Timer // ends the wait for a full batch; nil while none waits
 
 	fetcherWaits bool
 	fetchingOwn  bool          // a worker receives instead of the fetcher
@@ -72,13 +74,17 @@ type run[T any] struct {
 
 func newRun[T any](l *Loop[T], stop context.CancelFunc) *run[T] {
 	o := &l.options
-	capacity := o.Concurrency + o.Prefetch
+	slots := o.Concurrency
+	if l.batches != nil {
+		slots *= l.batches.size
+	}
+	capacity := slots + o.Prefetch
 	r := &run[T]{
 		loop: l, began: time.Now(), stop: stop, abort: make(chan struct{}),
 		capacity: capacity, heldMax: 2 * capacity, refill: max(1, o.Prefetch/2),
 		strict: l.mailbox.Traits().StrictGroups,
 		room:   make(chan struct{}, 1), renew: make(chan struct{}, 1),
-		at: make([]*job[T], o.Concurrency), numbers: make([]int64, o.Concurrency),
+		at: make([]*job[T], slots), numbers: make([]int64, slots),
 		leases: newLeases[T](o.Visibility, !o.NoExtend),
 	}
 	r.toWork.L, r.toSettle.L, r.renewed.L = &r.mu, &r.mu, &r.mu
@@ -138,6 +144,7 @@ func (r *run[T]) jobsOf(messages []*mailbox.Message[T], spare []*job[T]) []*job[
 // addLocked adds jobs whose messages were received at now.
 func (r *run[T]) addLocked(jobs []*job[T], now time.Duration) {
 	for _, j := range jobs {
+		j.since = now
 		r.leases.add(j, now)
 	}
 	r.waiting = append(r.waiting, jobs...)

@@ -49,6 +49,7 @@ func (l *Loop[T]) Activity() Activity {
 	if found {
 		now.Since = r.began.Add(oldest)
 	}
+	now.Progress = r.progressLocked()
 	return now
 }
 

@@ -42,6 +42,7 @@ func joinWorkerHooks(hooks ...worker.Hooks) worker.Hooks {
 	for _, h := range hooks {
 		joined.Received = thenBatch(joined.Received, h.Received)
 		joined.Started = then(joined.Started, h.Started)
+		joined.Progress = then(joined.Progress, h.Progress)
 		joined.Finished = then(joined.Finished, h.Finished)
 		joined.Settled = then(joined.Settled, h.Settled)
 		joined.BackendFailed = thenFailed(joined.BackendFailed, h.BackendFailed)
