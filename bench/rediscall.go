@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/redisbox"
 	"github.com/mailboxmq/mailbox/reply"
 )
@@ -132,7 +133,7 @@ func redisboxCalls(addr string) (*target, error) {
 type desk struct {
 	client   rueidis.Client
 	backend  *redisbox.Backend
-	replies  *redisbox.Replies
+	replies  driver.ReplyStore
 	requests *mailbox.Mailbox[[]byte]
 }
 

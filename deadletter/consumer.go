@@ -44,10 +44,10 @@ type Handler[T any] func(ctx context.Context, letter Message[T]) (Action, error)
 
 // Defaults of ConsumerOptions.
 const (
-	DefaultRetryAfter = time.Hour
+	defaultRetryAfter = time.Hour
 	DefaultVisibility = 5 * time.Minute
-	DefaultPoll       = 30 * time.Second
-	DefaultDrain      = 20 * time.Second
+	defaultPoll       = 30 * time.Second
+	defaultDrain      = 20 * time.Second
 )
 
 // finishedMax bounds how many handled dead letters that could not be removed a
@@ -61,18 +61,18 @@ type ConsumerOptions struct {
 	// Empty means the name of the queue.
 	Name string
 	// RetryAfter is how long a dead letter whose handler failed waits before it is
-	// handled again. 0 means DefaultRetryAfter. For dead letters that a backend
+	// handled again. 0 means one hour. For dead letters that a backend
 	// keeps, a restart forgets it.
 	RetryAfter time.Duration
 	// Visibility is the lease of a dead letter in a mailbox. It is extended while
 	// the handler works. 0 means DefaultVisibility.
 	Visibility time.Duration
 	// Poll is the interval for listing dead letters that a backend keeps, and for
-	// measuring the depth. 0 means DefaultPoll. Dead letters in a mailbox wake the
+	// measuring the depth. 0 means 30 seconds. Dead letters in a mailbox wake the
 	// consumer and are not polled.
 	Poll time.Duration
 	// Drain is how long the handler may continue after Run was told to stop. 0
-	// means DefaultDrain, a negative value no time.
+	// means 20 seconds, a negative value no time.
 	Drain time.Duration
 	// Dedup prevents a second redrive of the same work: the second dead letter is
 	// removed and counted. Nil means no check.
@@ -134,10 +134,10 @@ func NewConsumer[T any](queue *Queue[T], handler Handler[T], options *ConsumerOp
 		value    *time.Duration
 		standard time.Duration
 	}{
-		{&o.RetryAfter, DefaultRetryAfter},
+		{&o.RetryAfter, defaultRetryAfter},
 		{&o.Visibility, DefaultVisibility},
-		{&o.Poll, DefaultPoll},
-		{&o.Drain, DefaultDrain},
+		{&o.Poll, defaultPoll},
+		{&o.Drain, defaultDrain},
 	} {
 		if *field.value == 0 {
 			*field.value = field.standard

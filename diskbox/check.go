@@ -21,12 +21,12 @@ type Report struct {
 	Orphans  int // records of queues that do not exist; they are left alone
 	Damaged  int // messages and dead letters whose content is lost
 	// Problems are sentences, each about one record; an intact directory has none.
-	// There are at most MaxProblems.
+	// There are at most 100.
 	Problems []string
 }
 
-// MaxProblems bounds the list of problems in a Report.
-const MaxProblems = 100
+// maxProblems bounds the list of problems in a Report.
+const maxProblems = 100
 
 // Check reads all of dir, a directory that no process may have open or a backup in one
 // file, and verifies it: the checksums of files and records, that the indexes match the
@@ -124,7 +124,7 @@ func (c *checker) each(kind byte, check func(shard host.ShardID, key, value []by
 }
 
 func (c *checker) problem(format string, args ...any) {
-	if len(c.report.Problems) < MaxProblems {
+	if len(c.report.Problems) < maxProblems {
 		c.report.Problems = append(c.report.Problems, fmt.Sprintf(format, args...))
 	}
 }

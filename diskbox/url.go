@@ -40,9 +40,9 @@ func opening(dir string, options *Options) func(context.Context) (driver.Backend
 	}
 }
 
-// MaxDirectories is how many directories a URLOpener has open at once. Each is a store
+// maxDirectories is how many directories a URLOpener has open at once. Each is a store
 // with memory and goroutines of its own, and addresses may come from a client.
-const MaxDirectories = 16
+const maxDirectories = 16
 
 // A URLOpener opens queues by address, like disk:///var/lib/shop?queue=orders: its
 // method OpenURL is a registry.Scheme. Addresses may come from a client, so only
@@ -60,7 +60,7 @@ type URLOpener struct {
 // the directories in within, which are absolute, and these themselves, can be opened,
 // with options. It does no I/O.
 func NewURLOpener(within []string, options *Options) *URLOpener {
-	return &URLOpener{within: within, options: options, open: driver.Pool{Max: MaxDirectories}}
+	return &URLOpener{within: within, options: options, open: driver.Pool{Max: maxDirectories}}
 }
 
 // Share makes addresses of dir use backend, which has it open already: a directory can be

@@ -123,10 +123,10 @@ func (e *Envelope) appendChained(b []byte) []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(len(timeLayout)))
 	b = appendTime(b, e.SentAt)
 	b = appendText(b, e.DedupKey)
-	b = binary.BigEndian.AppendUint32(b, uint32(HashTextLen))
+	b = binary.BigEndian.AppendUint32(b, uint32(hashTextLen))
 	b = e.BodyHash.append(b)
 	b = binary.BigEndian.AppendUint32(b, uint32(len(e.Attributes)))
-	var keys [MaxAttributes]string
+	var keys [maxAttributes]string
 	for _, key := range sortedKeys(keys[:0], e.Attributes) {
 		b = appendText(b, key)
 		b = appendText(b, e.Attributes[key])
@@ -179,12 +179,12 @@ func sortedKeys(keys []string, m map[string]string) []string {
 	return keys
 }
 
-// MaxAttributes and MaxAttributeBytes bound the attributes of an envelope: those that a
+// maxAttributes and maxAttributeBytes bound the attributes of an envelope: those that a
 // message can be sent with, and those that it gets when it is forwarded as a dead letter
 // (driver.AttributeDeadReason and the others).
 const (
-	MaxAttributes     = driver.MaxAttributes + 4
-	MaxAttributeBytes = driver.MaxAttributeBytes + 8<<10
+	maxAttributes     = driver.MaxAttributes + 4
+	maxAttributeBytes = driver.MaxAttributeBytes + 8<<10
 )
 
 // check returns ErrInvalid if a field that Seal covers is outside its limits.
@@ -200,7 +200,7 @@ func (e *Envelope) check(sentAt time.Time) error {
 	// Package driver checks the other limits, under its own names of the fields.
 	texts := driver.Outgoing{DedupKey: e.DedupKey, Attributes: e.Attributes, CorrelationID: e.CorrelationID, ReplyTo: e.ReplyTo, Group: e.Group}
 	if err := texts.Check(&driver.Traits{
-		DedupWindow: math.MaxInt64, Groups: true, MaxAttributes: MaxAttributes, MaxAttributeBytes: MaxAttributeBytes,
+		DedupWindow: math.MaxInt64, Groups: true, MaxAttributes: maxAttributes, MaxAttributeBytes: maxAttributeBytes,
 	}); err != nil {
 		names := map[string]string{"DedupKey": "idem_key", "Attributes": "attrs", "CorrelationID": "corr_id", "ReplyTo": "reply_to", "Group": "group"}
 		if seam, ok := errors.AsType[*driver.Error](err); ok {

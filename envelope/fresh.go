@@ -10,8 +10,8 @@ import (
 // so by a signature.
 const AttributeExpires = "mailbox.expires"
 
-// ClockTolerance is how far the clock of a sender may be ahead of that of the queue.
-const ClockTolerance = 2 * time.Minute
+// clockTolerance is how far the clock of a sender may be ahead of that of the queue.
+const clockTolerance = 2 * time.Minute
 
 // SetExpiry sets AttributeExpires; call it before Seal. It changes the map of attributes,
 // or makes one if it is nil.
@@ -24,7 +24,7 @@ func (e *Envelope) SetExpiry(at time.Time) {
 
 // CheckFresh returns ErrIntegrity for a message that may be a replay:
 // it has expired, or the queue accepted it more than maxAge after it was
-// signed, or more than ClockTolerance before. The time in the queue does not
+// signed, or more than two minutes before. The time in the queue does not
 // matter. With maxAge 0 the age is not checked.
 //
 // A queue accepts the same key once within its dedup window. So with a maxAge that is not
@@ -45,7 +45,7 @@ func (e *Envelope) CheckFresh(enqueuedAt, now time.Time, maxAge time.Duration) e
 	switch age := enqueuedAt.Sub(e.SentAt); {
 	case age > maxAge:
 		return e.integrityError("ts", fmt.Sprintf("the message was signed %v before it was sent to the queue, at most %v is allowed", age.Truncate(time.Millisecond), maxAge))
-	case age < -ClockTolerance:
+	case age < -clockTolerance:
 		return e.integrityError("ts", fmt.Sprintf("the message was signed %v after it was sent to the queue", -age.Truncate(time.Millisecond)))
 	}
 	return nil

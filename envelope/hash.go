@@ -13,8 +13,8 @@ type Hash [32]byte
 
 const (
 	hashPrefix = "b3:"
-	// HashTextLen is the length of a hash as text.
-	HashTextLen = len(hashPrefix) + 2*len(Hash{})
+	// hashTextLen is the length of a hash as text.
+	hashTextLen = len(hashPrefix) + 2*len(Hash{})
 )
 
 // HashBody returns the hash of a body. It does not allocate.
@@ -25,7 +25,7 @@ func HashBody(payload []byte) Hash { return blake3.Sum256(payload) }
 func (h Hash) IsZero() bool { return h == Hash{} }
 
 // String returns "b3:" and 64 hex digits.
-func (h Hash) String() string { return string(h.append(make([]byte, 0, HashTextLen))) }
+func (h Hash) String() string { return string(h.append(make([]byte, 0, hashTextLen))) }
 
 func (h *Hash) append(b []byte) []byte {
 	return hex.AppendEncode(append(b, hashPrefix...), h[:])

@@ -64,7 +64,7 @@ func TestPayloadHashAgreesWithTheDefinition(t *testing.T) {
 
 func TestHashTextIsReadStrictly(t *testing.T) {
 	good := HashBody([]byte("hello")).String()
-	if len(good) != HashTextLen {
+	if len(good) != hashTextLen {
 		t.Fatalf("%q has %d bytes", good, len(good))
 	}
 	if back, err := ParseHash(good); err != nil || back.String() != good {

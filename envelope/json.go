@@ -89,7 +89,7 @@ func (e *Envelope) appendFields(b []byte) []byte {
 
 func (e *Envelope) appendAttributes(b []byte) []byte {
 	b = append(b, '{')
-	var keys [MaxAttributes]string
+	var keys [maxAttributes]string
 	for i, key := range sortedKeys(keys[:0], e.Attributes) {
 		if i > 0 {
 			b = append(b, ',')
@@ -207,8 +207,8 @@ func readAttributes(s *scanner) (map[string]string, error) {
 		if _, twice := attributes[key]; twice {
 			return s.wrong("duplicate key")
 		}
-		if len(attributes) == MaxAttributes {
-			return s.wrong("more than " + strconv.Itoa(MaxAttributes) + " attributes")
+		if len(attributes) == maxAttributes {
+			return s.wrong("more than " + strconv.Itoa(maxAttributes) + " attributes")
 		}
 		value, err := s.text()
 		attributes[key] = value

@@ -217,11 +217,11 @@ func sigText(t testing.TB) string {
 
 func TestTooManyAttributesAreRefusedWhileReading(t *testing.T) {
 	var attrs strings.Builder
-	for i := range MaxAttributes + 1 {
+	for i := range maxAttributes + 1 {
 		attrs.WriteString(`"` + strings.Repeat("a", i+1) + `":"",`)
 	}
 	bad := strings.Replace(encoded(t), `"kind"`, attrs.String()+`"kind"`, 1)
-	if _, err := Parse([]byte(bad)); !errors.Is(err, driver.ErrEncoding) || !strings.Contains(err.Error(), strconv.Itoa(MaxAttributes)) {
+	if _, err := Parse([]byte(bad)); !errors.Is(err, driver.ErrEncoding) || !strings.Contains(err.Error(), strconv.Itoa(maxAttributes)) {
 		t.Errorf("%v, want ErrEncoding that names the limit", err)
 	}
 }

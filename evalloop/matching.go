@@ -28,14 +28,14 @@ func Contains() Evaluator[string, string] {
 	}
 }
 
-// Number is a numeric type.
-type Number interface {
+// number is a numeric type.
+type number interface {
 	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64 | ~float32 | ~float64
 }
 
 // Within passes if the output differs from the expected number by at most tolerance.
 // NaN never passes.
-func Within[T Number](tolerance float64) Evaluator[T, T] {
+func Within[T number](tolerance float64) Evaluator[T, T] {
 	return func(_ context.Context, trial Trial[T, T]) (Score, error) {
 		equal := trial.Output == trial.Expected // infinities have no difference
 		return verdict(equal || apart(trial.Output, trial.Expected) <= tolerance, fmt.Sprintf("got %v, expected %v, at most %v apart", trial.Output, trial.Expected, tolerance)), nil
@@ -44,7 +44,7 @@ func Within[T Number](tolerance float64) Evaluator[T, T] {
 
 // apart returns the difference of two numbers. For integers it is exact until it is
 // converted to float64.
-func apart[T Number](a, b T) float64 {
+func apart[T number](a, b T) float64 {
 	one, two := T(1), T(2)
 	if whole := one/two == 0; !whole {
 		return math.Abs(float64(a) - float64(b))

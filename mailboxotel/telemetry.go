@@ -19,11 +19,8 @@ import (
 // scope is the instrumentation scope of spans and metrics.
 const scope = "github.com/mailboxmq/mailbox/mailboxotel"
 
-// Defaults of Options.
-const (
-	DefaultMaxQueues = telemetry.DefaultMaxQueues
-	DefaultMaxHeld   = 10_000
-)
+// defaultMaxHeld is the default of Options.MaxHeld.
+const defaultMaxHeld = 10_000
 
 // Options configure Telemetry. The zero value, and nil, are the defaults.
 type Options struct {
@@ -36,11 +33,11 @@ type Options struct {
 	// SQS allows ten in all.
 	Propagator propagation.TextMapPropagator
 	// MaxQueues bounds how many queues have a label of their own, and how many loops
-	// and consumers do. 0 means DefaultMaxQueues.
+	// and consumers do. 0 means 200.
 	MaxQueues int
 	// MaxHeld bounds how many deliveries are remembered, so that settling them belongs to
 	// their trace. Beyond it the oldest is forgotten, and settling that one starts a trace
-	// of its own. 0 means DefaultMaxHeld.
+	// of its own. 0 means 10,000.
 	MaxHeld int
 }
 
@@ -70,7 +67,7 @@ func New(options *Options) (*Telemetry, error) {
 		o.Propagator = propagation.TraceContext{}
 	}
 	if o.MaxHeld <= 0 {
-		o.MaxHeld = DefaultMaxHeld
+		o.MaxHeld = defaultMaxHeld
 	}
 	t := &Telemetry{spans: &spans{
 		tracer: o.TracerProvider.Tracer(scope), propagator: o.Propagator, origins: newOrigins(o.MaxHeld),

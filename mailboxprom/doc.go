@@ -43,7 +43,7 @@
 // # Labels are bounded
 //
 // Each value of a label is a time series that lives as long as the process. The first
-// [DefaultMaxQueues] queue names are labels of their own, and as many loops and consumers;
+// 200 queue names are labels of their own, and as many loops and consumers;
 // all others are counted as "other". Message ids and reply addresses are never labels.
 //
 // Dashboards for Grafana and alerts for Prometheus are in the folder deploy. They expect the

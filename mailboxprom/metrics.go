@@ -13,20 +13,17 @@ import (
 	"github.com/mailboxmq/mailbox/worker"
 )
 
-// Defaults of Options.
-const (
-	DefaultNamespace = "mailbox"
-	DefaultMaxQueues = telemetry.DefaultMaxQueues
-)
+// defaultNamespace is the default of Options.Namespace.
+const defaultNamespace = "mailbox"
 
 // Options configure Metrics. The zero value, and nil, are the defaults.
 type Options struct {
-	// Namespace is what all names begin with. Empty means DefaultNamespace.
+	// Namespace is what all names begin with. Empty means "mailbox".
 	Namespace string
 	// Labels are added to all metrics. Their values never change.
 	Labels map[string]string
 	// MaxQueues bounds how many queues have a label of their own, and how many loops
-	// and consumers do. 0 means DefaultMaxQueues.
+	// and consumers do. 0 means 200.
 	MaxQueues int
 }
 
@@ -47,7 +44,7 @@ func New(registerer prometheus.Registerer, options *Options) (*Metrics, error) {
 		o = *options
 	}
 	if o.Namespace == "" {
-		o.Namespace = DefaultNamespace
+		o.Namespace = defaultNamespace
 	}
 	m := &Metrics{}
 	s := newSink(o.Namespace, o.Labels)

@@ -14,13 +14,13 @@ type ClientOptions[Out any] struct {
 	// Codec decodes results. It must match that of the loops. Nil means JSON.
 	Codec mailbox.Codec[Result[Out]]
 	// TTL is the time for a request, retries included, and for reading its result. 0
-	// means DefaultTTL.
+	// means one hour.
 	TTL time.Duration
 }
 
-// DefaultTTL is longer than reply.DefaultTTL: models are slow, and failed requests are
+// defaultTTL is longer than reply.DefaultTTL: models are slow, and failed requests are
 // retried after minutes.
-const DefaultTTL = time.Hour
+const defaultTTL = time.Hour
 
 // A Client sends requests to main loops and gets their results. Make one with
 // NewClient. It is safe for concurrent use.
@@ -32,7 +32,7 @@ type Client[Req, Out any] struct {
 // which the mailbox of the loops must use too (mailbox.Options.Replies). The caller
 // closes both. It does no I/O.
 func NewClient[Req, Out any](requests *mailbox.Mailbox[Request[Req]], store driver.ReplyStore, options *ClientOptions[Out]) *Client[Req, Out] {
-	o := reply.Options[Result[Out]]{TTL: DefaultTTL}
+	o := reply.Options[Result[Out]]{TTL: defaultTTL}
 	if options != nil {
 		o.Codec = options.Codec
 		if options.TTL != 0 {

@@ -25,7 +25,7 @@ type Backend struct {
 
 	mu      sync.Mutex // guards the fields below
 	queues  map[string]*queue
-	replies []*Replies
+	replies []*replyStore
 	closed  bool
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
-// DefaultMaxSlots is how many slots a reply store holds by default.
-const DefaultMaxSlots = 1_000_000
+// defaultMaxSlots is how many slots a reply store holds by default.
+const defaultMaxSlots = 1_000_000
 
 // How many slots are discarded concurrently, and how long that may take.
 const (
@@ -25,12 +25,8 @@ const (
 // maxLooks is how many waiters look at their slots concurrently.
 const maxLooks = 8
 
-// Replies is a reply store in Redis, for clients and workers of any number of processes
-// that use the same prefix. Redis pushes an answer to the waiting client, or a notice to
-// fetch it if it is large; waiting sends no commands. Times are those of the server,
-// kept from jumping when another takes over; the options of the backend about replicas
-// and retries apply. Get one from Backend.Replies.
-type Replies struct {
+// A replyStore is a reply store in Redis, see Backend.Replies.
+type replyStore struct {
 	backend      *Backend
 	process      string // the name of this process as a waiter
 	maxPerBucket int    // slots
@@ -43,16 +39,22 @@ type Replies struct {
 	closeOnce sync.Once
 }
 
-var _ driver.ReplyStore = (*Replies)(nil)
+var _ driver.ReplyStore = (*replyStore)(nil)
 
 // Replies returns the reply store in the servers of the backend, for at most maxSlots
-// slots; 0 means DefaultMaxSlots. It does no I/O.
-// The store ends with the backend, or when it is closed.
-func (b *Backend) Replies(maxSlots int) *Replies {
+// slots; 0 means 1,000,000. It does no I/O. Closing the backend closes the store.
+//
+// Clients and workers of any number of processes that use the same prefix share the
+// slots. Redis pushes an answer to the waiting client, or a notice to fetch it if it is
+// large; waiting sends no commands. Times are those of the server, kept from jumping when
+// another takes over; the options of the backend about replicas and retries apply.
+func (b *Backend) Replies(maxSlots int) driver.LinkedReplyStore { return b.newReplyStore(maxSlots) }
+
+func (b *Backend) newReplyStore(maxSlots int) *replyStore {
 	if maxSlots <= 0 {
-		maxSlots = DefaultMaxSlots
+		maxSlots = defaultMaxSlots
 	}
-	r := &Replies{
+	r := &replyStore{
 		backend: b, process: fmt.Sprintf("w%016x", rand.Uint64()), // all of one length, so that none is part of another
 		maxPerBucket: (maxSlots + shard.Buckets - 1) / shard.Buckets, closing: make(chan struct{}),
 		looks: make(chan struct{}, maxLooks), discards: make(chan struct{}, maxDiscards),
@@ -73,15 +75,15 @@ func (b *Backend) Replies(maxSlots int) *Replies {
 
 // Close wakes waiters with ErrClosed, and ends the subscriptions. Slots stay on the
 // server. Closing twice is fine.
-func (r *Replies) Close() error {
+func (r *replyStore) Close() error {
 	r.stop()
 	r.backend.mu.Lock()
 	defer r.backend.mu.Unlock()
-	r.backend.replies = slices.DeleteFunc(r.backend.replies, func(other *Replies) bool { return other == r })
+	r.backend.replies = slices.DeleteFunc(r.backend.replies, func(other *replyStore) bool { return other == r })
 	return nil
 }
 
-func (r *Replies) stop() {
+func (r *replyStore) stop() {
 	r.closeOnce.Do(func() {
 		close(r.closing)
 		for _, k := range r.buckets {
@@ -105,7 +107,7 @@ const (
 
 // Create makes a pending slot that expires after ttl. It blocks for a round trip.
 // Codes: ErrConflict, ErrInvalid, ErrFull, ErrUnavailable, ErrClosed.
-func (r *Replies) Create(ctx context.Context, id string, ttl time.Duration) error {
+func (r *replyStore) Create(ctx context.Context, id string, ttl time.Duration) error {
 	if err := driver.CheckSlot(id, ttl); err != nil {
 		return err
 	}
@@ -140,7 +142,7 @@ func (r *Replies) Create(ctx context.Context, id string, ttl time.Duration) erro
 // Resolve stores the answer and wakes the waiters of the slot. It blocks for a round
 // trip. Codes: ErrReplyAlreadySent, ErrReplyCancelled, ErrReplyExpired,
 // ErrNotFound, ErrTooLarge, ErrUnavailable, ErrClosed.
-func (r *Replies) Resolve(ctx context.Context, id string, answer driver.Answer) error {
+func (r *replyStore) Resolve(ctx context.Context, id string, answer driver.Answer) error {
 	if size, most := len(answer.Body), r.backend.options.MaxBodyBytes; size > most {
 		large := driver.SlotError(opResolve, id, driver.ErrTooLarge)
 		large.Field, large.Detail = "Body", fmt.Sprintf("%d bytes, at most %d are allowed", size, most)
@@ -153,13 +155,13 @@ func (r *Replies) Resolve(ctx context.Context, id string, answer driver.Answer) 
 // Cancel says that the answer is not needed any more, and wakes waiters. It blocks for a
 // round trip. Codes: ErrReplyAlreadySent, ErrReplyExpired, ErrNotFound, ErrUnavailable,
 // ErrClosed.
-func (r *Replies) Cancel(ctx context.Context, id string) error {
+func (r *replyStore) Cancel(ctx context.Context, id string) error {
 	code, _, err := r.bucket(id).Write(ctx, shard.ReplySlotScript, shard.SlotRequest{What: "a", ID: id})
 	return r.written(err, opCancel, id, code)
 }
 
 // written returns the error of a write to a slot; see reply_slot.lua for the codes.
-func (r *Replies) written(err error, op, id, code string) error {
+func (r *replyStore) written(err error, op, id, code string) error {
 	if err != nil || code == "s" {
 		return slotFailure(err, op, id)
 	}
@@ -173,7 +175,7 @@ func slotFailure(err error, op, id string) error {
 
 // Get returns the slot as it is. It blocks for a round trip. Codes: ErrNotFound,
 // ErrUnavailable, ErrClosed.
-func (r *Replies) Get(ctx context.Context, id string) (driver.Slot, error) {
+func (r *replyStore) Get(ctx context.Context, id string) (driver.Slot, error) {
 	found, err := r.bucket(id).Look(ctx, "g", id)
 	if err != nil {
 		return driver.Slot{}, slotFailure(err, opGet, id)
@@ -183,7 +185,7 @@ func (r *Replies) Get(ctx context.Context, id string) (driver.Slot, error) {
 
 // Consume returns a slot that is not pending and removes it. It blocks for a round
 // trip, or two if the answer is large. Codes: ErrNotFound, ErrUnavailable, ErrClosed.
-func (r *Replies) Consume(ctx context.Context, id string) (driver.Slot, error) {
+func (r *replyStore) Consume(ctx context.Context, id string) (driver.Slot, error) {
 	k := r.bucket(id)
 	code, text, err := k.Write(ctx, shard.ReplySlotScript, shard.SlotRequest{What: "t", ID: id})
 	if err != nil {
@@ -201,7 +203,7 @@ func (r *Replies) Consume(ctx context.Context, id string) (driver.Slot, error) {
 
 // Delete removes the slot, whatever its state. It blocks for a round trip. Codes:
 // ErrUnavailable, ErrClosed.
-func (r *Replies) Delete(ctx context.Context, id string) error {
+func (r *replyStore) Delete(ctx context.Context, id string) error {
 	k := r.bucket(id)
 	k.forgetCreated(id)
 	_, _, err := k.Write(ctx, shard.ReplySlotScript, shard.SlotRequest{What: "d", ID: id})
@@ -214,7 +216,7 @@ func (r *Replies) Delete(ctx context.Context, id string) error {
 //
 // It needs no script: a slot that was resolved has no waiters, and if only the first
 // command is done, a member of ends without a slot remains, which is swept.
-func (r *Replies) Discard(ctx context.Context, id string) {
+func (r *replyStore) Discard(ctx context.Context, id string) {
 	k, client := r.bucket(id), r.backend.server.Client
 	k.forgetCreated(id)
 	if r.isClosed() {
@@ -239,7 +241,7 @@ func (r *Replies) Discard(ctx context.Context, id string) {
 }
 
 // isClosed reports whether Close was called.
-func (r *Replies) isClosed() bool {
+func (r *replyStore) isClosed() bool {
 	select {
 	case <-r.closing:
 		return true
@@ -250,7 +252,7 @@ func (r *Replies) isClosed() bool {
 
 // Expired lists the ids of up to limit expired slots, in the order of their expiry. It
 // blocks for a round trip. Codes: ErrInvalid, ErrUnavailable, ErrClosed.
-func (r *Replies) Expired(ctx context.Context, limit int) ([]string, error) {
+func (r *replyStore) Expired(ctx context.Context, limit int) ([]string, error) {
 	if err := checkLimit(opExpired, limit); err != nil {
 		return nil, err
 	}
@@ -277,7 +279,7 @@ func (r *Replies) Expired(ctx context.Context, limit int) ([]string, error) {
 
 // Sweep removes up to limit expired slots. It blocks for several round trips. Codes:
 // ErrInvalid, ErrUnavailable, ErrClosed.
-func (r *Replies) Sweep(ctx context.Context, limit int) (removed int, err error) {
+func (r *replyStore) Sweep(ctx context.Context, limit int) (removed int, err error) {
 	if err := checkLimit(opSweep, limit); err != nil {
 		return 0, err
 	}
@@ -303,12 +305,12 @@ func checkLimit(op string, limit int) error {
 }
 
 // bucket returns the bucket of a slot.
-func (r *Replies) bucket(id string) *replyBucket { return r.buckets[shard.BucketOf(id)] }
+func (r *replyStore) bucket(id string) *replyBucket { return r.buckets[shard.BucketOf(id)] }
 
 // A replyBucket is one part of the reply slots, as this process sees it.
 type replyBucket struct {
 	*shard.Bucket
-	replies       *Replies
+	replies       *replyStore
 	announcements *shard.Subscription
 
 	mu          sync.Mutex               // guards the fields below
@@ -318,7 +320,7 @@ type replyBucket struct {
 	stopped     bool               // permanently
 }
 
-func newReplyBucket(r *Replies, number int) *replyBucket {
+func newReplyBucket(r *replyStore, number int) *replyBucket {
 	k := &replyBucket{replies: r, waiting: make(map[string][]chan string)}
 	k.Bucket = shard.NewBucket(r.backend.server, number, r.process, r.maxPerBucket, r.isClosed)
 	k.announcements = shard.NewSubscription(r.backend.server, shard.BucketTag(r.backend.server.Prefix, number)+r.process, k.onAnnouncement, k.onSubscribed)

@@ -14,7 +14,7 @@ import (
 
 // A storeUnderTest is a reply store with the prefix of its slots.
 type storeUnderTest struct {
-	*Replies
+	*replyStore
 	prefix string
 }
 
@@ -27,10 +27,10 @@ func TestRedisReplyStoreConformance(t *testing.T) {
 			drivertest.RunReplyStore(t, drivertest.ReplyStore{
 				Open: func(t testing.TB) driver.ReplyStore {
 					prefix := redistest.Prefix(t)
-					return &storeUnderTest{open(t, client, &Options{Prefix: prefix}).Replies(0), prefix}
+					return &storeUnderTest{open(t, client, &Options{Prefix: prefix}).newReplyStore(0), prefix}
 				},
 				Another: func(t testing.TB, store driver.ReplyStore) driver.ReplyStore {
-					return open(t, other, &Options{Prefix: store.(*storeUnderTest).prefix}).Replies(0)
+					return open(t, other, &Options{Prefix: store.(*storeUnderTest).prefix}).newReplyStore(0)
 				},
 			})
 		})
@@ -44,7 +44,7 @@ func answerOf(body string) driver.Answer { return driver.Answer{Body: []byte(bod
 func TestRepeatedSlotCallTakesEffectOnce(t *testing.T) {
 	server := redistest.SharedServer(t)
 	proxy := redistest.NewProxy(t, server.Addr())
-	r := open(t, connect(t, through(server, proxy)), &Options{Prefix: redistest.Prefix(t)}).Replies(0)
+	r := open(t, connect(t, through(server, proxy)), &Options{Prefix: redistest.Prefix(t)}).newReplyStore(0)
 	ctx := t.Context()
 	for name, action := range map[string]redistest.Action{
 		"before the request": redistest.CutBefore, "inside the request": redistest.CutInside, "before the answer": redistest.CutAfter,
@@ -90,7 +90,7 @@ func TestWaitForAnswerSendsNoCommands(t *testing.T) {
 	server := redistest.Standalone(t)
 	option := server.ClientOption()
 	option.Dialer.KeepAlive = time.Minute
-	here, there := open(t, connect(t, option), nil).Replies(0), open(t, connect(t, option), nil).Replies(0)
+	here, there := open(t, connect(t, option), nil).newReplyStore(0), open(t, connect(t, option), nil).newReplyStore(0)
 	ctx := t.Context()
 	for i := range 3 {
 		id := fmt.Sprint("slot ", i)
@@ -143,8 +143,8 @@ func TestMissedAnswerIsFound(t *testing.T) {
 	server := redistest.SharedServer(t)
 	proxy := redistest.NewProxy(t, server.Addr())
 	prefix, ctx := redistest.Prefix(t), t.Context()
-	here := open(t, connect(t, through(server, proxy)), &Options{Prefix: prefix}).Replies(0)
-	there := open(t, connect(t, server.ClientOption()), &Options{Prefix: prefix}).Replies(0)
+	here := open(t, connect(t, through(server, proxy)), &Options{Prefix: prefix}).newReplyStore(0)
+	there := open(t, connect(t, server.ClientOption()), &Options{Prefix: prefix}).newReplyStore(0)
 	if err := here.Create(ctx, "id", hold); err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestMissedAnswerIsFound(t *testing.T) {
 
 func TestSlotsAreBoundedAndSpread(t *testing.T) {
 	cluster := redistest.SharedCluster(t)
-	r := open(t, connect(t, cluster.ClientOption()), &Options{Prefix: redistest.Prefix(t)}).Replies(10 * shard.Buckets)
+	r := open(t, connect(t, cluster.ClientOption()), &Options{Prefix: redistest.Prefix(t)}).newReplyStore(10 * shard.Buckets)
 	primaries := make(map[string]bool)
 	for _, k := range r.buckets {
 		primary, err := cluster.PrimaryOf(t.Context(), k.Keys[0])
@@ -214,12 +214,12 @@ func TestClosedReplyStoreWakesWaiters(t *testing.T) {
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	for _, test := range []struct {
 		name string
-		end  func(r *Replies) error
+		end  func(r *replyStore) error
 	}{
-		{"the store", (*Replies).Close},
-		{"the backend", func(*Replies) error { return b.Close() }},
+		{"the store", (*replyStore).Close},
+		{"the backend", func(*replyStore) error { return b.Close() }},
 	} {
-		name, end, r := test.name, test.end, b.Replies(0)
+		name, end, r := test.name, test.end, b.newReplyStore(0)
 		if err := r.Create(t.Context(), "id "+name, hold); err != nil {
 			t.Fatal(err)
 		}

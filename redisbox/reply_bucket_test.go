@@ -17,7 +17,7 @@ import (
 )
 
 // inBucket returns ids of n slots in one bucket.
-func inBucket(r *Replies, n int) (ids []string) {
+func inBucket(r *replyStore, n int) (ids []string) {
 	for i := 0; len(ids) < n; i++ {
 		if id := fmt.Sprint("slot ", i); r.bucket(id) == r.buckets[0] {
 			ids = append(ids, id)
@@ -26,7 +26,7 @@ func inBucket(r *Replies, n int) (ids []string) {
 	return ids
 }
 
-func createAll(t *testing.T, r *Replies, ids []string, ttl time.Duration) {
+func createAll(t *testing.T, r *replyStore, ids []string, ttl time.Duration) {
 	t.Helper()
 	var group sync.WaitGroup
 	for part := range 50 {
@@ -58,7 +58,7 @@ func memoryOf(t *testing.T, client rueidis.Client, k *replyBucket) (size int64) 
 func TestManySlotsCanBeSweptAtOnce(t *testing.T) {
 	t.Parallel()
 	client := connect(t, redistest.SharedServer(t).ClientOption())
-	r := open(t, client, &Options{Prefix: redistest.Prefix(t)}).Replies(0)
+	r := open(t, client, &Options{Prefix: redistest.Prefix(t)}).newReplyStore(0)
 	ids := inBucket(r, 4500)
 	createAll(t, r, ids, hold)
 	for _, id := range ids { // makes it expire
@@ -86,7 +86,7 @@ func TestManySlotsCanBeSweptAtOnce(t *testing.T) {
 func TestConsumedAnswerIsGone(t *testing.T) {
 	t.Parallel()
 	client := connect(t, redistest.SharedServer(t).ClientOption())
-	r := open(t, client, &Options{Prefix: redistest.Prefix(t)}).Replies(0)
+	r := open(t, client, &Options{Prefix: redistest.Prefix(t)}).newReplyStore(0)
 	const n, workers = 32, 8
 	ids := inBucket(r, n)
 	createAll(t, r, ids, hold)
@@ -116,7 +116,7 @@ func TestLargeAnswerSurvivesLostConnection(t *testing.T) {
 	t.Parallel()
 	server := redistest.SharedServer(t)
 	proxy := redistest.NewProxy(t, server.Addr())
-	r := open(t, connect(t, through(server, proxy)), &Options{Prefix: redistest.Prefix(t)}).Replies(0)
+	r := open(t, connect(t, through(server, proxy)), &Options{Prefix: redistest.Prefix(t)}).newReplyStore(0)
 	body := strings.Repeat("a", 1<<20)
 	if err := r.Create(t.Context(), "id", hold); err != nil {
 		t.Fatal(err)
@@ -144,7 +144,7 @@ func TestLargeAnswerSurvivesLostConnection(t *testing.T) {
 // then it is expired and not unknown.
 func TestFullStoreKeepsExpiredSlotsForAMinute(t *testing.T) {
 	t.Parallel()
-	r := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)}).Replies(shard.Buckets)
+	r := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)}).newReplyStore(shard.Buckets)
 	ids := inBucket(r, 2)
 	if err := r.Create(t.Context(), ids[0], 50*time.Millisecond); err != nil {
 		t.Fatal(err)

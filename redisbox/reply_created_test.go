@@ -11,7 +11,7 @@ import (
 
 // listening returns a reply store that has waited for a slot before, so that it is
 // told about slots of the bucket of this id.
-func listening(t *testing.T, r *Replies, id string) *replyBucket {
+func listening(t *testing.T, r *replyStore, id string) *replyBucket {
 	t.Helper()
 	k := r.bucket(id)
 	if err := r.Create(t.Context(), id, hold); err != nil {
@@ -29,16 +29,16 @@ func listening(t *testing.T, r *Replies, id string) *replyBucket {
 }
 
 // desks returns a reply store behind a proxy, and another one.
-func desks(t *testing.T) (here, there *Replies, proxy *redistest.Proxy) {
+func desks(t *testing.T) (here, there *replyStore, proxy *redistest.Proxy) {
 	t.Helper()
 	server, prefix := redistest.SharedServer(t), redistest.Prefix(t)
 	proxy = redistest.NewProxy(t, server.Addr())
-	here = open(t, connect(t, through(server, proxy)), &Options{Prefix: prefix}).Replies(0)
-	there = open(t, connect(t, server.ClientOption()), &Options{Prefix: prefix}).Replies(0)
+	here = open(t, connect(t, through(server, proxy)), &Options{Prefix: prefix}).newReplyStore(0)
+	there = open(t, connect(t, server.ClientOption()), &Options{Prefix: prefix}).newReplyStore(0)
 	return here, there, proxy
 }
 
-func wantAnswer(t *testing.T, r *Replies, id, body string) {
+func wantAnswer(t *testing.T, r *replyStore, id, body string) {
 	t.Helper()
 	if slot, err := r.Wait(t.Context(), id, soon); err != nil || string(slot.Answer.Body) != body {
 		t.Fatalf("got %+v, %v; want %q", slot, err, body)
@@ -127,7 +127,7 @@ func TestCreatedSlotExpiresInTime(t *testing.T) {
 // TestUnawaitedSlotsAreForgotten: futures may be dropped, and
 // slots be read by another process.
 func TestUnawaitedSlotsAreForgotten(t *testing.T) {
-	r := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)}).Replies(0)
+	r := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)}).newReplyStore(0)
 	k := listening(t, r, "id")
 	size := func() (waiting, expected int) {
 		k.mu.Lock()
@@ -160,7 +160,7 @@ func TestDiscardedSlotIsGoneAfterBackendClose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			client := connect(t, option)
 			b := open(t, client, &Options{Prefix: redistest.Prefix(t)})
-			r := b.Replies(0)
+			r := b.newReplyStore(0)
 			const slots = 2 * maxDiscards
 			for i := range slots {
 				id := fmt.Sprint(i)

@@ -13,16 +13,16 @@ import (
 // cluster, one script creates a slot and sends the request that names it, and one leases
 // a request and reads its slot; see fast_slots.lua and fast_receive.lua.
 
-var _ driver.LinkedReplyStore = (*Replies)(nil)
+var _ driver.LinkedReplyStore = (*replyStore)(nil)
 
 // LinkedTo reports whether queue is one of the same backend, and not in a cluster.
-func (r *Replies) LinkedTo(queue driver.Queue) bool {
+func (r *replyStore) LinkedTo(queue driver.Queue) bool {
 	h, ok := queue.(*handle)
 	return ok && h.backend == r.backend && r.backend.oneServer
 }
 
 // CreateWithSend implements driver.LinkedReplyStore. It does no I/O.
-func (r *Replies) CreateWithSend(ctx context.Context, id string, ttl time.Duration) (send context.Context, created func() bool) {
+func (r *replyStore) CreateWithSend(ctx context.Context, id string, ttl time.Duration) (send context.Context, created func() bool) {
 	slot := &linkedSlot{replies: r, id: id, ttl: ttl}
 	return context.WithValue(ctx, linkedSlotKey{}, slot), func() bool { return slot.created }
 }
@@ -30,7 +30,7 @@ func (r *Replies) CreateWithSend(ctx context.Context, id string, ttl time.Durati
 // A linkedSlot is a slot that is created with the message that names it. It belongs to the
 // goroutine that sends.
 type linkedSlot struct {
-	replies *Replies
+	replies *replyStore
 	id      string
 	ttl     time.Duration
 	created bool

@@ -16,7 +16,7 @@ import (
 )
 
 // sendRequest sends a request and creates its slot with it.
-func sendRequest(t *testing.T, q *handle, r *Replies, id string, ttl time.Duration) error {
+func sendRequest(t *testing.T, q *handle, r *replyStore, id string, ttl time.Duration) error {
 	t.Helper()
 	ctx, created := r.CreateWithSend(t.Context(), id, ttl)
 	_, err := q.Send(ctx, []driver.Outgoing{{Body: []byte(id), ReplyTo: driver.SlotAddress(id)}})
@@ -26,7 +26,7 @@ func sendRequest(t *testing.T, q *handle, r *Replies, id string, ttl time.Durati
 	return err
 }
 
-func mustRequest(t *testing.T, q *handle, r *Replies, id string) {
+func mustRequest(t *testing.T, q *handle, r *replyStore, id string) {
 	t.Helper()
 	if err := sendRequest(t, q, r, id, hold); err != nil {
 		t.Fatal(err)
@@ -96,7 +96,7 @@ func TestWorkerOfCallRunsThreeScripts(t *testing.T) {
 	})
 }
 
-func mustRequestBody(t *testing.T, q *handle, r *Replies, id, body string) {
+func mustRequestBody(t *testing.T, q *handle, r *replyStore, id, body string) {
 	t.Helper()
 	ctx, _ := r.CreateWithSend(t.Context(), id, hold)
 	if _, err := q.Send(ctx, []driver.Outgoing{{Body: []byte(body), ReplyTo: driver.SlotAddress(id)}}); err != nil {
@@ -104,10 +104,10 @@ func mustRequestBody(t *testing.T, q *handle, r *Replies, id, body string) {
 	}
 }
 
-// TestReceiveReadsSlots: the script computes the bucket of a slot as Replies.bucket does.
+// TestReceiveReadsSlots: the script computes the bucket of a slot as replyStore.bucket does.
 func TestReceiveReadsSlots(t *testing.T) {
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
-	r, q := b.Replies(0), openQueue(t, b)
+	r, q := b.newReplyStore(0), openQueue(t, b)
 	mustRequest(t, q, r, "first")
 	if d := receive(t, q, 1, hold)[0]; d.SlotPending {
 		t.Error("a process that has not seen a slot reads none")
@@ -151,7 +151,7 @@ func TestSlotIsCreatedBeforeSpecialRequest(t *testing.T) {
 	for name, option := range topologies(t) {
 		t.Run(name, func(t *testing.T) {
 			b := open(t, connect(t, option), &Options{Prefix: redistest.Prefix(t)})
-			r, q := b.Replies(0), openQueue(t, b)
+			r, q := b.newReplyStore(0), openQueue(t, b)
 			if r.LinkedTo(q) != (name != "cluster") {
 				t.Errorf("linked: %v", r.LinkedTo(q))
 			}
@@ -182,7 +182,7 @@ func TestSlotIsCreatedBeforeSpecialRequest(t *testing.T) {
 
 func TestRefusedSlotSendsNoRequest(t *testing.T) {
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
-	r, q := b.Replies(shard.Buckets), openQueue(t, b) // one in each bucket
+	r, q := b.newReplyStore(shard.Buckets), openQueue(t, b) // one in each bucket
 	k := listening(t, r, "id")
 	mustRequest(t, q, r, "id")
 	other := ""

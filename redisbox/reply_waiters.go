@@ -17,7 +17,7 @@ import (
 // Wait returns the slot when it is not pending any more, or as it is when wait has
 // passed. Resolve, Cancel and Delete in any process wake it, and so does the expiry of
 // the slot. Codes: ErrNotFound, ErrUnavailable, ErrClosed.
-func (r *Replies) Wait(ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
+func (r *replyStore) Wait(ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
 	if wait <= 0 {
 		found, err := r.bucket(id).Look(ctx, "g", id)
 		return found.Slot, slotFailure(err, opWait, id)
@@ -79,7 +79,7 @@ func (k *replyBucket) await(ctx context.Context, id string) (news chan string, s
 // acquireLook waits until one more waiter may look at its slot. Many may want to at
 // once, and their slots may be large; these come on the connection of the
 // announcements, and a server cuts that if it is too far behind.
-func (r *Replies) acquireLook(ctx context.Context, patience *time.Timer) (notice string, err error) {
+func (r *replyStore) acquireLook(ctx context.Context, patience *time.Timer) (notice string, err error) {
 	select {
 	case r.looks <- struct{}{}:
 		return lookAgain, nil

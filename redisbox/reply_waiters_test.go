@@ -17,12 +17,12 @@ import (
 func TestSlotAcceptsManyWaitingProcessesInTurn(t *testing.T) {
 	t.Parallel()
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
-	r := b.Replies(0)
+	r := b.newReplyStore(0)
 	if err := r.Create(t.Context(), "id", hold); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3400 { // each stands for a process that looks once and ends
-		k := b.Replies(0)
+		k := b.newReplyStore(0)
 		_, err := k.bucket("id").Look(t.Context(), "w", "id")
 		_ = k.Close()
 		if err != nil {
@@ -37,8 +37,8 @@ func TestWaitIgnoresEarlierSlotOfSameName(t *testing.T) {
 	t.Parallel()
 	server := redistest.SharedServer(t)
 	prefix := redistest.Prefix(t)
-	here := open(t, connect(t, server.ClientOption()), &Options{Prefix: prefix}).Replies(0)
-	there := open(t, connect(t, server.ClientOption()), &Options{Prefix: prefix}).Replies(0)
+	here := open(t, connect(t, server.ClientOption()), &Options{Prefix: prefix}).newReplyStore(0)
+	there := open(t, connect(t, server.ClientOption()), &Options{Prefix: prefix}).newReplyStore(0)
 	ctx := t.Context()
 	wrong := make(map[string]int)
 	const rounds = 300
@@ -62,7 +62,7 @@ func TestWaitIgnoresEarlierSlotOfSameName(t *testing.T) {
 func TestLateAnnouncementDoesNotResolveNewSlot(t *testing.T) {
 	t.Parallel()
 	server := redistest.SharedServer(t)
-	r := open(t, connect(t, server.ClientOption()), &Options{Prefix: redistest.Prefix(t)}).Replies(0)
+	r := open(t, connect(t, server.ClientOption()), &Options{Prefix: redistest.Prefix(t)}).newReplyStore(0)
 	ctx := t.Context()
 	if err := r.Create(ctx, "id", hold); err != nil {
 		t.Fatal(err)
@@ -104,8 +104,8 @@ func TestManyLargeAnswersArriveAtOnce(t *testing.T) {
 	server := redistest.Standalone(t)
 	proxy := redistest.NewProxy(t, server.Addr())
 	client := connect(t, server.ClientOption())
-	here := open(t, connect(t, through(server, proxy)), nil).Replies(0)
-	there := open(t, client, nil).Replies(0)
+	here := open(t, connect(t, through(server, proxy)), nil).newReplyStore(0)
+	there := open(t, client, nil).newReplyStore(0)
 	const n, pendingBytes = 80, 43 // bytes of a slot that is pending
 	body := strings.Repeat("a", 1<<20)
 	ids := make([]string, n)
@@ -157,8 +157,8 @@ func TestManyLargeAnswersArriveAtOnce(t *testing.T) {
 func TestAnswerArrivesAfterSlotHasMoved(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.Cluster(t, redistest.Primaries(3), redistest.Replicas(0))
-	here := open(t, connect(t, cluster.ClientOption()), nil).Replies(0)
-	there := open(t, connect(t, cluster.ClientOption()), nil).Replies(0)
+	here := open(t, connect(t, cluster.ClientOption()), nil).newReplyStore(0)
+	there := open(t, connect(t, cluster.ClientOption()), nil).newReplyStore(0)
 	ctx := t.Context()
 	for _, late := range []time.Duration{0, 500 * time.Millisecond} {
 		if err := here.Create(ctx, "id", hold); err != nil {

@@ -306,11 +306,11 @@ func useEverything(t *testing.T, option rueidis.ClientOption) {
 	if err := b.DeleteQueue(t.Context(), "orders"); err != nil {
 		t.Error(err)
 	}
-	useSlots(t, b.Replies(0))
+	useSlots(t, b.newReplyStore(0))
 }
 
 // useSlots does all operations on reply slots.
-func useSlots(t *testing.T, r *Replies) {
+func useSlots(t *testing.T, r *replyStore) {
 	t.Helper()
 	ctx := t.Context()
 	for _, id := range []string{"answered", "cancelled", "deleted"} {

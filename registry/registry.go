@@ -21,8 +21,8 @@ import (
 
 // The defaults of Options.
 const (
-	DefaultCacheMax = 1000
-	DefaultCacheTTL = 10 * time.Minute
+	defaultCacheMax = 1000
+	defaultCacheTTL = 10 * time.Minute
 )
 
 const opResolve = "resolve"
@@ -41,10 +41,10 @@ type Options struct {
 	Replies driver.ReplyStore
 	// CacheMax is how many queues that Fallback has opened are kept open at
 	// most; the least recently used goes first. More are open only while that
-	// many are in use at once. 0 means DefaultCacheMax.
+	// many are in use at once. 0 means 1,000.
 	CacheMax int
 	// CacheTTL is how long an unused one is kept. It is looked at when the
-	// registry is used. 0 means DefaultCacheTTL.
+	// registry is used. 0 means 10 minutes.
 	CacheTTL time.Duration
 	// Hooks are called for what the registry does.
 	Hooks Hooks
@@ -104,7 +104,7 @@ type opening struct {
 // New returns an empty registry. It does no I/O.
 func New(options *Options) *Registry {
 	r := &Registry{
-		cacheMax: DefaultCacheMax, cacheTTL: DefaultCacheTTL,
+		cacheMax: defaultCacheMax, cacheTTL: defaultCacheTTL,
 		registered: make(map[string]*entry),
 		cached:     make(map[string]*list.Element),
 		opening:    make(map[string]*opening),

@@ -115,9 +115,9 @@ func tokenOf(file string) (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// MaxDaemons is how many daemons a URLOpener is connected to at once. Addresses come
+// maxDaemons is how many daemons a URLOpener is connected to at once. Addresses come
 // from clients, and each is a connection.
-const MaxDaemons = 64
+const maxDaemons = 64
 
 // A URLOpener opens queues by address, like mailbox://host:port/name: its method
 // OpenURL is a registry.Scheme. A server can keep the token that it is shown, and
@@ -136,7 +136,7 @@ type URLOpener struct {
 // NewURLOpener returns an opener that is connected to no daemon. tokens has the token of
 // each daemon that it may connect to, by host:port. It does no I/O.
 func NewURLOpener(tokens map[string]string, options *Options) *URLOpener {
-	return &URLOpener{tokens: tokens, options: options, open: driver.Pool{Max: MaxDaemons}}
+	return &URLOpener{tokens: tokens, options: options, open: driver.Pool{Max: maxDaemons}}
 }
 
 // OpenURL opens the queue that an address like mailbox://host:port/name names. A

@@ -34,7 +34,7 @@ type Verification struct {
 	// MaxAge bounds, with Trusted, how long before its sending to the queue a message
 	// may have been signed, so that it cannot be sent again later by others. It should
 	// not exceed the dedup window of the queue, which refuses repeats until then. 0 means
-	// DefaultMaxAge for signatures of version 2, and no bound for version 1; a negative
+	// 300 seconds for signatures of version 2, and no bound for version 1; a negative
 	// value means no bound.
 	MaxAge time.Duration
 	// Seen, if it is set, is called with the envelope of each message before that is
@@ -44,9 +44,9 @@ type Verification struct {
 	SeenSigned func(e envelope.Envelope, version int)
 }
 
-// DefaultMaxAge is the default of Verification.MaxAge: the default dedup window of a
+// defaultMaxAge is the default of Verification.MaxAge: the default dedup window of a
 // daemon.
-const DefaultMaxAge = 300 * time.Second
+const defaultMaxAge = 300 * time.Second
 
 // check takes the seal out of a delivery and verifies it. The error is ErrIntegrity.
 func (v *Verification) check(queue string, d *driver.Delivery) error {
@@ -97,7 +97,7 @@ func (v *Verification) verify(e *envelope.Envelope, d *driver.Delivery) (version
 	}
 	maxAge := v.MaxAge
 	if maxAge == 0 && version >= envelope.SignatureV2 {
-		maxAge = DefaultMaxAge
+		maxAge = defaultMaxAge
 	}
 	return version, e.CheckFresh(d.EnqueuedAt, time.Now(), maxAge)
 }

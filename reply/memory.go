@@ -11,8 +11,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// DefaultMaxSlots is the default limit on the slots of a Memory.
-const DefaultMaxSlots = 100_000
+// defaultMaxSlots is the default limit on the slots of a Memory.
+const defaultMaxSlots = 100_000
 
 // lingerExpired is how long an expired slot is kept, so that calls return that it
 // expired. After that, Create sweeps it.
@@ -24,7 +24,7 @@ const sweepPerCreate = 2
 
 // MemoryOptions configure a Memory. The zero value, and nil, mean the defaults.
 type MemoryOptions struct {
-	// MaxSlots bounds the slots. 0 means DefaultMaxSlots.
+	// MaxSlots bounds the slots. 0 means 100,000.
 	MaxSlots int
 	// MaxBodyBytes bounds the body of an answer. 0 means
 	// driver.DefaultMaxBodyBytes.
@@ -85,7 +85,7 @@ type slot struct {
 // NewMemory returns an empty store. It does no I/O.
 func NewMemory(options *MemoryOptions) *Memory {
 	m := &Memory{
-		maxSlots: DefaultMaxSlots, maxBodyBytes: driver.DefaultMaxBodyBytes,
+		maxSlots: defaultMaxSlots, maxBodyBytes: driver.DefaultMaxBodyBytes,
 		start: time.Now(), slots: make(map[string]*slot),
 	}
 	m.startUTC = m.start.UTC()

@@ -20,7 +20,7 @@ const (
 // Limits of Options.
 const (
 	MaxConcurrency = 65_536
-	MaxPrefetch    = 1_048_576
+	maxPrefetch    = 1_048_576
 )
 
 // Options configure a Loop. The zero Options, and nil, are the defaults: one message
@@ -33,7 +33,7 @@ type Options[T any] struct {
 	// 1, which also keeps the order of the queue. In a queue with strict groups,
 	// messages of one group are never handled at the same time.
 	Concurrency int
-	// Prefetch is how many more messages are held, at most MaxPrefetch, so that
+	// Prefetch is how many more messages are held, at most 1,048,576, so that
 	// handlers do not wait for the backend. 0 is right for slow work, because a held
 	// message waits for this loop although others may be idle. For quick work, a few
 	// times Concurrency makes fewer and larger backend calls.
@@ -125,7 +125,7 @@ func (o *Options[T]) check() error {
 		most  int64
 	}{
 		{"Concurrency", int64(o.Concurrency), o.Concurrency, MaxConcurrency},
-		{"Prefetch", int64(o.Prefetch), o.Prefetch, MaxPrefetch},
+		{"Prefetch", int64(o.Prefetch), o.Prefetch, maxPrefetch},
 		{"Visibility", int64(o.Visibility), o.Visibility, math.MaxInt64},
 		{"Wait", int64(o.Wait), o.Wait, math.MaxInt64},
 		{"Timeout", int64(o.Timeout), o.Timeout, math.MaxInt64},

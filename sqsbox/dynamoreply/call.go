@@ -35,7 +35,7 @@ type request struct {
 // own error, the end of ctx as the context's own; all other errors are a
 // *driver.Error.
 func call[In, Out any](
-	ctx context.Context, s *Store, r request,
+	ctx context.Context, s *store, r request,
 	do func(context.Context, *In, ...func(*dynamodb.Options)) (*Out, error), in *In,
 ) (*Out, error) {
 	if err := ctx.Err(); err != nil {
@@ -65,7 +65,7 @@ func call[In, Out any](
 
 // try sends a request once.
 func try[In, Out any](
-	ctx context.Context, s *Store,
+	ctx context.Context, s *store,
 	do func(context.Context, *In, ...func(*dynamodb.Options)) (*Out, error), in *In,
 ) (*Out, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
@@ -76,7 +76,7 @@ func try[In, Out any](
 // prepareCall configures one request: no retries by the SDK, a body that stays
 // readable until the response is read, and a step that tells the clock
 // DynamoDB's time.
-func (s *Store) prepareCall(o *dynamodb.Options) {
+func (s *store) prepareCall(o *dynamodb.Options) {
 	o.Retryer = aws.NopRetryer{}
 	o.HTTPClient = owned.Bodies(o.HTTPClient)
 	o.APIOptions = append(o.APIOptions[:len(o.APIOptions):len(o.APIOptions)], func(stack *middleware.Stack) error {

@@ -18,25 +18,25 @@
 // time, and reading an item that is still in the table reports the expiry.
 //
 // A program needs the permissions GetItem, BatchGetItem, PutItem, UpdateItem and
-// DeleteItem; Scan for [Store.Expired] and [Store.Sweep]; and for CreateTable also
+// DeleteItem; Scan for Expired and Sweep; and for CreateTable also
 // CreateTable, DescribeTable, DescribeTimeToLive and UpdateTimeToLive. All programs
 // that share a global table must use the same region: DynamoDB checks conditions
 // in one region only.
 //
 // # Write-once
 //
-// [Store.Resolve] and [Store.Cancel] update an item on the condition that its state
+// Resolve and Cancel update an item on the condition that its state
 // is pending and that it has not expired, so exactly one write wins. A mark in the
 // item tells a call whose response was lost that its own write won. Both are in
-// slot.go, in Store.write.
+// slot.go, in store.write.
 //
 // # Waiting
 //
-// DynamoDB does not notify clients, so [Store.Wait] polls: after a few milliseconds
+// DynamoDB does not notify clients, so Wait polls: after a few milliseconds
 // at first, then less and less often, down to once per Options.PollMax. All waits
 // for one slot share each read, and one request reads up to 100 slots. When an
 // answer arrives, the other slots are read soon, because workers are evidently
-// active. Answers written through the same Store are seen at once.
+// active. Answers written through the same store are seen at once.
 // Options.ReadsPerSecond bounds the cost of all polling.
 //
 // # Clocks

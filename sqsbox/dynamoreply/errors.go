@@ -89,7 +89,7 @@ func classify(err error) failureKind {
 func isValidation(refusal smithy.APIError) bool { return refusal.ErrorCode() == "ValidationException" }
 
 // newError returns the error of a request that failed for good.
-func (s *Store) newError(r request, kind failureKind, cause error) error {
+func (s *store) newError(r request, kind failureKind, cause error) error {
 	e := &driver.Error{Code: driver.ErrUnavailable, Op: r.op, Queue: s.table, Err: cause}
 	if r.id != "" {
 		e.Queue = driver.SlotAddress(r.id)

@@ -145,7 +145,7 @@ func (r *reader) bytes(name string) []byte {
 }
 
 // fetch reads a slot. Codes: ErrNotFound, ErrIntegrity.
-func (s *Store) fetch(ctx context.Context, op, id string) (record, error) {
+func (s *store) fetch(ctx context.Context, op, id string) (record, error) {
 	out, err := call(ctx, s, request{op: op, id: id}, s.client.GetItem, &dynamodb.GetItemInput{
 		TableName: &s.table, Key: keyOf(id), ConsistentRead: aws.Bool(true),
 	})
@@ -156,7 +156,7 @@ func (s *Store) fetch(ctx context.Context, op, id string) (record, error) {
 }
 
 // read decodes the item of a slot, as of a time. Codes: ErrNotFound, ErrIntegrity.
-func (s *Store) read(op, id string, found item, at time.Time) (record, error) {
+func (s *store) read(op, id string, found item, at time.Time) (record, error) {
 	if len(found) == 0 {
 		return record{}, driver.SlotError(op, id, driver.ErrNotFound)
 	}

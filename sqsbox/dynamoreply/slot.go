@@ -32,7 +32,7 @@ func conditionError(err error) (*types.ConditionalCheckFailedException, bool) {
 }
 
 // current returns the slot that did not meet a condition, as DynamoDB has it.
-func (s *Store) current(ctx context.Context, op, id string, failed *types.ConditionalCheckFailedException) (record, error) {
+func (s *store) current(ctx context.Context, op, id string, failed *types.ConditionalCheckFailedException) (record, error) {
 	if len(failed.Item) > 0 {
 		return s.read(op, id, failed.Item, s.clock.now())
 	}
@@ -40,8 +40,8 @@ func (s *Store) current(ctx context.Context, op, id string, failed *types.Condit
 }
 
 // Create makes a pending slot that expires after ttl. It blocks on I/O. Codes:
-// ErrConflict, ErrInvalid, and those of Store.
-func (s *Store) Create(ctx context.Context, id string, ttl time.Duration) error {
+// ErrConflict, ErrInvalid, and those of store.
+func (s *store) Create(ctx context.Context, id string, ttl time.Duration) error {
 	if err := driver.CheckSlot(id, ttl); err != nil {
 		return err
 	}
@@ -73,8 +73,8 @@ func (s *Store) Create(ctx context.Context, id string, ttl time.Duration) error 
 // Resolve stores the answer, once: only a pending slot can be resolved. Waits in
 // this process return at once, others at their next read. It blocks on I/O. Codes:
 // ErrReplyAlreadySent, ErrReplyCancelled, ErrReplyExpired, ErrNotFound,
-// ErrTooLarge, and those of Store.
-func (s *Store) Resolve(ctx context.Context, id string, answer driver.Answer) error {
+// ErrTooLarge, and those of store.
+func (s *store) Resolve(ctx context.Context, id string, answer driver.Answer) error {
 	if size := len(answer.Body) + len(answer.Failure) + len(answer.FailureKind); size > MaxAnswerBytes {
 		large := driver.SlotError(opResolve, id, driver.ErrTooLarge)
 		large.Field, large.Detail = "Body", fmt.Sprintf("%d bytes, at most %d are allowed in DynamoDB", size, MaxAnswerBytes)
@@ -108,8 +108,8 @@ func (s *Store) Resolve(ctx context.Context, id string, answer driver.Answer) er
 
 // Cancel gives up a pending slot: no answer can be stored any more. Waits in this
 // process return at once, others at their next read. It blocks on I/O. Codes:
-// ErrReplyAlreadySent, ErrReplyExpired, ErrNotFound, and those of Store.
-func (s *Store) Cancel(ctx context.Context, id string) error {
+// ErrReplyAlreadySent, ErrReplyExpired, ErrNotFound, and those of store.
+func (s *store) Cancel(ctx context.Context, id string) error {
 	return s.write(ctx, id, &dynamodb.UpdateItemInput{
 		UpdateExpression:          new("SET #state = :state"),
 		ExpressionAttributeNames:  names(attributeState, attributeExpires),
@@ -124,7 +124,7 @@ const maxWrites = 5
 // write makes a slot write-once: it updates the item on the condition that the slot
 // is pending and has not expired. done reports whether a slot that is not pending
 // was written by this very call, in an attempt whose response was lost.
-func (s *Store) write(ctx context.Context, id string, update *dynamodb.UpdateItemInput, op string, done func(record) bool) error {
+func (s *store) write(ctx context.Context, id string, update *dynamodb.UpdateItemInput, op string, done func(record) bool) error {
 	update.TableName, update.Key = &s.table, keyOf(id)
 	update.ConditionExpression = new("#state = :pending AND #expires > :now")
 	update.ReturnValuesOnConditionCheckFailure = returnFound
@@ -160,8 +160,8 @@ func (s *Store) write(ctx context.Context, id string, update *dynamodb.UpdateIte
 }
 
 // Get returns the current slot. It blocks on I/O. Codes: ErrNotFound,
-// ErrIntegrity, and those of Store.
-func (s *Store) Get(ctx context.Context, id string) (driver.Slot, error) {
+// ErrIntegrity, and those of store.
+func (s *store) Get(ctx context.Context, id string) (driver.Slot, error) {
 	found, err := s.fetch(ctx, opGet, id)
 	return found.slot, err
 }
@@ -169,7 +169,7 @@ func (s *Store) Get(ctx context.Context, id string) (driver.Slot, error) {
 // Consume returns a slot that is not pending and removes it. It blocks on I/O.
 // A request without a response is not repeated: it may have removed the slot, and
 // the repetition would report that another caller took the answer. Codes: as Get.
-func (s *Store) Consume(ctx context.Context, id string) (driver.Slot, error) {
+func (s *store) Consume(ctx context.Context, id string) (driver.Slot, error) {
 	for range maxWrites {
 		now, err := s.now(ctx, opConsume, id)
 		if err != nil {
@@ -204,8 +204,8 @@ func (s *Store) Consume(ctx context.Context, id string) (driver.Slot, error) {
 	return driver.Slot{}, unstable
 }
 
-// Delete removes the slot. It blocks on I/O. Codes: those of Store.
-func (s *Store) Delete(ctx context.Context, id string) error {
+// Delete removes the slot. It blocks on I/O. Codes: those of store.
+func (s *store) Delete(ctx context.Context, id string) error {
 	_, err := call(ctx, s, request{op: opDelete, id: id}, s.client.DeleteItem,
 		&dynamodb.DeleteItemInput{TableName: &s.table, Key: keyOf(id)})
 	s.watcher.nudge(id)

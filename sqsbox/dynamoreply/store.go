@@ -17,11 +17,11 @@ const MaxAnswerBytes = 399 << 10
 
 // The defaults of Options.
 const (
-	DefaultPollMin        = 5 * time.Millisecond
-	DefaultPollMax        = time.Second
-	DefaultReadsPerSecond = 1000
-	DefaultTimeout        = 5 * time.Second
-	DefaultAttempts       = 6
+	defaultPollMin        = 5 * time.Millisecond
+	defaultPollMax        = time.Second
+	defaultReadsPerSecond = 1000
+	defaultTimeout        = 5 * time.Second
+	defaultAttempts       = 6
 )
 
 // Client is what the store needs of a *dynamodb.Client.
@@ -40,35 +40,28 @@ type Client interface {
 
 var _ Client = (*dynamodb.Client)(nil)
 
-// Options configure a Store. The zero Options, and nil, are the defaults.
+// Options configure a store. The zero Options, and nil, are the defaults.
 type Options struct {
 	// CreateTable makes Open create the table if it does not exist, with
 	// on-demand capacity, and turn on its time to live if that is off.
 	CreateTable bool
 	// PollMin and PollMax are the pauses between two reads of a slot during a
-	// wait, at first and in the long run. 0 means DefaultPollMin and
-	// DefaultPollMax.
+	// wait, at first and in the long run. 0 means 5 milliseconds and
+	// defaultPollMax.
 	PollMin, PollMax time.Duration
 	// ReadsPerSecond bounds how many slots all waits of this store together
-	// read in a second. 0 means DefaultReadsPerSecond.
+	// read in a second. 0 means 1,000.
 	ReadsPerSecond int
-	// Timeout bounds one request to DynamoDB. 0 means DefaultTimeout.
+	// Timeout bounds one request to DynamoDB. 0 means 5 seconds.
 	Timeout time.Duration
 	// Attempts is how often a request is sent, with growing pauses, while
-	// DynamoDB throttles it or does not respond. 0 means DefaultAttempts. The
+	// DynamoDB throttles it or does not respond. 0 means 6. The
 	// client's own retries are not used.
 	Attempts int
 }
 
-// Store is a reply store in a table of DynamoDB. Make one with Open. It is safe
-// for concurrent use, needs no closing, and runs a goroutine only while a caller
-// waits.
-//
-// Besides the codes of driver.ReplyStore, every method returns ErrForbidden and
-// ErrUnauthenticated when DynamoDB refuses the program or its credentials, and
-// ErrUnavailable when the table does not exist, or when DynamoDB throttles
-// (Error.RetryAfter is then set) or does not respond after Options.Attempts.
-type Store struct {
+// A store is a reply store in a table of DynamoDB, see Open.
+type store struct {
 	client   Client
 	table    string
 	timeout  time.Duration
@@ -78,7 +71,7 @@ type Store struct {
 	watcher  *watcher
 }
 
-var _ driver.ReplyStore = (*Store)(nil)
+var _ driver.ReplyStore = (*store)(nil)
 
 // The names of operations in errors.
 const (
@@ -99,7 +92,13 @@ const (
 // takes, and ends with ctx. The caller keeps the client. Codes: ErrNotFound (there
 // is no such table), ErrInvalid (no client, or a table with another key),
 // ErrForbidden, ErrUnauthenticated, ErrUnavailable.
-func Open(ctx context.Context, client Client, table string, options *Options) (*Store, error) {
+//
+// The store is safe for concurrent use, needs no closing, and runs a goroutine only
+// while a caller waits. Besides the codes of driver.ReplyStore, its methods return
+// ErrForbidden and ErrUnauthenticated when DynamoDB refuses the program or its
+// credentials, and ErrUnavailable when the table does not exist, or when DynamoDB
+// throttles (Error.RetryAfter is then set) or does not respond after Options.Attempts.
+func Open(ctx context.Context, client Client, table string, options *Options) (driver.ReplyStore, error) {
 	var o Options
 	if options != nil {
 		o = *options
@@ -119,19 +118,19 @@ func Open(ctx context.Context, client Client, table string, options *Options) (*
 	return s, nil
 }
 
-func newStore(client Client, table string, o Options) *Store {
-	s := &Store{
+func newStore(client Client, table string, o Options) *store {
+	s := &store{
 		client: client, table: table, clock: &clock{},
-		timeout:  orDefault(o.Timeout, DefaultTimeout),
-		attempts: orDefault(o.Attempts, DefaultAttempts),
+		timeout:  orDefault(o.Timeout, defaultTimeout),
+		attempts: orDefault(o.Attempts, defaultAttempts),
 	}
 	s.perCall = s.prepareCall
 	s.watcher = &watcher{
 		store: s, watches: make(map[string]*watch), nudged: make(chan struct{}, 1),
-		pauseMin: orDefault(o.PollMin, DefaultPollMin),
-		pace:     time.Second / time.Duration(orDefault(o.ReadsPerSecond, DefaultReadsPerSecond)),
+		pauseMin: orDefault(o.PollMin, defaultPollMin),
+		pace:     time.Second / time.Duration(orDefault(o.ReadsPerSecond, defaultReadsPerSecond)),
 	}
-	s.watcher.pauseMax = max(orDefault(o.PollMax, DefaultPollMax), s.watcher.pauseMin)
+	s.watcher.pauseMax = max(orDefault(o.PollMax, defaultPollMax), s.watcher.pauseMin)
 	return s
 }
 
@@ -146,14 +145,14 @@ func orDefault[N int | time.Duration](value, otherwise N) N {
 const probeID = "{probe}"
 
 // probe sends a read, to learn DynamoDB's time and whether the table is readable.
-func (s *Store) probe(ctx context.Context, op, id string) error {
+func (s *store) probe(ctx context.Context, op, id string) error {
 	_, err := call(ctx, s, request{op: op, id: id}, s.client.GetItem, &dynamodb.GetItemInput{TableName: &s.table, Key: keyOf(probeID)})
 	return err
 }
 
 // now returns the time to use in a write. If the clock has not been compared with
 // DynamoDB's for a while, it compares it first.
-func (s *Store) now(ctx context.Context, op, id string) (time.Time, error) {
+func (s *store) now(ctx context.Context, op, id string) (time.Time, error) {
 	if s.clock.stale() {
 		if err := s.probe(ctx, op, id); err != nil {
 			return time.Time{}, err

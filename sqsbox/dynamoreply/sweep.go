@@ -15,8 +15,8 @@ const sweepConcurrency = 8
 // Expired lists up to limit ids of expired slots. It blocks on I/O, and scans the
 // table from its beginning until it has found enough: an index would make every
 // write dearer, and DynamoDB removes expired items anyway. Codes: ErrInvalid, and
-// those of Store.
-func (s *Store) Expired(ctx context.Context, limit int) ([]string, error) {
+// those of store.
+func (s *store) Expired(ctx context.Context, limit int) ([]string, error) {
 	if err := checkLimit(opExpired, limit); err != nil {
 		return nil, err
 	}
@@ -33,8 +33,8 @@ func (s *Store) Expired(ctx context.Context, limit int) ([]string, error) {
 
 // Sweep removes up to limit expired slots, and finds them as Expired does. It
 // blocks on I/O. removed is right even if there is an error. Codes: ErrInvalid,
-// and those of Store.
-func (s *Store) Sweep(ctx context.Context, limit int) (removed int, err error) {
+// and those of store.
+func (s *store) Sweep(ctx context.Context, limit int) (removed int, err error) {
 	if err := checkLimit(opSweep, limit); err != nil {
 		return 0, err
 	}
@@ -55,7 +55,7 @@ func (s *Store) Sweep(ctx context.Context, limit int) (removed int, err error) {
 
 // scanExpired calls take with the ids of expired slots, page by page, until take
 // returns false.
-func (s *Store) scanExpired(ctx context.Context, op string, take func(ids []string) (more bool, err error)) error {
+func (s *store) scanExpired(ctx context.Context, op string, take func(ids []string) (more bool, err error)) error {
 	now, err := s.now(ctx, op, "")
 	if err != nil {
 		return err
@@ -90,7 +90,7 @@ func (s *Store) scanExpired(ctx context.Context, op string, take func(ids []stri
 // removeExpired removes slots concurrently, and returns how many it removed. It
 // does not count slots that another caller has removed, and maybe created again,
 // in the meantime.
-func (s *Store) removeExpired(ctx context.Context, ids []string) (removed int, err error) {
+func (s *store) removeExpired(ctx context.Context, ids []string) (removed int, err error) {
 	now := s.clock.now()
 	var group sync.WaitGroup
 	var mu sync.Mutex // guards removed and err

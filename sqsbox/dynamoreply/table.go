@@ -24,7 +24,7 @@ const (
 
 // createTable creates the table if it does not exist, waits until it is usable,
 // and turns on its time to live. Other processes may do the same concurrently.
-func (s *Store) createTable(ctx context.Context) error {
+func (s *store) createTable(ctx context.Context) error {
 	creating := request{op: opOpen}
 	bounded, cancel := context.WithTimeout(ctx, createTimeout)
 	defer cancel()
@@ -55,7 +55,7 @@ func usable(status types.TableStatus) bool {
 	return status == types.TableStatusActive || status == types.TableStatusUpdating
 }
 
-func (s *Store) requestTable(ctx context.Context) error {
+func (s *store) requestTable(ctx context.Context) error {
 	_, err := call(ctx, s, request{op: opOpen}, s.client.CreateTable, &dynamodb.CreateTableInput{
 		TableName:            &s.table,
 		BillingMode:          types.BillingModePayPerRequest,
@@ -70,7 +70,7 @@ func (s *Store) requestTable(ctx context.Context) error {
 
 // enableTTL makes DynamoDB remove expired slots. A table that does so already is
 // left alone: DynamoDB limits how often the setting may change.
-func (s *Store) enableTTL(ctx context.Context) error {
+func (s *store) enableTTL(ctx context.Context) error {
 	now, err := call(ctx, s, request{op: opOpen}, s.client.DescribeTimeToLive, &dynamodb.DescribeTimeToLiveInput{TableName: &s.table})
 	if err != nil {
 		return noTTL(err)

@@ -22,9 +22,9 @@ func TestOpenOfMissingTableIsNotFound(t *testing.T) {
 	_, err := dynamoreply.Open(t.Context(), server.Client(), "nowhere", nil)
 	wantError(t, err, driver.ErrNotFound)
 	t.Log(err)
-	for _, open := range []func() (*dynamoreply.Store, error){
-		func() (*dynamoreply.Store, error) { return dynamoreply.Open(t.Context(), nil, "table", nil) },
-		func() (*dynamoreply.Store, error) { return dynamoreply.Open(t.Context(), server.Client(), "", nil) },
+	for _, open := range []func() (driver.ReplyStore, error){
+		func() (driver.ReplyStore, error) { return dynamoreply.Open(t.Context(), nil, "table", nil) },
+		func() (driver.ReplyStore, error) { return dynamoreply.Open(t.Context(), server.Client(), "", nil) },
 	} {
 		_, err := open()
 		wantError(t, err, driver.ErrInvalid)

@@ -25,7 +25,7 @@ const (
 // Wait returns the slot as soon as it is not pending, or as it is when wait has
 // passed. It polls, and shares its reads with the other waits of this process; the
 // package comment says how often. Codes: as Get.
-func (s *Store) Wait(ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
+func (s *store) Wait(ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
 	start := time.Now()
 	found, err := s.fetch(ctx, opWait, id)
 	if err != nil || found.slot.State != driver.SlotPending || wait <= 0 {
@@ -49,7 +49,7 @@ func (s *Store) Wait(ctx context.Context, id string, wait time.Duration) (driver
 // A watcher polls the slots that callers wait for. It runs a goroutine while there
 // are any.
 type watcher struct {
-	store              *Store
+	store              *store
 	pauseMin, pauseMax time.Duration
 	pace               time.Duration // least time per slot read
 	nudged             chan struct{} // holds one wake-up for the goroutine

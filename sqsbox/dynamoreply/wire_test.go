@@ -270,5 +270,5 @@ func (w *wire) open(t testing.TB, server *dynamotest.Server, table string, optio
 	if err != nil {
 		t.Fatal(err)
 	}
-	return store
+	return store.(*dynamoreply.Store)
 }
