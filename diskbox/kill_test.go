@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/testing/history"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
@@ -67,9 +67,9 @@ var killQueues = map[string]driver.Config{
 // A killLine is a line that a process prints about one queue; the first line has only the time
 // it took to open the directory.
 type killLine struct {
-	Opened time.Duration      `json:"opened,omitempty"`
-	Queue  string             `json:"queue,omitempty"`
-	Events []drivertest.Event `json:"events,omitempty"`
+	Opened time.Duration   `json:"opened,omitempty"`
+	Queue  string          `json:"queue,omitempty"`
+	Events []history.Event `json:"events,omitempty"`
 }
 
 // A reporter prints every call on a queue twice: before it, with an unknown outcome, and after
@@ -83,17 +83,17 @@ type reporter struct {
 	tell    func(killLine)
 }
 
-func (r *reporter) stamp() drivertest.Stamp {
-	return drivertest.Stamp{Time: r.start.UnixNano() + int64(time.Since(r.start))}
+func (r *reporter) stamp() history.Stamp {
+	return history.Stamp{Time: r.start.UnixNano() + int64(time.Since(r.start))}
 }
 
 // call prints a call with these elements. complete, if it is not nil, adds the results.
-func (r *reporter) call(op drivertest.Op, elements []drivertest.Event, do func() error, complete func([]drivertest.Event) []drivertest.Event) error {
+func (r *reporter) call(op history.Op, elements []history.Event, do func() error, complete func([]history.Event) []history.Event) error {
 	number := r.calls.Add(1)
 	for i := range elements {
 		e := &elements[i]
 		e.Process, e.Call, e.Position, e.Op = r.process, number, i, op
-		e.Outcome, e.Invoke = drivertest.OutcomeUnknown, r.stamp()
+		e.Outcome, e.Invoke = history.OutcomeUnknown, r.stamp()
 	}
 	r.tell(killLine{Queue: r.queue, Events: elements})
 	err := do()
@@ -102,9 +102,9 @@ func (r *reporter) call(op drivertest.Op, elements []drivertest.Event, do func()
 		e.Return = r.stamp()
 		switch failure := driver.At(err, i); {
 		case failure == nil:
-			e.Outcome = drivertest.OutcomeOK
+			e.Outcome = history.OutcomeOK
 		case !errors.Is(failure, driver.ErrUnavailable):
-			e.Outcome = drivertest.OutcomeFail
+			e.Outcome = history.OutcomeFail
 		}
 	}
 	if complete != nil {
@@ -115,14 +115,14 @@ func (r *reporter) call(op drivertest.Op, elements []drivertest.Event, do func()
 }
 
 func (r *reporter) Send(ctx context.Context, msgs []driver.Outgoing) (sent []driver.Sent, err error) {
-	elements := make([]drivertest.Event, len(msgs))
+	elements := make([]history.Event, len(msgs))
 	for i, msg := range msgs {
-		elements[i] = drivertest.Event{Digest: string(msg.Body), Group: msg.Group, DedupKey: msg.DedupKey, Duration: msg.Delay}
+		elements[i] = history.Event{Digest: string(msg.Body), Group: msg.Group, DedupKey: msg.DedupKey, Duration: msg.Delay}
 	}
-	err = r.call(drivertest.OpSend, elements, func() error {
+	err = r.call(history.OpSend, elements, func() error {
 		sent, err = r.Queue.Send(ctx, msgs)
 		return err
-	}, func(events []drivertest.Event) []drivertest.Event {
+	}, func(events []history.Event) []history.Event {
 		for i := range sent {
 			events[i].ID, events[i].Duplicate = sent[i].ID, sent[i].Duplicate
 		}
@@ -132,11 +132,11 @@ func (r *reporter) Send(ctx context.Context, msgs []driver.Outgoing) (sent []dri
 }
 
 func (r *reporter) Receive(ctx context.Context, req driver.ReceiveRequest) (got []driver.Delivery, err error) {
-	err = r.call(drivertest.OpReceive, []drivertest.Event{{Duration: req.Visibility}}, func() error {
+	err = r.call(history.OpReceive, []history.Event{{Duration: req.Visibility}}, func() error {
 		got, err = r.Queue.Receive(ctx, req)
 		return err
-	}, func(events []drivertest.Event) []drivertest.Event {
-		all := make([]drivertest.Event, max(len(got), 1))
+	}, func(events []history.Event) []history.Event {
+		all := make([]history.Event, max(len(got), 1))
 		for i := range all {
 			all[i] = events[0]
 			all[i].Position = i
@@ -152,8 +152,8 @@ func (r *reporter) Receive(ctx context.Context, req driver.ReceiveRequest) (got 
 }
 
 // settle settles one delivery.
-func (r *reporter) settle(op drivertest.Op, d driver.Delivery, duration time.Duration, do func() error) error {
-	err := r.call(op, []drivertest.Event{{Receipt: d.Receipt, Duration: duration}}, do, nil)
+func (r *reporter) settle(op history.Op, d driver.Delivery, duration time.Duration, do func() error) error {
+	err := r.call(op, []history.Event{{Receipt: d.Receipt, Duration: duration}}, do, nil)
 	if errors.Is(err, driver.ErrReceiptExpired) {
 		return nil
 	}
@@ -246,21 +246,21 @@ func (r *reporter) consume(rng *rand.Rand) error {
 			switch rng.IntN(16) {
 			case 0:
 				delay := time.Duration(rng.IntN(100)) * time.Millisecond
-				err = r.settle(drivertest.OpNack, d, delay, func() error {
+				err = r.settle(history.OpNack, d, delay, func() error {
 					return r.Nack(ctx, []driver.Nack{{Receipt: d.Receipt, Delay: delay, Cause: "not now"}})
 				})
 			case 1:
-				err = r.settle(drivertest.OpExtend, d, time.Second, func() error {
+				err = r.settle(history.OpExtend, d, time.Second, func() error {
 					_, err := r.Extend(ctx, []driver.Extension{{Receipt: d.Receipt, Visibility: time.Second}})
 					return err
 				})
 			case 2:
-				err = r.settle(drivertest.OpDeadLetter, d, 0, func() error {
+				err = r.settle(history.OpDeadLetter, d, 0, func() error {
 					return r.Queue.DeadLetter(ctx, []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}})
 				})
 			case 3: // not settled
 			default:
-				err = r.settle(drivertest.OpAck, d, 0, func() error { return r.Ack(ctx, []driver.Receipt{d.Receipt}) })
+				err = r.settle(history.OpAck, d, 0, func() error { return r.Ack(ctx, []driver.Receipt{d.Receipt}) })
 			}
 			if err != nil {
 				return err
@@ -273,8 +273,8 @@ func (r *reporter) consume(rng *rand.Rand) error {
 type killRun struct {
 	dir     string
 	rng     *rand.Rand
-	events  map[string]map[eventKey]drivertest.Event
-	crashes []drivertest.Event
+	events  map[string]map[eventKey]history.Event
+	crashes []history.Event
 	longest time.Duration // to open the directory
 	opened  int
 }
@@ -296,7 +296,7 @@ func (k *killRun) enter(line killLine) {
 	}
 	for _, e := range line.Events {
 		if k.events[line.Queue] == nil {
-			k.events[line.Queue] = make(map[eventKey]drivertest.Event)
+			k.events[line.Queue] = make(map[eventKey]history.Event)
 		}
 		k.events[line.Queue][eventKey{e.Process, e.Call, e.Position}] = e
 	}
@@ -345,17 +345,17 @@ func (k *killRun) round(ctx context.Context, number uint64) error {
 	if !killed.Load() {
 		return fmt.Errorf("the process ended by itself: %s", stderr.String())
 	}
-	now := drivertest.Stamp{Time: time.Now().UnixNano()}
-	k.crashes = append(k.crashes, drivertest.Event{
-		Process: "parent", Call: uint64(1_000_000 + len(k.crashes)), Op: drivertest.OpCrash, Outcome: drivertest.OutcomeOK, Invoke: now, Return: now,
+	now := history.Stamp{Time: time.Now().UnixNano()}
+	k.crashes = append(k.crashes, history.Event{
+		Process: "parent", Call: uint64(1_000_000 + len(k.crashes)), Op: history.OpCrash, Outcome: history.OutcomeOK, Invoke: now, Return: now,
 	})
 	return nil
 }
 
 // history returns the history of a queue. Calls without an answer may take effect until the
 // crash.
-func (k *killRun) history(queue string) drivertest.History {
-	h := drivertest.History{Events: append([]drivertest.Event(nil), k.crashes...)}
+func (k *killRun) history(queue string) history.History {
+	h := history.History{Events: append([]history.Event(nil), k.crashes...)}
 	for _, e := range k.events[queue] {
 		if e.Return.Time == 0 {
 			e.Return.Time = e.Invoke.Time
@@ -372,25 +372,25 @@ func (k *killRun) history(queue string) drivertest.History {
 }
 
 // drain receives the remaining messages of a queue.
-func (k *killRun) drain(ctx context.Context, q driver.Queue, name string) (drivertest.FinalState, error) {
+func (k *killRun) drain(ctx context.Context, q driver.Queue, name string) (history.FinalState, error) {
 	var calls atomic.Uint64
 	r := &reporter{Queue: q, queue: name, process: "parent", start: time.Now(), calls: &calls, tell: k.enter}
 	for {
 		got, err := r.Receive(ctx, driver.ReceiveRequest{Max: 100, Visibility: time.Minute, Wait: 100 * time.Millisecond})
 		if err != nil {
-			return drivertest.FinalState{}, err
+			return history.FinalState{}, err
 		}
 		for _, d := range got {
-			if err := r.settle(drivertest.OpAck, d, 0, func() error { return r.Ack(ctx, []driver.Receipt{d.Receipt}) }); err != nil {
-				return drivertest.FinalState{}, err
+			if err := r.settle(history.OpAck, d, 0, func() error { return r.Ack(ctx, []driver.Receipt{d.Receipt}) }); err != nil {
+				return history.FinalState{}, err
 			}
 		}
 		stats, err := q.Stats(ctx)
 		if err != nil {
-			return drivertest.FinalState{}, err
+			return history.FinalState{}, err
 		}
 		if len(got) == 0 && stats.Waiting() == 0 {
-			return drivertest.Observe(ctx, q)
+			return history.Observe(ctx, q)
 		}
 	}
 }
@@ -398,7 +398,7 @@ func (k *killRun) drain(ctx context.Context, q driver.Queue, name string) (drive
 func TestKillingTheProcessLosesNothing(t *testing.T) {
 	kills := volume.Count(t, 25, 1000)
 	const seed = 1
-	k := &killRun{dir: t.TempDir(), rng: rand.New(rand.NewPCG(seed, 0)), events: make(map[string]map[eventKey]drivertest.Event)}
+	k := &killRun{dir: t.TempDir(), rng: rand.New(rand.NewPCG(seed, 0)), events: make(map[string]map[eventKey]history.Event)}
 	for n := range kills {
 		if err := k.round(t.Context(), uint64(1+n)); err != nil {
 			t.Fatalf("seed %d, process %d: %v", seed, n+1, err)
@@ -434,24 +434,24 @@ func (k *killRun) check(t *testing.T, b *Backend, name string, config driver.Con
 	if err != nil {
 		t.Fatal(err)
 	}
-	history := k.history(name)
-	report := drivertest.Check(history, final, drivertest.Terms{Traits: q.Traits(), Config: config, Tolerance: 5 * time.Millisecond})
+	recorded := k.history(name)
+	report := history.Check(recorded, final, history.Terms{Traits: q.Traits(), Config: config, Tolerance: 5 * time.Millisecond})
 	rules := make(map[string]int)
 	for _, v := range report.Violations {
 		rules[v.Rule]++
 	}
-	answered := make(map[drivertest.Op]int)
-	for _, e := range history.Events {
-		if e.Outcome == drivertest.OutcomeOK {
+	answered := make(map[history.Op]int)
+	for _, e := range recorded.Events {
+		if e.Outcome == history.OutcomeOK {
 			answered[e.Op]++
 		}
 	}
 	t.Logf("%s: %d acknowledged sends, %d lost; %d acks, %d back; %d deliveries, %d of them repeated after a crash",
-		name, answered[drivertest.OpSend], rules["SND-1"], answered[drivertest.OpAck], rules["ACK-1"], report.Deliveries, report.Repeats)
+		name, answered[history.OpSend], rules["SND-1"], answered[history.OpAck], rules["ACK-1"], report.Deliveries, report.Repeats)
 	if err := report.Err(); err != nil {
 		t.Error(err)
 	}
-	if answered[drivertest.OpSend] == 0 || answered[drivertest.OpAck] == 0 {
+	if answered[history.OpSend] == 0 || answered[history.OpAck] == 0 {
 		t.Error("hardly anything was done")
 	}
 }

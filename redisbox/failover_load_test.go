@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/testing/history"
 )
 
 // A failoverLoad is producers and consumers of one queue, and the record of their calls.
@@ -23,7 +23,7 @@ import (
 // another order than the server gave them.
 type failoverLoad struct {
 	t        *testing.T
-	recorder *drivertest.Recorder
+	recorder *history.Recorder
 	queue    driver.Queue // recorded
 	config   driver.Config
 
@@ -54,7 +54,7 @@ const (
 // producers and consumers.
 func startLoad(t *testing.T, opener driver.Opener, name string) *failoverLoad {
 	t.Helper()
-	l := &failoverLoad{t: t, recorder: drivertest.NewRecorder(""), config: driver.Config{Shards: 2 * loadProducers, DedupWindow: time.Hour}}
+	l := &failoverLoad{t: t, recorder: history.NewRecorder(""), config: driver.Config{Shards: 2 * loadProducers, DedupWindow: time.Hour}}
 	persistently(t, "configure", func() error { // replicas may still be catching up
 		return opener.(driver.Admin).ConfigureQueue(t.Context(), name, l.config)
 	})
@@ -104,21 +104,21 @@ func (l *failoverLoad) crash(fail func(context.Context) error) {
 }
 
 // finish lets the consumers drain the queue, and checks the history.
-func (l *failoverLoad) finish() (drivertest.Report, drivertest.FinalState) {
+func (l *failoverLoad) finish() (history.Report, history.FinalState) {
 	l.t.Helper()
 	l.halting.Store(true)
 	l.producing.Wait()
 	l.ended.Store(true)
 	l.working.Wait()
-	final, err := drivertest.Observe(l.t.Context(), l.queue)
+	final, err := history.Observe(l.t.Context(), l.queue)
 	if err != nil {
 		l.t.Fatalf("observe the end: %v", err)
 	}
-	terms := drivertest.Terms{Traits: l.queue.Traits(), Config: l.config, Tolerance: 50 * time.Millisecond}
+	terms := history.Terms{Traits: l.queue.Traits(), Config: l.config, Tolerance: 50 * time.Millisecond}
 	if err := l.queue.Close(); err != nil {
 		l.t.Errorf("close: %v", err)
 	}
-	report := drivertest.Check(l.recorder.History(), final, terms)
+	report := history.Check(l.recorder.History(), final, terms)
 	l.t.Logf("%d messages, %d deliveries, %d of them repeated after failures, %d answers left the outcome open, reorder depth %d",
 		report.Messages, report.Deliveries, report.Repeats, l.uncertain.Load(), report.ReorderDepth)
 	return report, final

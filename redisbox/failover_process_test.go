@@ -21,7 +21,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/testing/history"
 	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
@@ -60,22 +60,22 @@ func TestKilledProcessesLoseNothing(t *testing.T) {
 		procs.killOldest()
 		procs.start()
 	}
-	history := procs.stopAll()
+	recorded := procs.stopAll()
 
 	// Messages that killed processes held come back to another receiver.
-	recorder := drivertest.NewRecorder("survivor")
+	recorder := history.NewRecorder("survivor")
 	q, err := openBackend(t, server.ClientOption(), nil).OpenQueue(t.Context(), queue)
 	if err != nil {
 		t.Fatal(err)
 	}
 	traits := q.Traits()
 	drain(t, recorder.Queue(q))
-	final, err := drivertest.Observe(t.Context(), q)
+	final, err := history.Observe(t.Context(), q)
 	if err != nil {
 		t.Fatal(err)
 	}
-	history.Events = append(history.Events, recorder.History().Events...)
-	report := drivertest.Check(history, final, drivertest.Terms{Traits: traits, Tolerance: 20 * time.Millisecond})
+	recorded.Events = append(recorded.Events, recorder.History().Events...)
+	report := history.Check(recorded, final, history.Terms{Traits: traits, Tolerance: 20 * time.Millisecond})
 	t.Logf("%d processes killed; %d messages, %d deliveries", killed, report.Messages, report.Deliveries)
 	if err := report.Err(); err != nil {
 		t.Error(err)
@@ -121,7 +121,7 @@ type workerProcs struct {
 	procs   []*workerProc
 
 	mu      sync.Mutex // guards events
-	events  map[callID][]drivertest.Event
+	events  map[callID][]history.Event
 	readers sync.WaitGroup
 }
 
@@ -176,14 +176,14 @@ func (p *workerProcs) readEvents(in io.ReadCloser) {
 		if err != nil {
 			return
 		}
-		var events []drivertest.Event
+		var events []history.Event
 		if err := json.Unmarshal(line, &events); err != nil {
 			p.t.Errorf("unreadable event %q: %v", line, err)
 			return
 		}
 		p.mu.Lock()
 		if p.events == nil {
-			p.events = make(map[callID][]drivertest.Event)
+			p.events = make(map[callID][]history.Event)
 		}
 		p.events[callID{events[0].Process, events[0].Call}] = events
 		p.mu.Unlock()
@@ -204,7 +204,7 @@ func (p *workerProcs) killOldest() {
 }
 
 // stopAll lets the processes finish their calls, and returns the history of all.
-func (p *workerProcs) stopAll() drivertest.History {
+func (p *workerProcs) stopAll() history.History {
 	p.t.Helper()
 	for _, m := range p.procs {
 		if err := m.work.Close(); err != nil {
@@ -218,7 +218,7 @@ func (p *workerProcs) stopAll() drivertest.History {
 		}
 	}
 	p.readers.Wait()
-	return drivertest.History{Events: slices.Concat(slices.Collect(maps.Values(p.events))...)}
+	return history.History{Events: slices.Concat(slices.Collect(maps.Values(p.events))...)}
 }
 
 // runWorkers is the main function of a process: it works until it is killed, or its
@@ -289,22 +289,22 @@ type reportingQueue struct {
 // record makes one call through a recorder of its own.
 func (w *reportingQueue) record(do func(q driver.Queue)) {
 	number := w.calls.Add(1)
-	recorder := drivertest.NewRecorder(w.process)
+	recorder := history.NewRecorder(w.process)
 	do(recorder.Queue(&beforeCall{Queue: w.Queue, do: func() { w.report(number, recorder.History()) }}))
 	w.report(number, recorder.History())
 }
 
 // report writes a line. A process that cannot report a call must not make it.
-func (w *reportingQueue) report(number uint64, history drivertest.History) {
-	for i := range history.Events {
-		e := &history.Events[i]
+func (w *reportingQueue) report(number uint64, recorded history.History) {
+	for i := range recorded.Events {
+		e := &recorded.Events[i]
 		e.Call = number
-		if e.Outcome == drivertest.OutcomeUnknown {
+		if e.Outcome == history.OutcomeUnknown {
 			// The server may execute it after this process has ended.
 			e.Return.Time += int64(time.Second)
 		}
 	}
-	line, err := json.Marshal(history.Events)
+	line, err := json.Marshal(recorded.Events)
 	if err == nil {
 		w.mu.Lock()
 		defer w.mu.Unlock()

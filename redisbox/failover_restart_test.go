@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/testing/history"
 	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 )
 
@@ -96,7 +96,7 @@ func TestLongPollSurvivesRestart(t *testing.T) {
 func TestBatchesSurviveRestarts(t *testing.T) {
 	t.Parallel()
 	server := redistest.Standalone(t, redistest.AppendOnly(redistest.FsyncAlways))
-	recorder := drivertest.NewRecorder("")
+	recorder := history.NewRecorder("")
 	q := recorder.Queue(openNew(t, openBackend(t, server.ClientOption(), nil)))
 	const producers, size = 4, 100
 	var sent atomic.Int64
@@ -130,14 +130,14 @@ func TestBatchesSurviveRestarts(t *testing.T) {
 	}
 	enough.Store(true)
 	producing.Wait()
-	final, err := drivertest.Observe(t.Context(), q)
+	final, err := history.Observe(t.Context(), q)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if int64(final.Stats.Ready) != sent.Load() {
 		t.Errorf("%d messages were acknowledged, there are %+v", sent.Load(), final.Stats)
 	}
-	report := drivertest.Check(recorder.History(), final, drivertest.Terms{Traits: q.Traits()})
+	report := history.Check(recorder.History(), final, history.Terms{Traits: q.Traits()})
 	if err := report.Err(); err != nil {
 		t.Error(err)
 	}

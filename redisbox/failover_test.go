@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/testing/history"
 	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/redisbox"
@@ -221,7 +221,7 @@ func TestHangWithoutReplicasOptionLosesMessages(t *testing.T) {
 }
 
 // lostMessages counts the messages that were acknowledged and are gone.
-func lostMessages(report drivertest.Report) int {
+func lostMessages(report history.Report) int {
 	lost := 0
 	for _, v := range report.Violations {
 		if v.Rule == "SND-1" {

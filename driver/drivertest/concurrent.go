@@ -15,6 +15,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/backoff"
+	"github.com/mailboxmq/mailbox/internal/testing/history"
 )
 
 // Load configures RunConcurrent; zero fields mean the defaults.
@@ -53,18 +54,18 @@ func RunConcurrent(t *testing.T, b Backend, load Load) {
 	} else {
 		run(t)
 	}
-	history := crowd.recorder.History()
+	recorded := crowd.recorder.History()
 	if dir := os.Getenv("MAILBOX_HISTORY"); dir != "" {
-		if err := saveHistory(filepath.Join(dir, "history.jsonl"), history); err != nil {
+		if err := saveHistory(filepath.Join(dir, "history.jsonl"), recorded); err != nil {
 			t.Error(err)
 		}
 	}
-	report := Check(history, crowd.final, crowd.terms)
+	report := history.Check(recorded, crowd.final, crowd.terms)
 	if err := report.Err(); err != nil {
 		t.Error(err)
 	}
 	t.Logf("%d events, %d messages, %d deliveries (%d repeated after crashes), reorder depth %d, left over %+v",
-		len(history.Events), report.Messages, report.Deliveries, report.Repeats, report.ReorderDepth, crowd.final.Stats)
+		len(recorded.Events), report.Messages, report.Deliveries, report.Repeats, report.ReorderDepth, crowd.final.Stats)
 	if report.Deliveries <= load.Messages {
 		t.Errorf("only %d deliveries of %d messages: nothing was ever delivered again", report.Deliveries, load.Messages)
 	}
@@ -88,7 +89,7 @@ func (l Load) withDefaults(b Backend) Load {
 	return l
 }
 
-func saveHistory(path string, h History) error {
+func saveHistory(path string, h history.History) error {
 	file, err := os.Create(path)
 	if err != nil {
 		return err
@@ -101,7 +102,7 @@ type crowd struct {
 	t        *testing.T
 	backend  Backend
 	load     Load
-	recorder *Recorder
+	recorder *history.Recorder
 	unit     time.Duration // a short visibility
 	sent     atomic.Bool   // the producers are done
 	receives atomic.Int64
@@ -110,8 +111,8 @@ type crowd struct {
 	opener driver.Opener
 	queue  driver.Queue
 
-	final FinalState
-	terms Terms
+	final history.FinalState
+	terms history.Terms
 }
 
 const crowdQueueName = "crowd"
@@ -128,7 +129,7 @@ func (c *crowd) hopeless() bool {
 }
 
 func newCrowd(t *testing.T, b Backend, load Load) *crowd {
-	c := &crowd{t: t, backend: b, load: load, recorder: NewRecorder(""), unit: time.Second}
+	c := &crowd{t: t, backend: b, load: load, recorder: history.NewRecorder(""), unit: time.Second}
 	if !b.Virtual {
 		c.unit = max(b.Tick, 200*time.Millisecond)
 		c.terms.Tolerance = 20 * time.Millisecond
@@ -181,7 +182,7 @@ func (c *crowd) run() {
 	others.Wait()
 
 	var err error
-	if c.final, err = Observe(c.t.Context(), c.handle()); err != nil {
+	if c.final, err = history.Observe(c.t.Context(), c.handle()); err != nil {
 		c.t.Errorf("observe the end: %v", err)
 	}
 	if err := c.handle().Close(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/history"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
@@ -153,8 +154,8 @@ func TestHistoriesShowEverySaboteur(t *testing.T) {
 				crowd = newCrowd(t, b, load)
 				crowd.run()
 			})
-			report := Check(crowd.recorder.History(), crowd.final, crowd.terms)
-			if !slices.ContainsFunc(report.Violations, func(v Violation) bool { return v.Rule == test.rule }) {
+			report := history.Check(crowd.recorder.History(), crowd.final, crowd.terms)
+			if !slices.ContainsFunc(report.Violations, func(v history.Violation) bool { return v.Rule == test.rule }) {
 				t.Errorf("seed %d: got %v, want a violation of %s", load.Seed, report.Err(), test.rule)
 			}
 		})

@@ -14,7 +14,7 @@ import (
 
 // A plan is a random program together with the results of the model, operation by operation.
 type plan struct {
-	Program
+	program
 	want []result
 }
 
@@ -183,8 +183,8 @@ func drawConfig(t *rapid.T, a ability) (c driver.Config) {
 }
 
 // draw chooses the next operation.
-func (g *planner) draw(t *rapid.T) Operation {
-	choices := []func(*rapid.T) Operation{
+func (g *planner) draw(t *rapid.T) operation {
+	choices := []func(*rapid.T) operation{
 		g.send, g.receive, g.send, g.receive, g.send, g.receive,
 		g.ack, g.nack, g.ack, g.nack, g.extend, g.extend, g.purge,
 	}
@@ -212,7 +212,7 @@ func (g *planner) draw(t *rapid.T) Operation {
 	return pick(t, choices...)(t)
 }
 
-func (g *planner) send(t *rapid.T) Operation {
+func (g *planner) send(t *rapid.T) operation {
 	var op sendOperation
 	for range upTo(t, 4) {
 		msg := g.message(t)
@@ -258,7 +258,7 @@ func (g *planner) duration(t *rapid.T) time.Duration {
 	return pick[time.Duration](t, 0, 1, 2, 3, 5, 10, 60, 90) * time.Second
 }
 
-func (g *planner) receive(t *rapid.T) Operation {
+func (g *planner) receive(t *rapid.T) operation {
 	request := driver.ReceiveRequest{Max: pick(t, 1, 2, 3, 10, 1000), Visibility: g.duration(t)}
 	if rarely(t, 2) {
 		request.MaxBytes = upTo(t, 20)
@@ -304,12 +304,12 @@ func (g *planner) numbers(t *rapid.T) []deliveryNumber {
 	return numbers
 }
 
-func (g *planner) ack(t *rapid.T) Operation { return ackOperation{g.deliveries(t)} }
+func (g *planner) ack(t *rapid.T) operation { return ackOperation{g.deliveries(t)} }
 
 // ackLate and extendLate use receipts that are mostly late, and valid for these calls.
-func (g *planner) ackLate(t *rapid.T) Operation { return lateAckOperation{g.lateDeliveries(t)} }
+func (g *planner) ackLate(t *rapid.T) operation { return lateAckOperation{g.lateDeliveries(t)} }
 
-func (g *planner) extendLate(t *rapid.T) Operation {
+func (g *planner) extendLate(t *rapid.T) operation {
 	return extendOperation{deliveries: g.lateDeliveries(t), visibility: g.duration(t), late: true}
 }
 
@@ -329,27 +329,27 @@ func (g *planner) lateDeliveries(t *rapid.T) []string {
 	return references(numbers)
 }
 
-func (g *planner) moveAway(t *rapid.T) Operation {
+func (g *planner) moveAway(t *rapid.T) operation {
 	return moveOperation{to: otherQueue, limit: upTo(t, 4) - 1}
 }
 
 // moveBack moves messages back if there are any, and otherwise away.
-func (g *planner) moveBack(t *rapid.T) Operation {
+func (g *planner) moveBack(t *rapid.T) operation {
 	if len(g.other.waiting) == 0 {
 		return g.moveAway(t)
 	}
 	return inOperation{otherQueue, moveOperation{to: thisQueue, limit: upTo(t, 4) - 1}}
 }
 
-func (g *planner) nack(t *rapid.T) Operation {
+func (g *planner) nack(t *rapid.T) operation {
 	return nackOperation{deliveries: g.deliveries(t), delay: g.duration(t), cause: pick(t, "", "oops", "no")}
 }
 
-func (g *planner) extend(t *rapid.T) Operation {
+func (g *planner) extend(t *rapid.T) operation {
 	return extendOperation{deliveries: g.deliveries(t), visibility: g.duration(t)}
 }
 
-func (g *planner) deadLetter(t *rapid.T) Operation {
+func (g *planner) deadLetter(t *rapid.T) operation {
 	return deadLetterOperation{deliveries: g.deliveries(t), request: driver.DeadLetterRequest{
 		Reason:    pick(t, driver.ReasonFatal, driver.ReasonParse, driver.ReasonOperator, driver.Reason("boredom")),
 		Error:     pick(t, "", "broken"),
@@ -373,7 +373,7 @@ func (g *planner) letters(t *rapid.T) []string {
 	return references(numbers)
 }
 
-func (g *planner) redrive(t *rapid.T) Operation {
+func (g *planner) redrive(t *rapid.T) operation {
 	op := redriveOperation{limit: upTo(t, 3) - 1}
 	if rarely(t, 1) {
 		op.messages = g.letters(t)
@@ -381,9 +381,9 @@ func (g *planner) redrive(t *rapid.T) Operation {
 	return op
 }
 
-func (g *planner) discard(t *rapid.T) Operation { return discardOperation{g.letters(t)} }
+func (g *planner) discard(t *rapid.T) operation { return discardOperation{g.letters(t)} }
 
-func (g *planner) purge(t *rapid.T) Operation {
+func (g *planner) purge(t *rapid.T) operation {
 	switch {
 	case !rarely(t, 2):
 		return g.receive(t) // purges would leave few messages
@@ -393,9 +393,9 @@ func (g *planner) purge(t *rapid.T) Operation {
 	return purgeOperation{}
 }
 
-func (g *planner) listDead(*rapid.T) Operation { return listDeadOperation{} }
+func (g *planner) listDead(*rapid.T) operation { return listDeadOperation{} }
 
-func (g *planner) look(t *rapid.T) Operation {
+func (g *planner) look(t *rapid.T) operation {
 	var op peekOperation
 	if rarely(t, 2) {
 		op.message = messageNumber(upTo(t, len(g.executor.ids)+1)).String()
@@ -422,7 +422,7 @@ func (g *planner) look(t *rapid.T) Operation {
 // advance lets time pass, most often exactly up to the next event. A backend that is down at
 // that time expires messages by their age when it is up again, not in the order of time: where
 // that matters, the time passes before the restart.
-func (g *planner) advance(t *rapid.T) Operation {
+func (g *planner) advance(t *rapid.T) operation {
 	op := advanceOperation{unseen: rarely(t, 1)}
 	if len(g.crashes) > 0 && g.config.RetainReady.Age > 0 {
 		op.unseen = false
@@ -436,7 +436,7 @@ func (g *planner) advance(t *rapid.T) Operation {
 	return op
 }
 
-func (g *planner) configure(t *rapid.T) Operation {
+func (g *planner) configure(t *rapid.T) operation {
 	if !rarely(t, 2) {
 		return g.receive(t)
 	}
@@ -449,7 +449,7 @@ func (g *planner) configure(t *rapid.T) Operation {
 // restart restarts the backend. After a crash that is not clean, only stored changes must
 // survive, and leases need not be stored; but all changes before a stored message are stored
 // too.
-func (g *planner) restart(t *rapid.T) Operation {
+func (g *planner) restart(t *rapid.T) operation {
 	how := pick(t, g.crashes...)
 	if how != CrashClean && !g.stored {
 		return g.send(t)

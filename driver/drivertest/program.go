@@ -13,10 +13,10 @@ import (
 	"github.com/mailboxmq/mailbox/internal/testing/story"
 )
 
-// A Program is a sequence of operations on one queue. Random programs name messages and
+// A program is a sequence of operations on one queue. Random programs name messages and
 // deliveries by number, in the order in which they first appeared (m1, m2, … and d1, d2, …), so
 // that one program runs on any backend and the results can be compared.
-type Program struct {
+type program struct {
 	// Config is the queue's; it is the zero Config where the opener has no
 	// Admin.
 	Config driver.Config
@@ -27,18 +27,18 @@ type Program struct {
 	// end at once or not for an hour, and no time passes on purpose. Backends that cannot run
 	// in virtual time run these.
 	Untimed    bool
-	Operations []Operation
+	Operations []operation
 }
 
-// An Operation is one step of a Program or of a story. Its String is a command of the story
+// An operation is one step of a program or of a story. Its String is a command of the story
 // language.
-type Operation interface {
+type operation interface {
 	fmt.Stringer
 	run(ctx context.Context, p *executor) result
 }
 
 // String prints the program as a story, without its output.
-func (p Program) String() string {
+func (p program) String() string {
 	var b strings.Builder
 	b.WriteString(p.head())
 	for _, op := range p.Operations {
@@ -48,7 +48,7 @@ func (p Program) String() string {
 }
 
 // head prints the commands before the first operation.
-func (p Program) head() string {
+func (p program) head() string {
 	text := createOperation{p.Config}.String() + "\n"
 	if p.Other != nil {
 		text += inOperation{otherQueue, createOperation{*p.Other}}.String() + "\n"
@@ -68,7 +68,7 @@ type (
 	// inOperation runs an operation on another queue.
 	inOperation struct {
 		queue string
-		op    Operation
+		op    operation
 	}
 	sendOperation    struct{ messages []outgoing }
 	receiveOperation struct {

@@ -50,7 +50,7 @@ func newExecutor(name string, queue driver.Queue, start time.Time) *executor {
 }
 
 // run runs one operation, and then reads the stats if the results are verbose.
-func (p *executor) run(ctx context.Context, op Operation) result {
+func (p *executor) run(ctx context.Context, op operation) result {
 	verbose := p.verbose
 	r := op.run(ctx, p)
 	if pause, ok := op.(advanceOperation); ok && pause.unseen || !verbose {

@@ -168,19 +168,19 @@ func (a *arguments) config() (c driver.Config) {
 }
 
 // verbs are the commands with one part. The commands that only stories use are in storyVerbs.
-var verbs = map[string]func(a *arguments) Operation{
+var verbs = map[string]func(a *arguments) operation{
 	"receive":     parseReceive,
-	"ack":         func(a *arguments) Operation { return ackOperation{a.words} },
-	"ack-late":    func(a *arguments) Operation { return lateAckOperation{a.words} },
-	"nack":        func(a *arguments) Operation { return nackOperation{a.words, a.duration("delay", 0), a.text("cause")} },
-	"extend":      func(a *arguments) Operation { return parseExtend(a, false) },
-	"extend-late": func(a *arguments) Operation { return parseExtend(a, true) },
-	"dead-letter": func(a *arguments) Operation {
+	"ack":         func(a *arguments) operation { return ackOperation{a.words} },
+	"ack-late":    func(a *arguments) operation { return lateAckOperation{a.words} },
+	"nack":        func(a *arguments) operation { return nackOperation{a.words, a.duration("delay", 0), a.text("cause")} },
+	"extend":      func(a *arguments) operation { return parseExtend(a, false) },
+	"extend-late": func(a *arguments) operation { return parseExtend(a, true) },
+	"dead-letter": func(a *arguments) operation {
 		return deadLetterOperation{a.words, driver.DeadLetterRequest{
 			Reason: driver.Reason(a.text("reason")), Error: a.text("cause"), ErrorType: a.text("type"),
 		}}
 	},
-	"redrive": func(a *arguments) Operation {
+	"redrive": func(a *arguments) operation {
 		op := redriveOperation{limit: a.number("limit")}
 		if !slices.Equal(a.words, []string{"all"}) {
 			op.messages = a.words
@@ -188,15 +188,15 @@ var verbs = map[string]func(a *arguments) Operation{
 		return op
 	},
 	"move":       parseMove,
-	"discard":    func(a *arguments) Operation { return discardOperation{a.words} },
-	"purge":      func(a *arguments) Operation { a.none(); return purgeOperation{} },
-	"purge-dead": func(a *arguments) Operation { a.none(); return purgeDeadOperation{} },
-	"dead":       func(a *arguments) Operation { a.none(); return listDeadOperation{} },
+	"discard":    func(a *arguments) operation { return discardOperation{a.words} },
+	"purge":      func(a *arguments) operation { a.none(); return purgeOperation{} },
+	"purge-dead": func(a *arguments) operation { a.none(); return purgeDeadOperation{} },
+	"dead":       func(a *arguments) operation { a.none(); return listDeadOperation{} },
 	"peek":       parsePeek,
 	"time":       parseAdvance,
-	"configure":  func(a *arguments) Operation { return configureOperation{a.config()} },
-	"queue":      func(a *arguments) Operation { return createOperation{a.config()} },
-	"restart": func(a *arguments) Operation {
+	"configure":  func(a *arguments) operation { return configureOperation{a.config()} },
+	"queue":      func(a *arguments) operation { return createOperation{a.config()} },
+	"restart": func(a *arguments) operation {
 		how, ok := crashNames[strings.Join(a.words, " ")]
 		if !ok {
 			a.fail(fmt.Errorf("restart: want one of %q", slices.Sorted(maps.Keys(crashNames))))
@@ -205,7 +205,7 @@ var verbs = map[string]func(a *arguments) Operation{
 	},
 }
 
-func parseReceive(a *arguments) Operation {
+func parseReceive(a *arguments) operation {
 	op := receiveOperation{at: a.duration("at", 0), request: driver.ReceiveRequest{
 		Max: 1, Visibility: a.duration("visibility", a.names["hold"]),
 		MaxBytes: a.number("bytes"), Wait: a.duration("wait", 0),
@@ -226,11 +226,11 @@ func parseReceive(a *arguments) Operation {
 	return op
 }
 
-func parseExtend(a *arguments, late bool) Operation {
+func parseExtend(a *arguments, late bool) operation {
 	return extendOperation{deliveries: a.words, visibility: a.duration("visibility", a.names["hold"]), late: late}
 }
 
-func parseMove(a *arguments) Operation {
+func parseMove(a *arguments) operation {
 	if len(a.words) != 1 {
 		a.fail(errors.New("move: want one queue"))
 		return moveOperation{}
@@ -238,7 +238,7 @@ func parseMove(a *arguments) Operation {
 	return moveOperation{to: a.words[0], limit: a.number("limit")}
 }
 
-func parsePeek(a *arguments) Operation {
+func parsePeek(a *arguments) operation {
 	op := peekOperation{query: driver.Query{
 		Attributes: a.attributes(), OlderThan: a.duration("older", 0),
 		Reason: driver.Reason(a.text("reason")), Limit: a.number("limit"),
@@ -253,7 +253,7 @@ func parsePeek(a *arguments) Operation {
 	return op
 }
 
-func parseAdvance(a *arguments) Operation {
+func parseAdvance(a *arguments) operation {
 	if len(a.words) == 0 {
 		a.fail(errors.New("time: want a duration"))
 		return advanceOperation{}
@@ -266,7 +266,7 @@ func parseAdvance(a *arguments) Operation {
 }
 
 // parseSend reads a batch. The options of a part are those of each of its messages.
-func parseSend(c story.Command, names durations) (Operation, error) {
+func parseSend(c story.Command, names durations) (operation, error) {
 	var op sendOperation
 	for _, part := range c.Parts {
 		a := arguments{words: part.Words, options: slices.Clone(part.Options), names: names}
@@ -303,7 +303,7 @@ func (a *arguments) done() error {
 }
 
 // parseOperation reads the operation of a command.
-func parseOperation(c story.Command, names durations) (op Operation, err error) {
+func parseOperation(c story.Command, names durations) (op operation, err error) {
 	if c.Queue != "" {
 		queue := c.Queue
 		c.Queue = ""
@@ -333,8 +333,8 @@ func parseOperation(c story.Command, names durations) (op Operation, err error) 
 	return op, nil
 }
 
-// parseProgram reads what Program.String prints.
-func parseProgram(text string) (p Program, err error) {
+// parseProgram reads what program.String prints.
+func parseProgram(text string) (p program, err error) {
 	stories, err := story.Parse("program", text)
 	if err != nil {
 		return p, err

@@ -32,7 +32,7 @@ func newProgramRunner(t *testing.T, b Backend) *programRunner {
 }
 
 // run runs a program and returns the results of all operations.
-func (s *programRunner) run(p Program) (results []result, err error) {
+func (s *programRunner) run(p program) (results []result, err error) {
 	if s.backend.Virtual {
 		synctest.Test(s.t, func(t *testing.T) {
 			opener := s.backend.Open(t)
@@ -60,7 +60,7 @@ func (s *programRunner) run(p Program) (results []result, err error) {
 
 // runOn runs a program on a new queue. It returns the opener that is in use after the last
 // restart.
-func (s *programRunner) runOn(t *testing.T, opener driver.Opener, name string, p Program) ([]result, driver.Opener, error) {
+func (s *programRunner) runOn(t *testing.T, opener driver.Opener, name string, p program) ([]result, driver.Opener, error) {
 	ctx := t.Context()
 	if err := configureQueues(ctx, opener, name, p); err != nil {
 		return nil, opener, err
@@ -94,7 +94,7 @@ func (s *programRunner) runOn(t *testing.T, opener driver.Opener, name string, p
 }
 
 // configureQueues creates the queues of a program, if the opener has Admin.
-func configureQueues(ctx context.Context, opener driver.Opener, name string, p Program) error {
+func configureQueues(ctx context.Context, opener driver.Opener, name string, p program) error {
 	admin, ok := opener.(driver.Admin)
 	if !ok {
 		return nil
@@ -116,7 +116,7 @@ func configureQueues(ctx context.Context, opener driver.Opener, name string, p P
 }
 
 // openQueues opens the queues of a program.
-func openQueues(ctx context.Context, opener driver.Opener, name string, p Program) (queue, other driver.Queue, err error) {
+func openQueues(ctx context.Context, opener driver.Opener, name string, p program) (queue, other driver.Queue, err error) {
 	queue, err = opener.OpenQueue(ctx, name)
 	if err == nil && p.Other != nil {
 		other, err = opener.OpenQueue(ctx, otherName(name))
@@ -126,7 +126,7 @@ func openQueues(ctx context.Context, opener driver.Opener, name string, p Progra
 
 // runSafely turns a panic into an error, so that its program is shortened and printed like any
 // other.
-func runSafely(ctx context.Context, p *executor, op Operation) (r result, err error) {
+func runSafely(ctx context.Context, p *executor, op operation) (r result, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {
 			err = fmt.Errorf("panics: %v\n%s", reason, callers())

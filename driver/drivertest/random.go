@@ -31,11 +31,11 @@ func RunRandom(t *testing.T, b Backend, steps int) {
 	a := abilityOf(t, b)
 	runner := newProgramRunner(t, b)
 	runPrograms(t, t, a, steps, func(p *plan) error {
-		got, err := runner.run(p.Program)
+		got, err := runner.run(p.program)
 		if err != nil {
 			return err
 		}
-		return compare(p.Program, "the model", p.want, got, !a.untimed)
+		return compare(p.program, "the model", p.want, got, !a.untimed)
 	})
 }
 
@@ -62,15 +62,15 @@ func RunAgainst(t *testing.T, reference, subject Backend, steps int) {
 	a.oneGroup = subject.Restart != nil
 	left, right := newProgramRunner(t, reference), newProgramRunner(t, subject)
 	runPrograms(t, t, a, steps, func(p *plan) error {
-		want, err := left.run(p.Program)
+		want, err := left.run(p.program)
 		if err != nil {
 			return err
 		}
-		got, err := right.run(p.Program)
+		got, err := right.run(p.program)
 		if err != nil {
 			return err
 		}
-		return compare(p.Program, "the reference", want, got, false)
+		return compare(p.program, "the reference", want, got, false)
 	})
 }
 
@@ -145,7 +145,7 @@ func seedGiven() bool {
 
 // compare returns an error with the program up to the first operation whose results differ, or
 // nil. The program is printed as a story, with the right results, that can be added to the suite.
-func compare(p Program, whose string, want, got []result, exactHints bool) error {
+func compare(p program, whose string, want, got []result, exactHints bool) error {
 	for i := range want {
 		if !want[i].agrees(got[i], exactHints) {
 			return fmt.Errorf("operation %d differs from %s\n\n%s\ngot:\n%s", i+1, whose, listing(p, i+1, want), got[i])
@@ -155,7 +155,7 @@ func compare(p Program, whose string, want, got []result, exactHints bool) error
 }
 
 // listing prints the first n operations with their results, if there are any, as a story.
-func listing(p Program, n int, results []result) string {
+func listing(p program, n int, results []result) string {
 	var b strings.Builder
 	b.WriteString("== RULE title\n" + p.head() + "\n")
 	for i, op := range p.Operations[:n] {

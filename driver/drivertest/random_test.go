@@ -69,11 +69,11 @@ func provoke(t *testing.T, b Backend, steps int) string {
 	a := abilityOf(t, b)
 	runner := newProgramRunner(t, b)
 	runPrograms(t, f, a, steps, func(p *plan) error {
-		got, err := runner.run(p.Program)
+		got, err := runner.run(p.program)
 		if err != nil {
 			return err
 		}
-		return compare(p.Program, "the model", p.want, got, !a.untimed)
+		return compare(p.program, "the model", p.want, got, !a.untimed)
 	})
 	return f.text.String()
 }

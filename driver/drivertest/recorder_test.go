@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/history"
 )
 
 func newModelQueue(config driver.Config) *modelQueue {
@@ -21,7 +22,7 @@ func newModelQueue(config driver.Config) *modelQueue {
 }
 
 func TestRecorderWritesDownEveryElement(t *testing.T) {
-	recorder := NewRecorder("p")
+	recorder := history.NewRecorder("p")
 	q := recorder.Queue(newModelQueue(driver.Config{MaxMessages: 2}))
 	ctx := t.Context()
 	_, _ = q.Send(ctx, []driver.Outgoing{{Body: []byte("a")}, {Body: []byte("b"), Delay: time.Minute, Group: "g"}, {Body: []byte("c")}})
@@ -33,23 +34,23 @@ func TestRecorderWritesDownEveryElement(t *testing.T) {
 
 	events := recorder.History().Events
 	type line struct {
-		op       Op
+		op       history.Op
 		position int
-		outcome  Outcome
+		outcome  history.Outcome
 		code     driver.Code
 		id       string
 		duration time.Duration
 		count    int
 	}
 	want := []line{
-		{OpSend, 0, OutcomeOK, "", "m1", 0, 0},
-		{OpSend, 1, OutcomeOK, "", "m2", time.Minute, 0},
-		{OpSend, 2, OutcomeFail, driver.ErrFull, "", 0, 0},
-		{OpReceive, 0, OutcomeOK, "", "m1", time.Minute, 0},
-		{OpExtend, 0, OutcomeOK, "", "", time.Hour, 0},
-		{OpAck, 0, OutcomeOK, "", "", 0, 0},
-		{OpAck, 1, OutcomeFail, driver.ErrReceiptExpired, "", 0, 0},
-		{OpPurge, 0, OutcomeOK, "", "", 0, 1},
+		{history.OpSend, 0, history.OutcomeOK, "", "m1", 0, 0},
+		{history.OpSend, 1, history.OutcomeOK, "", "m2", time.Minute, 0},
+		{history.OpSend, 2, history.OutcomeFail, driver.ErrFull, "", 0, 0},
+		{history.OpReceive, 0, history.OutcomeOK, "", "m1", time.Minute, 0},
+		{history.OpExtend, 0, history.OutcomeOK, "", "", time.Hour, 0},
+		{history.OpAck, 0, history.OutcomeOK, "", "", 0, 0},
+		{history.OpAck, 1, history.OutcomeFail, driver.ErrReceiptExpired, "", 0, 0},
+		{history.OpPurge, 0, history.OutcomeOK, "", "", 0, 1},
 	}
 	var got []line
 	for _, e := range events {
@@ -74,11 +75,11 @@ type recordingOpener struct{ driver.Opener }
 
 func (o recordingOpener) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	q, err := o.Opener.OpenQueue(ctx, name)
-	return NewRecorder("").Queue(q), err
+	return history.NewRecorder("").Queue(q), err
 }
 
 func TestRecorderRecordsDeadLetters(t *testing.T) {
-	recorder := NewRecorder("")
+	recorder := history.NewRecorder("")
 	q := recorder.Queue(newModelQueue(driver.Config{MaxMessages: 1}))
 	ctx := t.Context()
 	for range 2 {
@@ -94,11 +95,11 @@ func TestRecorderRecordsDeadLetters(t *testing.T) {
 	_, _ = q.PurgeDead(ctx)
 	events := recorder.History().Events[6:]
 	// A redrive that stopped half way has moved something, so it is ok.
-	for i, want := range []Event{
-		{Op: OpRedrive, Outcome: OutcomeOK, Count: 1},
-		{Op: OpDiscard, Outcome: OutcomeOK, ID: "m2", Count: 1},
-		{Op: OpDiscard, Outcome: OutcomeOK, ID: "unknown"},
-		{Op: OpPurgeDead, Outcome: OutcomeOK},
+	for i, want := range []history.Event{
+		{Op: history.OpRedrive, Outcome: history.OutcomeOK, Count: 1},
+		{Op: history.OpDiscard, Outcome: history.OutcomeOK, ID: "m2", Count: 1},
+		{Op: history.OpDiscard, Outcome: history.OutcomeOK, ID: "unknown"},
+		{Op: history.OpPurgeDead, Outcome: history.OutcomeOK},
 	} {
 		got := events[i]
 		if got.Op != want.Op || got.Outcome != want.Outcome || got.ID != want.ID || got.Count != want.Count {
@@ -122,15 +123,15 @@ func (f failing) Receive(context.Context, driver.ReceiveRequest) ([]driver.Deliv
 func TestRecorderJudgesOutcomes(t *testing.T) {
 	for _, test := range []struct {
 		err           error
-		send, receive Outcome
+		send, receive history.Outcome
 	}{
-		{&driver.Error{Code: driver.ErrFull}, OutcomeFail, OutcomeFail},
-		{&driver.Error{Code: driver.ErrClosed}, OutcomeFail, OutcomeFail},
-		{&driver.Error{Code: driver.ErrUnavailable}, OutcomeUnknown, OutcomeUnknown},
-		{context.Canceled, OutcomeUnknown, OutcomeFail}, // a receive returns what it leased
-		{context.DeadlineExceeded, OutcomeUnknown, OutcomeFail},
+		{&driver.Error{Code: driver.ErrFull}, history.OutcomeFail, history.OutcomeFail},
+		{&driver.Error{Code: driver.ErrClosed}, history.OutcomeFail, history.OutcomeFail},
+		{&driver.Error{Code: driver.ErrUnavailable}, history.OutcomeUnknown, history.OutcomeUnknown},
+		{context.Canceled, history.OutcomeUnknown, history.OutcomeFail}, // a receive returns what it leased
+		{context.DeadlineExceeded, history.OutcomeUnknown, history.OutcomeFail},
 	} {
-		recorder := NewRecorder("")
+		recorder := history.NewRecorder("")
 		q := recorder.Queue(failing{newModelQueue(driver.Config{}), test.err})
 		_, _ = q.Send(t.Context(), []driver.Outgoing{{}})
 		_, _ = q.Receive(t.Context(), driver.ReceiveRequest{Max: 1})
@@ -154,7 +155,7 @@ func (s stuck) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent,
 }
 
 func TestCallThatHasNotReturnedIsUnknown(t *testing.T) {
-	recorder := NewRecorder("")
+	recorder := history.NewRecorder("")
 	slow := stuck{newModelQueue(driver.Config{}), make(chan struct{}), make(chan struct{})}
 	q := recorder.Queue(slow)
 	var wg sync.WaitGroup
@@ -164,19 +165,19 @@ func TestCallThatHasNotReturnedIsUnknown(t *testing.T) {
 	close(slow.letGo)
 	wg.Wait()
 	after := recorder.History().Events
-	if len(during) != 1 || during[0].Outcome != OutcomeUnknown || during[0].Digest != digestOf([]byte("a")) {
+	if len(during) != 1 || during[0].Outcome != history.OutcomeUnknown || during[0].Digest != history.Digest([]byte("a")) {
 		t.Errorf("during the call: %+v", during)
 	}
-	if len(after) != 1 || after[0].Outcome != OutcomeOK {
+	if len(after) != 1 || after[0].Outcome != history.OutcomeOK {
 		t.Errorf("after the call: %+v", after)
 	}
 }
 
 func TestHistorySurvivesAFile(t *testing.T) {
 	var files [2]bytes.Buffer
-	var want []Event
+	var want []history.Event
 	for i, name := range []string{"one", "two"} {
-		recorder := NewRecorder(name)
+		recorder := history.NewRecorder(name)
 		q := recorder.Queue(newModelQueue(driver.Config{}))
 		_, _ = q.Send(t.Context(), []driver.Outgoing{{Body: []byte(name), DedupKey: "k", Group: "g", Delay: time.Minute}})
 		_, _ = q.Send(t.Context(), []driver.Outgoing{{Body: []byte(name)}})
@@ -186,14 +187,14 @@ func TestHistorySurvivesAFile(t *testing.T) {
 		}
 		want = append(want, recorder.History().Events...)
 	}
-	got, err := ReadHistory(&files[0], &files[1])
+	got, err := history.ReadHistory(&files[0], &files[1])
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(got.Events, want) {
 		t.Errorf("got\n%+v\nwant\n%+v", got.Events, want)
 	}
-	if _, err := ReadHistory(bytes.NewBufferString("{\"op\":\"send\"}\nrubbish\n")); err == nil {
+	if _, err := history.ReadHistory(bytes.NewBufferString("{\"op\":\"send\"}\nrubbish\n")); err == nil {
 		t.Error("rubbish was read")
 	}
 }

@@ -120,7 +120,7 @@ func (e *env) durations(q driver.Queue) durations {
 }
 
 // parse reads a command that was read before, now with the durations of the environment.
-func (e *env) parse(c story.Command, q driver.Queue) Operation {
+func (e *env) parse(c story.Command, q driver.Queue) operation {
 	e.t.Helper()
 	op, err := parseOperation(c, e.durations(q))
 	if err != nil {

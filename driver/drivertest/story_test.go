@@ -27,7 +27,7 @@ func TestPrintedProgramReadsBack(t *testing.T) {
 	for _, untimed := range []bool{false, true} {
 		a := ability{traits: modelTraits, admin: true, drop: true, fair: true, untimed: untimed, crashes: []Crash{CrashClean, CrashKill, CrashPower}}
 		rapid.Check(t, func(rt *rapid.T) {
-			want := plans(a).Draw(rt, "program").Program
+			want := plans(a).Draw(rt, "program").program
 			got, err := parseProgram(want.String())
 			if err != nil {
 				rt.Fatalf("%v\n%v", err, want)

@@ -34,19 +34,19 @@ type (
 	tooLateCheck     struct{ deliveries []string }
 )
 
-var storyVerbs = map[string]func(a *arguments) Operation{
-	"stats":   func(a *arguments) Operation { a.none(); return statsOperation{a.duration("at", 0)} },
-	"mark":    func(a *arguments) Operation { a.none(); return markOperation{} },
-	"forget":  func(a *arguments) Operation { a.none(); return forgetOperation{} },
-	"virtual": func(a *arguments) Operation { a.none(); return virtualOperation{} },
-	"verbose": func(a *arguments) Operation {
+var storyVerbs = map[string]func(a *arguments) operation{
+	"stats":   func(a *arguments) operation { a.none(); return statsOperation{a.duration("at", 0)} },
+	"mark":    func(a *arguments) operation { a.none(); return markOperation{} },
+	"forget":  func(a *arguments) operation { a.none(); return forgetOperation{} },
+	"virtual": func(a *arguments) operation { a.none(); return virtualOperation{} },
+	"verbose": func(a *arguments) operation {
 		return verboseOperation{slices.Equal(a.words, []string{"untimed"})}
 	},
-	"kill":     func(a *arguments) Operation { return killOperation{a.words} },
-	"nothing":  func(a *arguments) Operation { a.none(); return nothingCheck{} },
-	"empty":    func(a *arguments) Operation { a.none(); return emptyCheck{} },
-	"expired":  func(a *arguments) Operation { return expiredCheck{a.words} },
-	"too-late": func(a *arguments) Operation { return tooLateCheck{a.words} },
+	"kill":     func(a *arguments) operation { return killOperation{a.words} },
+	"nothing":  func(a *arguments) operation { a.none(); return nothingCheck{} },
+	"empty":    func(a *arguments) operation { a.none(); return emptyCheck{} },
+	"expired":  func(a *arguments) operation { return expiredCheck{a.words} },
+	"too-late": func(a *arguments) operation { return tooLateCheck{a.words} },
 }
 
 func (o statsOperation) String() string { return command("stats", nil, timeOption("at", o.at)) }

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/testing/history"
 	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
@@ -32,7 +32,7 @@ type env struct {
 	role    string // of its processes while they are disturbed
 	records *records
 	// crashes records when the backend was down.
-	crashes *drivertest.Recorder
+	crashes *history.Recorder
 	// embedded: the backend is part of the process, and ends with it.
 	embedded  bool
 	processes []*process // each position belongs to one goroutine of disturb
@@ -46,7 +46,7 @@ type env struct {
 func newEnv(t *testing.T, name, where, role string, processes int) *env {
 	e := &env{
 		t: t, name: name, where: where, role: role, records: newRecords(),
-		crashes:  drivertest.NewRecorder(name + " crashes"),
+		crashes:  history.NewRecorder(name + " crashes"),
 		embedded: strings.HasPrefix(where, "disk"), tally: make(map[string]int),
 	}
 	for range processes {

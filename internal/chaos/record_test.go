@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/testing/history"
 )
 
 // A report is a line that a process writes: that it handles signals, a call before it is made
@@ -20,8 +20,8 @@ import (
 type report struct {
 	Awake bool `json:"awake,omitempty"`
 
-	Call []drivertest.Event `json:"call,omitempty"`
-	Done string             `json:"done,omitempty"`
+	Call []history.Event `json:"call,omitempty"`
+	Done string          `json:"done,omitempty"`
 }
 
 // A reporter writes reports. Each line is one write, so a process that is killed leaves only
@@ -57,12 +57,12 @@ type recordingQueue struct {
 // record makes one call through a recorder of its own.
 func (w *recordingQueue) record(do func(q driver.Queue)) {
 	number := w.calls.Add(1)
-	recorder := drivertest.NewRecorder(w.process)
+	recorder := history.NewRecorder(w.process)
 	tell := func() {
 		events := recorder.History().Events
 		for i := range events {
 			events[i].Call = number
-			if events[i].Outcome == drivertest.OutcomeUnknown {
+			if events[i].Outcome == history.OutcomeUnknown {
 				// The server may process the call after this process is gone.
 				events[i].Return.Time += int64(lateEffect)
 			}
@@ -146,7 +146,7 @@ func (th *hookedQueue) DeadLetter(ctx context.Context, requests []driver.DeadLet
 // records are the reports of all processes of one env. They are safe for concurrent use.
 type records struct {
 	mu    sync.Mutex // guards the fields below
-	calls map[callID][]drivertest.Event
+	calls map[callID][]history.Event
 	done  map[string]int // by message id
 }
 
@@ -157,7 +157,7 @@ type callID struct {
 }
 
 func newRecords() *records {
-	return &records{calls: make(map[callID][]drivertest.Event), done: make(map[string]int)}
+	return &records{calls: make(map[callID][]history.Event), done: make(map[string]int)}
 }
 
 // add adds a report. The last report of a call replaces the earlier ones.
@@ -180,8 +180,8 @@ func (a *records) worked() int {
 }
 
 // events yields the recorded events, in no particular order.
-func (a *records) events() iter.Seq[drivertest.Event] {
-	return func(yield func(drivertest.Event) bool) {
+func (a *records) events() iter.Seq[history.Event] {
+	return func(yield func(history.Event) bool) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		for _, call := range a.calls {

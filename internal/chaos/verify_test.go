@@ -10,7 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/deadletter"
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/testing/history"
 	"github.com/mailboxmq/mailbox/worker"
 )
 
@@ -39,23 +39,23 @@ func (v *verifier) verify(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	survivor := drivertest.NewRecorder(v.env.name + " verifier")
+	survivor := history.NewRecorder(v.env.name + " verifier")
 	v.orders = mailbox.New(queueName, survivor.Queue(q), &mailbox.Options[job]{})
 	v.nothingWaits(t, "after the disturbances")
 	v.readDeadLetters(t)
 	acked := v.outcomes(t)
 	redriven := v.redrive(t)
 	v.nothingWaits(t, "after the redrive")
-	final, err := drivertest.Observe(t.Context(), q)
+	final, err := history.Observe(t.Context(), q)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if final.Stats != (driver.Stats{}) {
 		v.fail("messages are left: %+v", final.Stats)
 	}
-	history := drivertest.History{Events: slices.Collect(v.env.records.events())}
-	history.Events = slices.Concat(history.Events, survivor.History().Events, v.env.crashes.History().Events)
-	report := drivertest.Check(history, final, drivertest.Terms{Traits: q.Traits(), Config: queueConfig, Tolerance: 20 * time.Millisecond})
+	recorded := history.History{Events: slices.Collect(v.env.records.events())}
+	recorded.Events = slices.Concat(recorded.Events, survivor.History().Events, v.env.crashes.History().Events)
+	report := history.Check(recorded, final, history.Terms{Traits: q.Traits(), Config: queueConfig, Tolerance: 20 * time.Millisecond})
 	if err := report.Err(); err != nil {
 		v.fail("%v", err)
 	}
@@ -110,14 +110,14 @@ func (v *verifier) outcomes(t *testing.T) (acked int) {
 	events := slices.Collect(v.env.records.events())
 	for _, e := range events {
 		switch {
-		case e.Op == drivertest.OpSend && e.Outcome == drivertest.OutcomeOK:
+		case e.Op == history.OpSend && e.Outcome == history.OutcomeOK:
 			sent[e.ID] = true
-		case e.Op == drivertest.OpReceive && e.ID != "":
+		case e.Op == history.OpReceive && e.ID != "":
 			receipts[e.Receipt] = e.ID
 		}
 	}
 	for _, e := range events {
-		if e.Op == drivertest.OpAck && e.Outcome == drivertest.OutcomeOK {
+		if e.Op == history.OpAck && e.Outcome == history.OutcomeOK {
 			settled[receipts[e.Receipt]]++
 		}
 	}

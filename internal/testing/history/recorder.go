@@ -1,4 +1,4 @@
-package drivertest
+package history
 
 import (
 	"context"
@@ -147,8 +147,8 @@ func judge(op Op, err error) (Outcome, driver.Code) {
 	return OutcomeFail, code
 }
 
-// digestOf identifies a body in a history.
-func digestOf(body []byte) string {
+// Digest identifies a body in a history.
+func Digest(body []byte) string {
 	sum := sha256.Sum256(body)
 	return hex.EncodeToString(sum[:12])
 }
@@ -166,7 +166,7 @@ func (q *recordedQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]dri
 	c := q.recorder.begin(OpSend, len(msgs))
 	for i, msg := range msgs {
 		e := &c.events[i]
-		e.Digest, e.Group, e.DedupKey, e.Duration = digestOf(msg.Body), msg.Group, msg.DedupKey, msg.Delay
+		e.Digest, e.Group, e.DedupKey, e.Duration = Digest(msg.Body), msg.Group, msg.DedupKey, msg.Delay
 	}
 	c.invoke()
 	sent, err := q.Queue.Send(ctx, msgs)
@@ -190,7 +190,7 @@ func (q *recordedQueue) Receive(ctx context.Context, req driver.ReceiveRequest) 
 		received := slices.Repeat(events, max(len(deliveries), 1))
 		for i := range deliveries {
 			d, e := &deliveries[i], &received[i]
-			e.Position, e.ID, e.Receipt, e.Digest = i, d.ID, d.Receipt, digestOf(d.Body)
+			e.Position, e.ID, e.Receipt, e.Digest = i, d.ID, d.Receipt, Digest(d.Body)
 			e.Group, e.Deliveries = d.Group, d.Deliveries
 		}
 		return received

@@ -1,4 +1,4 @@
-package drivertest
+package history
 
 import (
 	"time"
@@ -77,12 +77,12 @@ var leaseHistories = []historyTest{
 		s.left("a", driver.StateInFlight)
 	}},
 	{"a message is held longer than MaxHold", "", func(s *script) {
-		s.terms.Config.MaxHold = s10
+		s.terms.Config.MaxHold = 10 * time.Second
 		s.send("a")
-		s.receive("a", 1).Duration = s1
-		s.pass(s1 - 1)
-		s.settle(OpExtend, "a", 1).Duration = 2 * s10
-		s.pass(s10)
+		s.receive("a", 1).Duration = time.Second
+		s.pass(time.Second - 1)
+		s.settle(OpExtend, "a", 1).Duration = 20 * time.Second
+		s.pass(10 * time.Second)
 		s.receive("a", 2)
 		s.left("a", driver.StateInFlight)
 	}},
@@ -150,12 +150,12 @@ var leaseHistories = []historyTest{
 		s.ack("a", 1)
 	}},
 	{"a receipt works after MaxHold", "VIS-2", func(s *script) {
-		s.terms.Config.MaxHold = s10
+		s.terms.Config.MaxHold = 10 * time.Second
 		s.send("a")
-		s.receive("a", 1).Duration = s1
-		s.pass(s1 - 1)
-		s.settle(OpExtend, "a", 1).Duration = 2 * s10
-		s.pass(s10)
+		s.receive("a", 1).Duration = time.Second
+		s.pass(time.Second - 1)
+		s.settle(OpExtend, "a", 1).Duration = 20 * time.Second
+		s.pass(10 * time.Second)
 		s.ack("a", 1)
 	}},
 	{"an old receipt works", "VIS-2", func(s *script) {

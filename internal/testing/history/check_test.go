@@ -1,8 +1,6 @@
-package drivertest
+package history
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -187,21 +185,4 @@ func TestProcessesAreOrderedByTimeWithTolerance(t *testing.T) {
 			t.Errorf("tolerance %v: got %v, want %d violations", test.tolerance, report.Err(), test.want)
 		}
 	}
-}
-
-func ExampleCheck() {
-	recorder := NewRecorder("")
-	queue := recorder.Queue(&modelQueue{
-		model: NewModel("orders", modelTraits, driver.Config{}, time.Now()),
-		clock: func() time.Duration { return 0 },
-	})
-	ctx := context.Background()
-	_, _ = queue.Send(ctx, []driver.Outgoing{{Body: []byte("hello")}})
-	deliveries, _ := queue.Receive(ctx, driver.ReceiveRequest{Max: 1, Visibility: time.Minute})
-	_ = queue.Ack(ctx, []driver.Receipt{deliveries[0].Receipt})
-
-	final, _ := Observe(ctx, queue)
-	report := Check(recorder.History(), final, Terms{Traits: queue.Traits()})
-	fmt.Println(report.Messages, report.Deliveries, report.Err())
-	// Output: 1 1 <nil>
 }

@@ -1,4 +1,4 @@
-package drivertest
+package history
 
 import "github.com/mailboxmq/mailbox/driver"
 
