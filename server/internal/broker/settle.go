@@ -431,10 +431,6 @@ func wholeError(errs []error) error {
 	return errs[0]
 }
 
-func expired(op, queue string) error {
-	return &driver.Error{Code: driver.ErrReceiptExpired, Op: op, Queue: queue}
-}
-
 // backoff returns the delay after a failed attempt: at random, so that messages that
 // failed together do not return together.
 func (b *Broker) backoff(attempt int) time.Duration {

@@ -56,12 +56,6 @@ func (in *input) next() (f oap.Frame, ok bool, err error) {
 	return f, true, nil
 }
 
-// hasFrame reports whether next would return a frame.
-func (in *input) hasFrame() bool {
-	_, _, need, err := oap.Next(in.buffer[in.from:in.to])
-	return need == 0 && err == nil && in.from < in.to
-}
-
 // idle reports whether no frame has begun.
 func (in *input) idle() bool { return in.from == in.to }
 
