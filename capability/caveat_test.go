@@ -274,8 +274,8 @@ func TestTokenOfTenantIsRefusedForAnother(t *testing.T) {
 	v := NewVerifier(ring, nil)
 	acme := mustMint(t, ring, "acme", AllOperations(), Queues(AnyQueue()), inAnHour())
 	r := Request{Operation: OpSend, Queue: "orders", Tenant: "acme"}
-	if grant := wantAllowed(t, v, acme, r); grant.Tenant() != "acme" {
-		t.Errorf("granted for tenant %q", grant.Tenant())
+	if grant := wantAllowed(t, v, acme, r); grant.tenant() != "acme" {
+		t.Errorf("granted for tenant %q", grant.tenant())
 	}
 	for _, tenant := range []string{"", "acme2", "acm", "ACME"} {
 		r.Tenant = tenant
@@ -284,8 +284,8 @@ func TestTokenOfTenantIsRefusedForAnother(t *testing.T) {
 	// A token without a tenant is for all of them, until it is narrowed.
 	operator := mustMint(t, ring, "", AllOperations(), Queues(AnyQueue()), inAnHour())
 	r.Tenant = "anybody"
-	if grant := wantAllowed(t, v, operator, r); grant.Tenant() != "" {
-		t.Errorf("granted for tenant %q", grant.Tenant())
+	if grant := wantAllowed(t, v, operator, r); grant.tenant() != "" {
+		t.Errorf("granted for tenant %q", grant.tenant())
 	}
 	wantRefused(t, v, mustNarrow(t, operator, Tenant("acme")), r, ReasonTenant)
 }
@@ -296,8 +296,8 @@ func TestExpiryIsStrict(t *testing.T) {
 		v := NewVerifier(ring, nil)
 		end := time.Now().Add(10 * time.Second)
 		token := ordersToken(t, ring, ExpiresAt(end))
-		if grant := wantAllowed(t, v, token, sendToOrders()); !grant.ExpiresAt().Equal(end) {
-			t.Errorf("expires at %v, want %v", grant.ExpiresAt(), end)
+		if grant := wantAllowed(t, v, token, sendToOrders()); !grant.expiresAt().Equal(end) {
+			t.Errorf("expires at %v, want %v", grant.expiresAt(), end)
 		}
 		time.Sleep(10*time.Second - 1)
 		wantAllowed(t, v, token, sendToOrders()) // from the cache

@@ -93,7 +93,7 @@ func FuzzParseCaveat(f *testing.F) {
 			}
 			return
 		}
-		if c.String() != text || c.Words() == "" {
+		if c.String() != text || c.words() == "" {
 			t.Fatalf("%q became %q", text, c)
 		}
 		// No caveat widens a token: a request that is refused without it

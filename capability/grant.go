@@ -13,19 +13,19 @@ type Grant struct {
 // ID returns the id of the token, which all tokens narrowed from it share.
 func (g *Grant) ID() TokenID { return g.identifier.token }
 
-// Key returns the id of the key that signed the token.
-func (g *Grant) Key() KeyID { return g.identifier.key }
+// key returns the id of the key that signed the token.
+func (g *Grant) key() KeyID { return g.identifier.key }
 
-// Tenant returns the tenant that the token is bound to; empty if there is none.
-func (g *Grant) Tenant() string {
+// tenant returns the tenant that the token is bound to; empty if there is none.
+func (g *Grant) tenant() string {
 	if len(g.scope.tenants) > 0 {
 		return g.scope.tenants[0] // if there are several, they are equal
 	}
 	return ""
 }
 
-// ExpiresAt returns when the token expires.
-func (g *Grant) ExpiresAt() time.Time { return time.Unix(g.scope.expires, 0).UTC() }
+// expiresAt returns when the token expires.
+func (g *Grant) expiresAt() time.Time { return time.Unix(g.scope.expires, 0).UTC() }
 
 // AllowsQueue reports whether the token allows this queue, for lists that show
 // only the queues that their reader may see.

@@ -67,13 +67,13 @@ func (d Description) Words() []string {
 		words = append(words, "for tenant "+d.Tenant)
 	}
 	for _, caveat := range d.Caveats {
-		words = append(words, caveat.Words())
+		words = append(words, caveat.words())
 	}
 	return words
 }
 
-// Words describes the caveat in English. It quotes unknown caveats.
-func (c Caveat) Words() string {
+// words describes the caveat in English. It quotes unknown caveats.
+func (c Caveat) words() string {
 	name, value, ok := cutCaveat(c.text)
 	if !ok || c.Check() != nil {
 		return "refused, because of an unknown caveat: " + strconv.Quote(c.text)

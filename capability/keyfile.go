@@ -18,7 +18,7 @@ const (
 	keyFile = "key file" // in errors
 	// keyFileHead is the first line of a key file.
 	keyFileHead = "mailbox keys 1"
-	// maxKeyFileBytes is more than the size of MaxKeys lines.
+	// maxKeyFileBytes is more than the size of 8 lines.
 	maxKeyFileBytes = 16 << 10
 )
 
@@ -146,7 +146,7 @@ func formatKeys(list []Key) []byte {
 // parseKeys reads exactly what formatKeys writes.
 func parseKeys(text string) ([]Key, bool) {
 	lines := strings.Split(text, "\n")
-	if len(lines) < 4 || len(lines) > MaxKeys+3 {
+	if len(lines) < 4 || len(lines) > maxKeys+3 {
 		return nil, false
 	}
 	var list []Key

@@ -84,11 +84,11 @@ func TestKeyFileIsReadStrictly(t *testing.T) {
 			t.Errorf("the error shows a key: %v", err)
 		}
 	}
-	many := make([]Key, MaxKeys+1)
+	many := make([]Key, maxKeys+1)
 	for i := range many {
 		many[i] = fixedKey(t, KeyID(i))
 	}
-	if list, ok := parseKeys(string(formatKeys(many[:MaxKeys]))); !ok || len(list) != MaxKeys {
+	if list, ok := parseKeys(string(formatKeys(many[:maxKeys]))); !ok || len(list) != maxKeys {
 		t.Error("a full ring is not read")
 	}
 	if _, ok := parseKeys(string(formatKeys(many))); ok {

@@ -13,8 +13,8 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// MaxKeys bounds a key ring.
-const MaxKeys = 64
+// maxKeys bounds a key ring.
+const maxKeys = 64
 
 // A KeyRing holds the keys of a service: one that mints, and earlier ones whose
 // tokens are still accepted. To rotate, call [KeyRing.Rotate] with a new key. When
@@ -67,7 +67,7 @@ func (r *KeyRing) Keys() []Key { return slices.Clone(r.keys.Load().list) }
 
 // Rotate makes key the current one. The others stay, and their tokens remain
 // valid. Codes: ErrInvalid (the zero Key), ErrConflict (the ring has a key with
-// this id), ErrFull (MaxKeys; remove one first).
+// this id), ErrFull (64 keys; remove one first).
 func (r *KeyRing) Rotate(key Key) error {
 	return r.change(func(list []Key) ([]Key, error) {
 		switch {
@@ -75,8 +75,8 @@ func (r *KeyRing) Rotate(key Key) error {
 			return nil, invalid("key", "is empty")
 		case slices.ContainsFunc(list, func(k Key) bool { return k.id == key.id }):
 			return nil, keyError(driver.ErrConflict, key.id, "is in the ring already")
-		case len(list) >= MaxKeys:
-			return nil, keyError(driver.ErrFull, key.id, fmt.Sprintf("the ring has %d keys, which is the limit; remove one first", MaxKeys))
+		case len(list) >= maxKeys:
+			return nil, keyError(driver.ErrFull, key.id, fmt.Sprintf("the ring has %d keys, which is the limit; remove one first", maxKeys))
 		}
 		return slices.Insert(list, 0, key), nil
 	})

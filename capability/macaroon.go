@@ -10,8 +10,8 @@ import (
 const (
 	// MaxTokenBytes bounds the binary form of a token.
 	MaxTokenBytes = 4 << 10
-	// MaxCaveats bounds the number of its caveats.
-	MaxCaveats = 64
+	// maxCaveats bounds the number of its caveats.
+	maxCaveats = 64
 )
 
 // The fields of the binary form, version 2, of libmacaroons. The form also has
@@ -31,7 +31,7 @@ const (
 type macaroon struct {
 	body       []byte // the token without its signature
 	identifier []byte
-	caveats    [MaxCaveats]span // in body
+	caveats    [maxCaveats]span // in body
 	count      int              // of caveats
 	signature  []byte
 }
@@ -83,7 +83,7 @@ func (m *macaroon) parseBody(body []byte) bool {
 		if body[at] == fieldEnd {
 			return at+1 == len(body)
 		}
-		if m.count == MaxCaveats {
+		if m.count == maxCaveats {
 			return false
 		}
 		if m.caveats[m.count], at, ok = parseSection(body, at); !ok {

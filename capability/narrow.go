@@ -15,7 +15,7 @@ import (
 // allows; the wider token cannot be recovered from the narrowed one.
 //
 // The error is ErrInvalid for an invalid caveat or the zero Token, and
-// ErrTooLarge if the token would exceed MaxTokenBytes or MaxCaveats.
+// ErrTooLarge if the token would exceed MaxTokenBytes or maxCaveats.
 func (t Token) Narrow(caveats ...Caveat) (Token, error) {
 	var m macaroon
 	if !m.parse(t.binary.bytes()) {
@@ -35,10 +35,10 @@ func extend(body []byte, count int, c *chain, caveats []Caveat) (Token, error) {
 		}
 		size += 1 + lengthBytes(len(caveat.text)) + len(caveat.text) + 1
 	}
-	if count+len(caveats) > MaxCaveats || size > MaxTokenBytes {
+	if count+len(caveats) > maxCaveats || size > MaxTokenBytes {
 		return Token{}, &driver.Error{
 			Code: driver.ErrTooLarge, Op: "capability", Field: "token",
-			Detail: fmt.Sprintf("%d caveats and %d bytes, at most %d and %d are allowed", count+len(caveats), size, MaxCaveats, MaxTokenBytes),
+			Detail: fmt.Sprintf("%d caveats and %d bytes, at most %d and %d are allowed", count+len(caveats), size, maxCaveats, MaxTokenBytes),
 		}
 	}
 	binary := append(make([]byte, 0, size), body[:len(body)-1]...) // without the mark that ends the caveats

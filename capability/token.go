@@ -1,7 +1,6 @@
 package capability
 
 import (
-	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
 	"io"
@@ -75,17 +74,6 @@ func (t Token) RevealBinary(b []byte) []byte { return append(b, t.binary.bytes()
 // Equal reports whether both are the same token, in constant time.
 func (t Token) Equal(other Token) bool {
 	return subtle.ConstantTimeCompare(t.binary.bytes(), other.binary.bytes()) == 1
-}
-
-// A Fingerprint names one token exactly: tokens narrowed from it have the same
-// TokenID but different fingerprints. It is not secret, and the token cannot be
-// derived from it.
-type Fingerprint [16]byte
-
-// Fingerprint returns the fingerprint of the token. It computes a hash.
-func (t Token) Fingerprint() Fingerprint {
-	sum := sha256.Sum256(t.binary.bytes())
-	return Fingerprint(sum[:16])
 }
 
 // ID returns the id that the token shares with all tokens narrowed from it.

@@ -81,7 +81,7 @@ func TestTokensHaveLimits(t *testing.T) {
 	ring := NewKeyRing(NewKey())
 	token := ordersToken(t, ring)
 	have := len(token.Inspect().Caveats)
-	full := mustNarrow(t, token, slices.Repeat([]Caveat{inAnHour()}, MaxCaveats-have)...)
+	full := mustNarrow(t, token, slices.Repeat([]Caveat{inAnHour()}, maxCaveats-have)...)
 	wantAllowed(t, NewVerifier(ring, nil), full, sendToOrders())
 	_, err := full.Narrow(inAnHour())
 	wantCode(t, "one caveat too many", err, driver.ErrTooLarge)
@@ -146,7 +146,7 @@ func TestInspectDescribesCaveats(t *testing.T) {
 	if d := (Token{}).Inspect(); !reflect.DeepEqual(d, Description{}) {
 		t.Errorf("zero token described as %+v", d)
 	}
-	if words := (Caveat{text: "mbx:new=\x1b[1m"}).Words(); !strings.Contains(words, "unknown") || strings.Contains(words, "\x1b") {
+	if words := (Caveat{text: "mbx:new=\x1b[1m"}).words(); !strings.Contains(words, "unknown") || strings.Contains(words, "\x1b") {
 		t.Errorf("unknown caveat described as %q", words)
 	}
 }

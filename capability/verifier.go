@@ -386,7 +386,7 @@ func (k *verdict) settlesEarlierLease(r *Request) bool {
 func (v *Verifier) refuse(reason Reason, request *Request, known *verdict) error {
 	v.refusals.Add(1)
 	if v.burstEnds(v.clock.monotonic()) {
-		v.Purge()
+		v.purge()
 	}
 	var s *scope
 	if known != nil {
@@ -409,9 +409,9 @@ func (v *Verifier) burstEnds(now time.Duration) bool {
 	return b.count == v.options.RefusalBurst
 }
 
-// Purge empties the cache, so that each token is verified again at its next use.
+// purge empties the cache, so that each token is verified again at its next use.
 // Changes of the key ring and of local revocations take effect without it.
-func (v *Verifier) Purge() {
+func (v *Verifier) purge() {
 	v.purges.Add(1)
 	v.cache.purge()
 }

@@ -75,7 +75,7 @@ func TestVerifiedTokensAreCachedForTTL(t *testing.T) {
 			count(2, 1)
 			time.Sleep(time.Nanosecond)
 			count(2, 2) // using it does not make it last longer
-			v.Purge()
+			v.purge()
 			count(2, 3)
 		})
 	}
@@ -307,8 +307,8 @@ func TestKeysRotateAndRetire(t *testing.T) {
 		if err := ring.Rotate(second); err != nil {
 			t.Fatal(err)
 		}
-		if grant := wantAllowed(t, v, ordersToken(t, ring), sendToOrders()); grant.Key() != 2 {
-			t.Errorf("minted with key %s", grant.Key())
+		if grant := wantAllowed(t, v, ordersToken(t, ring), sendToOrders()); grant.key() != 2 {
+			t.Errorf("minted with key %s", grant.key())
 		}
 		wantAllowed(t, v, old, sendToOrders())
 		if err := ring.Retire(1, time.Now().Add(time.Minute)); err != nil {
@@ -332,7 +332,7 @@ func TestKeysRotateAndRetire(t *testing.T) {
 		if keys := both.Keys(); len(keys) != 2 || keys[0].ID() != 3 || both.String() != "[key ring 00000003 00000002]" {
 			t.Errorf("ring of two keys: %v", both)
 		}
-		for i := range MaxKeys - 1 {
+		for i := range maxKeys - 1 {
 			if err := ring.Rotate(fixedKey(t, KeyID(100+i))); err != nil {
 				t.Fatal(err)
 			}

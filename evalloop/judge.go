@@ -24,8 +24,8 @@ const (
 // values are the scores of the ratings. Excellent and good pass.
 var values = map[Rating]float64{Excellent: 1, Good: 0.75, Fair: 0.5, Poor: 0.25, Wrong: 0}
 
-// Value returns the rating as a number; ok is false for an unknown rating.
-func (r Rating) Value() (value float64, ok bool) {
+// value returns the rating as a number; ok is false for an unknown rating.
+func (r Rating) value() (value float64, ok bool) {
 	value, ok = values[r]
 	return value, ok
 }
@@ -54,7 +54,7 @@ func Judge[Out, Expected any](model mainloop.Adapter, criterion string) Evaluato
 			return verdict(false, "the judge gave no rating"), nil
 		}
 		rating := Rating(strings.ToLower(strings.TrimSpace(string(said.Rating))))
-		value, ok := rating.Value()
+		value, ok := rating.value()
 		if !ok {
 			return verdict(false, fmt.Sprintf("the judge gave the rating %q", said.Rating)), nil
 		}

@@ -15,8 +15,8 @@ type Request[In, Expected any] struct {
 	CreatedAt  time.Time            `json:"created_at"`
 }
 
-// NewRequest returns a request with a new id, created now.
-func NewRequest[In, Expected any](sample Sample[In, Expected], experiment mainloop.Experiment) Request[In, Expected] {
+// newRequest returns a request with a new id, created now.
+func newRequest[In, Expected any](sample Sample[In, Expected], experiment mainloop.Experiment) Request[In, Expected] {
 	id := mainloop.NewRequest(struct{}{})
 	return Request[In, Expected]{ID: id.ID, Sample: sample, Experiment: experiment, CreatedAt: id.CreatedAt}
 }

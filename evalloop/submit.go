@@ -39,7 +39,7 @@ func Submit[In, Expected any](ctx context.Context, requests *mailbox.Mailbox[Req
 	var batch []mailbox.Outgoing[Request[In, Expected]]
 	for _, experiment := range experiments {
 		for _, sample := range submission.Dataset.All() {
-			request := NewRequest(sample, experiment)
+			request := newRequest(sample, experiment)
 			message := mailbox.Outgoing[Request[In, Expected]]{Body: request, ReplyTo: submission.ReplyTo, CorrelationID: request.ID}
 			if dedups {
 				message.DedupKey = request.ID

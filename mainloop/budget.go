@@ -45,8 +45,8 @@ type Budget struct {
 	MaxTotalTokens  int      `json:"max_total_tokens,omitempty"`
 }
 
-// Check returns ErrInvalid, naming the field, if a limit is negative.
-func (b Budget) Check() error {
+// check returns ErrInvalid, naming the field, if a limit is negative.
+func (b Budget) check() error {
 	for _, limit := range []struct {
 		field string
 		value int

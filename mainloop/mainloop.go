@@ -148,7 +148,7 @@ func (l *MainLoop[Req, Out]) check() error {
 	case l.options.MaxTurns < 0:
 		return invalid("MaxTurns", fmt.Sprintf("%d is negative", l.options.MaxTurns))
 	}
-	return l.options.Budget.Check()
+	return l.options.Budget.check()
 }
 
 // serve is the handler.

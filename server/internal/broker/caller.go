@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"log/slog"
@@ -38,7 +39,7 @@ type Caller struct {
 // operation does, because the token may expire or be revoked in between.
 func (b *Broker) Caller(token capability.Token, origin Origin) Caller {
 	return Caller{
-		broker: b, token: token, holder: holder{token.ID(), token.Fingerprint()}, tenant: token.Tenant(), origin: origin,
+		broker: b, token: token, holder: holder{token.ID(), fingerprintOf(token)}, tenant: token.Tenant(), origin: origin,
 	}
 }
 
@@ -199,12 +200,21 @@ func rejection(err error) string {
 // a token can settle only deliveries that exactly this token took.
 type holder struct {
 	token capability.TokenID
-	exact capability.Fingerprint
+	exact Fingerprint
 }
 
-// Fingerprint identifies the caller's token exactly, also among tokens narrowed from
-// it. It is not secret.
-func (c Caller) Fingerprint() capability.Fingerprint { return c.holder.exact }
+// A Fingerprint names one token exactly: tokens narrowed from it have the same id, and
+// other fingerprints. It is not secret, and the token cannot be derived from it.
+type Fingerprint [16]byte
+
+func fingerprintOf(token capability.Token) Fingerprint {
+	var buffer [512]byte // enough for most tokens
+	sum := sha256.Sum256(token.RevealBinary(buffer[:0]))
+	return Fingerprint(sum[:16])
+}
+
+// Fingerprint returns the fingerprint of the caller's token.
+func (c Caller) Fingerprint() Fingerprint { return c.holder.exact }
 
 // Signed returns the token whose AWS credentials signed a request; see
 // capability.Verifier.TokenSigned for signed. The errors are those of authorisation.

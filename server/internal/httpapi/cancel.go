@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
 // waitingCalls are the receives that can be cancelled by name. A client that stops
@@ -17,7 +17,7 @@ type waitingCalls struct {
 
 // waitingName is a correlation id, with the token that used it.
 type waitingName struct {
-	token capability.Fingerprint
+	token broker.Fingerprint
 	corr  string
 }
 
