@@ -27,6 +27,8 @@ const (
 	opListDead    = "dead-letters"
 	opMove        = "move"
 	opForgetDedup = "forget dedup keys"
+	opPause       = "pause"
+	opResume      = "resume"
 	opUsage       = "usage"
 	opClose       = "close"
 )
@@ -158,7 +160,8 @@ func (m *Mailbox[T]) Traits() Traits {
 	return m.Queue().Traits()
 }
 
-// Stats counts the messages in each state. Traits says whether the counts are exact.
+// Stats counts the messages in each state, and says whether the queue is paused. Traits
+// says whether the counts are exact.
 // Repeating it is safe.
 func (m *Mailbox[T]) Stats(ctx context.Context) (Stats, error) {
 	if err := m.ready(ctx, opStats); err != nil {
@@ -176,6 +179,26 @@ func (m *Mailbox[T]) Purge(ctx context.Context) (removed int, err error) {
 		return 0, err
 	}
 	return m.Queue().Purge(ctx)
+}
+
+// Pause stops deliveries until Resume, for all receivers of the queue in all processes:
+// receives wait, and return no messages when their wait ends. Sends and settling go on, and
+// leases, delays and retention run. A durable queue stays paused over restarts. Repeating it
+// is safe. Codes: ErrUnsupported if Traits.Pause is not set.
+func (m *Mailbox[T]) Pause(ctx context.Context) error {
+	if err := m.ready(ctx, opPause); err != nil {
+		return err
+	}
+	return m.Queue().Pause(ctx)
+}
+
+// Resume ends a pause, and wakes the receives that wait. Repeating it is safe. Codes:
+// ErrUnsupported if Traits.Pause is not set.
+func (m *Mailbox[T]) Resume(ctx context.Context) error {
+	if err := m.ready(ctx, opResume); err != nil {
+		return err
+	}
+	return m.Queue().Resume(ctx)
 }
 
 // Close closes the mailbox and its queue handle: waiting receives return ErrClosed at

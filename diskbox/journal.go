@@ -292,14 +292,16 @@ func (j *journal) DeadPurged(shard host.ShardID) {
 
 func (j *journal) removeAll(prefix []byte) { j.batch.DeleteRange(prefix, successor(prefix)) }
 
-// queueRecord is the record of a queue in the store.
+// queueRecord is the record of a queue in the store. Versions before Paused ignore it: with
+// them the queue is not paused.
 type queueRecord struct {
 	Name   string
 	Config driver.Config
+	Paused bool `json:",omitempty"`
 }
 
-func (j *journal) Configured(queue uint32, name string, config driver.Config) {
-	record, _ := json.Marshal(queueRecord{Name: name, Config: config}) // cannot fail for these types
+func (j *journal) Configured(queue uint32, name string, config driver.Config, paused bool) {
+	record, _ := json.Marshal(queueRecord{Name: name, Config: config, Paused: paused}) // cannot fail for these types
 	j.key = appendQueueKey(j.key[:0], queueKind, queue)
 	w := j.begin()
 	w.buf = append(w.buf, record...)

@@ -88,7 +88,7 @@ func (r *recovery) readQueues() error {
 			return damagedError("the record of the last queue number")
 		}
 		record.Config.MaxHold = driver.ReadMaxHold(int64(record.Config.MaxHold))
-		r.queues[id] = &host.RestoredQueue{ID: id, Name: record.Name, Config: record.Config}
+		r.queues[id] = &host.RestoredQueue{ID: id, Name: record.Name, Config: record.Config, Paused: record.Paused}
 		return nil
 	})
 }

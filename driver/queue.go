@@ -180,6 +180,19 @@ type Queue interface {
 	// block on I/O. Trait: Usage. Codes: ErrUnavailable, ErrClosed, ErrNotFound.
 	Usage(ctx context.Context) (Usage, error)
 
+	// Pause stops deliveries until Resume: receives wait, and return no messages and
+	// no error when their wait ends. Sends, settling, moves and Peek go on, and leases,
+	// delays and retention run. Stats says whether a queue is paused. It survives what
+	// the configuration of the queue survives, and holds for all handles and processes.
+	// When Pause returns, no later receive and none that waits gets a message. Repeating
+	// it is safe. Trait: Pause. Codes: ErrUnavailable, ErrClosed, ErrNotFound.
+	Pause(ctx context.Context) error
+
+	// Resume ends a pause, and wakes the receives that wait. Resuming a queue that is
+	// not paused does nothing. Trait: Pause. Codes: ErrUnavailable, ErrClosed,
+	// ErrNotFound.
+	Resume(ctx context.Context) error
+
 	// Identity returns a text that no other queue of the backend has or will
 	// have, not even one of the same name. It is the same for all handles and
 	// processes, and survives what the queue survives. It does no I/O. It is for

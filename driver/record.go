@@ -161,6 +161,16 @@ type Stats struct {
 	Delayed  int
 	InFlight int
 	Dead     int
+	// Paused: the queue delivers no messages until it is resumed.
+	Paused bool
+}
+
+// Plus returns the counts of s and other together. The sum is paused if either is.
+func (s Stats) Plus(other Stats) Stats {
+	return Stats{
+		Ready: s.Ready + other.Ready, Delayed: s.Delayed + other.Delayed, InFlight: s.InFlight + other.InFlight,
+		Dead: s.Dead + other.Dead, Paused: s.Paused || other.Paused,
+	}
 }
 
 // Waiting is the number of messages that are not dead: what SQS calls the

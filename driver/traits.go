@@ -18,14 +18,15 @@ type Traits struct {
 	// within each group, and among the messages that have none.
 	FairGroups bool
 	// The abilities: the queue has DeadLetter, DeadLetters, Redrive, Discard and
-	// PurgeDead; Peek; Move; AckLate and ExtendLate; ForgetDedup; Usage. It
-	// answers ErrUnsupported to those that are not set.
+	// PurgeDead; Peek; Move; AckLate and ExtendLate; ForgetDedup; Usage; Pause and
+	// Resume. It answers ErrUnsupported to those that are not set.
 	DeadLetters bool
 	Peek        bool
 	Move        bool
 	LateAck     bool
 	ForgetDedup bool
 	Usage       bool
+	Pause       bool
 	// Seals: Outgoing.Seal is kept.
 	Seals bool
 	// DedupWindow is how long a dedup key is remembered; 0 means that

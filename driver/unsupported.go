@@ -62,5 +62,11 @@ func (Unsupported) ForgetDedup(context.Context) error { return unsupported("forg
 // Usage returns ErrUnsupported.
 func (Unsupported) Usage(context.Context) (Usage, error) { return Usage{}, unsupported("usage") }
 
+// Pause returns ErrUnsupported.
+func (Unsupported) Pause(context.Context) error { return unsupported("pause") }
+
+// Resume returns ErrUnsupported.
+func (Unsupported) Resume(context.Context) error { return unsupported("resume") }
+
 // Identity returns the empty text: the queue cannot be told from others of its name.
 func (Unsupported) Identity() string { return "" }

@@ -34,6 +34,8 @@ const (
 	OpAckLate     Op = "ack late"
 	OpExtendLate  Op = "extend late"
 	OpForgetDedup Op = "forget dedup keys"
+	OpPause       Op = "pause"
+	OpResume      Op = "resume"
 	OpUsage       Op = "usage"
 )
 

@@ -152,6 +152,14 @@ func (q *faultQueue) ExtendLate(ctx context.Context, extensions []driver.Extensi
 	return settle(ctx, q, OpExtendLate, func() error { return q.Queue.ExtendLate(ctx, extensions) })
 }
 
+func (q *faultQueue) Pause(ctx context.Context) error {
+	return settle(ctx, q, OpPause, func() error { return q.Queue.Pause(ctx) })
+}
+
+func (q *faultQueue) Resume(ctx context.Context) error {
+	return settle(ctx, q, OpResume, func() error { return q.Queue.Resume(ctx) })
+}
+
 func (q *faultQueue) ForgetDedup(ctx context.Context) error {
 	return settle(ctx, q, OpForgetDedup, func() error { return q.Queue.ForgetDedup(ctx) })
 }

@@ -41,6 +41,8 @@ func calls(t *testing.T, m *mailbox.Mailbox[string]) map[mailboxtest.Op]func() e
 		mailboxtest.OpAckLate:     func() error { return queue.AckLate(ctx, nil) },
 		mailboxtest.OpExtendLate:  func() error { return queue.ExtendLate(ctx, nil) },
 		mailboxtest.OpForgetDedup: func() error { return queue.ForgetDedup(ctx) },
+		mailboxtest.OpPause:       func() error { return queue.Pause(ctx) },
+		mailboxtest.OpResume:      func() error { return queue.Resume(ctx) },
 		mailboxtest.OpUsage:       func() error { _, err := queue.Usage(ctx); return err },
 		mailboxtest.OpDeadLetters: func() (last error) {
 			for _, last = range queue.DeadLetters(ctx) {

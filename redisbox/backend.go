@@ -356,6 +356,7 @@ func (b *Backend) newSettings(config driver.Config, version int64) *shard.Settin
 		Move:          true,
 		LateAck:       true,
 		ForgetDedup:   true,
+		Pause:         true,
 		Usage:         true,
 		DedupWindow:   shard.DedupWindow(config),
 		MaxBodyBytes:  b.options.MaxBodyBytes,

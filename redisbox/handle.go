@@ -67,10 +67,7 @@ func (h *handle) Stats(ctx context.Context) (driver.Stats, error) {
 	parts, err := onShards(h.queue, func(s *shard.Shard) (shard.Usage, error) { return h.usage(ctx, s, "0") })
 	var total driver.Stats
 	for _, part := range parts {
-		total.Ready += part.Ready
-		total.Delayed += part.Delayed
-		total.InFlight += part.InFlight
-		total.Dead += part.Dead
+		total = total.Plus(part.Stats)
 	}
 	return total, h.outcome(err, "stats")
 }
@@ -114,6 +111,21 @@ func (h *handle) PurgeDead(ctx context.Context) (removed int, err error) {
 func (h *handle) ForgetDedup(ctx context.Context) error {
 	_, err := h.clear(ctx, "forget dedup keys", "dedup")
 	return err
+}
+
+// Pause stops deliveries; see driver.Queue. It blocks for a round trip. Processes of versions
+// that do not know of pauses get ErrUnsupported, for sends too, until the queue is resumed.
+func (h *handle) Pause(ctx context.Context) error { return h.setPaused(ctx, "pause", true) }
+
+// Resume ends a pause. It blocks for a round trip.
+func (h *handle) Resume(ctx context.Context) error { return h.setPaused(ctx, "resume", false) }
+
+func (h *handle) setPaused(ctx context.Context, op string, paused bool) error {
+	if err := h.check(ctx, op); err != nil {
+		return err
+	}
+	_, err := onShards(h.queue, func(s *shard.Shard) (struct{}, error) { return struct{}{}, s.SetPaused(ctx, paused) })
+	return h.outcome(err, op)
 }
 
 // clear removes messages, dead letters or dedup keys of every shard.

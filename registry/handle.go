@@ -201,6 +201,14 @@ func (h *handle) ExtendLate(ctx context.Context, extensions []driver.Extension) 
 	return settle(ctx, h, "extend", func(q driver.Queue) error { return q.ExtendLate(ctx, extensions) })
 }
 
+func (h *handle) Pause(ctx context.Context) error {
+	return settle(ctx, h, "pause", func(q driver.Queue) error { return q.Pause(ctx) })
+}
+
+func (h *handle) Resume(ctx context.Context) error {
+	return settle(ctx, h, "resume", func(q driver.Queue) error { return q.Resume(ctx) })
+}
+
 func (h *handle) ForgetDedup(ctx context.Context) error {
 	return settle(ctx, h, "forget dedup keys", func(q driver.Queue) error { return q.ForgetDedup(ctx) })
 }

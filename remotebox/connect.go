@@ -282,6 +282,9 @@ func (b *Backend) handshake(nc net.Conn, token []byte) (started oap.StartAnswer,
 	frame = oap.AppendFrame(frame, &oap.Header{
 		Flags: oap.Request, Code: oap.OpJoin, Protocol: oap.ProtocolMailbox, Correlation: joinCorrelation,
 	}, nil, nil)
+	frame = oap.AppendFrame(frame, &oap.Header{
+		Flags: oap.Request, Code: oap.OpKnow, Protocol: oap.ProtocolMailbox, Correlation: joinCorrelation,
+	}, nil, oap.AppendKnown(nil, oap.KnownTraits))
 	if _, err := nc.Write(frame); err != nil {
 		return started, nil, err
 	}

@@ -191,6 +191,25 @@ func (q *queue) Purge(ctx context.Context) (removed int, err error) {
 	return q.count(ctx, "purge", oap.OpPurge, oap.AppendTarget)
 }
 
+// Pause stops deliveries. It blocks until the daemon has answered.
+func (q *queue) Pause(ctx context.Context) error { return q.setPaused(ctx, "pause", oap.OpPause) }
+
+// Resume ends a pause. It blocks until the daemon has answered.
+func (q *queue) Resume(ctx context.Context) error { return q.setPaused(ctx, "resume", oap.OpResume) }
+
+func (q *queue) setPaused(ctx context.Context, name string, code uint16) error {
+	if !q.Traits().Pause { // a daemon of an earlier version has no such request
+		return &driver.Error{Code: driver.ErrUnsupported, Op: name, Queue: q.name}
+	}
+	c := q.backend.newCall(code, oap.AppendTarget)
+	o := operation{name: name, queue: q, call: c, numbered: true, repeatable: true}
+	if err := q.backend.roundTrip(ctx, &o); err != nil {
+		return err
+	}
+	q.backend.free(c)
+	return nil
+}
+
 // count does an operation whose answer is a number.
 func (q *queue) count(ctx context.Context, name string, code uint16, fill func([]byte, oap.Target) []byte) (n int, err error) {
 	c := q.backend.newCall(code, fill)
@@ -208,13 +227,23 @@ func (q *queue) count(ctx context.Context, name string, code uint16, fill func([
 // Stats counts the messages in each state. It blocks until the daemon has
 // answered.
 func (q *queue) Stats(ctx context.Context) (stats driver.Stats, err error) {
-	c := q.backend.newCall(oap.OpStats, oap.AppendTarget)
+	if q.Traits().Pause {
+		stats, err = q.stats(ctx, oap.OpStatsPaused, oap.ParseStatsPaused)
+		if !errors.Is(err, driver.ErrUnsupported) { // the next daemon may be of an earlier version
+			return stats, err
+		}
+	}
+	return q.stats(ctx, oap.OpStats, oap.ParseStats)
+}
+
+func (q *queue) stats(ctx context.Context, code uint16, parse func([]byte) (driver.Stats, error)) (stats driver.Stats, err error) {
+	c := q.backend.newCall(code, oap.AppendTarget)
 	o := operation{name: "stats", queue: q, call: c, repeatable: true}
 	if err := q.backend.roundTrip(ctx, &o); err != nil {
 		return stats, err
 	}
 	defer q.backend.free(c)
-	if stats, err = oap.ParseStats(c.payload); err != nil {
+	if stats, err = parse(c.payload); err != nil {
 		return stats, o.unknown(err.Error())
 	}
 	return stats, nil

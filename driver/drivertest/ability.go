@@ -13,7 +13,7 @@ type queueAbility struct {
 
 // abilities are all optional parts.
 var abilities = []*queueAbility{
-	&abilityDeadLetters, &abilityPeek, &abilityMove, &abilityLateAck, &abilityForgetDedup, &abilityUsage,
+	&abilityDeadLetters, &abilityPeek, &abilityMove, &abilityLateAck, &abilityForgetDedup, &abilityUsage, &abilityPause,
 }
 
 var abilityDeadLetters = queueAbility{
@@ -63,6 +63,13 @@ var abilityUsage = queueAbility{
 	calls: func(e *env, q driver.Queue) map[string]error {
 		_, err := q.Usage(e.ctx())
 		return map[string]error{"usage": err}
+	},
+}
+
+var abilityPause = queueAbility{
+	has: func(t driver.Traits) bool { return t.Pause },
+	calls: func(e *env, q driver.Queue) map[string]error {
+		return map[string]error{"pause": q.Pause(e.ctx()), "resume": q.Resume(e.ctx())}
 	},
 }
 

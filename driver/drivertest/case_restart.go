@@ -37,6 +37,7 @@ var restarts = []restartCase{
 	{id: "FAIR-3", title: "a group is in order", config: fair, needs: fairNeeds, run: fairOrderSurvives},
 	{id: "CNT-1", title: "stats are what they were", needs: []need{needExactStats}, cleanOnly: true, run: statsSurvive},
 	{id: "CNT-3", title: "what was purged stays gone", run: purgeSurvives},
+	{id: "FLOW-2", title: "a paused queue is paused, and a resumed one is not", needs: []need{needPause}, run: pauseSurvives},
 	{id: "DLQ-4", title: "a dead letter is there with its record", needs: []need{needDeadLetters}, run: deadLetterSurvives},
 	{id: "DLQ-5", title: "a redriven message is ready and not dead", needs: []need{needDeadLetters}, run: redriveSurvives},
 	{

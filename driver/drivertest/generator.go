@@ -203,6 +203,12 @@ func (g *planner) draw(t *rapid.T) operation {
 	if g.other != nil {
 		choices = append(choices, g.moveAway, g.moveBack)
 	}
+	if g.traits.Pause {
+		choices = append(choices, g.pause)
+	}
+	if g.model.paused { // not for long: a paused queue delivers nothing
+		choices = append(choices, g.resume, g.resume, g.resume, g.resume)
+	}
 	if g.admin {
 		choices = append(choices, g.configure)
 	}
@@ -392,6 +398,15 @@ func (g *planner) purge(t *rapid.T) operation {
 	}
 	return purgeOperation{}
 }
+
+func (g *planner) pause(t *rapid.T) operation {
+	if !rarely(t, 1) {
+		return g.receive(t)
+	}
+	return pauseOperation{}
+}
+
+func (g *planner) resume(*rapid.T) operation { return resumeOperation{} }
 
 func (g *planner) listDead(*rapid.T) operation { return listDeadOperation{} }
 

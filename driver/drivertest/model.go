@@ -22,6 +22,7 @@ type Model struct {
 	traits driver.Traits
 	config driver.Config
 	now    time.Duration
+	paused bool
 
 	waiting []*modelMessage // ready, delayed and in flight, first sent or redriven first
 	dead    []*modelMessage // oldest death first
@@ -177,6 +178,9 @@ func (m *Model) Receive(now time.Duration, req driver.ReceiveRequest) ([]driver.
 // choose picks the messages that Receive will lease. atCeiling reports that only MaxInFlight
 // holds back another.
 func (m *Model) choose(req driver.ReceiveRequest) (batch []*modelMessage, atCeiling bool) {
+	if m.paused { // FLOW-2
+		return nil, false
+	}
 	if m.config.FairGroups {
 		return m.chooseFairly(req)
 	}
@@ -406,10 +410,16 @@ func (m *Model) Purge(now time.Duration) (removed int) {
 	return removed
 }
 
+// SetPaused pauses or resumes the queue (FLOW-2).
+func (m *Model) SetPaused(now time.Duration, paused bool) {
+	m.advance(now)
+	m.paused = paused
+}
+
 // Stats counts by state (CNT-1).
 func (m *Model) Stats(now time.Duration) driver.Stats {
 	m.advance(now)
-	stats := driver.Stats{Dead: len(m.dead)}
+	stats := driver.Stats{Dead: len(m.dead), Paused: m.paused}
 	for _, msg := range m.waiting {
 		switch m.state(msg) {
 		case driver.StateReady:

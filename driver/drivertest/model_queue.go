@@ -122,6 +122,17 @@ func (q *modelQueue) Purge(context.Context) (removed int, err error) {
 	return at(q, q.model.Purge), nil
 }
 
+func (q *modelQueue) Pause(context.Context) error { return q.setPaused(true) }
+
+func (q *modelQueue) Resume(context.Context) error { return q.setPaused(false) }
+
+func (q *modelQueue) setPaused(paused bool) error {
+	return at(q, func(now time.Duration) error {
+		q.model.SetPaused(now, paused)
+		return nil
+	})
+}
+
 func (q *modelQueue) Stats(context.Context) (driver.Stats, error) {
 	return at(q, q.model.Stats), nil
 }

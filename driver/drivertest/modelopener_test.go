@@ -44,6 +44,7 @@ var modelTraits = driver.Traits{
 	Peek:          true,
 	Move:          true,
 	LateAck:       true,
+	Pause:         true,
 	DedupWindow:   driver.DefaultDedupWindow,
 	MaxBodyBytes:  driver.DefaultMaxBodyBytes,
 	MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes,

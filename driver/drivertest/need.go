@@ -69,6 +69,7 @@ var (
 	needLateAck     = abilityLateAck.need()
 	needForget      = abilityForgetDedup.need()
 	needUsage       = abilityUsage.need()
+	needPause       = abilityPause.need()
 )
 
 // needDropExpired and needAnnotation: the queue under test, which was configured with it, has a

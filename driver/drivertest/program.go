@@ -105,6 +105,8 @@ type (
 	discardOperation   struct{ messages []string }
 	purgeOperation     struct{}
 	purgeDeadOperation struct{}
+	pauseOperation     struct{}
+	resumeOperation    struct{}
 	listDeadOperation  struct{}
 	peekOperation      struct {
 		message string // "" means any
@@ -270,6 +272,8 @@ func (o discardOperation) String() string { return command("discard", o.messages
 func (purgeOperation) String() string     { return "purge" }
 func (purgeDeadOperation) String() string { return "purge-dead" }
 func (listDeadOperation) String() string  { return "dead" }
+func (pauseOperation) String() string     { return "pause" }
+func (resumeOperation) String() string    { return "resume" }
 
 func (o peekOperation) String() string {
 	var words []string

@@ -61,7 +61,8 @@ func (p *executor) run(ctx context.Context, op operation) result {
 		r.addf("stats failed: %v", err)
 		return r
 	}
-	r.addf("leaves %d ready, %d delayed, %d in flight, %d dead", stats.Ready, stats.Delayed, stats.InFlight, stats.Dead)
+	r.addf("leaves %d ready, %d delayed, %d in flight, %d dead%s", stats.Ready, stats.Delayed, stats.InFlight, stats.Dead,
+		map[bool]string{true: ", paused"}[stats.Paused])
 	return r
 }
 
@@ -231,6 +232,14 @@ func (purgeOperation) run(ctx context.Context, p *executor) (r result) {
 	r.addf("%d removed%s", removed, p.exception(err, false))
 	r.inexact = err == nil && !p.queue.Traits().ExactStats
 	return r
+}
+
+func (pauseOperation) run(ctx context.Context, p *executor) result {
+	return p.positions([]string{"pause"}, p.queue.Pause(ctx))
+}
+
+func (resumeOperation) run(ctx context.Context, p *executor) result {
+	return p.positions([]string{"resume"}, p.queue.Resume(ctx))
 }
 
 func (listDeadOperation) run(ctx context.Context, p *executor) (r result) {

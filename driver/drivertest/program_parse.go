@@ -192,6 +192,8 @@ var verbs = map[string]func(a *arguments) operation{
 	"purge":      func(a *arguments) operation { a.none(); return purgeOperation{} },
 	"purge-dead": func(a *arguments) operation { a.none(); return purgeDeadOperation{} },
 	"dead":       func(a *arguments) operation { a.none(); return listDeadOperation{} },
+	"pause":      func(a *arguments) operation { a.none(); return pauseOperation{} },
+	"resume":     func(a *arguments) operation { a.none(); return resumeOperation{} },
 	"peek":       parsePeek,
 	"time":       parseAdvance,
 	"configure":  func(a *arguments) operation { return configureOperation{a.config()} },

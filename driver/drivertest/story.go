@@ -30,6 +30,7 @@ var storyNeeds = map[string]need{
 	"move":         needMove,
 	"late-ack":     needLateAck,
 	"forget":       needForget,
+	"pause":        needPause,
 	"drop-expired": needDropExpired,
 	"admin":        needAdmin,
 }

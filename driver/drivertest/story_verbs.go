@@ -83,7 +83,7 @@ func (o statsOperation) run(_ context.Context, p *executor) (r result) {
 	}
 }
 
-// describeStats prints the counts that are not 0.
+// describeStats prints the counts that are not 0, and whether the queue is paused.
 func describeStats(stats driver.Stats) string {
 	var counts []string
 	for _, count := range []struct {
@@ -96,6 +96,9 @@ func describeStats(stats driver.Stats) string {
 		if count.n != 0 {
 			counts = append(counts, fmt.Sprintf("%d %s", count.n, count.state))
 		}
+	}
+	if stats.Paused {
+		counts = append(counts, "paused")
 	}
 	if counts == nil {
 		return "empty"

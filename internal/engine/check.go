@@ -55,6 +55,7 @@ func (s *Shard) Check() error {
 	if size != s.bytes {
 		return fmt.Errorf("engine: bodies have %d bytes, counted %d", size, s.bytes)
 	}
+	counted.Paused = s.stats.Paused
 	if counted != s.stats {
 		return fmt.Errorf("engine: found %+v, counted %+v", counted, s.stats)
 	}

@@ -11,9 +11,12 @@ import (
 // The entries are valid until the next call.
 //
 // blocked reports that no message was leased although one was ready, because
-// MaxInFlight is reached.
+// MaxInFlight is reached. A paused shard leases nothing, and is not blocked.
 func (s *Shard) Receive(now Moment, most, maxBytes int, visibility time.Duration, out []*Entry) (leased []*Entry, blocked bool) {
 	s.Advance(now)
+	if s.stats.Paused {
+		return out, false
+	}
 	s.allowLooking()
 	taken, size := 0, 0
 	for taken < most {
@@ -116,6 +119,9 @@ func (s *Shard) exhausted(e *Entry) bool {
 // it is 0, there is no reason to wake a receiver.
 func (s *Shard) Available(now Moment) int {
 	s.Advance(now)
+	if s.stats.Paused {
+		return 0
+	}
 	s.allowLooking()
 	n := s.stats.Ready
 	if n > 0 && (s.config.StrictGroups || s.window != nil) && s.head() == nil && !s.Searching() {

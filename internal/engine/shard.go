@@ -91,6 +91,9 @@ func (s *Shard) Stats(now Moment) driver.Stats {
 	return s.stats
 }
 
+// SetPaused pauses or resumes the shard. While it is paused, Receive delivers nothing.
+func (s *Shard) SetPaused(paused bool) { s.stats.Paused = paused }
+
 // Clock returns the time up to which every event has been handled.
 func (s *Shard) Clock() Instant { return s.clock }
 
@@ -257,7 +260,7 @@ func (s *Shard) release(e *Entry) {
 func (s *Shard) Purge(now Moment) (removed int) {
 	s.Advance(now)
 	removed = s.stats.Waiting()
-	s.stats = driver.Stats{Dead: s.stats.Dead}
+	s.stats = driver.Stats{Dead: s.stats.Dead, Paused: s.stats.Paused}
 	s.bytes = 0
 	s.ready.clear()
 	s.groups = groups{}

@@ -207,7 +207,7 @@ func (w *window) full() bool {
 // or fewer than it could, although messages are ready.
 func (s *Shard) Searching() bool {
 	w := s.window
-	if w == nil || w.knowsAll() || s.stats.Ready == 0 || w.stopped() {
+	if w == nil || w.knowsAll() || s.stats.Ready == 0 || s.stats.Paused || w.stopped() {
 		return false
 	}
 	return s.ready.head() == nil && len(s.groups.eligible) == 0

@@ -209,11 +209,11 @@ func (b *Backend) createLocked(name string, asked driver.Config, durable bool) (
 
 func (b *Backend) writeConfigLocked(q *queue, config driver.Config, durable bool) error {
 	if durable {
-		return b.durably(func(journal Journal) { journal.Configured(q.id, q.name, config) })
+		return b.durably(func(journal Journal) { journal.Configured(q.id, q.name, config, q.paused) })
 	}
 	if journal := q.journal; journal != nil {
 		journal.Lock()
-		journal.Configured(q.id, q.name, config)
+		journal.Configured(q.id, q.name, config, q.paused)
 		journal.Unlock()
 		journal.Ride()
 	}

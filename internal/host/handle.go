@@ -125,6 +125,37 @@ func (sh *shard) allowStaging() {
 	}
 }
 
+func (h *handle) Pause(ctx context.Context) error { return h.setPaused(ctx, "pause", true) }
+
+func (h *handle) Resume(ctx context.Context) error { return h.setPaused(ctx, "resume", false) }
+
+// setPaused records whether the queue is paused, and then applies it.
+func (h *handle) setPaused(ctx context.Context, op string, paused bool) error {
+	h.backend.setup.Lock()
+	defer h.backend.setup.Unlock()
+	if err := h.check(ctx, op); err != nil {
+		return err
+	}
+	config := h.settings.Load().config
+	err := h.backend.durably(func(journal Journal) { journal.Configured(h.id, h.name, config, paused) })
+	if err != nil {
+		return h.named(err, op)
+	}
+	h.setPausedLocked(paused)
+	h.serve(nil)
+	return nil
+}
+
+// setPausedLocked pauses or resumes all shards. Setup is locked.
+func (q *queue) setPausedLocked(paused bool) {
+	q.paused = paused
+	for _, sh := range q.shards {
+		sh.lock()
+		sh.engine.SetPaused(paused)
+		sh.unlock()
+	}
+}
+
 func (h *handle) Usage(ctx context.Context) (driver.Usage, error) {
 	if err := h.check(ctx, "measure"); err != nil {
 		return driver.Usage{}, err
@@ -155,10 +186,7 @@ func (h *handle) Stats(ctx context.Context) (driver.Stats, error) {
 			part = sh.engine.Stats(h.now())
 		}
 		sh.unlock()
-		total.Ready += part.Ready
-		total.Delayed += part.Delayed
-		total.InFlight += part.InFlight
-		total.Dead += part.Dead
+		total = total.Plus(part)
 	}
 	return total, nil
 }

@@ -48,8 +48,9 @@ type Journal interface {
 	Remembered(queue uint32, key, content engine.Digest, id [16]byte, ends engine.Instant)
 	// DedupForgotten records that a queue has forgotten all dedup keys.
 	DedupForgotten(queue uint32)
-	// Configured records a queue and its configuration, and Deleted its removal.
-	Configured(queue uint32, name string, config driver.Config)
+	// Configured records a queue, its configuration and whether it is paused, and Deleted
+	// its removal.
+	Configured(queue uint32, name string, config driver.Config, paused bool)
 	Deleted(queue uint32)
 
 	// Reader returns a reader of the recorded messages of a shard, durable or not.

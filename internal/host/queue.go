@@ -26,8 +26,9 @@ type queue struct {
 	// lastSend is the latest of the started sends that are done one after the other.
 	lastSend atomic.Pointer[sendTurn]
 
-	// circular: dead letters of this queue can be forwarded back to it. Guarded by setup.
-	circular bool
+	// circular: dead letters of this queue can be forwarded back to it; paused: its shards
+	// are. Guarded by setup.
+	circular, paused bool
 
 	// isEnded: the queue was deleted or its backend closed. code says which; it is
 	// written before.
@@ -116,6 +117,7 @@ func (b *Backend) traitsOf(config driver.Config, shards int) driver.Traits {
 		LateAck:       true,
 		ForgetDedup:   true,
 		Usage:         true,
+		Pause:         true,
 		Seals:         true,
 		DedupWindow:   max(config.Effective().DedupWindow, 0), // Off: keys are refused
 		MaxBodyBytes:  b.options.MaxBodyBytes,

@@ -10,6 +10,7 @@ type RestoredQueue struct {
 	ID     uint32
 	Name   string
 	Config driver.Config
+	Paused bool
 	Shards []RestoredShard
 	// Keys are the dedup keys, in the order in which they end.
 	Keys []RestoredKey
@@ -46,6 +47,7 @@ func (b *Backend) Restore(queues []RestoredQueue, lastID uint32, crashed bool) {
 		b.queues[q.name] = q
 		b.mu.Unlock()
 		b.link(q, restored.Config.DeadLetterTo)
+		q.setPausedLocked(restored.Paused)
 		for n, shard := range restored.Shards {
 			q.shards[n].engine.Restore(b.options.Now, shard.Totals, shard.InFlight)
 			q.shards[n].engine.RecordEndings(true) // for the first observer

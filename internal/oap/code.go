@@ -15,6 +15,9 @@ const (
 	// Without it a server sends no element in parts. Earlier servers answer
 	// StatusUnsupported.
 	OpJoin uint16 = 0x06
+	// OpKnow tells the traits that the client knows. Without it a server tells of
+	// PlainTraits only. Earlier servers answer StatusUnsupported.
+	OpKnow uint16 = 0x07
 
 	OpSend      uint16 = 0x10
 	OpReceive   uint16 = 0x11
@@ -28,6 +31,12 @@ const (
 	// OpExtendGranted is OpExtend, and its answer says what was granted. Earlier
 	// servers answer StatusUnsupported.
 	OpExtendGranted uint16 = 0x19
+	// OpPause and OpResume are for queues whose traits have the ability, and so is
+	// OpStatsPaused: OpStats that also says whether the queue is paused. Earlier servers
+	// answer StatusUnsupported.
+	OpPause       uint16 = 0x1a
+	OpResume      uint16 = 0x1b
+	OpStatsPaused uint16 = 0x1c
 
 	OpDeadLetter  uint16 = 0x20
 	OpDeadLetters uint16 = 0x21

@@ -33,9 +33,26 @@ const (
 	traitDeadLetters
 	traitPeek
 	traitFairGroups
+	traitPause
 
-	traitsKnown = traitFairGroups<<1 - 1
+	// KnownTraits are all of them, and PlainTraits those that clients know that have not
+	// told theirs with OpKnow.
+	KnownTraits = traitPause<<1 - 1
+	PlainTraits = traitFairGroups<<1 - 1
 )
+
+// Tell removes from the traits what a client does not know.
+func (o *Opened) Tell(known uint64) { o.Traits.Pause = o.Traits.Pause && known&traitPause != 0 }
+
+// AppendKnown writes the payload of OpKnow. A server ignores traits that it does not know.
+func AppendKnown(dst []byte, known uint64) []byte { return appendNumber(dst, known) }
+
+// ParseKnown reads the payload of OpKnow.
+func ParseKnown(payload []byte) (known uint64, err error) {
+	r := reader{rest: payload}
+	known = r.number()
+	return known, r.end()
+}
 
 // PlainMaxAttributes and PlainMaxAttributeBytes are the limits of attributes at servers
 // that do not tell theirs.
@@ -48,13 +65,13 @@ const (
 func AppendOpened(dst []byte, o *Opened) []byte {
 	t := &o.Traits
 	dst = appendNumber(dst, uint64(o.Handle))
-	bits := byte(0)
-	for i, set := range []bool{t.ExactStats, t.Groups, t.StrictGroups, t.DeadLetters, t.Peek, t.FairGroups} {
+	bits := uint64(0)
+	for i, set := range []bool{t.ExactStats, t.Groups, t.StrictGroups, t.DeadLetters, t.Peek, t.FairGroups, t.Pause} {
 		if set {
 			bits |= 1 << i
 		}
 	}
-	dst = append(dst, bits)
+	dst = appendNumber(dst, bits)
 	dst = appendText(dst, string(t.Ordering))
 	dst = appendText(dst, string(t.Durability))
 	dst = appendDuration(dst, t.DedupWindow)
@@ -71,8 +88,8 @@ func AppendOpened(dst []byte, o *Opened) []byte {
 func ParseOpened(payload []byte) (o Opened, err error) {
 	r := reader{rest: payload}
 	o.Handle = r.handle()
-	bits := r.byte()
-	if bits > traitsKnown {
+	bits := r.number()
+	if bits > KnownTraits {
 		r.fail("unknown traits")
 	}
 	o.Traits = driver.Traits{
@@ -82,6 +99,7 @@ func ParseOpened(payload []byte) (o Opened, err error) {
 		DeadLetters:  bits&traitDeadLetters != 0,
 		Peek:         bits&traitPeek != 0,
 		FairGroups:   bits&traitFairGroups != 0,
+		Pause:        bits&traitPause != 0,
 
 		Ordering: driver.Ordering(r.text()), Durability: driver.Durability(r.text()),
 		DedupWindow: r.duration(), MaxBodyBytes: r.int(), MaxBatch: r.int(), MaxDelay: r.duration(),
@@ -176,7 +194,7 @@ type Target struct {
 }
 
 // AppendTarget writes a Target, which is also the whole payload of OpClose,
-// OpPurge, OpStats and OpPurgeDead.
+// OpPurge, OpStats, OpStatsPaused, OpPurgeDead, OpPause and OpResume.
 func AppendTarget(dst []byte, t Target) []byte {
 	dst = appendTicket(dst, t.Ticket)
 	return appendNumber(dst, uint64(t.Handle))
@@ -293,7 +311,24 @@ func AppendStats(dst []byte, s driver.Stats) []byte {
 // ParseStats reads the answer to OpStats.
 func ParseStats(payload []byte) (driver.Stats, error) {
 	r := reader{rest: payload}
-	s := driver.Stats{Ready: r.int(), Delayed: r.int(), InFlight: r.int(), Dead: r.int()}
+	s := r.stats()
+	return s, r.end()
+}
+
+func (r *reader) stats() driver.Stats {
+	return driver.Stats{Ready: r.int(), Delayed: r.int(), InFlight: r.int(), Dead: r.int()}
+}
+
+// AppendStatsPaused writes the answer to OpStatsPaused.
+func AppendStatsPaused(dst []byte, s driver.Stats) []byte {
+	return appendFlag(AppendStats(dst, s), s.Paused)
+}
+
+// ParseStatsPaused reads the answer to OpStatsPaused.
+func ParseStatsPaused(payload []byte) (driver.Stats, error) {
+	r := reader{rest: payload}
+	s := r.stats()
+	s.Paused = r.flag()
 	return s, r.end()
 }
 

@@ -1,6 +1,7 @@
 package oap_test
 
 import (
+	"slices"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -48,7 +49,7 @@ var (
 
 // samples has every payload of the protocol.
 func samples() []sample {
-	return append(requestSamples(), answerSamples()...)
+	return slices.Concat(requestSamples(), openedSamples(), answerSamples())
 }
 
 func requestSamples() []sample {
@@ -67,6 +68,10 @@ func requestSamples() []sample {
 				name, identity, err := oap.ParseIdentifiedName(p)
 				return oap.AppendIdentifiedName(nil, name, identity), err
 			},
+		},
+		{
+			"know", oap.AppendKnown(nil, oap.KnownTraits),
+			func(p []byte) ([]byte, error) { v, err := oap.ParseKnown(p); return oap.AppendKnown(nil, v), err },
 		},
 		{
 			"stats", oap.AppendTarget(nil, aTarget),
@@ -150,14 +155,8 @@ func requestSamples() []sample {
 	}
 }
 
-func answerSamples() []sample {
+func openedSamples() []sample {
 	return []sample{
-		{
-			"started", oap.AppendStarted(nil, &oap.StartAnswer{
-				Version: 1, Server: [16]byte{9}, Resumed: true, Window: 1024, MaxInFlight: 1024, MaxFrame: oap.MaxFrameBytes,
-			}),
-			func(p []byte) ([]byte, error) { v, err := oap.ParseStarted(p); return oap.AppendStarted(nil, &v), err },
-		},
 		{
 			"opened", oap.AppendOpened(nil, &oap.Opened{Handle: 7, Traits: driver.Traits{
 				Ordering: driver.OrderingFIFO, Durability: driver.DurabilityDisk, ExactStats: true, Groups: true, DeadLetters: true, Peek: true,
@@ -175,8 +174,23 @@ func answerSamples() []sample {
 			},
 		},
 		{
+			"pausable opened", oap.AppendOpened(nil, &oap.Opened{Handle: 9, Traits: driver.Traits{Pause: true}}),
+			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
+		},
+		{
 			"fair opened", oap.AppendOpened(nil, &oap.Opened{Handle: 8, Traits: driver.Traits{Groups: true, FairGroups: true}}),
 			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
+		},
+	}
+}
+
+func answerSamples() []sample {
+	return []sample{
+		{
+			"started", oap.AppendStarted(nil, &oap.StartAnswer{
+				Version: 1, Server: [16]byte{9}, Resumed: true, Window: 1024, MaxInFlight: 1024, MaxFrame: oap.MaxFrameBytes,
+			}),
+			func(p []byte) ([]byte, error) { v, err := oap.ParseStarted(p); return oap.AppendStarted(nil, &v), err },
 		},
 		{
 			"fair config", oap.AppendConfig(nil, &aFairConfig),
@@ -248,6 +262,13 @@ func answerSamples() []sample {
 		{
 			"stats answer", oap.AppendStats(nil, driver.Stats{Ready: 1, Delayed: 2, InFlight: 3, Dead: 400}),
 			func(p []byte) ([]byte, error) { v, err := oap.ParseStats(p); return oap.AppendStats(nil, v), err },
+		},
+		{
+			"stats paused answer", oap.AppendStatsPaused(nil, driver.Stats{Ready: 1, Delayed: 2, InFlight: 3, Dead: 400, Paused: true}),
+			func(p []byte) ([]byte, error) {
+				v, err := oap.ParseStatsPaused(p)
+				return oap.AppendStatsPaused(nil, v), err
+			},
 		},
 		{
 			"count", oap.AppendCount(nil, 300),

@@ -1537,7 +1537,9 @@ type StatsResponse struct {
 	// Messages that are leased.
 	InFlight int64 `protobuf:"varint,3,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
 	// Dead letters.
-	Dead          int64 `protobuf:"varint,4,opt,name=dead,proto3" json:"dead,omitempty"`
+	Dead int64 `protobuf:"varint,4,opt,name=dead,proto3" json:"dead,omitempty"`
+	// The queue delivers no messages until it is resumed.
+	Paused        bool `protobuf:"varint,5,opt,name=paused,proto3" json:"paused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1598,6 +1600,13 @@ func (x *StatsResponse) GetDead() int64 {
 		return x.Dead
 	}
 	return 0
+}
+
+func (x *StatsResponse) GetPaused() bool {
+	if x != nil {
+		return x.Paused
+	}
+	return false
 }
 
 // DeadLettersRequest asks for the dead letters.
@@ -2105,6 +2114,172 @@ func (x *PurgeResponse) GetRemoved() int64 {
 	return 0
 }
 
+// PauseRequest stops deliveries.
+type PauseRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The queue to pause.
+	Topic         string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseRequest) Reset() {
+	*x = PauseRequest{}
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseRequest) ProtoMessage() {}
+
+func (x *PauseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseRequest.ProtoReflect.Descriptor instead.
+func (*PauseRequest) Descriptor() ([]byte, []int) {
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *PauseRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+// PauseResponse is empty.
+type PauseResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseResponse) Reset() {
+	*x = PauseResponse{}
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseResponse) ProtoMessage() {}
+
+func (x *PauseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseResponse.ProtoReflect.Descriptor instead.
+func (*PauseResponse) Descriptor() ([]byte, []int) {
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{37}
+}
+
+// ResumeRequest ends a pause.
+type ResumeRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The queue to resume.
+	Topic         string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeRequest) Reset() {
+	*x = ResumeRequest{}
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeRequest) ProtoMessage() {}
+
+func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
+func (*ResumeRequest) Descriptor() ([]byte, []int) {
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *ResumeRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+// ResumeResponse is empty.
+type ResumeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeResponse) Reset() {
+	*x = ResumeResponse{}
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeResponse) ProtoMessage() {}
+
+func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeResponse.ProtoReflect.Descriptor instead.
+func (*ResumeResponse) Descriptor() ([]byte, []int) {
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{39}
+}
+
 // PingRequest asks whether the daemon accepts operations.
 type PingRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2114,7 +2289,7 @@ type PingRequest struct {
 
 func (x *PingRequest) Reset() {
 	*x = PingRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[36]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2126,7 +2301,7 @@ func (x *PingRequest) String() string {
 func (*PingRequest) ProtoMessage() {}
 
 func (x *PingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[36]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2139,7 +2314,7 @@ func (x *PingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PingRequest.ProtoReflect.Descriptor instead.
 func (*PingRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{36}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{40}
 }
 
 // PingResponse is empty.
@@ -2151,7 +2326,7 @@ type PingResponse struct {
 
 func (x *PingResponse) Reset() {
 	*x = PingResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[37]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2163,7 +2338,7 @@ func (x *PingResponse) String() string {
 func (*PingResponse) ProtoMessage() {}
 
 func (x *PingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[37]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2176,7 +2351,7 @@ func (x *PingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PingResponse.ProtoReflect.Descriptor instead.
 func (*PingResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{37}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{41}
 }
 
 var File_mailbox_v1_mailbox_proto protoreflect.FileDescriptor
@@ -2285,12 +2460,13 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\aattempt\x18\x04 \x01(\x05R\aattempt\x12\x12\n" +
 	"\x04note\x18\x05 \x01(\tR\x04note\"$\n" +
 	"\fStatsRequest\x12\x14\n" +
-	"\x05topic\x18\x01 \x01(\tR\x05topic\"p\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\"\x88\x01\n" +
 	"\rStatsResponse\x12\x14\n" +
 	"\x05ready\x18\x01 \x01(\x03R\x05ready\x12\x18\n" +
 	"\adelayed\x18\x02 \x01(\x03R\adelayed\x12\x1b\n" +
 	"\tin_flight\x18\x03 \x01(\x03R\binFlight\x12\x12\n" +
-	"\x04dead\x18\x04 \x01(\x03R\x04dead\"@\n" +
+	"\x04dead\x18\x04 \x01(\x03R\x04dead\x12\x16\n" +
+	"\x06paused\x18\x05 \x01(\bR\x06paused\"@\n" +
 	"\x12DeadLettersRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\"E\n" +
@@ -2315,10 +2491,15 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\fPurgeRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\")\n" +
 	"\rPurgeResponse\x12\x18\n" +
-	"\aremoved\x18\x01 \x01(\x03R\aremoved\"\r\n" +
+	"\aremoved\x18\x01 \x01(\x03R\aremoved\"$\n" +
+	"\fPauseRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\"\x0f\n" +
+	"\rPauseResponse\"%\n" +
+	"\rResumeRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\"\x10\n" +
+	"\x0eResumeResponse\"\r\n" +
 	"\vPingRequest\"\x0e\n" +
-	"\fPingResponse2\xe8\n" +
-	"\n" +
+	"\fPingResponse2\xe7\v\n" +
 	"\aMailbox\x129\n" +
 	"\x04Send\x12\x17.mailbox.v1.SendRequest\x1a\x18.mailbox.v1.SendResponse\x129\n" +
 	"\x04Recv\x12\x17.mailbox.v1.RecvRequest\x1a\x18.mailbox.v1.RecvResponse\x12O\n" +
@@ -2335,7 +2516,9 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\aRedrive\x12\x1a.mailbox.v1.RedriveRequest\x1a\x1b.mailbox.v1.RedriveResponse\x12B\n" +
 	"\aDiscard\x12\x1a.mailbox.v1.DiscardRequest\x1a\x1b.mailbox.v1.DiscardResponse\x12H\n" +
 	"\tPurgeDead\x12\x1c.mailbox.v1.PurgeDeadRequest\x1a\x1d.mailbox.v1.PurgeDeadResponse\x12<\n" +
-	"\x05Purge\x12\x18.mailbox.v1.PurgeRequest\x1a\x19.mailbox.v1.PurgeResponse\x12?\n" +
+	"\x05Purge\x12\x18.mailbox.v1.PurgeRequest\x1a\x19.mailbox.v1.PurgeResponse\x12<\n" +
+	"\x05Pause\x12\x18.mailbox.v1.PauseRequest\x1a\x19.mailbox.v1.PauseResponse\x12?\n" +
+	"\x06Resume\x12\x19.mailbox.v1.ResumeRequest\x1a\x1a.mailbox.v1.ResumeResponse\x12?\n" +
 	"\x06Traits\x12\x19.mailbox.v1.TraitsRequest\x1a\x1a.mailbox.v1.TraitsResponse\x12A\n" +
 	"\x06Topics\x12\x19.mailbox.v1.TopicsRequest\x1a\x1a.mailbox.v1.TopicsResponse0\x01\x12E\n" +
 	"\bDescribe\x12\x1b.mailbox.v1.DescribeRequest\x1a\x1c.mailbox.v1.DescribeResponse\x12H\n" +
@@ -2355,7 +2538,7 @@ func file_mailbox_v1_mailbox_proto_rawDescGZIP() []byte {
 	return file_mailbox_v1_mailbox_proto_rawDescData
 }
 
-var file_mailbox_v1_mailbox_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_mailbox_v1_mailbox_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_mailbox_v1_mailbox_proto_goTypes = []any{
 	(*SendRequest)(nil),           // 0: mailbox.v1.SendRequest
 	(*SendResponse)(nil),          // 1: mailbox.v1.SendResponse
@@ -2393,52 +2576,56 @@ var file_mailbox_v1_mailbox_proto_goTypes = []any{
 	(*PurgeDeadResponse)(nil),     // 33: mailbox.v1.PurgeDeadResponse
 	(*PurgeRequest)(nil),          // 34: mailbox.v1.PurgeRequest
 	(*PurgeResponse)(nil),         // 35: mailbox.v1.PurgeResponse
-	(*PingRequest)(nil),           // 36: mailbox.v1.PingRequest
-	(*PingResponse)(nil),          // 37: mailbox.v1.PingResponse
-	nil,                           // 38: mailbox.v1.PeekRequest.AttrsEntry
-	(*Outgoing)(nil),              // 39: mailbox.v1.Outgoing
-	(*ErrorDetail)(nil),           // 40: mailbox.v1.ErrorDetail
-	(*Delivery)(nil),              // 41: mailbox.v1.Delivery
-	(*DeliveryRef)(nil),           // 42: mailbox.v1.DeliveryRef
-	(MessageState)(0),             // 43: mailbox.v1.MessageState
-	(*Peeked)(nil),                // 44: mailbox.v1.Peeked
-	(*timestamppb.Timestamp)(nil), // 45: google.protobuf.Timestamp
-	(*TraitsRequest)(nil),         // 46: mailbox.v1.TraitsRequest
-	(*TopicsRequest)(nil),         // 47: mailbox.v1.TopicsRequest
-	(*DescribeRequest)(nil),       // 48: mailbox.v1.DescribeRequest
-	(*ConfigureRequest)(nil),      // 49: mailbox.v1.ConfigureRequest
-	(*DeleteRequest)(nil),         // 50: mailbox.v1.DeleteRequest
-	(*TraitsResponse)(nil),        // 51: mailbox.v1.TraitsResponse
-	(*TopicsResponse)(nil),        // 52: mailbox.v1.TopicsResponse
-	(*DescribeResponse)(nil),      // 53: mailbox.v1.DescribeResponse
-	(*ConfigureResponse)(nil),     // 54: mailbox.v1.ConfigureResponse
-	(*DeleteResponse)(nil),        // 55: mailbox.v1.DeleteResponse
+	(*PauseRequest)(nil),          // 36: mailbox.v1.PauseRequest
+	(*PauseResponse)(nil),         // 37: mailbox.v1.PauseResponse
+	(*ResumeRequest)(nil),         // 38: mailbox.v1.ResumeRequest
+	(*ResumeResponse)(nil),        // 39: mailbox.v1.ResumeResponse
+	(*PingRequest)(nil),           // 40: mailbox.v1.PingRequest
+	(*PingResponse)(nil),          // 41: mailbox.v1.PingResponse
+	nil,                           // 42: mailbox.v1.PeekRequest.AttrsEntry
+	(*Outgoing)(nil),              // 43: mailbox.v1.Outgoing
+	(*ErrorDetail)(nil),           // 44: mailbox.v1.ErrorDetail
+	(*Delivery)(nil),              // 45: mailbox.v1.Delivery
+	(*DeliveryRef)(nil),           // 46: mailbox.v1.DeliveryRef
+	(MessageState)(0),             // 47: mailbox.v1.MessageState
+	(*Peeked)(nil),                // 48: mailbox.v1.Peeked
+	(*timestamppb.Timestamp)(nil), // 49: google.protobuf.Timestamp
+	(*TraitsRequest)(nil),         // 50: mailbox.v1.TraitsRequest
+	(*TopicsRequest)(nil),         // 51: mailbox.v1.TopicsRequest
+	(*DescribeRequest)(nil),       // 52: mailbox.v1.DescribeRequest
+	(*ConfigureRequest)(nil),      // 53: mailbox.v1.ConfigureRequest
+	(*DeleteRequest)(nil),         // 54: mailbox.v1.DeleteRequest
+	(*TraitsResponse)(nil),        // 55: mailbox.v1.TraitsResponse
+	(*TopicsResponse)(nil),        // 56: mailbox.v1.TopicsResponse
+	(*DescribeResponse)(nil),      // 57: mailbox.v1.DescribeResponse
+	(*ConfigureResponse)(nil),     // 58: mailbox.v1.ConfigureResponse
+	(*DeleteResponse)(nil),        // 59: mailbox.v1.DeleteResponse
 }
 var file_mailbox_v1_mailbox_proto_depIdxs = []int32{
-	39, // 0: mailbox.v1.SendRequest.messages:type_name -> mailbox.v1.Outgoing
+	43, // 0: mailbox.v1.SendRequest.messages:type_name -> mailbox.v1.Outgoing
 	2,  // 1: mailbox.v1.SendResponse.results:type_name -> mailbox.v1.SendResult
-	40, // 2: mailbox.v1.SendResult.error:type_name -> mailbox.v1.ErrorDetail
-	41, // 3: mailbox.v1.RecvResponse.messages:type_name -> mailbox.v1.Delivery
-	41, // 4: mailbox.v1.RecvStreamResponse.messages:type_name -> mailbox.v1.Delivery
-	42, // 5: mailbox.v1.AckRequest.deliveries:type_name -> mailbox.v1.DeliveryRef
+	44, // 2: mailbox.v1.SendResult.error:type_name -> mailbox.v1.ErrorDetail
+	45, // 3: mailbox.v1.RecvResponse.messages:type_name -> mailbox.v1.Delivery
+	45, // 4: mailbox.v1.RecvStreamResponse.messages:type_name -> mailbox.v1.Delivery
+	46, // 5: mailbox.v1.AckRequest.deliveries:type_name -> mailbox.v1.DeliveryRef
 	18, // 6: mailbox.v1.AckResponse.results:type_name -> mailbox.v1.SettleResult
 	10, // 7: mailbox.v1.NackRequest.entries:type_name -> mailbox.v1.NackEntry
-	42, // 8: mailbox.v1.NackEntry.delivery:type_name -> mailbox.v1.DeliveryRef
+	46, // 8: mailbox.v1.NackEntry.delivery:type_name -> mailbox.v1.DeliveryRef
 	18, // 9: mailbox.v1.NackResponse.results:type_name -> mailbox.v1.SettleResult
 	13, // 10: mailbox.v1.ExtendRequest.entries:type_name -> mailbox.v1.ExtendEntry
-	42, // 11: mailbox.v1.ExtendEntry.delivery:type_name -> mailbox.v1.DeliveryRef
+	46, // 11: mailbox.v1.ExtendEntry.delivery:type_name -> mailbox.v1.DeliveryRef
 	18, // 12: mailbox.v1.ExtendResponse.results:type_name -> mailbox.v1.SettleResult
 	16, // 13: mailbox.v1.BuryRequest.entries:type_name -> mailbox.v1.BuryEntry
-	42, // 14: mailbox.v1.BuryEntry.delivery:type_name -> mailbox.v1.DeliveryRef
+	46, // 14: mailbox.v1.BuryEntry.delivery:type_name -> mailbox.v1.DeliveryRef
 	18, // 15: mailbox.v1.BuryResponse.results:type_name -> mailbox.v1.SettleResult
-	40, // 16: mailbox.v1.SettleResult.error:type_name -> mailbox.v1.ErrorDetail
-	43, // 17: mailbox.v1.PeekRequest.states:type_name -> mailbox.v1.MessageState
-	38, // 18: mailbox.v1.PeekRequest.attrs:type_name -> mailbox.v1.PeekRequest.AttrsEntry
-	44, // 19: mailbox.v1.PeekResponse.messages:type_name -> mailbox.v1.Peeked
-	44, // 20: mailbox.v1.LifeResponse.message:type_name -> mailbox.v1.Peeked
+	44, // 16: mailbox.v1.SettleResult.error:type_name -> mailbox.v1.ErrorDetail
+	47, // 17: mailbox.v1.PeekRequest.states:type_name -> mailbox.v1.MessageState
+	42, // 18: mailbox.v1.PeekRequest.attrs:type_name -> mailbox.v1.PeekRequest.AttrsEntry
+	48, // 19: mailbox.v1.PeekResponse.messages:type_name -> mailbox.v1.Peeked
+	48, // 20: mailbox.v1.LifeResponse.message:type_name -> mailbox.v1.Peeked
 	23, // 21: mailbox.v1.LifeResponse.events:type_name -> mailbox.v1.LifeEvent
-	45, // 22: mailbox.v1.LifeEvent.at:type_name -> google.protobuf.Timestamp
-	44, // 23: mailbox.v1.DeadLettersResponse.messages:type_name -> mailbox.v1.Peeked
+	49, // 22: mailbox.v1.LifeEvent.at:type_name -> google.protobuf.Timestamp
+	48, // 23: mailbox.v1.DeadLettersResponse.messages:type_name -> mailbox.v1.Peeked
 	0,  // 24: mailbox.v1.Mailbox.Send:input_type -> mailbox.v1.SendRequest
 	3,  // 25: mailbox.v1.Mailbox.Recv:input_type -> mailbox.v1.RecvRequest
 	5,  // 26: mailbox.v1.Mailbox.RecvStream:input_type -> mailbox.v1.RecvStreamRequest
@@ -2454,35 +2641,39 @@ var file_mailbox_v1_mailbox_proto_depIdxs = []int32{
 	30, // 36: mailbox.v1.Mailbox.Discard:input_type -> mailbox.v1.DiscardRequest
 	32, // 37: mailbox.v1.Mailbox.PurgeDead:input_type -> mailbox.v1.PurgeDeadRequest
 	34, // 38: mailbox.v1.Mailbox.Purge:input_type -> mailbox.v1.PurgeRequest
-	46, // 39: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
-	47, // 40: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
-	48, // 41: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
-	49, // 42: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
-	50, // 43: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
-	36, // 44: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
-	1,  // 45: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
-	4,  // 46: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
-	6,  // 47: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
-	8,  // 48: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
-	11, // 49: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
-	14, // 50: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
-	17, // 51: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
-	20, // 52: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
-	22, // 53: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
-	25, // 54: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
-	27, // 55: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
-	29, // 56: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
-	31, // 57: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
-	33, // 58: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
-	35, // 59: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
-	51, // 60: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
-	52, // 61: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
-	53, // 62: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
-	54, // 63: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
-	55, // 64: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
-	37, // 65: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
-	45, // [45:66] is the sub-list for method output_type
-	24, // [24:45] is the sub-list for method input_type
+	36, // 39: mailbox.v1.Mailbox.Pause:input_type -> mailbox.v1.PauseRequest
+	38, // 40: mailbox.v1.Mailbox.Resume:input_type -> mailbox.v1.ResumeRequest
+	50, // 41: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
+	51, // 42: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
+	52, // 43: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
+	53, // 44: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
+	54, // 45: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
+	40, // 46: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
+	1,  // 47: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
+	4,  // 48: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
+	6,  // 49: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
+	8,  // 50: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
+	11, // 51: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
+	14, // 52: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
+	17, // 53: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
+	20, // 54: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
+	22, // 55: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
+	25, // 56: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
+	27, // 57: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
+	29, // 58: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
+	31, // 59: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
+	33, // 60: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
+	35, // 61: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
+	37, // 62: mailbox.v1.Mailbox.Pause:output_type -> mailbox.v1.PauseResponse
+	39, // 63: mailbox.v1.Mailbox.Resume:output_type -> mailbox.v1.ResumeResponse
+	55, // 64: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
+	56, // 65: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
+	57, // 66: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
+	58, // 67: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
+	59, // 68: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
+	41, // 69: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
+	47, // [47:70] is the sub-list for method output_type
+	24, // [24:47] is the sub-list for method input_type
 	24, // [24:24] is the sub-list for extension type_name
 	24, // [24:24] is the sub-list for extension extendee
 	0,  // [0:24] is the sub-list for field type_name
@@ -2506,7 +2697,7 @@ func file_mailbox_v1_mailbox_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mailbox_v1_mailbox_proto_rawDesc), len(file_mailbox_v1_mailbox_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   39,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

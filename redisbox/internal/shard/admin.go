@@ -20,10 +20,12 @@ func (s *Shard) Usage(ctx context.Context, wants string) (u Usage, toForward int
 		return u, 0, err
 	}
 	numbers, err := a.Rest[0].AsIntSlice()
-	if err != nil || len(numbers) != 8 {
+	if err != nil || len(numbers) != 9 {
 		return u, 0, UnreadableAnswer(err)
 	}
-	u.Stats = driver.Stats{Ready: int(numbers[0]), Delayed: int(numbers[1]), InFlight: int(numbers[2]), Dead: int(numbers[3])}
+	u.Stats = driver.Stats{
+		Ready: int(numbers[0]), Delayed: int(numbers[1]), InFlight: int(numbers[2]), Dead: int(numbers[3]), Paused: numbers[8] != 0,
+	}
 	u.Bytes, u.Keys = int(numbers[4]), int(numbers[5])
 	u.OldestReady, u.OldestDead = time.Duration(numbers[6])*time.Microsecond, time.Duration(numbers[7])*time.Microsecond
 	return u, a.ToForward, nil
@@ -41,6 +43,12 @@ func (s *Shard) Available(ctx context.Context, wants string) (int64, error) {
 // Purge calls purge.lua, and returns how many messages it has removed.
 func (s *Shard) Purge(ctx context.Context, which string) (int, error) {
 	return s.count(ctx, PurgeScript, which)
+}
+
+// SetPaused calls pause.lua.
+func (s *Shard) SetPaused(ctx context.Context, paused bool) error {
+	_, err := s.CallDurably(ctx, PauseScript, false, Digit(paused))
+	return err
 }
 
 // Discard calls discard.lua, and returns how many dead letters it has removed.

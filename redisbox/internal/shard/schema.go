@@ -17,10 +17,17 @@ import (
 //
 //	1  has no number; the configuration is in the field "config" of meta
 //	2  the configuration is in the field "rules"; strict groups know what blocks them
-const schema = 2
+//	3  like 2, and paused: pause.lua changes one into the other, so that a process that
+//	   does not know of pauses gets an error instead of messages
+const (
+	schema       = 2
+	pausedSchema = 3
+)
 
-// schemaLine defines the number in a script.
-func schemaLine() string { return "local SCHEMA = '" + strconv.Itoa(schema) + "'\n" }
+// schemaLine defines the numbers in a script.
+func schemaLine() string {
+	return fmt.Sprintf("local SCHEMA, PAUSED = '%d', '%d'\n", schema, pausedSchema)
+}
 
 // isOldSchema reports whether opening migrates a layout with this number.
 func isOldSchema(number string) bool {
@@ -32,7 +39,7 @@ func isOldSchema(number string) bool {
 func newerSchema(number string) error {
 	return &driver.Error{
 		Code:   driver.ErrUnsupported,
-		Detail: fmt.Sprintf("the queue has schema %s in Redis, and this version knows up to %d; upgrade this process", number, schema),
+		Detail: fmt.Sprintf("the queue has schema %s in Redis, and this version knows up to %d; upgrade this process", number, pausedSchema),
 	}
 }
 

@@ -69,6 +69,7 @@ var (
 	RedriveScript     = newScript("redrive", ofShard, onShard, each("id"))
 	DiscardScript     = newScript("discard", ofShard, onShard, each("id"))
 	PurgeScript       = newScript("purge", ofShard, with("which"))
+	PauseScript       = newScript("pause", ofShard, with("paused"))
 	ForwardScript     = newScript("forward", ofShard, onShard, each("id", "death", "what"))
 	arrivalScript     = newScript("arrival", ofShard, with("what"), each("name"))
 	MoveReserveScript = newScript("move_reserve", ofShard, with("nonce", "target", "hold", "last", "limit", "most"), each("id", "place"))

@@ -42,6 +42,32 @@ func (c Caller) PurgeAndForget(ctx context.Context, queue string) (removed int, 
 	return removed, err
 }
 
+// Pause stops the deliveries of a queue, and Resume starts them again; see driver.Queue. They
+// need a token for admin, and block until the backend is done. Codes: ErrNotFound,
+// ErrUnsupported (the backend cannot), ErrUnavailable.
+func (c Caller) Pause(ctx context.Context, queue string) error {
+	return c.setPaused(ctx, "pause", queue, driver.Queue.Pause)
+}
+
+// Resume ends a pause.
+func (c Caller) Resume(ctx context.Context, queue string) error {
+	return c.setPaused(ctx, "resume", queue, driver.Queue.Resume)
+}
+
+func (c *Caller) setPaused(ctx context.Context, op, queue string, set func(driver.Queue, context.Context) error) (err error) {
+	if _, err := c.authorize(ctx, capability.OpAdmin, queue); err != nil {
+		return err
+	}
+	defer func() { c.record(op, queue, "", 0, err) }()
+	_, err = inQueue(ctx, c, op, queue, lastForWrites, func(q *queueUse) (struct{}, error) {
+		if err := q.lacks(q.handle.Traits().Pause, op, "backend cannot pause queues"); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, set(q.handle, ctx)
+	})
+	return err
+}
+
 // Configure creates a queue or changes its configuration; messages are kept.
 // Settings that are unset in config are kept; in a new queue they are the backend's
 // default. It needs a token for admin on the queue and on the target of its dead

@@ -45,6 +45,8 @@ func TestAuditRecordsEveryChange(t *testing.T) {
 	b.send(c, "orders", "secret body")
 	got := b.receive(c, "orders", 1)
 	must("nack", c.Nack(t.Context(), "orders", []broker.Nack{{Receipt: got[0].Receipt}}))
+	must("pause", c.Pause(t.Context(), "orders"))
+	must("resume", c.Resume(t.Context(), "orders"))
 	_, err := c.Redrive(t.Context(), "orders", nil, 0)
 	must("redrive", err)
 	_, err = c.Purge(t.Context(), "orders")
@@ -73,7 +75,7 @@ func TestAuditRecordsEveryChange(t *testing.T) {
 			t.Errorf("%s of %d messages, want 1", r.Operation, r.Count)
 		}
 	}
-	want := "configure orders, redrive orders, purge orders, purge dead letters orders, discard orders, mint token  " + minted.ID().String() +
+	want := "configure orders, pause orders, resume orders, redrive orders, purge orders, purge dead letters orders, discard orders, mint token  " + minted.ID().String() +
 		", revoke  " + minted.ID().String() + ", revoke  tenant acme, delete orders"
 	if got := strings.Join(story, ", "); got != want {
 		t.Errorf("the audit says\n%s, want\n%s", got, want)

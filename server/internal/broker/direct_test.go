@@ -281,6 +281,20 @@ func (q *directQueue) PurgeDead(ctx context.Context) (int, error) {
 	return q.caller.PurgeDead(ctx, q.name)
 }
 
+func (q *directQueue) Pause(ctx context.Context) error {
+	if err := q.check("pause"); err != nil {
+		return err
+	}
+	return q.caller.Pause(ctx, q.name)
+}
+
+func (q *directQueue) Resume(ctx context.Context) error {
+	if err := q.check("resume"); err != nil {
+		return err
+	}
+	return q.caller.Resume(ctx, q.name)
+}
+
 func (q *directQueue) Purge(ctx context.Context) (int, error) {
 	if err := q.check("purge"); err != nil {
 		return 0, err

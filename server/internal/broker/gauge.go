@@ -104,6 +104,9 @@ func (b *Broker) measure(ctx context.Context, q *queue) (metrics.Level, error) {
 			Capacity: shardPart(limit(config.MaxMessages), len(usage.Shards), i), MaxBytes: shardPart(limit(config.MaxBytes), len(usage.Shards), i),
 		})
 		level.Dead += shard.Dead
+		if shard.Paused {
+			level.Paused = 1
+		}
 		level.OldestReady = max(level.OldestReady, shard.OldestReady)
 		level.OldestDead = max(level.OldestDead, shard.OldestDead)
 		b.metrics.Reordered(label, q.order.deepest(i))

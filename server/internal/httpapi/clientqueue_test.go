@@ -372,6 +372,16 @@ func (q *clientQueue) PurgeDead(ctx context.Context) (int, error) {
 	return q.count(ctx, "purge dead letters", "/v1/dlq/purge", object{})
 }
 
+func (q *clientQueue) Pause(ctx context.Context) error {
+	_, err := q.count(ctx, "pause", "/v1/pause", object{})
+	return err
+}
+
+func (q *clientQueue) Resume(ctx context.Context) error {
+	_, err := q.count(ctx, "resume", "/v1/resume", object{})
+	return err
+}
+
 func (q *clientQueue) Purge(ctx context.Context) (int, error) {
 	return q.count(ctx, "purge", "/v1/purge", object{})
 }
@@ -383,7 +393,8 @@ func (q *clientQueue) Stats(ctx context.Context) (driver.Stats, error) {
 	var s struct {
 		Ready, Delayed, Dead int
 		InFlight             int `json:"in_flight"`
+		Paused               bool
 	}
 	_, err := q.client.call(ctx, "/v1/stats", true, object{"topic": q.name}, &s)
-	return driver.Stats{Ready: s.Ready, Delayed: s.Delayed, InFlight: s.InFlight, Dead: s.Dead}, err
+	return driver.Stats{Ready: s.Ready, Delayed: s.Delayed, InFlight: s.InFlight, Dead: s.Dead, Paused: s.Paused}, err
 }

@@ -25,6 +25,8 @@ var RequestTypes = map[string]reflect.Type{
 	"/v1/life":             reflect.TypeFor[lifeRequest](),
 	"/v1/stats":            reflect.TypeFor[queueRequest](),
 	"/v1/purge":            reflect.TypeFor[queueRequest](),
+	"/v1/pause":            reflect.TypeFor[queueRequest](),
+	"/v1/resume":           reflect.TypeFor[queueRequest](),
 	"/v1/traits":           reflect.TypeFor[queueRequest](),
 	"/v1/queues/list":      reflect.TypeFor[struct{}](),
 	"/v1/queues/configure": reflect.TypeFor[configureRequest](),

@@ -66,7 +66,7 @@ func TestRawBodiesAreSentUnchanged(t *testing.T) {
 		if n := strings.Count(got.body, `"payload_b64":"YT1iJmMg/w=="`); n != 4 {
 			t.Errorf("%d of 4 bodies came as they were sent: %s", n, got.body)
 		}
-		if got := d.page("/v1/queues/orders%2Feu/stats"); !strings.Contains(got.body, `{"ready":1,"delayed":1,"in_flight":0,"dead":0}`) {
+		if got := d.page("/v1/queues/orders%2Feu/stats"); !strings.Contains(got.body, `{"ready":1,"delayed":1,"in_flight":0,"dead":0,"paused":false}`) {
 			t.Errorf("got %s", got.body)
 		}
 	})
@@ -94,7 +94,7 @@ func TestPagesLeaseNothing(t *testing.T) {
 				t.Errorf("%s has %d lines, want %d", path, n, want)
 			}
 		}
-		if got := d.page("/v1/queues/jobs/stats"); !strings.Contains(got.body, `{"ready":24,"delayed":0,"in_flight":1,"dead":0}`) {
+		if got := d.page("/v1/queues/jobs/stats"); !strings.Contains(got.body, `{"ready":24,"delayed":0,"in_flight":1,"dead":0,"paused":false}`) {
 			t.Errorf("after looking: %s", got.body)
 		}
 		for _, path := range []string{"/v1/queues/none/messages", "/v1/queues/none/stats"} {

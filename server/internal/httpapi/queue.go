@@ -24,10 +24,11 @@ func (c *call) readQueue() (string, error) {
 }
 
 type statsResponse struct {
-	Ready    int `json:"ready"`
-	Delayed  int `json:"delayed"`
-	InFlight int `json:"in_flight"`
-	Dead     int `json:"dead"`
+	Ready    int  `json:"ready"`
+	Delayed  int  `json:"delayed"`
+	InFlight int  `json:"in_flight"`
+	Dead     int  `json:"dead"`
+	Paused   bool `json:"paused"`
 }
 
 // stats is POST /v1/stats.
@@ -44,7 +45,25 @@ func (h *Handler) statsFor(c *call, queue string) error {
 	if err != nil {
 		return err
 	}
-	return c.ok(statsResponse{stats.Ready, stats.Delayed, stats.InFlight, stats.Dead})
+	return c.ok(statsResponse{stats.Ready, stats.Delayed, stats.InFlight, stats.Dead, stats.Paused})
+}
+
+// pause is POST /v1/pause.
+func (h *Handler) pause(c *call) error {
+	queue, err := c.readQueue()
+	if err != nil {
+		return err
+	}
+	return c.okUnless(c.caller.Pause(c.ctx(), queue))
+}
+
+// resume is POST /v1/resume.
+func (h *Handler) resume(c *call) error {
+	queue, err := c.readQueue()
+	if err != nil {
+		return err
+	}
+	return c.okUnless(c.caller.Resume(c.ctx(), queue))
 }
 
 // purge is POST /v1/purge.
@@ -74,6 +93,7 @@ type traitsResponse struct {
 	FairGroups      bool     `json:"fair_groups"`
 	DeadLetters     bool     `json:"dead_letters"`
 	Peek            bool     `json:"peek"`
+	Pause           bool     `json:"pause"`
 	DedupWindowMS   duration `json:"dedup_window_ms"`
 	MaxBodyBytes    int      `json:"max_body_bytes"`
 	MaxAttributes   int      `json:"max_attributes"`
@@ -97,7 +117,7 @@ func (h *Handler) traits(c *call) error {
 	}
 	return c.ok(traitsResponse{
 		Ordering: string(t.Ordering), Durability: string(t.Durability), ExactStats: t.ExactStats, Groups: t.Groups,
-		StrictGroups: t.StrictGroups, FairGroups: t.FairGroups, DeadLetters: t.DeadLetters, Peek: t.Peek,
+		StrictGroups: t.StrictGroups, FairGroups: t.FairGroups, DeadLetters: t.DeadLetters, Peek: t.Peek, Pause: t.Pause,
 		DedupWindowMS: duration(t.DedupWindow), MaxBodyBytes: min(t.MaxBodyBytes, MaxBodyBytes), MaxBatch: t.MaxBatch,
 		MaxAttributes: t.MaxAttributes, MaxAttrBytes: t.MaxAttributeBytes,
 		MaxDelayMS: duration(t.MaxDelay), MaxVisibilityMS: duration(t.MaxVisibility),

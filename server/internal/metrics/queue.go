@@ -244,6 +244,7 @@ func newBounds(series func(name, help string, labels ...string) *prometheus.Desc
 		shard("mailbox_queue_bytes", "Bytes of the bodies of messages that wait or are in flight.", func(s ShardLevel) float64 { return float64(s.Bytes) }),
 		shard("mailbox_queue_bytes_limit", "How many bytes bodies may have; 0 means no bound.", func(s ShardLevel) float64 { return float64(s.MaxBytes) }),
 		queue("mailbox_inflight_limit", "How many messages of the queue may be in flight; 0 means no bound.", func(l Level) float64 { return float64(l.MaxInFlight) }),
+		queue("mailbox_queue_paused", "1 if the queue is paused: it delivers no messages.", func(l Level) float64 { return float64(l.Paused) }),
 		queue("mailbox_dlq_limit", "How many dead letters there may be; 0 means no bound.", func(l Level) float64 { return float64(l.MaxDead) }),
 		queue("mailbox_dedup_keys", "Dedup keys that are remembered.", func(l Level) float64 { return float64(l.Keys) }),
 		queue("mailbox_dedup_keys_limit", "How many dedup keys can be remembered; 0 means no bound.", func(l Level) float64 { return float64(l.MaxKeys) }),
@@ -276,6 +277,7 @@ type Level struct {
 	OldestReady, MaxReadyAge time.Duration
 	OldestDead, MaxDeadAge   time.Duration
 	MaxReady, RetainDead     int // retention limits, in messages
+	Paused                   int // 1 if the queue is paused; of queues that share their series, how many are
 }
 
 // A ShardLevel is how full a shard of a queue is.
@@ -335,6 +337,7 @@ func (l Level) Plus(o Level) Level {
 		sum.MaxDead += level.MaxDead
 		sum.Keys += level.Keys
 		sum.MaxKeys += level.MaxKeys
+		sum.Paused += level.Paused
 		sum.OldestReady = max(sum.OldestReady, level.OldestReady)
 		sum.OldestDead = max(sum.OldestDead, level.OldestDead)
 	}

@@ -34,6 +34,11 @@ func (c *conn) administer(ctx context.Context, f *oap.Frame) {
 	case oap.OpJoin:
 		c.joins.Store(true)
 		c.answer(correlation, oap.StatusOK, nil)
+	case oap.OpKnow:
+		if known, err := oap.ParseKnown(f.Payload); c.readable(correlation, err) {
+			c.knows.Store(known)
+			c.answer(correlation, oap.StatusOK, nil)
+		}
 	case oap.OpQueues:
 		stream(ctx, c, correlation, c.caller.queues, func(dst []byte, name *string) []byte {
 			return oap.AppendQueueName(dst, *name)
@@ -97,7 +102,16 @@ func (c *conn) attend(ctx context.Context, f *oap.Frame) {
 			})
 		}
 	}
+	set := func(do func(context.Context, string) error) {
+		if _, err := oap.ParseTarget(f.Payload); c.readable(correlation, err) {
+			c.once(correlation, ticket, func() (func([]byte) []byte, error) { return nil, do(ctx, q.name) })
+		}
+	}
 	switch f.Code {
+	case oap.OpPause:
+		set(q.caller.user.Pause)
+	case oap.OpResume:
+		set(q.caller.user.Resume)
 	case oap.OpClose:
 		c.closeQueue(correlation, q.handle)
 	case oap.OpPurge:
@@ -108,6 +122,11 @@ func (c *conn) attend(ctx context.Context, f *oap.Frame) {
 		c.once(correlation, ticket, func() (func([]byte) []byte, error) {
 			stats, err := q.caller.user.Stats(ctx, q.name)
 			return func(dst []byte) []byte { return oap.AppendStats(dst, stats) }, err
+		})
+	case oap.OpStatsPaused:
+		c.once(correlation, ticket, func() (func([]byte) []byte, error) {
+			stats, err := q.caller.user.Stats(ctx, q.name)
+			return func(dst []byte) []byte { return oap.AppendStatsPaused(dst, stats) }, err
 		})
 	case oap.OpRedrive:
 		if redrive, err := oap.ParseRedrive(f.Payload); c.readable(correlation, err) {

@@ -48,6 +48,7 @@ type conn struct {
 	frames        atomic.Uint64 // that were read
 	authenticated atomic.Bool   // the client has shown a capability
 	joins         atomic.Bool   // the client joins elements that come in several frames
+	knows         atomic.Uint64 // the traits that the client has told with OpKnow
 	held          held
 	leaving       leaving
 	work          sync.WaitGroup // requests that are under way

@@ -99,7 +99,7 @@ func (c *conn) open(ctx context.Context, as opening) (func(dst []byte) []byte, e
 	}
 	q.opened++
 	c.putLocked(q)
-	return q.answer(), nil
+	return q.answer(c.knows.Load()), nil
 }
 
 // indexLocked returns where the queue with a handle is, or would be.
@@ -123,9 +123,10 @@ func (c *conn) putLocked(q *queue) {
 }
 
 // answer returns what writes the answer to the request that opened the queue. The caller
-// holds conn.mu.
-func (q *queue) answer() func(dst []byte) []byte {
+// holds conn.mu. known are the traits that the client knows.
+func (q *queue) answer(known uint64) func(dst []byte) []byte {
 	opened := oap.Opened{Handle: q.handle, Traits: q.traits, Identity: q.as.identity}
+	opened.Tell(known)
 	if !q.as.identified {
 		return func(dst []byte) []byte { return oap.AppendOpened(dst, &opened) }
 	}
@@ -147,7 +148,7 @@ func (c *conn) bound(handle uint32, identity string) {
 	if c.handles.of(q.as) == 0 {
 		c.handles.set(q.as, handle)
 	}
-	write := q.answer()
+	write := q.answer(c.knows.Load())
 	c.mu.Unlock()
 	c.out.frame(nil, oap.Event, oap.EventOpened, 0, write)
 }
@@ -214,7 +215,7 @@ func (c *conn) replace(handle uint32, changed *queue) {
 	if q.as.identified {
 		code = oap.EventOpened
 	}
-	write := changed.answer()
+	write := changed.answer(c.knows.Load())
 	c.mu.Unlock()
 	c.out.frame(nil, oap.Event, code, 0, write)
 	c.out.Flush()

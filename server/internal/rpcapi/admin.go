@@ -47,6 +47,16 @@ func (s *service) Purge(ctx context.Context, r *mailboxv1.PurgeRequest) (*mailbo
 	return &mailboxv1.PurgeResponse{Removed: int64(removed)}, err
 }
 
+// Pause stops deliveries.
+func (s *service) Pause(ctx context.Context, r *mailboxv1.PauseRequest) (*mailboxv1.PauseResponse, error) {
+	return &mailboxv1.PauseResponse{}, callOf(ctx).caller.Pause(ctx, r.GetTopic())
+}
+
+// Resume ends a pause.
+func (s *service) Resume(ctx context.Context, r *mailboxv1.ResumeRequest) (*mailboxv1.ResumeResponse, error) {
+	return &mailboxv1.ResumeResponse{}, callOf(ctx).caller.Resume(ctx, r.GetTopic())
+}
+
 // Traits returns the traits of a queue.
 func (s *service) Traits(ctx context.Context, r *mailboxv1.TraitsRequest) (*mailboxv1.TraitsResponse, error) {
 	c := callOf(ctx)

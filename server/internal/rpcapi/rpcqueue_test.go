@@ -355,6 +355,22 @@ func (q *rpcQueue) PurgeDead(ctx context.Context) (int, error) {
 	return int(r.GetRemoved()), driverError(ctx, err)
 }
 
+func (q *rpcQueue) Pause(ctx context.Context) error {
+	if err := q.check("pause"); err != nil {
+		return err
+	}
+	_, err := q.rpc.Pause(ctx, &mailboxv1.PauseRequest{Topic: q.name})
+	return driverError(ctx, err)
+}
+
+func (q *rpcQueue) Resume(ctx context.Context) error {
+	if err := q.check("resume"); err != nil {
+		return err
+	}
+	_, err := q.rpc.Resume(ctx, &mailboxv1.ResumeRequest{Topic: q.name})
+	return driverError(ctx, err)
+}
+
 func (q *rpcQueue) Purge(ctx context.Context) (int, error) {
 	if err := q.check("purge"); err != nil {
 		return 0, err
@@ -369,7 +385,7 @@ func (q *rpcQueue) Stats(ctx context.Context) (driver.Stats, error) {
 	}
 	r, err := q.rpc.Stats(ctx, &mailboxv1.StatsRequest{Topic: q.name})
 	return driver.Stats{
-		Ready: int(r.GetReady()), Delayed: int(r.GetDelayed()), InFlight: int(r.GetInFlight()), Dead: int(r.GetDead()),
+		Ready: int(r.GetReady()), Delayed: int(r.GetDelayed()), InFlight: int(r.GetInFlight()), Dead: int(r.GetDead()), Paused: r.GetPaused(),
 	}, driverError(ctx, err)
 }
 
@@ -380,7 +396,7 @@ func (q *rpcQueue) Traits() driver.Traits {
 	}
 	return driver.Traits{
 		Ordering: driver.Ordering(r.GetOrdering()), Durability: driver.Durability(r.GetDurability()), ExactStats: r.GetExactStats(),
-		Groups: r.GetGroups(), StrictGroups: r.GetStrictGroups(), DeadLetters: r.GetDeadLetters(), Peek: r.GetPeek(), DedupWindow: span(r.GetDedupWindowMs()),
+		Groups: r.GetGroups(), StrictGroups: r.GetStrictGroups(), DeadLetters: r.GetDeadLetters(), Peek: r.GetPeek(), Pause: r.GetPause(), DedupWindow: span(r.GetDedupWindowMs()),
 		MaxBodyBytes:  int(r.GetMaxPayloadBytes()),
 		MaxAttributes: int(r.GetMaxAttributes()), MaxAttributeBytes: int(r.GetMaxAttributeBytes()), MaxBatch: int(r.GetMaxBatch()), MaxDelay: span(r.GetMaxDelayMs()),
 		MaxVisibility: span(r.GetMaxVisibilityMs()), MaxWait: span(r.GetMaxWaitMs()), PurgeCooldown: span(r.GetPurgeCooldownMs()),

@@ -164,7 +164,7 @@ func TestCompletionListsQueues(t *testing.T) {
 func TestEveryCommandHasHelpAndJSON(t *testing.T) {
 	for _, command := range []string{
 		"send", "recv", "ack", "nack", "extend", "peek", "trace", "queues", "queues ls", "queues create", "queues configure", "queues show", "queues delete",
-		"queues purge", "stats", "dlq", "dlq ls", "dlq show", "dlq redrive", "dlq discard", "cap", "cap mint", "cap narrow", "cap inspect",
+		"queues purge", "stats", "pause", "resume", "dlq", "dlq ls", "dlq show", "dlq redrive", "dlq discard", "cap", "cap mint", "cap narrow", "cap inspect",
 		"cap token", "cap revoke", "keys", "keys ls", "keys rotate", "doctor", "health", "bench", "version", "completion",
 	} {
 		r := mailbox(t, nil, append(strings.Fields(command), "--help")...)

@@ -223,6 +223,9 @@ func (s *shell) showQueue(ctx context.Context, a *api, queue string) error {
 	t.add("delayed", plainNumber(v.Stats.Delayed))
 	t.add("in flight", plainNumber(v.Stats.InFlight))
 	t.add("dead", plainNumber(v.Stats.Dead))
+	if v.Stats.Paused {
+		t.add(pausedWord, "yes")
+	}
 	for _, setting := range v.Config.words() {
 		t.add(setting[0], setting[1])
 	}
@@ -305,6 +308,39 @@ func (s *shell) queuesPurge() *cobra.Command {
 		}),
 	}
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return c
+}
+
+func (s *shell) pauseCommand() *cobra.Command {
+	return s.setPausedCommand(&cobra.Command{
+		Use: "pause QUEUE", Short: "Stop the deliveries of a queue",
+		Long: "Stop the deliveries of a queue until mailbox resume. Receives wait; messages can be sent and settled, and leases, delays\n" +
+			"and retention run. A pause survives restarts of the daemon.",
+		Example: "mailbox pause orders",
+	}, "/v1/pause", true, "%s is paused")
+}
+
+func (s *shell) resumeCommand() *cobra.Command {
+	return s.setPausedCommand(&cobra.Command{
+		Use: "resume QUEUE", Short: "Start the deliveries of a paused queue",
+		Example: "mailbox resume orders",
+	}, "/v1/resume", false, "%s is not paused")
+}
+
+// pausedView says in JSON whether a queue is paused.
+type pausedView struct {
+	Queue  string `json:"queue"`
+	Paused bool   `json:"paused"`
+}
+
+func (s *shell) setPausedCommand(c *cobra.Command, path string, paused bool, done string) *cobra.Command {
+	c.Args, c.ValidArgsFunction = wants(1, 1), s.completeQueue
+	c.RunE = s.withAPI(func(ctx context.Context, a *api, args []string) error {
+		if err := a.call(ctx, apiRequest{path: path, body: queueBody{args[0]}}, nil); err != nil {
+			return err
+		}
+		return s.say(pausedView{args[0], paused}, done, args[0])
+	})
 	return c
 }
 

@@ -9,11 +9,15 @@ import (
 
 // statsBody counts the messages of a queue, here and on the wire.
 type statsBody struct {
-	Ready    int `json:"ready"`
-	Delayed  int `json:"delayed"`
-	InFlight int `json:"in_flight"`
-	Dead     int `json:"dead"`
+	Ready    int  `json:"ready"`
+	Delayed  int  `json:"delayed"`
+	InFlight int  `json:"in_flight"`
+	Dead     int  `json:"dead"`
+	Paused   bool `json:"paused"`
 }
+
+// pausedWord marks a paused queue.
+const pausedWord = "paused"
 
 // statsView are the counts of a queue in JSON.
 type statsView struct {
@@ -103,7 +107,11 @@ func (s *shell) printStats(counts []statsView, at *time.Time) error {
 func statsTable(counts []statsView) *table {
 	t := &table{header: []string{"QUEUE", "READY", "DELAYED", "IN FLIGHT", "DEAD"}}
 	for _, v := range counts {
-		t.add(printable([]byte(v.Queue), bodyWidth), plainNumber(v.Ready), plainNumber(v.Delayed), plainNumber(v.InFlight), plainNumber(v.Dead))
+		queue := printable([]byte(v.Queue), bodyWidth)
+		if v.Paused {
+			queue += " (" + pausedWord + ")"
+		}
+		t.add(queue, plainNumber(v.Ready), plainNumber(v.Delayed), plainNumber(v.InFlight), plainNumber(v.Dead))
 	}
 	return t
 }

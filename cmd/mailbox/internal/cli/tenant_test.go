@@ -28,7 +28,7 @@ func TestOperatorSeesTenantsQueues(t *testing.T) {
 	if got := d.must(t, "peek", "orders", "--tenant", "acme"); !strings.Contains(got, "of acme") || strings.Contains(got, "of other") {
 		t.Errorf("the operator sees\n%s", got)
 	}
-	if got := d.must(t, "stats", "--tenant", "other", "--json"); got != `{"queue":"orders","ready":1,"delayed":0,"in_flight":0,"dead":0}` {
+	if got := d.must(t, "stats", "--tenant", "other", "--json"); got != `{"queue":"orders","ready":1,"delayed":0,"in_flight":0,"dead":0,"paused":false}` {
 		t.Errorf("the counts of other are %s", got)
 	}
 	for _, words := range [][]string{

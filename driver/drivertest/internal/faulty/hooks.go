@@ -27,6 +27,8 @@ type hooks struct {
 	purge       func(*queue, context.Context) (int, error)
 	purgeDead   func(*queue, context.Context) (int, error)
 	forgetDedup func(*queue, context.Context) error
+	pause       func(*queue, context.Context) error
+	resume      func(*queue, context.Context) error
 	peek        peekFunc
 	stats       func(*queue, context.Context) (driver.Stats, error)
 	usage       func(*queue, context.Context) (driver.Usage, error)
@@ -135,6 +137,14 @@ func (h hookedQueue) PurgeDead(ctx context.Context) (int, error) {
 
 func (h hookedQueue) ForgetDedup(ctx context.Context) error {
 	return or(h.on().forgetDedup, (*queue).ForgetDedup, h.on().forgetDedup != nil)(h.q, ctx)
+}
+
+func (h hookedQueue) Pause(ctx context.Context) error {
+	return or(h.on().pause, (*queue).Pause, h.on().pause != nil)(h.q, ctx)
+}
+
+func (h hookedQueue) Resume(ctx context.Context) error {
+	return or(h.on().resume, (*queue).Resume, h.on().resume != nil)(h.q, ctx)
 }
 
 func (h hookedQueue) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {

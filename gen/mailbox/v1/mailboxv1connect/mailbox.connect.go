@@ -66,6 +66,10 @@ const (
 	MailboxPurgeDeadProcedure = "/mailbox.v1.Mailbox/PurgeDead"
 	// MailboxPurgeProcedure is the fully-qualified name of the Mailbox's Purge RPC.
 	MailboxPurgeProcedure = "/mailbox.v1.Mailbox/Purge"
+	// MailboxPauseProcedure is the fully-qualified name of the Mailbox's Pause RPC.
+	MailboxPauseProcedure = "/mailbox.v1.Mailbox/Pause"
+	// MailboxResumeProcedure is the fully-qualified name of the Mailbox's Resume RPC.
+	MailboxResumeProcedure = "/mailbox.v1.Mailbox/Resume"
 	// MailboxTraitsProcedure is the fully-qualified name of the Mailbox's Traits RPC.
 	MailboxTraitsProcedure = "/mailbox.v1.Mailbox/Traits"
 	// MailboxTopicsProcedure is the fully-qualified name of the Mailbox's Topics RPC.
@@ -128,6 +132,11 @@ type MailboxClient interface {
 	PurgeDead(context.Context, *v1.PurgeDeadRequest) (*v1.PurgeDeadResponse, error)
 	// Purge removes all ready, delayed and in-flight messages of a queue.
 	Purge(context.Context, *v1.PurgeRequest) (*v1.PurgeResponse, error)
+	// Pause stops deliveries of a queue until Resume: receives wait and return no messages,
+	// and everything else goes on. It needs the operation admin.
+	Pause(context.Context, *v1.PauseRequest) (*v1.PauseResponse, error)
+	// Resume ends a pause. It needs the operation admin.
+	Resume(context.Context, *v1.ResumeRequest) (*v1.ResumeResponse, error)
 	// Traits returns the guarantees and limits of a queue; of a missing queue, those
 	// that it would have.
 	Traits(context.Context, *v1.TraitsRequest) (*v1.TraitsResponse, error)
@@ -244,6 +253,18 @@ func NewMailboxClient(httpClient connect.HTTPClient, baseURL string, opts ...con
 			connect.WithSchema(mailboxMethods.ByName("Purge")),
 			connect.WithClientOptions(opts...),
 		),
+		pause: connect.NewClient[v1.PauseRequest, v1.PauseResponse](
+			httpClient,
+			baseURL+MailboxPauseProcedure,
+			connect.WithSchema(mailboxMethods.ByName("Pause")),
+			connect.WithClientOptions(opts...),
+		),
+		resume: connect.NewClient[v1.ResumeRequest, v1.ResumeResponse](
+			httpClient,
+			baseURL+MailboxResumeProcedure,
+			connect.WithSchema(mailboxMethods.ByName("Resume")),
+			connect.WithClientOptions(opts...),
+		),
 		traits: connect.NewClient[v1.TraitsRequest, v1.TraitsResponse](
 			httpClient,
 			baseURL+MailboxTraitsProcedure,
@@ -300,6 +321,8 @@ type mailboxClient struct {
 	discard     *connect.Client[v1.DiscardRequest, v1.DiscardResponse]
 	purgeDead   *connect.Client[v1.PurgeDeadRequest, v1.PurgeDeadResponse]
 	purge       *connect.Client[v1.PurgeRequest, v1.PurgeResponse]
+	pause       *connect.Client[v1.PauseRequest, v1.PauseResponse]
+	resume      *connect.Client[v1.ResumeRequest, v1.ResumeResponse]
 	traits      *connect.Client[v1.TraitsRequest, v1.TraitsResponse]
 	topics      *connect.Client[v1.TopicsRequest, v1.TopicsResponse]
 	describe    *connect.Client[v1.DescribeRequest, v1.DescribeResponse]
@@ -431,6 +454,24 @@ func (c *mailboxClient) Purge(ctx context.Context, req *v1.PurgeRequest) (*v1.Pu
 	return nil, err
 }
 
+// Pause calls mailbox.v1.Mailbox.Pause.
+func (c *mailboxClient) Pause(ctx context.Context, req *v1.PauseRequest) (*v1.PauseResponse, error) {
+	response, err := c.pause.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Resume calls mailbox.v1.Mailbox.Resume.
+func (c *mailboxClient) Resume(ctx context.Context, req *v1.ResumeRequest) (*v1.ResumeResponse, error) {
+	response, err := c.resume.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // Traits calls mailbox.v1.Mailbox.Traits.
 func (c *mailboxClient) Traits(ctx context.Context, req *v1.TraitsRequest) (*v1.TraitsResponse, error) {
 	response, err := c.traits.CallUnary(ctx, connect.NewRequest(req))
@@ -529,6 +570,11 @@ type MailboxHandler interface {
 	PurgeDead(context.Context, *v1.PurgeDeadRequest) (*v1.PurgeDeadResponse, error)
 	// Purge removes all ready, delayed and in-flight messages of a queue.
 	Purge(context.Context, *v1.PurgeRequest) (*v1.PurgeResponse, error)
+	// Pause stops deliveries of a queue until Resume: receives wait and return no messages,
+	// and everything else goes on. It needs the operation admin.
+	Pause(context.Context, *v1.PauseRequest) (*v1.PauseResponse, error)
+	// Resume ends a pause. It needs the operation admin.
+	Resume(context.Context, *v1.ResumeRequest) (*v1.ResumeResponse, error)
 	// Traits returns the guarantees and limits of a queue; of a missing queue, those
 	// that it would have.
 	Traits(context.Context, *v1.TraitsRequest) (*v1.TraitsResponse, error)
@@ -641,6 +687,18 @@ func NewMailboxHandler(svc MailboxHandler, opts ...connect.HandlerOption) (strin
 		connect.WithSchema(mailboxMethods.ByName("Purge")),
 		connect.WithHandlerOptions(opts...),
 	)
+	mailboxPauseHandler := connect.NewUnaryHandlerSimple(
+		MailboxPauseProcedure,
+		svc.Pause,
+		connect.WithSchema(mailboxMethods.ByName("Pause")),
+		connect.WithHandlerOptions(opts...),
+	)
+	mailboxResumeHandler := connect.NewUnaryHandlerSimple(
+		MailboxResumeProcedure,
+		svc.Resume,
+		connect.WithSchema(mailboxMethods.ByName("Resume")),
+		connect.WithHandlerOptions(opts...),
+	)
 	mailboxTraitsHandler := connect.NewUnaryHandlerSimple(
 		MailboxTraitsProcedure,
 		svc.Traits,
@@ -709,6 +767,10 @@ func NewMailboxHandler(svc MailboxHandler, opts ...connect.HandlerOption) (strin
 			mailboxPurgeDeadHandler.ServeHTTP(w, r)
 		case MailboxPurgeProcedure:
 			mailboxPurgeHandler.ServeHTTP(w, r)
+		case MailboxPauseProcedure:
+			mailboxPauseHandler.ServeHTTP(w, r)
+		case MailboxResumeProcedure:
+			mailboxResumeHandler.ServeHTTP(w, r)
 		case MailboxTraitsProcedure:
 			mailboxTraitsHandler.ServeHTTP(w, r)
 		case MailboxTopicsProcedure:
@@ -788,6 +850,14 @@ func (UnimplementedMailboxHandler) PurgeDead(context.Context, *v1.PurgeDeadReque
 
 func (UnimplementedMailboxHandler) Purge(context.Context, *v1.PurgeRequest) (*v1.PurgeResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.Purge is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) Pause(context.Context, *v1.PauseRequest) (*v1.PauseResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.Pause is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) Resume(context.Context, *v1.ResumeRequest) (*v1.ResumeResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.Resume is not implemented"))
 }
 
 func (UnimplementedMailboxHandler) Traits(context.Context, *v1.TraitsRequest) (*v1.TraitsResponse, error) {

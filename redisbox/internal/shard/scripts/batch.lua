@@ -50,7 +50,7 @@ end
 local demand, visibility = 0, ARGV[RECEIVE + 3]
 for i = RECEIVE, #ARGV, 5 do
   demand = demand + ARGV[i] * ARGV[i + 1]
-  simple = simple and ARGV[i + 3] == visibility and visibility ~= '0'
+  simple = simple and ARGV[i + 3] == visibility and visibility ~= '0' and not paused
 end
 
 -- Most calls find no due event, no strict groups and only plain messages; then a few

@@ -14,7 +14,7 @@ local TOMBSTONE_TTL = 604800000 -- milliseconds
 
 local meta, gone, what, queue = KEYS[1], KEYS[22], ARGV[1], ARGV[2]
 local found = redis.call('HGET', meta, 'queue')
-if found and tonumber(redis.call('HGET', meta, 'schema') or '1') > tonumber(SCHEMA) then
+if found and tonumber(redis.call('HGET', meta, 'schema') or '1') > tonumber(PAUSED) then
   return { 'schema', redis.call('HGET', meta, 'schema') }
 end
 local channel = string.sub(meta, 1, -5) .. 'wake'

@@ -28,8 +28,8 @@ local found = redis.call('HMGET', meta, 'queue', 'rules', 'state', 'settings', '
 local time = redis.call('TIME')
 local wall = time[1] * 1000000 + time[2]
 
-if found[1] and found[6] ~= SCHEMA then
-  if tonumber(found[6] or '1') > tonumber(SCHEMA) then
+if found[1] and found[6] ~= SCHEMA and found[6] ~= PAUSED then
+  if tonumber(found[6] or '1') > tonumber(PAUSED) then
     return { 'schema', found[6] }
   elseif what == 'l' then
     found[2] = redis.call('HGET', meta, 'config') -- looking changes nothing

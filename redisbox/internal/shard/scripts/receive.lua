@@ -73,7 +73,7 @@ function engine.receive(from, nonce, most, others)
 
   local function serve(max, maxBytes, visibility)
     local got, length = 0, 0
-    while got < max do
+    while got < max and not shard.paused do
       local e, sent = nextReady(shard.turns)
       if not e then
         break

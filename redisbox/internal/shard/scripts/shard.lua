@@ -12,7 +12,7 @@ local shard = {
   version = version, strict = strict ~= 0, maxDeliveries = maxDeliveries, maxMessages = maxMessages,
   maxBytes = maxBytes, maxInFlight = maxInFlight, maxDead = maxDead, maxHold = maxHold, window = window,
   dedupMax = dedupMax, readyAge = readyAge, readyCount = readyCount, deadAge = deadAge, deadCount = deadCount,
-  forwards = forwards ~= 0,
+  forwards = forwards ~= 0, paused = paused,
   drops = #known[2] > 120, -- there is one number more if expired messages are dropped
 
   clock = clock, offset = offset, term = term, last = last, death = death, bytes = bytes, next = next,
@@ -46,6 +46,9 @@ end
 
 -- available is an upper bound on how many messages a receive could take.
 function engine.available()
+  if shard.paused then
+    return 0
+  end
   local n = shard.strict and call('ZCARD', shard.eligible) or engine.ready()
   if shard.maxInFlight > 0 then
     n = math.min(n, shard.maxInFlight - engine.inFlight())

@@ -1,0 +1,80 @@
+package redisbox
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/redistest"
+)
+
+// TestPausedQueueIsNotPolled: a receive that waits on a paused queue with ready messages sleeps
+// until it is resumed by another process.
+func TestPausedQueueIsNotPolled(t *testing.T) {
+	server := redistest.Standalone(t)
+	q := openQueue(t, open(t, connect(t, server.ClientOption()), nil))
+	other := openQueue(t, open(t, connect(t, server.ClientOption()), nil))
+	send(t, q, "a", "b")
+	if err := other.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan []driver.Delivery, 1)
+	go func() {
+		deliveries, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 2, Visibility: hold, Wait: time.Minute})
+		if err != nil {
+			t.Error(err)
+		}
+		got <- deliveries
+	}()
+	time.Sleep(time.Second) // it subscribes and looks
+	calls := 0
+	stop, err := server.Monitor(t.Context(), func(line string) {
+		if strings.Contains(strings.ToUpper(line), "\"EVALSHA\"") {
+			calls++
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(3 * time.Second)
+	stop()
+	if calls > 1 { // the refresh of the shard watcher, if it falls into this time
+		t.Errorf("%d calls in 3 seconds while a receive waits on a paused queue", calls)
+	}
+	resumed := time.Now()
+	if err := other.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if deliveries := <-got; len(deliveries) != 2 || time.Since(resumed) > 2*time.Second {
+		t.Errorf("got %d messages %v after the queue was resumed", len(deliveries), time.Since(resumed))
+	}
+}
+
+// TestPauseChangesSchema: versions that know schema 2 alone refuse a paused queue.
+func TestPauseChangesSchema(t *testing.T) {
+	t.Parallel()
+	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
+	q := configured(t, b, driver.Config{Shards: 2})
+	wantSchema := func(want string) {
+		t.Helper()
+		for _, s := range q.Shards {
+			if got := field(t, b, s.Keys[0], "schema"); got != want {
+				t.Errorf("shard %d has schema %s, want %s", s.Number, got, want)
+			}
+		}
+	}
+	wantSchema("2")
+	if err := q.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantSchema("3")
+	if err := b.ConfigureQueue(t.Context(), q.Name, driver.Config{MaxMessages: 5}); err != nil {
+		t.Fatal(err)
+	}
+	wantSchema("3")
+	if err := q.Resume(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantSchema("2")
+}
