@@ -90,9 +90,16 @@ func (o *Options) check() error {
 	return nil
 }
 
-// roomBytes is memory that all shards share for ready messages, in addition to their limits. A
-// message that is received before it leaves the memory is not read from the store.
-const roomBytes = 16 << 20
+const (
+	// heldMessages and heldBytes bound the messages of each state that a shard holds in any
+	// case. They are small because queues are many: with 512 messages each, a tenant made the
+	// daemon 100 MB larger with 500 queues.
+	heldMessages = 32
+	heldBytes    = 32 << 10
+	// roomBytes is memory that all shards share for further ready messages. A message that is
+	// received before it leaves the memory is not read from the store.
+	roomBytes = 16 << 20
+)
 
 // hold returns the limits of the messages in memory for each shard.
 func (o *Options) hold() engine.Limits {
@@ -103,7 +110,7 @@ func (o *Options) hold() engine.Limits {
 	if room == nil {
 		room = host.NewRoom(roomBytes)
 	}
-	return engine.Limits{Messages: 512, Bytes: 256 << 10, Room: room, Look: 1024, Pass: 256, Groups: 10_000}
+	return engine.Limits{Messages: heldMessages, Bytes: heldBytes, Room: room, Look: 1024, Pass: 256, Groups: 10_000}
 }
 
 // storeOptions returns the options of the store.

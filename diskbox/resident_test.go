@@ -41,7 +41,7 @@ func TestOnlyMessagesFromDiskAreNotResident(t *testing.T) {
 // TestBusyQueueStaysInMemory lets more messages wait than a shard may hold alone, in two queues
 // one after the other.
 func TestBusyQueueStaysInMemory(t *testing.T) {
-	const waiting = 1500
+	const waiting = 1000
 	room := host.NewRoom(1 << 20)
 	size := room.Free()
 	b, err := Open(t.Context(), t.TempDir(), &Options{room: room, Sync: SyncNone})

@@ -12,10 +12,10 @@ import (
 const (
 	// smallMemory is the memory limit of the daemon while its live memory
 	// is well below it: garbage is collected earlier instead.
-	smallMemory = 352 << 20
+	smallMemory = 400 << 20
 	// memoryHeadroom is the memory limit in percent of the live memory
 	// above that: enough to keep the collector cheap.
-	memoryHeadroom = 140
+	memoryHeadroom = 130
 	// leastGarbage is how much garbage the daemon may have before it collects. A daemon
 	// with little live memory would collect many times a second without it.
 	leastGarbage = 32 << 20
@@ -76,7 +76,7 @@ func (k *keeper) keep() bool {
 
 // memoryLimit returns the limit for this much live memory.
 func memoryLimit(live uint64) int64 {
-	return max(smallMemory, int64(live)/100*memoryHeadroom)
+	return max(smallMemory, int64(live)*memoryHeadroom/100)
 }
 
 // gcPercent returns the pace for this much live memory: the garbage at which the collector

@@ -435,11 +435,11 @@ func (g *planner) look(t *rapid.T) operation {
 }
 
 // advance lets time pass, most often exactly up to the next event. A backend that is down at
-// that time expires messages by their age when it is up again, not in the order of time: where
-// that matters, the time passes before the restart.
+// that time expires messages by age and by count when it is up again, not in the order of time:
+// where that matters, the time passes before the restart.
 func (g *planner) advance(t *rapid.T) operation {
 	op := advanceOperation{unseen: rarely(t, 1)}
-	if len(g.crashes) > 0 && g.config.RetainReady.Age > 0 {
+	if len(g.crashes) > 0 && g.config.RetainReady != (driver.Retention{}) {
 		op.unseen = false
 	}
 	next, ok := g.model.NextEvent()

@@ -26,7 +26,7 @@ type Options struct {
 
 	// MemTableBytes is the size of a memory table, which is written to disk when it is full.
 	// Messages that are settled before that are never written to a table. The default is 1/64
-	// of the volume, from 1 MiB to 16 MiB. Up to four are held in memory, and about six times
+	// of the volume, from 1 MiB to 8 MiB. Up to four are held in memory, and about six times
 	// as much on disk (see the package documentation). At least 64 KiB.
 	MemTableBytes int
 	// CacheBytes bounds the cache of table blocks. The default is 16 MiB: a backlog is read
@@ -147,7 +147,7 @@ func (o *Options) withDefaults() (Options, error) {
 // The defaults that depend on the size of the volume.
 const (
 	volumeShare                 = 64 // of the volume, for a memory table and for the ballast
-	leastMemTable, mostMemTable = 1 << 20, 16 << 20
+	leastMemTable, mostMemTable = 1 << 20, 8 << 20
 	leastBallast, mostBallast   = 1 << 20, 16 << 20
 	reservePercent              = 5
 	leastReserve, mostReserve   = 16 << 20, 1 << 30
@@ -156,12 +156,12 @@ const (
 // fitVolume sets the defaults that depend on the volume of dir. If the file system does not
 // report its size, they are those of a large volume.
 func (o *Options) fitVolume(dir string) {
-	share := uint64(mostMemTable)
+	share := uint64(mostBallast)
 	if usage, err := o.FS.GetDiskUsage(dir); err == nil {
-		share = min(usage.TotalBytes/volumeShare, mostMemTable)
+		share = min(usage.TotalBytes/volumeShare, mostBallast)
 	}
-	setDefault(&o.MemTableBytes, max(int(share), leastMemTable))
-	setDefault(&o.BallastBytes, min(max(int64(share), leastBallast), mostBallast))
+	setDefault(&o.MemTableBytes, min(max(int(share), leastMemTable), mostMemTable))
+	setDefault(&o.BallastBytes, max(int64(share), leastBallast))
 }
 
 // reserve returns how much of a volume stays free.

@@ -38,11 +38,11 @@ func TestReserveScalesWithVolume(t *testing.T) {
 }
 
 func TestMemoryTableScalesWithVolume(t *testing.T) {
-	for total, want := range map[uint64]int{16 << 20: 1 << 20, 256 << 20: 4 << 20, 2 << 30: 16 << 20, 1 << 40: 16 << 20} {
+	for total, ballast := range map[uint64]int64{16 << 20: 1 << 20, 256 << 20: 4 << 20, 2 << 30: 16 << 20, 1 << 40: 16 << 20} {
 		mem := vfs.NewMem()
 		mem.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: total, TotalBytes: total})
 		o := Options{FS: mem}
-		if o.fitVolume("/"); o.MemTableBytes != want || o.BallastBytes != int64(min(want, 16<<20)) {
+		if o.fitVolume("/"); o.MemTableBytes != int(min(ballast, 8<<20)) || o.BallastBytes != ballast {
 			t.Errorf("a volume of %d bytes has tables of %d bytes and a ballast of %d", total, o.MemTableBytes, o.BallastBytes)
 		}
 	}

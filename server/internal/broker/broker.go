@@ -73,9 +73,9 @@ type Broker struct {
 	// work bounds the operations on the backend, in turns, and memory the bytes of
 	// requests and answers.
 	work, memory *share.Gate
-	// refusals bounds the refusals of shares, creations the queues that are created, and
-	// strangers the requests without a genuine token, by the second.
-	refusals, creations, strangers *share.Gate
+	// refusals bounds the refusals of shares, creations the queues that are created, looks the
+	// bytes that are peeked at, and strangers the requests without a genuine token, by the second.
+	refusals, creations, looks, strangers *share.Gate
 	// sweptAt is when expired leases were last removed, and sweepPause the time until
 	// the next sweep.
 	sweptAt, sweepPause atomic.Int64
@@ -151,7 +151,7 @@ func (b *Broker) Shares() []share.Stats {
 		Resource: "quota meters", Used: int64(verifier.Quotas), Limit: int64(verifier.MaxQuotas),
 		Owners: verifier.QuotaTenants, Refusals: verifier.QuotaRefusals,
 	}
-	return []share.Stats{quotas, b.inFlight.Stats(), b.census.pool.Stats(), b.waits.Stats(), b.dedup.stats(b.now()), b.work.Stats(), b.memory.Stats(), b.refusals.Stats(), b.creations.Stats(), b.strangers.Stats()}
+	return []share.Stats{quotas, b.inFlight.Stats(), b.census.pool.Stats(), b.waits.Stats(), b.dedup.stats(b.now()), b.work.Stats(), b.memory.Stats(), b.refusals.Stats(), b.creations.Stats(), b.looks.Stats(), b.strangers.Stats()}
 }
 
 // now returns the time of leases: monotonic, since New.

@@ -126,7 +126,7 @@ func (c *Caller) paceCreation(ctx context.Context, op, backend, queue string) er
 	if err := b.count(ctx, 0); err != nil || b.census.knows(backend) {
 		return err
 	}
-	if err := c.pace(ctx, nil, b.creations); err != nil {
+	if err := c.pace(ctx, nil, b.creations, 1); err != nil {
 		b.metrics.Rejected(metricSaturated)
 		return refusedShare(err, op, queue)
 	}

@@ -563,12 +563,51 @@ func TestCreationsWaitWhileOthersAreActive(t *testing.T) {
 			if time.Since(before) > 0 {
 				t.Fatalf("sends to queues that exist waited %v", time.Since(before))
 			}
-			if create(); made > 1000+10*64 {
+			if create(); made > 1000+10*16 {
 				t.Fatalf("%d queues were created in %v", made-1000, time.Since(began))
 			}
 		}
-		if made < 1000+200 {
+		if made < 1000+50 {
 			t.Errorf("only %d queues were created in 10 s", made-1000)
+		}
+	})
+}
+
+// TestPeeksWaitWhileOthersAreActive peeks at large messages as fast as possible: at once while
+// its tenant is alone, and at a bounded rate while another one is active.
+func TestPeeksWaitWhileOthersAreActive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory(t, broker.Limits{})
+		hostile, victim := b.as("hostile"), b.as("victim")
+		const messages, size = 64, 128 << 10
+		for range messages {
+			b.send(hostile, "q", strings.Repeat("x", size))
+		}
+		peek := func() {
+			for _, err := range hostile.Peek(t.Context(), "q", driver.Query{}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		began := time.Now()
+		for range 10 {
+			peek()
+		}
+		if time.Since(began) > 0 {
+			t.Errorf("a tenant that is alone waited %v for peeks", time.Since(began))
+		}
+		peeks := 0
+		for began = time.Now(); time.Since(began) < 10*time.Second; peeks++ {
+			before := time.Now()
+			b.send(victim, "q", "x")
+			if time.Since(before) > 0 {
+				t.Fatalf("another tenant waited %v", time.Since(before))
+			}
+			peek()
+		}
+		if bytes := peeks * messages * size; bytes < 20<<20 || bytes > 11*(32<<20)*7/8 {
+			t.Errorf("%d MiB were peeked at in 10 s", bytes>>20)
 		}
 	})
 }

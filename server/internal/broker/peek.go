@@ -220,6 +220,12 @@ func (t *lookTurn) count(ctx context.Context, body int) error {
 		return nil
 	}
 	t.caller.done(1)
+	t.held = false
+	c := t.caller
+	if err := c.pace(ctx, nil, c.broker.looks, min(int64(t.bytes)+1, lookBytes)); err != nil {
+		c.broker.metrics.Rejected(metricSaturated)
+		return refusedShare(err, t.op, t.queue)
+	}
 	return t.begin(ctx)
 }
 

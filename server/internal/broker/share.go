@@ -44,11 +44,14 @@ const (
 	// several tenants are active. A refusal costs its client nothing and the daemon a
 	// request that was read, and often a connection.
 	maxRefusals = 32
-	// pacedFor is how long a refusal and a creation count.
+	// pacedFor is how long a refusal, a creation and a byte that was peeked at count.
 	pacedFor = time.Second
 	// maxCreations is how many queues are created in a second while several tenants are
 	// active. Each takes about 2 KB of memory for as long as it exists.
-	maxCreations = 64
+	maxCreations = 16
+	// maxLookBytes is how many bytes of bodies are peeked at in a second while several
+	// tenants are active. Each is read, copied and encoded, and nothing is left of it.
+	maxLookBytes = 32 << 20
 	// turnPatience is how long an operation waits for its turn.
 	turnPatience = 5 * time.Second
 )
@@ -60,6 +63,7 @@ func (b *Broker) initTurns() {
 	b.memory = share.NewGate(share.New("request memory", "max_request_memory", maxRequestMemory, retryInFlight), turnPatience)
 	b.refusals = share.NewGate(share.New("refusals", "max_refusals", maxRefusals, retryInFlight), turnPatience)
 	b.creations = share.NewGate(share.New("new queues", "max_new_queues", maxCreations, retryInFlight), turnPatience)
+	b.looks = share.NewGate(share.New("bytes peeked at", "max_look_bytes", maxLookBytes, retryInFlight), turnPatience)
 	b.strangers = share.NewGate(share.New("requests without a token", "max_strangers", maxStrangers, retryInFlight), turnPatience)
 }
 
@@ -101,25 +105,25 @@ func (c *Caller) slowRefusal(ctx context.Context, r *completion.Round, err error
 	if e, ok := errors.AsType[*driver.Error](err); !ok || e.Code != driver.ErrFull {
 		return
 	}
-	_ = c.pace(ctx, r, c.broker.refusals) // the request is refused in any case
+	_ = c.pace(ctx, r, c.broker.refusals, 1) // the request is refused in any case
 }
 
 // pace waits for the caller's turn to do something that is bounded by the second while other
-// tenants are active. It flushes the round, if there is one, before it blocks. Codes: ErrFull.
-func (c *Caller) pace(ctx context.Context, r *completion.Round, gate *share.Gate) error {
+// tenants are active, for a number of units. It flushes the round, if there is one, before it blocks. Codes: ErrFull.
+func (c *Caller) pace(ctx context.Context, r *completion.Round, gate *share.Gate, units int64) error {
 	owner := c.owner()
 	if !c.broker.work.Contested(owner[0]) {
 		return nil
 	}
-	if !gate.TryEnter(owner[:], 1) {
+	if !gate.TryEnter(owner[:], units) {
 		if r != nil {
 			r.End()
 		}
-		if err := gate.Enter(ctx, owner[:], 1); err != nil {
+		if err := gate.Enter(ctx, owner[:], units); err != nil {
 			return err
 		}
 	}
-	time.AfterFunc(pacedFor, func() { gate.Leave(owner[:], 1) })
+	time.AfterFunc(pacedFor, func() { gate.Leave(owner[:], units) })
 	return nil
 }
 

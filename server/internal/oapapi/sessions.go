@@ -20,7 +20,7 @@ const (
 	// a few dozen messages. maxSessionsBytes bounds what all of them do, divided
 	// among tenants and tokens.
 	maxSessionBytes  = 4 << 20
-	maxSessionsBytes = 64 << 20
+	maxSessionsBytes = 32 << 20
 	// memoryStep is what a session takes from its share at once at least, so that
 	// the share is not asked for every answer.
 	memoryStep = 1 << 10
