@@ -49,7 +49,7 @@ type ruleCase struct {
 }
 
 // rules returns all rules with cases here.
-func rules() []rule { return slices.Concat(loopRules(), deadLetterRules()) }
+func rules() []rule { return slices.Concat(loopRules(), deadLetterRules(), flowRules()) }
 
 func TestWorkerRulesHoldOnRedis(t *testing.T) {
 	client, err := rueidis.NewClient(redistest.SharedServer(t).ClientOption())
@@ -78,7 +78,7 @@ func TestEveryWorkerRuleHasRedisCase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	titles := regexp.MustCompile(`(?m)^### ((?:LOOP|DLQ)-\d+) `).FindAllStringSubmatch(string(document), -1)
+	titles := regexp.MustCompile(`(?m)^### ((?:LOOP|DLQ)-\d+|FLOW-7) `).FindAllStringSubmatch(string(document), -1)
 	if len(titles) < 15 {
 		t.Errorf("the document has %d rules of workers and dead letters, fewer than there were", len(titles))
 	}
