@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/testing/queuemodel"
 	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
@@ -55,7 +55,7 @@ type comparison struct {
 	backend *Backend
 	name    string
 	queue   *handle
-	model   *drivertest.Model
+	model   *queuemodel.Model
 	start   time.Time
 	began   time.Duration // how far the clock was ahead at the start
 	passed  *time.Duration
@@ -99,7 +99,7 @@ func (d *comparison) run(steps int) bool {
 	defer q.Close()
 	d.queue = q.(*handle)
 	d.start, d.began = time.Now(), *d.passed
-	d.model = drivertest.NewModel(d.name, q.Traits(), d.config, d.start)
+	d.model = queuemodel.New(d.name, q.Traits(), d.config, d.start)
 	d.log = append(d.log, fmt.Sprintf("configure %+v", d.config))
 	for range steps {
 		what, model, redis := d.step()

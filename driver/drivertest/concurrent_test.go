@@ -9,6 +9,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/testing/history"
+	"github.com/mailboxmq/mailbox/internal/testing/queuemodel"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
@@ -30,14 +31,14 @@ func (b *modelOpener) restart() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, q := range b.queues {
-		q.mu.Lock()
-		for _, msg := range q.model.waiting {
-			if msg.leased {
-				msg.leased = false
+		q.Mu.Lock()
+		for _, msg := range q.Model.Waiting {
+			if msg.Leased {
+				msg.Leased = false
 				msg.Deliveries--
 			}
 		}
-		q.mu.Unlock()
+		q.Mu.Unlock()
 	}
 }
 
@@ -48,93 +49,93 @@ var saboteurs = []struct {
 	config driver.Config
 	mutant
 }{
-	{"an ack takes another message with it", "SND-1", driver.Config{}, mutant{ack: func(q *modelQueue, receipts []driver.Receipt) error {
+	{"an ack takes another message with it", "SND-1", driver.Config{}, mutant{ack: func(q *queuemodel.Queue, receipts []driver.Receipt) error {
 		err := q.Ack(context.Background(), receipts)
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		if len(q.model.waiting) > 100 {
-			q.model.waiting = q.model.waiting[1:]
+		q.Mu.Lock()
+		defer q.Mu.Unlock()
+		if len(q.Model.Waiting) > 100 {
+			q.Model.Waiting = q.Model.Waiting[1:]
 		}
 		return err
 	}}},
-	{"an ack is a nack", "ACK-1", driver.Config{}, mutant{ack: func(q *modelQueue, receipts []driver.Receipt) error {
+	{"an ack is a nack", "ACK-1", driver.Config{}, mutant{ack: func(q *queuemodel.Queue, receipts []driver.Receipt) error {
 		nacks := make([]driver.Nack, len(receipts))
 		for i, receipt := range receipts {
 			nacks[i].Receipt = receipt
 		}
-		if at(q, func(time.Duration) bool { return q.model.nonce > 500 }) {
+		if queuemodel.At(q, func(time.Duration) bool { return q.Model.Nonce > 500 }) {
 			return q.Ack(context.Background(), receipts) // otherwise the run would not end
 		}
 		return q.Nack(context.Background(), nacks)
 	}}},
-	{"a late ack succeeds", "VIS-2", driver.Config{}, mutant{ack: func(q *modelQueue, receipts []driver.Receipt) error {
+	{"a late ack succeeds", "VIS-2", driver.Config{}, mutant{ack: func(q *queuemodel.Queue, receipts []driver.Receipt) error {
 		_ = q.Ack(context.Background(), receipts)
 		return nil
 	}}},
-	{"two settlements win a race", "VIS-6", driver.Config{}, mutant{nack: func(q *modelQueue, nacks []driver.Nack) error {
+	{"two settlements win a race", "VIS-6", driver.Config{}, mutant{nack: func(q *queuemodel.Queue, nacks []driver.Nack) error {
 		_ = q.Nack(context.Background(), nacks)
 		return nil
 	}}},
-	{"leases are short", "VIS-1", driver.Config{}, mutant{receive: func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	{"leases are short", "VIS-1", driver.Config{}, mutant{receive: func(q *queuemodel.Queue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 		req.Visibility /= 2
 		return q.Receive(context.Background(), req)
 	}}},
-	{"delays are short", "SND-2", driver.Config{}, mutant{send: func(q *modelQueue, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	{"delays are short", "SND-2", driver.Config{}, mutant{send: func(q *queuemodel.Queue, msgs []driver.Outgoing) ([]driver.Sent, error) {
 		msgs = slices.Clone(msgs)
 		for i := range msgs {
 			msgs[i].Delay /= 2
 		}
 		return q.Send(context.Background(), msgs)
 	}}},
-	{"keys are forgotten", "DUP-1", driver.Config{}, mutant{send: func(q *modelQueue, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	{"keys are forgotten", "DUP-1", driver.Config{}, mutant{send: func(q *queuemodel.Queue, msgs []driver.Outgoing) ([]driver.Sent, error) {
 		msgs = slices.Clone(msgs)
 		for i := range msgs {
 			msgs[i].DedupKey = ""
 		}
 		return q.Send(context.Background(), msgs)
 	}}},
-	{"bodies are cut", "SND-3", driver.Config{}, mutant{receive: func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	{"bodies are cut", "SND-3", driver.Config{}, mutant{receive: func(q *queuemodel.Queue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 		deliveries, err := q.Receive(context.Background(), req)
 		for i := range deliveries {
 			deliveries[i].Body = deliveries[i].Body[1:]
 		}
 		return deliveries, err
 	}}},
-	{"counts stand still", "RCV-3", driver.Config{}, mutant{receive: func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	{"counts stand still", "RCV-3", driver.Config{}, mutant{receive: func(q *queuemodel.Queue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 		deliveries, err := q.Receive(context.Background(), req)
 		for i := range deliveries {
 			deliveries[i].Deliveries = 1 + deliveries[i].Deliveries/3
 		}
 		return deliveries, err
 	}}},
-	{"a receive strands a message", "RCV-2", driver.Config{}, mutant{receive: func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	{"a receive strands a message", "RCV-2", driver.Config{}, mutant{receive: func(q *queuemodel.Queue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 		deliveries, err := q.Receive(context.Background(), req)
 		if len(deliveries) > 3 {
 			deliveries = deliveries[:3]
 		}
 		return deliveries, err
 	}}},
-	{"the newest goes first", "ORD-1", driver.Config{}, mutant{send: func(q *modelQueue, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	{"the newest goes first", "ORD-1", driver.Config{}, mutant{send: func(q *queuemodel.Queue, msgs []driver.Outgoing) ([]driver.Sent, error) {
 		sent, err := q.Send(context.Background(), msgs)
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		for _, msg := range q.model.waiting {
-			if msg.place < 1<<40 {
-				msg.place = 1<<50 - msg.place
+		q.Mu.Lock()
+		defer q.Mu.Unlock()
+		for _, msg := range q.Model.Waiting {
+			if msg.Place < 1<<40 {
+				msg.Place = 1<<50 - msg.Place
 			}
 		}
 		return sent, err
 	}}},
-	{"groups are not held back", "ORD-4", driver.Config{StrictGroups: true}, mutant{receive: func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-		q.mu.Lock()
-		q.model.config.StrictGroups = false
-		q.mu.Unlock()
+	{"groups are not held back", "ORD-4", driver.Config{StrictGroups: true}, mutant{receive: func(q *queuemodel.Queue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+		q.Mu.Lock()
+		q.Model.Config.StrictGroups = false
+		q.Mu.Unlock()
 		return q.Receive(context.Background(), req)
 	}}},
-	{"one delivery too many is allowed", "DLQ-1", driver.Config{MaxDeliveries: 1}, mutant{receive: func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-		q.mu.Lock()
-		q.model.config.MaxDeliveries = 2
-		q.mu.Unlock()
+	{"one delivery too many is allowed", "DLQ-1", driver.Config{MaxDeliveries: 1}, mutant{receive: func(q *queuemodel.Queue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+		q.Mu.Lock()
+		q.Model.Config.MaxDeliveries = 2
+		q.Mu.Unlock()
 		return q.Receive(context.Background(), req)
 	}}},
 }
@@ -143,9 +144,9 @@ func TestHistoriesShowEverySaboteur(t *testing.T) {
 	volume.InFull(t)
 	for _, test := range saboteurs {
 		t.Run(test.name, func(t *testing.T) {
-			b := modelBackend(func(q *modelQueue) driver.Queue {
+			b := modelBackend(func(q *queuemodel.Queue) driver.Queue {
 				m := test.mutant
-				m.modelQueue = q
+				m.Queue = q
 				return &m
 			})
 			load := Load{Messages: 1_000, Config: test.config}.withDefaults(b)

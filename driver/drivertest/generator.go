@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/queuemodel"
 )
 
 // A plan is a random program together with the results of the model, operation by operation.
@@ -38,8 +39,8 @@ type ability struct {
 // that are dead, deadlines to meet exactly.
 type planner struct {
 	ability
-	model    *Model
-	other    *Model // nil if messages do not move
+	model    *queuemodel.Model
+	other    *queuemodel.Model // nil if messages do not move
 	executor *executor
 	now      time.Duration
 	config   driver.Config
@@ -62,26 +63,23 @@ func plans(a ability) *rapid.Generator[*plan] {
 
 const maxOperations = 200
 
-// modelStart is the start time of models, like that of a synctest bubble.
-var modelStart = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-
 func newPlanner(t *rapid.T, a ability) *planner {
 	g := &planner{ability: a, plan: &plan{}}
 	if a.admin {
 		g.config = drawConfig(t, a)
 	}
 	g.plan.Config, g.plan.Untimed = g.config, a.untimed
-	g.model = NewModel(randomQueueName, a.traits, g.config, modelStart)
-	queue := &modelQueue{
-		model: g.model,
-		clock: func() time.Duration { return g.now },
-		pause: func(_ context.Context, d time.Duration) error { g.now += d; return nil },
+	g.model = queuemodel.New(randomQueueName, a.traits, g.config, queuemodel.Start)
+	queue := &queuemodel.Queue{
+		Model: g.model,
+		Clock: func() time.Duration { return g.now },
+		Sleep: func(_ context.Context, d time.Duration) error { g.now += d; return nil },
 	}
-	g.executor = newExecutor(randomQueueName, queue, modelStart)
+	g.executor = newExecutor(randomQueueName, queue, queuemodel.Start)
 	g.executor.untimed = a.untimed
-	g.executor.clock = queue.clock
+	g.executor.clock = queue.Clock
 	g.executor.advance = func(d time.Duration) { g.now += d }
-	g.executor.configure = queue.configure
+	g.executor.configure = queue.Configure
 	if a.traits.Move && a.admin {
 		g.addOther(t, queue)
 	}
@@ -89,19 +87,19 @@ func newPlanner(t *rapid.T, a ability) *planner {
 }
 
 // addOther adds a queue that messages move to and from.
-func (g *planner) addOther(t *rapid.T, queue *modelQueue) {
+func (g *planner) addOther(t *rapid.T, queue *queuemodel.Queue) {
 	config := driver.Config{MaxMessages: pick(t, 0, 0, 2, 5)}
 	if g.traits.Groups {
 		config.StrictGroups = rarely(t, 1)
 		config.FairGroups = g.fair && !config.StrictGroups && rarely(t, 1)
 	}
 	g.plan.Other = &config
-	g.other = NewModel(otherName(randomQueueName), g.traits, config, modelStart)
-	other := &modelQueue{model: g.other, clock: queue.clock, pause: queue.pause}
-	find := func(name string) *modelQueue {
-		return map[string]*modelQueue{randomQueueName: queue, otherName(randomQueueName): other}[name]
+	g.other = queuemodel.New(otherName(randomQueueName), g.traits, config, queuemodel.Start)
+	other := &queuemodel.Queue{Model: g.other, Clock: queue.Clock, Sleep: queue.Sleep}
+	find := func(name string) *queuemodel.Queue {
+		return map[string]*queuemodel.Queue{randomQueueName: queue, otherName(randomQueueName): other}[name]
 	}
-	queue.find, other.find = find, find
+	queue.Find, other.Find = find, find
 	g.executor.other = other
 }
 
@@ -206,7 +204,7 @@ func (g *planner) draw(t *rapid.T) operation {
 	if g.traits.Pause {
 		choices = append(choices, g.pause)
 	}
-	if g.model.paused { // not for long: a paused queue delivers nothing
+	if g.model.Paused { // not for long: a paused queue delivers nothing
 		choices = append(choices, g.resume, g.resume, g.resume, g.resume)
 	}
 	if g.admin {
@@ -274,11 +272,11 @@ func (g *planner) receive(t *rapid.T) operation {
 	}
 	// At the in-flight ceiling a waiting receive may or may not check again for messages that
 	// can only die.
-	quiet := g.model.config.MaxInFlight == 0 || g.model.config.MaxDeliveries == 0
+	quiet := g.model.Config.MaxInFlight == 0 || g.model.Config.MaxDeliveries == 0
 	if !g.untimed && quiet && rarely(t, 2) {
 		// A wait must not end at the very moment of another event: either order would be right.
 		request.Wait = g.duration(t) + time.Microsecond
-		for slices.Contains(g.model.events(), g.now+request.Wait) {
+		for slices.Contains(g.model.EventTimes(), g.now+request.Wait) {
 			request.Wait += time.Microsecond
 		}
 	}
@@ -291,7 +289,7 @@ func (g *planner) deliveries(t *rapid.T) []string { return references(g.numbers(
 func (g *planner) numbers(t *rapid.T) []deliveryNumber {
 	var good []deliveryNumber
 	for i, receipt := range g.executor.receipts {
-		if g.model.held(receipt) != nil {
+		if g.model.Held(receipt) != nil {
 			good = append(good, deliveryNumber(i+1))
 		}
 	}
@@ -323,7 +321,7 @@ func (g *planner) lateDeliveries(t *rapid.T) []string {
 	numbers := g.numbers(t)
 	var late []deliveryNumber
 	for i, receipt := range g.executor.receipts {
-		if g.model.held(receipt) == nil && g.model.delivered(receipt) != nil {
+		if g.model.Held(receipt) == nil && g.model.Delivered(receipt) != nil {
 			late = append(late, deliveryNumber(i+1))
 		}
 	}
@@ -341,7 +339,7 @@ func (g *planner) moveAway(t *rapid.T) operation {
 
 // moveBack moves messages back if there are any, and otherwise away.
 func (g *planner) moveBack(t *rapid.T) operation {
-	if len(g.other.waiting) == 0 {
+	if len(g.other.Waiting) == 0 {
 		return g.moveAway(t)
 	}
 	return inOperation{otherQueue, moveOperation{to: thisQueue, limit: upTo(t, 4) - 1}}
@@ -368,8 +366,8 @@ func (g *planner) letters(t *rapid.T) []string {
 	numbers := make([]messageNumber, upTo(t, 3)-1)
 	for i := range numbers {
 		switch {
-		case len(g.model.dead) > 0 && coins(t, 2):
-			numbers[i] = g.executor.number(pick(t, g.model.dead...).ID)
+		case len(g.model.Dead) > 0 && coins(t, 2):
+			numbers[i] = g.executor.number(pick(t, g.model.Dead...).ID)
 		case len(g.executor.ids) > 0 && coins(t, 2):
 			numbers[i] = messageNumber(upTo(t, len(g.executor.ids)))
 		default:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/queuemodel"
 )
 
 // A result is the result of an operation.
@@ -20,11 +21,11 @@ type result struct {
 
 func (r *result) addf(format string, args ...any) { r.text += fmt.Sprintf(format, args...) + "\n" }
 
-// agrees reports whether got matches r. A hint of someTime matches any; with exactHints the
+// agrees reports whether got matches r. A hint of SomeTime matches any; with exactHints the
 // others must match to the millisecond.
 func (r result) agrees(got result, exactHints bool) bool {
 	return r.text == got.text && slices.EqualFunc(r.hints, got.hints, func(want, got time.Duration) bool {
-		if exactHints && want != someTime {
+		if exactHints && want != queuemodel.SomeTime {
 			return want.Truncate(time.Millisecond) == got.Truncate(time.Millisecond)
 		}
 		return (want > 0) == (got > 0)
@@ -42,7 +43,7 @@ func (r result) String() string {
 		switch hint {
 		case 0:
 			text += "without a retry hint\n"
-		case someTime:
+		case queuemodel.SomeTime:
 			text += someHint + "\n"
 		default:
 			text += fmt.Sprintf("%s %v\n", exactHint, hint)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/queuemodel"
 )
 
 func TestModelAgreesWithItself(t *testing.T) {
@@ -80,95 +81,95 @@ func provoke(t *testing.T, b Backend, steps int) string {
 
 // A mutant is a model with one defect. A method that is set replaces the queue's own.
 type mutant struct {
-	*modelQueue
-	send       func(q *modelQueue, msgs []driver.Outgoing) ([]driver.Sent, error)
-	receive    func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error)
-	ack        func(q *modelQueue, receipts []driver.Receipt) error
-	nack       func(q *modelQueue, nacks []driver.Nack) error
-	extend     func(q *modelQueue, extensions []driver.Extension) ([]time.Duration, error)
-	deadLetter func(q *modelQueue, requests []driver.DeadLetterRequest) error
-	redrive    func(q *modelQueue, ids []string, limit int) (int, error)
-	ackLate    func(q *modelQueue, receipts []driver.Receipt) error
-	move       func(q *modelQueue, to string, limit int) (int, error)
-	purge      func(q *modelQueue) (int, error)
-	stats      func(q *modelQueue) (driver.Stats, error)
+	*queuemodel.Queue
+	send       func(q *queuemodel.Queue, msgs []driver.Outgoing) ([]driver.Sent, error)
+	receive    func(q *queuemodel.Queue, req driver.ReceiveRequest) ([]driver.Delivery, error)
+	ack        func(q *queuemodel.Queue, receipts []driver.Receipt) error
+	nack       func(q *queuemodel.Queue, nacks []driver.Nack) error
+	extend     func(q *queuemodel.Queue, extensions []driver.Extension) ([]time.Duration, error)
+	deadLetter func(q *queuemodel.Queue, requests []driver.DeadLetterRequest) error
+	redrive    func(q *queuemodel.Queue, ids []string, limit int) (int, error)
+	ackLate    func(q *queuemodel.Queue, receipts []driver.Receipt) error
+	move       func(q *queuemodel.Queue, to string, limit int) (int, error)
+	purge      func(q *queuemodel.Queue) (int, error)
+	stats      func(q *queuemodel.Queue) (driver.Stats, error)
 }
 
 func (m *mutant) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	if m.send != nil {
-		return m.send(m.modelQueue, msgs)
+		return m.send(m.Queue, msgs)
 	}
-	return m.modelQueue.Send(ctx, msgs)
+	return m.Queue.Send(ctx, msgs)
 }
 
 func (m *mutant) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	if m.receive != nil {
-		return m.receive(m.modelQueue, req)
+		return m.receive(m.Queue, req)
 	}
-	return m.modelQueue.Receive(ctx, req)
+	return m.Queue.Receive(ctx, req)
 }
 
 func (m *mutant) Ack(ctx context.Context, receipts []driver.Receipt) error {
 	if m.ack != nil {
-		return m.ack(m.modelQueue, receipts)
+		return m.ack(m.Queue, receipts)
 	}
-	return m.modelQueue.Ack(ctx, receipts)
+	return m.Queue.Ack(ctx, receipts)
 }
 
 func (m *mutant) Nack(ctx context.Context, nacks []driver.Nack) error {
 	if m.nack != nil {
-		return m.nack(m.modelQueue, nacks)
+		return m.nack(m.Queue, nacks)
 	}
-	return m.modelQueue.Nack(ctx, nacks)
+	return m.Queue.Nack(ctx, nacks)
 }
 
 func (m *mutant) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	if m.extend != nil {
-		return m.extend(m.modelQueue, extensions)
+		return m.extend(m.Queue, extensions)
 	}
-	return m.modelQueue.Extend(ctx, extensions)
+	return m.Queue.Extend(ctx, extensions)
 }
 
 func (m *mutant) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) error {
 	if m.deadLetter != nil {
-		return m.deadLetter(m.modelQueue, requests)
+		return m.deadLetter(m.Queue, requests)
 	}
-	return m.modelQueue.DeadLetter(ctx, requests)
+	return m.Queue.DeadLetter(ctx, requests)
 }
 
 func (m *mutant) AckLate(ctx context.Context, receipts []driver.Receipt) error {
 	if m.ackLate != nil {
-		return m.ackLate(m.modelQueue, receipts)
+		return m.ackLate(m.Queue, receipts)
 	}
-	return m.modelQueue.AckLate(ctx, receipts)
+	return m.Queue.AckLate(ctx, receipts)
 }
 
 func (m *mutant) Move(ctx context.Context, to string, limit int) (int, error) {
 	if m.move != nil {
-		return m.move(m.modelQueue, to, limit)
+		return m.move(m.Queue, to, limit)
 	}
-	return m.modelQueue.Move(ctx, to, limit)
+	return m.Queue.Move(ctx, to, limit)
 }
 
 func (m *mutant) Redrive(ctx context.Context, ids []string, limit int) (int, error) {
 	if m.redrive != nil {
-		return m.redrive(m.modelQueue, ids, limit)
+		return m.redrive(m.Queue, ids, limit)
 	}
-	return m.modelQueue.Redrive(ctx, ids, limit)
+	return m.Queue.Redrive(ctx, ids, limit)
 }
 
 func (m *mutant) Purge(ctx context.Context) (int, error) {
 	if m.purge != nil {
-		return m.purge(m.modelQueue)
+		return m.purge(m.Queue)
 	}
-	return m.modelQueue.Purge(ctx)
+	return m.Queue.Purge(ctx)
 }
 
 func (m *mutant) Stats(ctx context.Context) (driver.Stats, error) {
 	if m.stats != nil {
-		return m.stats(m.modelQueue)
+		return m.stats(m.Queue)
 	}
-	return m.modelQueue.Stats(ctx)
+	return m.Queue.Stats(ctx)
 }
 
 // mutants each break one rule.
@@ -176,138 +177,138 @@ var mutants = []struct {
 	name string
 	mutant
 }{
-	{"a nack keeps the place", mutant{nack: func(q *modelQueue, nacks []driver.Nack) error {
-		places := make(map[*modelMessage]uint64)
-		for _, msg := range q.model.waiting {
-			places[msg] = msg.place
+	{"a nack keeps the place", mutant{nack: func(q *queuemodel.Queue, nacks []driver.Nack) error {
+		places := make(map[*queuemodel.Message]uint64)
+		for _, msg := range q.Model.Waiting {
+			places[msg] = msg.Place
 		}
 		err := q.Nack(context.Background(), nacks)
-		for _, msg := range q.model.waiting {
-			msg.place = places[msg]
+		for _, msg := range q.Model.Waiting {
+			msg.Place = places[msg]
 		}
 		return err
 	}}},
-	{"an expired message goes to the tail", mutant{receive: func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-		leased := make(map[*modelMessage]bool)
-		for _, msg := range q.model.waiting {
-			leased[msg] = msg.leased
+	{"an expired message goes to the tail", mutant{receive: func(q *queuemodel.Queue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+		leased := make(map[*queuemodel.Message]bool)
+		for _, msg := range q.Model.Waiting {
+			leased[msg] = msg.Leased
 		}
 		_, _ = q.Stats(context.Background()) // ends expired leases
-		for _, msg := range q.model.waiting {
-			if leased[msg] && !msg.leased {
-				q.model.place++
-				msg.place = q.model.place
+		for _, msg := range q.Model.Waiting {
+			if leased[msg] && !msg.Leased {
+				q.Model.Place++
+				msg.Place = q.Model.Place
 			}
 		}
 		return q.Receive(context.Background(), req)
 	}}},
-	{"a delayed message gets its place when it is due", mutant{receive: func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-		var delayed []*modelMessage
-		for _, msg := range q.model.waiting {
-			if msg.Deliveries == 0 && msg.delayed {
+	{"a delayed message gets its place when it is due", mutant{receive: func(q *queuemodel.Queue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+		var delayed []*queuemodel.Message
+		for _, msg := range q.Model.Waiting {
+			if msg.Deliveries == 0 && msg.Delayed {
 				delayed = append(delayed, msg)
 			}
 		}
 		_, _ = q.Stats(context.Background())
 		for _, msg := range delayed {
-			if !msg.delayed {
-				q.model.place++
-				msg.place = q.model.place
+			if !msg.Delayed {
+				q.Model.Place++
+				msg.Place = q.Model.Place
 			}
 		}
 		return q.Receive(context.Background(), req)
 	}}},
-	{"a receive takes one too many", mutant{receive: func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	{"a receive takes one too many", mutant{receive: func(q *queuemodel.Queue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 		req.Max++
 		return q.Receive(context.Background(), req)
 	}}},
-	{"a receive ignores MaxBytes", mutant{receive: func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	{"a receive ignores MaxBytes", mutant{receive: func(q *queuemodel.Queue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 		req.MaxBytes = 0
 		return q.Receive(context.Background(), req)
 	}}},
-	{"a receive does not wait", mutant{receive: func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	{"a receive does not wait", mutant{receive: func(q *queuemodel.Queue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 		req.Wait = 0
 		return q.Receive(context.Background(), req)
 	}}},
-	{"a visibility of 0 lasts a second", mutant{receive: func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	{"a visibility of 0 lasts a second", mutant{receive: func(q *queuemodel.Queue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 		if req.Visibility == 0 {
 			req.Visibility = time.Second
 		}
 		return q.Receive(context.Background(), req)
 	}}},
-	{"a delivery is a nanosecond longer", mutant{receive: func(q *modelQueue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	{"a delivery is a nanosecond longer", mutant{receive: func(q *queuemodel.Queue, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 		req.Visibility++
 		return q.Receive(context.Background(), req)
 	}}},
-	{"the first delivery is that of this life", mutant{redrive: func(q *modelQueue, ids []string, limit int) (int, error) {
+	{"the first delivery is that of this life", mutant{redrive: func(q *queuemodel.Queue, ids []string, limit int) (int, error) {
 		moved, err := q.Redrive(context.Background(), ids, limit)
-		for _, msg := range q.model.waiting {
+		for _, msg := range q.Model.Waiting {
 			if msg.Redrives > 0 && msg.Deliveries == 0 {
 				msg.FirstReceivedAt = time.Time{}
 			}
 		}
 		return moved, err
 	}}},
-	{"a redrive keeps the place", mutant{redrive: func(q *modelQueue, ids []string, limit int) (int, error) {
-		places := make(map[*modelMessage]uint64)
-		for _, msg := range q.model.dead {
-			places[msg] = msg.place
+	{"a redrive keeps the place", mutant{redrive: func(q *queuemodel.Queue, ids []string, limit int) (int, error) {
+		places := make(map[*queuemodel.Message]uint64)
+		for _, msg := range q.Model.Dead {
+			places[msg] = msg.Place
 		}
 		moved, err := q.Redrive(context.Background(), ids, limit)
-		for _, msg := range q.model.waiting {
+		for _, msg := range q.Model.Waiting {
 			if old, ok := places[msg]; ok {
-				msg.place = old
+				msg.Place = old
 			}
 		}
 		return moved, err
 	}}},
-	{"a redrive of no ids moves all", mutant{redrive: func(q *modelQueue, ids []string, limit int) (int, error) {
+	{"a redrive of no ids moves all", mutant{redrive: func(q *queuemodel.Queue, ids []string, limit int) (int, error) {
 		if len(ids) == 0 {
 			ids = nil
 		}
 		return q.Redrive(context.Background(), ids, limit)
 	}}},
-	{"an ack works twice", mutant{ack: func(q *modelQueue, receipts []driver.Receipt) error {
+	{"an ack works twice", mutant{ack: func(q *queuemodel.Queue, receipts []driver.Receipt) error {
 		_ = q.Ack(context.Background(), receipts)
 		return nil
 	}}},
-	{"an extension cannot shorten", mutant{extend: func(q *modelQueue, extensions []driver.Extension) ([]time.Duration, error) {
+	{"an extension cannot shorten", mutant{extend: func(q *queuemodel.Queue, extensions []driver.Extension) ([]time.Duration, error) {
 		for i, e := range extensions {
-			if msg := q.model.held(e.Receipt); msg != nil {
-				extensions[i].Visibility = max(e.Visibility, msg.deadline-q.model.now)
+			if msg := q.Model.Held(e.Receipt); msg != nil {
+				extensions[i].Visibility = max(e.Visibility, msg.Deadline-q.Model.Now)
 			}
 		}
 		return q.Extend(context.Background(), extensions)
 	}}},
-	{"an extension knows no MaxHold", mutant{extend: func(q *modelQueue, extensions []driver.Extension) ([]time.Duration, error) {
-		for _, msg := range q.model.waiting {
-			msg.holdUntil = 0
+	{"an extension knows no MaxHold", mutant{extend: func(q *queuemodel.Queue, extensions []driver.Extension) ([]time.Duration, error) {
+		for _, msg := range q.Model.Waiting {
+			msg.HoldUntil = 0
 		}
 		return q.Extend(context.Background(), extensions)
 	}}},
-	{"a dead letter forgets its error", mutant{deadLetter: func(q *modelQueue, requests []driver.DeadLetterRequest) error {
+	{"a dead letter forgets its error", mutant{deadLetter: func(q *queuemodel.Queue, requests []driver.DeadLetterRequest) error {
 		for i := range requests {
 			requests[i].Error = ""
 		}
 		return q.DeadLetter(context.Background(), requests)
 	}}},
-	{"a dead letter needs no room", mutant{deadLetter: func(q *modelQueue, requests []driver.DeadLetterRequest) error {
-		most := q.model.config.MaxDead
-		q.model.config.MaxDead = 0
+	{"a dead letter needs no room", mutant{deadLetter: func(q *queuemodel.Queue, requests []driver.DeadLetterRequest) error {
+		most := q.Model.Config.MaxDead
+		q.Model.Config.MaxDead = 0
 		err := q.DeadLetter(context.Background(), requests)
-		q.model.config.MaxDead = most
+		q.Model.Config.MaxDead = most
 		return err
 	}}},
-	{"a send fits when there is no room", mutant{send: func(q *modelQueue, msgs []driver.Outgoing) ([]driver.Sent, error) {
-		if q.model.config.MaxMessages == 0 {
+	{"a send fits when there is no room", mutant{send: func(q *queuemodel.Queue, msgs []driver.Outgoing) ([]driver.Sent, error) {
+		if q.Model.Config.MaxMessages == 0 {
 			return q.Send(context.Background(), msgs)
 		}
-		q.model.config.MaxMessages++
+		q.Model.Config.MaxMessages++
 		sent, err := q.Send(context.Background(), msgs)
-		q.model.config.MaxMessages--
+		q.Model.Config.MaxMessages--
 		return sent, err
 	}}},
-	{"a full queue gives no hint", mutant{send: func(q *modelQueue, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	{"a full queue gives no hint", mutant{send: func(q *queuemodel.Queue, msgs []driver.Outgoing) ([]driver.Sent, error) {
 		sent, err := q.Send(context.Background(), msgs)
 		for i := range msgs {
 			if failed, ok := driver.At(err, i).(*driver.Error); ok { //nolint:errorlint // made by the model
@@ -316,61 +317,61 @@ var mutants = []struct {
 		}
 		return sent, err
 	}}},
-	{"a repeat extends the dedup window", mutant{send: func(q *modelQueue, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	{"a repeat extends the dedup window", mutant{send: func(q *queuemodel.Queue, msgs []driver.Outgoing) ([]driver.Sent, error) {
 		sent, err := q.Send(context.Background(), msgs)
-		for i := range q.model.keys {
+		for i := range q.Model.Keys {
 			for j := range sent {
-				if known := &q.model.keys[i]; sent[j].Duplicate && known.id == sent[j].ID {
-					known.end = q.model.now + q.model.traits.DedupWindow
+				if known := &q.Model.Keys[i]; sent[j].Duplicate && known.ID == sent[j].ID {
+					known.End = q.Model.Now + q.Model.Traits.DedupWindow
 				}
 			}
 		}
 		return sent, err
 	}}},
-	{"a purge empties the dedup table", mutant{purge: func(q *modelQueue) (int, error) {
+	{"a purge empties the dedup table", mutant{purge: func(q *queuemodel.Queue) (int, error) {
 		removed, err := q.Purge(context.Background())
-		q.model.keys = nil
+		q.Model.Keys = nil
 		return removed, err
 	}}},
-	{"a purge forgets what is in flight", mutant{purge: func(q *modelQueue) (int, error) {
-		var kept []*modelMessage
-		for _, msg := range q.model.waiting {
-			if msg.leased {
+	{"a purge forgets what is in flight", mutant{purge: func(q *queuemodel.Queue) (int, error) {
+		var kept []*queuemodel.Message
+		for _, msg := range q.Model.Waiting {
+			if msg.Leased {
 				kept = append(kept, msg)
 			}
 		}
 		removed, err := q.Purge(context.Background())
-		q.model.waiting = kept
+		q.Model.Waiting = kept
 		return removed, err
 	}}},
-	{"a late ack works only for the latest delivery", mutant{ackLate: func(q *modelQueue, receipts []driver.Receipt) error {
-		for _, msg := range q.model.waiting {
-			msg.given = msg.given[max(len(msg.given)-1, 0):]
+	{"a late ack works only for the latest delivery", mutant{ackLate: func(q *queuemodel.Queue, receipts []driver.Receipt) error {
+		for _, msg := range q.Model.Waiting {
+			msg.Given = msg.Given[max(len(msg.Given)-1, 0):]
 		}
 		return q.AckLate(context.Background(), receipts)
 	}}},
-	{"a late ack is refused", mutant{ackLate: func(q *modelQueue, receipts []driver.Receipt) error {
+	{"a late ack is refused", mutant{ackLate: func(q *queuemodel.Queue, receipts []driver.Receipt) error {
 		return q.Ack(context.Background(), receipts)
 	}}},
-	{"a move keeps the deliveries", mutant{move: func(q *modelQueue, to string, limit int) (int, error) {
-		before := make(map[*modelMessage]int)
-		for _, msg := range q.model.waiting {
+	{"a move keeps the deliveries", mutant{move: func(q *queuemodel.Queue, to string, limit int) (int, error) {
+		before := make(map[*queuemodel.Message]int)
+		for _, msg := range q.Model.Waiting {
 			before[msg] = msg.Deliveries
 		}
 		moved, err := q.Move(context.Background(), to, limit)
-		for _, msg := range q.find(to).model.waiting {
+		for _, msg := range q.Find(to).Model.Waiting {
 			msg.Deliveries = max(msg.Deliveries, before[msg])
 		}
 		return moved, err
 	}}},
-	{"a move passes over the first", mutant{move: func(q *modelQueue, to string, limit int) (int, error) {
-		if ready := q.model.movable(); len(ready) > 1 {
-			q.model.place++
-			ready[0].place = q.model.place
+	{"a move passes over the first", mutant{move: func(q *queuemodel.Queue, to string, limit int) (int, error) {
+		if ready := q.Model.Movable(); len(ready) > 1 {
+			q.Model.Place++
+			ready[0].Place = q.Model.Place
 		}
 		return q.Move(context.Background(), to, limit)
 	}}},
-	{"a delayed message counts as ready", mutant{stats: func(q *modelQueue) (driver.Stats, error) {
+	{"a delayed message counts as ready", mutant{stats: func(q *queuemodel.Queue) (driver.Stats, error) {
 		stats, err := q.Stats(context.Background())
 		stats.Ready, stats.Delayed = stats.Ready+stats.Delayed, 0
 		return stats, err
@@ -381,9 +382,9 @@ func TestRandomProgramsFindEveryMutant(t *testing.T) {
 	setFlag(t, "rapid.shrinktime", "1ms") // shortening is not tested here
 	for _, test := range mutants {
 		t.Run(test.name, func(t *testing.T) {
-			spoil := func(q *modelQueue) driver.Queue {
+			spoil := func(q *queuemodel.Queue) driver.Queue {
 				m := test.mutant
-				m.modelQueue = q
+				m.Queue = q
 				return &m
 			}
 			if failure := provoke(t, modelBackend(spoil), 100_000); failure == "" {
@@ -396,9 +397,9 @@ func TestRandomProgramsFindEveryMutant(t *testing.T) {
 func TestFailingProgramIsShortAndReadable(t *testing.T) {
 	setFlag(t, "rapid.seed", "6") // how far a program shrinks depends on the seed; this tests the output
 	setFlag(t, "rapid.shrinktime", "5m")
-	failure := provoke(t, modelBackend(func(q *modelQueue) driver.Queue {
+	failure := provoke(t, modelBackend(func(q *queuemodel.Queue) driver.Queue {
 		m := mutants[0].mutant
-		m.modelQueue = q
+		m.Queue = q
 		return &m
 	}), 100_000)
 	for _, want := range []string{"== RULE title\n", "\nsend ", "\nreceive max=", "\nnack d1", "differs from the model", "----\n", "got:", "-rapid.seed="} {
@@ -413,8 +414,8 @@ func TestFailingProgramIsShortAndReadable(t *testing.T) {
 
 func TestPanicIsReportedWithItsProgram(t *testing.T) {
 	setFlag(t, "rapid.shrinktime", "1s")
-	failure := provoke(t, modelBackend(func(q *modelQueue) driver.Queue {
-		return &mutant{modelQueue: q, purge: func(*modelQueue) (int, error) { panic("out of paper") }}
+	failure := provoke(t, modelBackend(func(q *queuemodel.Queue) driver.Queue {
+		return &mutant{Queue: q, purge: func(*queuemodel.Queue) (int, error) { panic("out of paper") }}
 	}), 100_000)
 	for _, want := range []string{"panics: out of paper", "\npurge\n", "-rapid.seed="} {
 		if !strings.Contains(failure, want) {

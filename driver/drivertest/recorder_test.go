@@ -10,14 +10,15 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/testing/history"
+	"github.com/mailboxmq/mailbox/internal/testing/queuemodel"
 )
 
-func newModelQueue(config driver.Config) *modelQueue {
+func newModelQueue(config driver.Config) *queuemodel.Queue {
 	start := time.Now()
-	return &modelQueue{
-		model: NewModel("recorded", modelTraits, config, start),
-		clock: func() time.Duration { return time.Since(start) },
-		pause: pauseBriefly,
+	return &queuemodel.Queue{
+		Model: queuemodel.New("recorded", queuemodel.AllTraits, config, start),
+		Clock: func() time.Duration { return time.Since(start) },
+		Sleep: pauseBriefly,
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/queuemodel"
 	"github.com/mailboxmq/mailbox/internal/testing/story"
 )
 
@@ -25,7 +26,7 @@ func TestStoriesRunOnModel(t *testing.T) {
 
 func TestPrintedProgramReadsBack(t *testing.T) {
 	for _, untimed := range []bool{false, true} {
-		a := ability{traits: modelTraits, admin: true, drop: true, fair: true, untimed: untimed, crashes: []Crash{CrashClean, CrashKill, CrashPower}}
+		a := ability{traits: queuemodel.AllTraits, admin: true, drop: true, fair: true, untimed: untimed, crashes: []Crash{CrashClean, CrashKill, CrashPower}}
 		rapid.Check(t, func(rt *rapid.T) {
 			want := plans(a).Draw(rt, "program").program
 			got, err := parseProgram(want.String())
@@ -89,9 +90,9 @@ func TestFailingProgramIsAStory(t *testing.T) {
 	setFlag(t, "rapid.shrinktime", "1ms")
 	for _, test := range mutants {
 		t.Run(test.name, func(t *testing.T) {
-			mutant := modelBackend(func(q *modelQueue) driver.Queue {
+			mutant := modelBackend(func(q *queuemodel.Queue) driver.Queue {
 				m := test.mutant
-				m.modelQueue = q
+				m.Queue = q
 				return &m
 			})
 			c := pasted(t, provoke(t, mutant, 100_000))

@@ -1,4 +1,4 @@
-package drivertest
+package queuemodel
 
 import (
 	"slices"
@@ -13,7 +13,7 @@ type modelTurn struct {
 }
 
 // chooseFairly is choose for a queue with fair groups.
-func (m *Model) chooseFairly(req driver.ReceiveRequest) (batch []*modelMessage, atCeiling bool) {
+func (m *Model) chooseFairly(req driver.ReceiveRequest) (batch []*Message, atCeiling bool) {
 	size := 0
 	for len(batch) < req.Max {
 		msg := m.quietest(batch)
@@ -23,7 +23,7 @@ func (m *Model) chooseFairly(req driver.ReceiveRequest) (batch []*modelMessage, 
 		case m.exhausted(msg): // DLQ-1: moved instead of delivered
 			m.dieOrWait(msg)
 			continue
-		case m.config.MaxInFlight > 0 && m.out(nil)+len(batch) >= m.config.MaxInFlight:
+		case m.Config.MaxInFlight > 0 && m.out(nil)+len(batch) >= m.Config.MaxInFlight:
 			return batch, true
 		case len(batch) > 0 && req.MaxBytes > 0 && size+len(msg.Body) > req.MaxBytes:
 			return batch, false
@@ -40,13 +40,13 @@ func (m *Model) chooseFairly(req driver.ReceiveRequest) (batch []*modelMessage, 
 // serve records that a group was served.
 func (m *Model) serve(group string) {
 	m.served++
-	m.turns[group] = modelTurn{after: m.place, served: m.served}
+	m.turns[group] = modelTurn{after: m.Place, served: m.served}
 }
 
 // quietest returns the message to add to a batch next, or nil.
-func (m *Model) quietest(batch []*modelMessage) (quietest *modelMessage) {
+func (m *Model) quietest(batch []*Message) (quietest *Message) {
 	for _, msg := range m.byPlace() {
-		ready := !msg.leased && msg.due <= m.now && !slices.Contains(batch, msg)
+		ready := !msg.Leased && msg.due <= m.Now && !slices.Contains(batch, msg)
 		if ready && (quietest == nil || m.goesBefore(msg, quietest, batch)) {
 			quietest = msg
 		}
@@ -57,7 +57,7 @@ func (m *Model) quietest(batch []*modelMessage) (quietest *modelMessage) {
 // goesBefore reports whether a, which is at a higher place, goes before b: its group has fewer
 // messages in flight, or as many and stands before the other, or at the same place and was
 // served longer ago (FAIR-1, FAIR-2).
-func (m *Model) goesBefore(a, b *modelMessage, batch []*modelMessage) bool {
+func (m *Model) goesBefore(a, b *Message, batch []*Message) bool {
 	if outA, outB := m.outOf(a, batch), m.outOf(b, batch); outA != outB {
 		return outA < outB
 	}
@@ -66,9 +66,9 @@ func (m *Model) goesBefore(a, b *modelMessage, batch []*modelMessage) bool {
 
 // standsBefore reports whether the group of a, whose first deliverable message is a, stands
 // before that of b (FAIR-2, ORD-4).
-func (m *Model) standsBefore(a, b *modelMessage) bool {
+func (m *Model) standsBefore(a, b *Message) bool {
 	turnA, turnB := m.turns[a.Group], m.turns[b.Group]
-	if standsA, standsB := max(a.place, turnA.after), max(b.place, turnB.after); standsA != standsB {
+	if standsA, standsB := max(a.Place, turnA.after), max(b.Place, turnB.after); standsA != standsB {
 		return standsA < standsB
 	}
 	return turnA.served < turnB.served
@@ -76,7 +76,7 @@ func (m *Model) standsBefore(a, b *modelMessage) bool {
 
 // outOf counts the messages in flight of a message's group. A message without a group is a
 // group of its own.
-func (m *Model) outOf(msg *modelMessage, batch []*modelMessage) (out int) {
+func (m *Model) outOf(msg *Message, batch []*Message) (out int) {
 	if msg.Group == "" {
 		return 0
 	}
@@ -90,8 +90,8 @@ func (m *Model) outOf(msg *modelMessage, batch []*modelMessage) (out int) {
 
 // out counts the messages in flight, of one group if it is given.
 func (m *Model) out(group *string) (out int) {
-	for _, msg := range m.waiting {
-		if msg.leased && (group == nil || msg.Group == *group) {
+	for _, msg := range m.Waiting {
+		if msg.Leased && (group == nil || msg.Group == *group) {
 			out++
 		}
 	}
@@ -102,8 +102,8 @@ func (m *Model) out(group *string) (out int) {
 // blocking.
 func (m *Model) forgetTurns() {
 	busy := make(map[string]bool)
-	for _, msg := range m.waiting {
-		if msg.leased || msg.due <= m.now || m.blocks(msg) {
+	for _, msg := range m.Waiting {
+		if msg.Leased || msg.due <= m.Now || m.blocks(msg) {
 			busy[msg.Group] = true
 		}
 	}

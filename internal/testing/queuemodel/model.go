@@ -1,4 +1,4 @@
-package drivertest
+package queuemodel
 
 import (
 	"slices"
@@ -19,50 +19,50 @@ import (
 type Model struct {
 	name   string
 	start  time.Time
-	traits driver.Traits
-	config driver.Config
-	now    time.Duration
-	paused bool
+	Traits driver.Traits
+	Config driver.Config
+	Now    time.Duration
+	Paused bool
 
-	waiting []*modelMessage // ready, delayed and in flight, first sent or redriven first
-	dead    []*modelMessage // oldest death first
-	keys    []modelKey      // live dedup keys, oldest first
-	sends   int             // ids given out
-	place   uint64          // last place given out
-	nonce   uint64          // last receipt given out
+	Waiting []*Message // ready, delayed and in flight, first sent or redriven first
+	Dead    []*Message // oldest death first
+	Keys    []modelKey // live dedup keys, oldest first
+	Sends   int        // ids given out
+	Place   uint64     // last place given out
+	Nonce   uint64     // last receipt given out
 
 	turns  map[string]modelTurn // turns of fair and strict groups
 	served int                  // how often a group was served
 }
 
-// modelMessage is one message. Which of the states ready, delayed and in
-// flight it is in follows from leased, due and the time.
-type modelMessage struct {
+// Message is one message. Which of the states ready, delayed and in
+// flight it is in follows from Leased, due and the time.
+type Message struct {
 	driver.DeadLetter // its record, dead or not
 
-	place   uint64
+	Place   uint64
 	due     time.Duration // delayed until then
-	delayed bool          // the delay has not ended
+	Delayed bool          // the delay has not ended
 	born    time.Duration // when it became ready after it was sent or redriven
 	diedAt  time.Duration
 
-	leased    bool
-	nonce     uint64
-	given     []uint64      // nonces of all deliveries at this place
-	deadline  time.Duration // of the lease
-	holdUntil time.Duration // the bound of extensions; 0 means none
+	Leased    bool
+	Nonce     uint64
+	Given     []uint64      // nonces of all deliveries at this place
+	Deadline  time.Duration // of the lease
+	HoldUntil time.Duration // the bound of extensions; 0 means none
 }
 
 // modelKey is a dedup key in use.
 type modelKey struct {
-	key, body, id string
-	end           time.Duration
+	key, body, ID string
+	End           time.Duration
 }
 
-// NewModel returns an empty queue called name. Traits gives the limits of arguments, and start
+// New returns an empty queue called name. Traits gives the limits of arguments, and start
 // is the wall time at 0.
-func NewModel(name string, traits driver.Traits, config driver.Config, start time.Time) *Model {
-	m := &Model{name: name, start: start, traits: traits, turns: make(map[string]modelTurn)}
+func New(name string, traits driver.Traits, config driver.Config, start time.Time) *Model {
+	m := &Model{name: name, start: start, Traits: traits, turns: make(map[string]modelTurn)}
 	m.setConfig(config)
 	return m
 }
@@ -76,15 +76,12 @@ func (m *Model) Configure(now time.Duration, config driver.Config) {
 }
 
 func (m *Model) setConfig(config driver.Config) {
-	m.config = config
-	m.traits.StrictGroups, m.traits.FairGroups = config.StrictGroups, config.FairGroups
+	m.Config = config
+	m.Traits.StrictGroups, m.Traits.FairGroups = config.StrictGroups, config.FairGroups
 	if config.DedupWindow > 0 {
-		m.traits.DedupWindow = config.DedupWindow
+		m.Traits.DedupWindow = config.DedupWindow
 	}
 }
-
-// Traits returns the traits of the modelled queue.
-func (m *Model) Traits() driver.Traits { return m.traits }
 
 // Send enqueues msgs in order (SND-1, SND-4).
 func (m *Model) Send(now time.Duration, msgs []driver.Outgoing) ([]driver.Sent, error) {
@@ -99,77 +96,77 @@ func (m *Model) Send(now time.Duration, msgs []driver.Outgoing) ([]driver.Sent, 
 }
 
 func (m *Model) send(msg *driver.Outgoing) (driver.Sent, error) {
-	if err := msg.Check(&m.traits); err != nil {
+	if err := msg.Check(&m.Traits); err != nil {
 		return driver.Sent{}, err // SND-2, SND-6
 	}
 	if msg.DedupKey != "" {
-		for _, known := range m.keys {
+		for _, known := range m.Keys {
 			switch {
 			case known.key != msg.DedupKey:
 			case known.body != string(msg.Body):
 				return driver.Sent{}, m.fail("send", driver.ErrConflict, 0) // DUP-2
 			default:
-				return driver.Sent{ID: known.id, Duplicate: true}, nil // DUP-1
+				return driver.Sent{ID: known.ID, Duplicate: true}, nil // DUP-1
 			}
 		}
 	}
 	if !m.fits(len(msg.Body)) {
-		return driver.Sent{}, m.fail("send", driver.ErrFull, someTime) // SND-5
+		return driver.Sent{}, m.fail("send", driver.ErrFull, SomeTime) // SND-5
 	}
-	if msg.DedupKey != "" && m.config.DedupMax > 0 && len(m.keys) >= m.config.DedupMax {
-		return driver.Sent{}, m.fail("send", driver.ErrFull, m.keys[0].end-m.now) // DUP-3
+	if msg.DedupKey != "" && m.Config.DedupMax > 0 && len(m.Keys) >= m.Config.DedupMax {
+		return driver.Sent{}, m.fail("send", driver.ErrFull, m.Keys[0].End-m.Now) // DUP-3
 	}
-	m.sends++
-	id := "m" + strconv.Itoa(m.sends)
+	m.Sends++
+	id := "m" + strconv.Itoa(m.Sends)
 	if msg.DedupKey != "" {
-		m.keys = append(m.keys, modelKey{
-			key: msg.DedupKey, body: string(msg.Body), id: id, end: m.now + m.traits.DedupWindow,
+		m.Keys = append(m.Keys, modelKey{
+			key: msg.DedupKey, body: string(msg.Body), ID: id, End: m.Now + m.Traits.DedupWindow,
 		})
 	}
-	m.enqueue(&modelMessage{
+	m.enqueue(&Message{
 		DeadLetter: driver.DeadLetter{Message: driver.Message{
 			ID: id, Body: msg.Body, Attributes: msg.Attributes, Group: msg.Group,
 			ReplyTo: msg.ReplyTo, CorrelationID: msg.CorrelationID, Seal: slices.Clone(msg.Seal), EnqueuedAt: m.wall(),
 		}},
-		due: m.now + msg.Delay,
+		due: m.Now + msg.Delay,
 	})
 	return driver.Sent{ID: id}, nil
 }
 
 // enqueue adds a message at the tail (ORD-1); its age counts from when it is due (RET-1).
-func (m *Model) enqueue(msg *modelMessage) {
-	m.place++
-	msg.place, msg.given, msg.born = m.place, nil, max(m.now, msg.due)
-	msg.delayed = msg.due > m.now
-	m.waiting = append(m.waiting, msg)
+func (m *Model) enqueue(msg *Message) {
+	m.Place++
+	msg.Place, msg.Given, msg.born = m.Place, nil, max(m.Now, msg.due)
+	msg.Delayed = msg.due > m.Now
+	m.Waiting = append(m.Waiting, msg)
 }
 
 // Receive leases ready messages in order of place (RCV-1, ORD-1).
 func (m *Model) Receive(now time.Duration, req driver.ReceiveRequest) ([]driver.Delivery, error) {
-	req, err := req.Check(&m.traits)
+	req, err := req.Check(&m.Traits)
 	if err != nil {
 		return nil, err
 	}
 	m.advance(now)
 	batch, atCeiling := m.choose(req)
 	if len(batch) == 0 && atCeiling {
-		return nil, m.fail("receive", driver.ErrFull, someTime)
+		return nil, m.fail("receive", driver.ErrFull, SomeTime)
 	}
 	deliveries := make([]driver.Delivery, len(batch))
 	for i, msg := range batch {
-		m.nonce++
-		msg.leased, msg.nonce = true, m.nonce // VIS-2: a fresh receipt each time
-		msg.given = append(msg.given, m.nonce)
-		msg.deadline = m.now + req.Visibility
-		msg.holdUntil = 0
-		if bound := driver.HoldBound(m.config.MaxHold, req.Visibility); bound > 0 { // VIS-5
-			msg.holdUntil = m.now + bound
+		m.Nonce++
+		msg.Leased, msg.Nonce = true, m.Nonce // VIS-2: a fresh receipt each time
+		msg.Given = append(msg.Given, m.Nonce)
+		msg.Deadline = m.Now + req.Visibility
+		msg.HoldUntil = 0
+		if bound := driver.HoldBound(m.Config.MaxHold, req.Visibility); bound > 0 { // VIS-5
+			msg.HoldUntil = m.Now + bound
 		}
 		msg.Deliveries++
 		if msg.FirstReceivedAt.IsZero() {
 			msg.FirstReceivedAt = m.wall()
 		}
-		deliveries[i] = driver.Delivery{Message: msg.Message, Receipt: driver.Receipt{Handle: msg.ID, Nonce: m.nonce}}
+		deliveries[i] = driver.Delivery{Message: msg.Message, Receipt: driver.Receipt{Handle: msg.ID, Nonce: m.Nonce}}
 	}
 	m.settle() // with visibility 0 they are ready again (VIS-1)
 	return deliveries, nil
@@ -177,14 +174,14 @@ func (m *Model) Receive(now time.Duration, req driver.ReceiveRequest) ([]driver.
 
 // choose picks the messages that Receive will lease. atCeiling reports that only MaxInFlight
 // holds back another.
-func (m *Model) choose(req driver.ReceiveRequest) (batch []*modelMessage, atCeiling bool) {
-	if m.paused { // FLOW-2
+func (m *Model) choose(req driver.ReceiveRequest) (batch []*Message, atCeiling bool) {
+	if m.Paused { // FLOW-2
 		return nil, false
 	}
-	if m.config.FairGroups {
+	if m.Config.FairGroups {
 		return m.chooseFairly(req)
 	}
-	if m.config.StrictGroups {
+	if m.Config.StrictGroups {
 		return m.chooseStrictly(req)
 	}
 	inFlight, size := m.out(nil), 0
@@ -192,12 +189,12 @@ func (m *Model) choose(req driver.ReceiveRequest) (batch []*modelMessage, atCeil
 		switch {
 		case len(batch) == req.Max:
 			return batch, false
-		case msg.leased, msg.due > m.now:
+		case msg.Leased, msg.due > m.Now:
 			continue
 		case m.exhausted(msg): // DLQ-1: moved instead of delivered
 			m.dieOrWait(msg)
 			continue
-		case m.config.MaxInFlight > 0 && inFlight+len(batch) >= m.config.MaxInFlight:
+		case m.Config.MaxInFlight > 0 && inFlight+len(batch) >= m.Config.MaxInFlight:
 			return batch, true
 		case len(batch) > 0 && req.MaxBytes > 0 && size+len(msg.Body) > req.MaxBytes:
 			return batch, false
@@ -212,7 +209,7 @@ func (m *Model) choose(req driver.ReceiveRequest) (batch []*modelMessage, atCeil
 func (m *Model) Ack(now time.Duration, receipts []driver.Receipt) error {
 	m.advance(now)
 	return eachOf(receipts, func(receipt driver.Receipt) error {
-		msg := m.held(receipt)
+		msg := m.Held(receipt)
 		if msg == nil {
 			return m.fail("ack", driver.ErrReceiptExpired, 0)
 		}
@@ -225,7 +222,7 @@ func (m *Model) Ack(now time.Duration, receipts []driver.Receipt) error {
 func (m *Model) AckLate(now time.Duration, receipts []driver.Receipt) error {
 	m.advance(now)
 	return eachOf(receipts, func(receipt driver.Receipt) error {
-		msg := m.delivered(receipt)
+		msg := m.Delivered(receipt)
 		if msg == nil {
 			return m.fail("ack", driver.ErrReceiptExpired, 0)
 		}
@@ -239,22 +236,22 @@ func (m *Model) AckLate(now time.Duration, receipts []driver.Receipt) error {
 func (m *Model) Nack(now time.Duration, nacks []driver.Nack) error {
 	m.advance(now)
 	return eachOf(nacks, func(nack driver.Nack) error {
-		if err := driver.CheckVisibility("nack", "Delay", nack.Delay, &m.traits); err != nil {
+		if err := driver.CheckVisibility("nack", "Delay", nack.Delay, &m.Traits); err != nil {
 			return err
 		}
-		msg := m.held(nack.Receipt)
+		msg := m.Held(nack.Receipt)
 		if msg == nil {
 			return m.fail("nack", driver.ErrReceiptExpired, 0)
 		}
-		msg.leased = false
-		msg.due = m.now + nack.Delay
-		msg.delayed = nack.Delay > 0
+		msg.Leased = false
+		msg.due = m.Now + nack.Delay
+		msg.Delayed = nack.Delay > 0
 		if nack.Cause != "" {
 			msg.LastError = driver.TrimCause(nack.Cause)
 		}
-		if !m.exhausted(msg) && !m.config.StrictGroups {
-			m.place++
-			msg.place, msg.given = m.place, nil
+		if !m.exhausted(msg) && !m.Config.StrictGroups {
+			m.Place++
+			msg.Place, msg.Given = m.Place, nil
 		}
 		m.comeBack(msg)
 		m.settle()
@@ -268,10 +265,10 @@ func (m *Model) Extend(now time.Duration, extensions []driver.Extension) ([]time
 	granted := make([]time.Duration, 0, len(extensions))
 	err := eachOf(extensions, func(extension driver.Extension) error {
 		granted = append(granted, 0)
-		if err := driver.CheckVisibility("extend", "Visibility", extension.Visibility, &m.traits); err != nil {
+		if err := driver.CheckVisibility("extend", "Visibility", extension.Visibility, &m.Traits); err != nil {
 			return err
 		}
-		msg := m.held(extension.Receipt)
+		msg := m.Held(extension.Receipt)
 		if msg == nil {
 			return m.fail("extend", driver.ErrReceiptExpired, 0)
 		}
@@ -281,12 +278,12 @@ func (m *Model) Extend(now time.Duration, extensions []driver.Extension) ([]time
 	return granted, err
 }
 
-func (m *Model) extend(msg *modelMessage, visibility time.Duration) (granted time.Duration) {
-	msg.deadline = m.now + visibility
-	if msg.holdUntil > 0 {
-		msg.deadline = min(msg.deadline, msg.holdUntil)
+func (m *Model) extend(msg *Message, visibility time.Duration) (granted time.Duration) {
+	msg.Deadline = m.Now + visibility
+	if msg.HoldUntil > 0 {
+		msg.Deadline = min(msg.Deadline, msg.HoldUntil)
 	}
-	granted = msg.deadline - m.now
+	granted = msg.Deadline - m.Now
 	m.settle()
 	return granted
 }
@@ -296,22 +293,22 @@ func (m *Model) extend(msg *modelMessage, visibility time.Duration) (granted tim
 func (m *Model) ExtendLate(now time.Duration, extensions []driver.Extension) error {
 	m.advance(now)
 	return eachOf(extensions, func(extension driver.Extension) error {
-		if err := driver.CheckVisibility("extend", "Visibility", extension.Visibility, &m.traits); err != nil {
+		if err := driver.CheckVisibility("extend", "Visibility", extension.Visibility, &m.Traits); err != nil {
 			return err
 		}
-		if msg := m.held(extension.Receipt); msg != nil {
+		if msg := m.Held(extension.Receipt); msg != nil {
 			m.extend(msg, extension.Visibility)
 			return nil
 		}
-		msg := m.delivered(extension.Receipt)
-		full := m.config.MaxInFlight > 0 && m.Stats(now).InFlight >= m.config.MaxInFlight
-		if msg == nil || msg.nonce != extension.Receipt.Nonce || m.state(msg) != driver.StateReady || m.config.StrictGroups || full {
+		msg := m.Delivered(extension.Receipt)
+		full := m.Config.MaxInFlight > 0 && m.Stats(now).InFlight >= m.Config.MaxInFlight
+		if msg == nil || msg.Nonce != extension.Receipt.Nonce || m.state(msg) != driver.StateReady || m.Config.StrictGroups || full {
 			return m.fail("extend", driver.ErrReceiptExpired, 0)
 		}
 		if extension.Visibility > 0 {
-			msg.leased, msg.deadline, msg.holdUntil = true, m.now+extension.Visibility, 0
-			if bound := driver.HoldBound(m.config.MaxHold, extension.Visibility); bound > 0 {
-				msg.holdUntil = m.now + bound
+			msg.Leased, msg.Deadline, msg.HoldUntil = true, m.Now+extension.Visibility, 0
+			if bound := driver.HoldBound(m.Config.MaxHold, extension.Visibility); bound > 0 {
+				msg.HoldUntil = m.Now + bound
 			}
 		}
 		return nil
@@ -325,7 +322,7 @@ func (m *Model) DeadLetter(now time.Duration, requests []driver.DeadLetterReques
 		if !request.Reason.Valid() {
 			return m.fail("dead letter", driver.ErrInvalid, 0)
 		}
-		msg := m.held(request.Receipt)
+		msg := m.Held(request.Receipt)
 		switch {
 		case msg == nil:
 			return m.fail("dead letter", driver.ErrReceiptExpired, 0)
@@ -345,8 +342,8 @@ func (m *Model) DeadLetter(now time.Duration, requests []driver.DeadLetterReques
 // DeadLetters lists the dead letters, oldest death first (DLQ-5).
 func (m *Model) DeadLetters(now time.Duration) []driver.DeadLetter {
 	m.advance(now)
-	letters := make([]driver.DeadLetter, len(m.dead))
-	for i, msg := range m.dead {
+	letters := make([]driver.DeadLetter, len(m.Dead))
+	for i, msg := range m.Dead {
 		letters[i] = msg.DeadLetter
 	}
 	return letters
@@ -355,9 +352,9 @@ func (m *Model) DeadLetters(now time.Duration) []driver.DeadLetter {
 // Redrive moves dead letters to the tail (DLQ-5).
 func (m *Model) Redrive(now time.Duration, ids []string, limit int) (moved int, err error) {
 	m.advance(now)
-	for _, msg := range slices.Clone(m.dead) {
+	for _, msg := range slices.Clone(m.Dead) {
 		switch {
-		case !slices.Contains(m.dead, msg):
+		case !slices.Contains(m.Dead, msg):
 			continue // retention has just removed it
 		case ids != nil && !slices.Contains(ids, msg.ID):
 			continue
@@ -370,7 +367,7 @@ func (m *Model) Redrive(now time.Duration, ids []string, limit int) (moved int, 
 		msg.Source, msg.Reason, msg.ErrorType, msg.DeadAt = "", "", "", time.Time{}
 		msg.Deliveries = 0
 		msg.Redrives++
-		msg.due = m.now
+		msg.due = m.Now
 		m.enqueue(msg)
 		moved++
 		m.settle()
@@ -382,7 +379,7 @@ func (m *Model) Redrive(now time.Duration, ids []string, limit int) (moved int, 
 func (m *Model) Discard(now time.Duration, ids []string) (removed int) {
 	m.advance(now)
 	for _, id := range ids {
-		for _, letter := range slices.Clone(m.dead) {
+		for _, letter := range slices.Clone(m.Dead) {
 			if letter.ID == id {
 				m.removeDead(letter)
 				removed++
@@ -396,8 +393,8 @@ func (m *Model) Discard(now time.Duration, ids []string) (removed int) {
 // PurgeDead removes all dead letters (DLQ-5).
 func (m *Model) PurgeDead(now time.Duration) (removed int) {
 	m.advance(now)
-	removed = len(m.dead)
-	m.dead = nil
+	removed = len(m.Dead)
+	m.Dead = nil
 	m.settle()
 	return removed
 }
@@ -405,22 +402,22 @@ func (m *Model) PurgeDead(now time.Duration) (removed int) {
 // Purge removes all messages that are not dead (CNT-3). The dedup table stays (DUP-3).
 func (m *Model) Purge(now time.Duration) (removed int) {
 	m.advance(now)
-	removed = len(m.waiting)
-	m.waiting = nil
+	removed = len(m.Waiting)
+	m.Waiting = nil
 	return removed
 }
 
 // SetPaused pauses or resumes the queue (FLOW-2).
 func (m *Model) SetPaused(now time.Duration, paused bool) {
 	m.advance(now)
-	m.paused = paused
+	m.Paused = paused
 }
 
 // Stats counts by state (CNT-1).
 func (m *Model) Stats(now time.Duration) driver.Stats {
 	m.advance(now)
-	stats := driver.Stats{Dead: len(m.dead), Paused: m.paused}
-	for _, msg := range m.waiting {
+	stats := driver.Stats{Dead: len(m.Dead), Paused: m.Paused}
+	for _, msg := range m.Waiting {
 		switch m.state(msg) {
 		case driver.StateReady:
 			stats.Ready++
@@ -442,11 +439,32 @@ func eachOf[E any](batch []E, do func(E) error) error {
 	return driver.NewBatchError(errs)
 }
 
-// someTime stands for any retry hint; one must be present.
-const someTime = time.Nanosecond
+// SomeTime stands for any retry hint; one must be present.
+const SomeTime = time.Nanosecond
 
 func (m *Model) fail(op string, code driver.Code, retryAfter time.Duration) error {
 	return &driver.Error{Code: code, Op: op, Queue: m.name, RetryAfter: retryAfter}
 }
 
-func (m *Model) wall() time.Time { return m.start.Add(m.now).UTC() }
+func (m *Model) wall() time.Time { return m.start.Add(m.Now).UTC() }
+
+// Start is the start time of models, like that of a synctest bubble.
+var Start = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// AllTraits are the traits of a model that can do everything.
+var AllTraits = driver.Traits{
+	Ordering:      driver.OrderingFIFO,
+	ExactStats:    true,
+	Groups:        true,
+	DeadLetters:   true,
+	Peek:          true,
+	Move:          true,
+	LateAck:       true,
+	Pause:         true,
+	DedupWindow:   driver.DefaultDedupWindow,
+	MaxBodyBytes:  driver.DefaultMaxBodyBytes,
+	MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes,
+	MaxBatch:      driver.DefaultMaxBatch,
+	MaxDelay:      driver.DefaultMaxDelay,
+	MaxVisibility: driver.DefaultMaxVisibility,
+}

@@ -1,4 +1,4 @@
-package drivertest
+package queuemodel
 
 import (
 	"time"
@@ -14,15 +14,15 @@ func (m *Model) Move(now time.Duration, to *Model, limit int) (moved int, err er
 	}
 	m.advance(now)
 	to.advance(now)
-	for _, msg := range m.movable() {
+	for _, msg := range m.Movable() {
 		switch {
 		case limit > 0 && moved == limit:
 			return moved, nil
 		case !to.fits(len(msg.Body)):
-			return moved, m.fail("move", driver.ErrFull, someTime) // SND-5
+			return moved, m.fail("move", driver.ErrFull, SomeTime) // SND-5
 		}
 		m.remove(msg)
-		msg.Deliveries, msg.due = 0, to.now
+		msg.Deliveries, msg.due = 0, to.Now
 		to.enqueue(msg)
 		to.settle()
 		moved++
@@ -30,14 +30,14 @@ func (m *Model) Move(now time.Duration, to *Model, limit int) (moved int, err er
 	return moved, nil
 }
 
-// movable returns the messages that are ready and, in strict groups, not blocked by another of
+// Movable returns the messages that are ready and, in strict groups, not blocked by another of
 // their group (ORD-4).
-func (m *Model) movable() (movable []*modelMessage) {
-	if m.config.StrictGroups {
+func (m *Model) Movable() (movable []*Message) {
+	if m.Config.StrictGroups {
 		return m.unblocked()
 	}
 	for _, msg := range m.byPlace() {
-		if !msg.leased && msg.due <= m.now {
+		if !msg.Leased && msg.due <= m.Now {
 			movable = append(movable, msg)
 		}
 	}

@@ -1,4 +1,4 @@
-package drivertest
+package queuemodel
 
 import (
 	"errors"
@@ -21,7 +21,7 @@ type modelEnv struct {
 
 func tell(t *testing.T, config driver.Config) *modelEnv {
 	return &modelEnv{
-		t: t, model: NewModel("modelEnv", modelTraits, config, modelStart),
+		t: t, model: New("modelEnv", AllTraits, config, Start),
 		held: make(map[string]driver.Receipt),
 	}
 }
@@ -293,7 +293,7 @@ func TestModelRetentionWaitsForRoom(t *testing.T) {
 	s.pass(s1)
 	s.model.PurgeDead(s.now)
 	s.dead("b expired")
-	if diedAt := s.model.DeadLetters(s.now)[0].DeadAt.Sub(modelStart); diedAt != s5+s1 {
+	if diedAt := s.model.DeadLetters(s.now)[0].DeadAt.Sub(Start); diedAt != s5+s1 {
 		t.Errorf("b died at %v, want when there was room, at %v", diedAt, s5+s1)
 	}
 }

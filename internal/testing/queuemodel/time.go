@@ -1,4 +1,4 @@
-package drivertest
+package queuemodel
 
 import (
 	"cmp"
@@ -22,46 +22,46 @@ func (m *Model) advance(now time.Duration) {
 		m.passTo(next)
 		m.settle()
 	}
-	m.passTo(max(m.now, now))
+	m.passTo(max(m.Now, now))
 }
 
 func (m *Model) passTo(now time.Duration) {
-	if now > m.now {
+	if now > m.Now {
 		m.forgetTurns()
-		m.now = now
+		m.Now = now
 	}
 }
 
 // NextEvent returns the next time at which a message becomes ready, dies or disappears without
 // a call, or a dedup key becomes free; ok is false if there is none.
 func (m *Model) NextEvent() (at time.Duration, ok bool) {
-	for _, t := range m.events() {
-		if t > m.now && (!ok || t < at) {
+	for _, t := range m.EventTimes() {
+		if t > m.Now && (!ok || t < at) {
 			at, ok = t, true
 		}
 	}
 	return at, ok
 }
 
-// events returns the times of coming events, and some that are past.
-func (m *Model) events() (times []time.Duration) {
-	for _, msg := range m.waiting {
+// EventTimes returns the times of coming events, and some that are past.
+func (m *Model) EventTimes() (times []time.Duration) {
+	for _, msg := range m.Waiting {
 		switch {
-		case msg.leased:
-			times = append(times, msg.deadline)
-		case m.config.RetainReady.Age > 0:
-			times = append(times, msg.due, msg.born+m.config.RetainReady.Age)
+		case msg.Leased:
+			times = append(times, msg.Deadline)
+		case m.Config.RetainReady.Age > 0:
+			times = append(times, msg.due, msg.born+m.Config.RetainReady.Age)
 		default:
 			times = append(times, msg.due)
 		}
 	}
-	for _, letter := range m.dead {
-		if m.config.RetainDead.Age > 0 {
-			times = append(times, letter.diedAt+m.config.RetainDead.Age)
+	for _, letter := range m.Dead {
+		if m.Config.RetainDead.Age > 0 {
+			times = append(times, letter.diedAt+m.Config.RetainDead.Age)
 		}
 	}
-	for _, known := range m.keys {
-		times = append(times, known.end)
+	for _, known := range m.Keys {
+		times = append(times, known.End)
 	}
 	return times
 }
@@ -70,13 +70,13 @@ func (m *Model) events() (times []time.Duration) {
 // end first, in the order in which their messages were sent, then messages expire, then dead
 // letters do.
 func (m *Model) settle() {
-	for _, msg := range slices.Clone(m.waiting) {
-		if msg.leased && msg.deadline <= m.now { // VIS-1: at its deadline a lease is over
-			msg.leased = false // the message keeps its place (ORD-2)
+	for _, msg := range slices.Clone(m.Waiting) {
+		if msg.Leased && msg.Deadline <= m.Now { // VIS-1: at its deadline a lease is over
+			msg.Leased = false // the message keeps its place (ORD-2)
 			m.comeBack(msg)
 		}
-		if msg.delayed && msg.due <= m.now { // SND-2
-			msg.delayed = false
+		if msg.Delayed && msg.due <= m.Now { // SND-2
+			msg.Delayed = false
 			if m.tooOld(msg) {
 				m.lapse(msg)
 			}
@@ -84,19 +84,19 @@ func (m *Model) settle() {
 		}
 	}
 	m.retain()
-	m.dead = slices.DeleteFunc(m.dead, func(letter *modelMessage) bool { // RET-1
-		return m.config.RetainDead.Age > 0 && letter.diedAt+m.config.RetainDead.Age <= m.now
+	m.Dead = slices.DeleteFunc(m.Dead, func(letter *Message) bool { // RET-1
+		return m.Config.RetainDead.Age > 0 && letter.diedAt+m.Config.RetainDead.Age <= m.Now
 	})
 	m.trimDead()
 	m.retain()                                                     // there may be room for dead letters now
-	m.keys = slices.DeleteFunc(m.keys, func(known modelKey) bool { // DUP-3
-		return known.end <= m.now
+	m.Keys = slices.DeleteFunc(m.Keys, func(known modelKey) bool { // DUP-3
+		return known.End <= m.Now
 	})
 }
 
 // comeBack applies the rules to a message whose lease is over: first its deliveries, then its
 // age, then the number of messages.
-func (m *Model) comeBack(msg *modelMessage) {
+func (m *Model) comeBack(msg *Message) {
 	switch {
 	case m.exhausted(msg):
 		m.dieOrWait(msg)
@@ -108,9 +108,9 @@ func (m *Model) comeBack(msg *modelMessage) {
 
 // lapse ends a message that is past its retention: it dies, if there is room for a dead letter
 // (RET-1), or is dropped (RET-2).
-func (m *Model) lapse(msg *modelMessage) {
+func (m *Model) lapse(msg *Message) {
 	switch {
-	case m.config.DropExpired:
+	case m.Config.DropExpired:
 		m.remove(msg)
 	case !m.deadFull():
 		m.die(msg, driver.ReasonExpired)
@@ -129,7 +129,7 @@ func (m *Model) retain() {
 }
 
 func (m *Model) retainCount() {
-	most := m.config.RetainReady.Count
+	most := m.Config.RetainReady.Count
 	if most == 0 {
 		return
 	}
@@ -141,44 +141,44 @@ func (m *Model) retainCount() {
 }
 
 // byAge returns the ready messages, oldest first.
-func (m *Model) byAge() (ready []*modelMessage) {
-	for _, msg := range m.waiting {
-		if !msg.leased && !msg.delayed {
+func (m *Model) byAge() (ready []*Message) {
+	for _, msg := range m.Waiting {
+		if !msg.Leased && !msg.Delayed {
 			ready = append(ready, msg)
 		}
 	}
-	slices.SortStableFunc(ready, func(a, b *modelMessage) int { return cmp.Compare(a.born, b.born) })
+	slices.SortStableFunc(ready, func(a, b *Message) int { return cmp.Compare(a.born, b.born) })
 	return ready
 }
 
-func (m *Model) tooOld(msg *modelMessage) bool {
-	return m.config.RetainReady.Age > 0 && m.now >= msg.born+m.config.RetainReady.Age
+func (m *Model) tooOld(msg *Message) bool {
+	return m.Config.RetainReady.Age > 0 && m.Now >= msg.born+m.Config.RetainReady.Age
 }
 
 // exhausted reports whether a message has reached its delivery limit (DLQ-1).
-func (m *Model) exhausted(msg *modelMessage) bool {
-	return m.config.MaxDeliveries > 0 && msg.Deliveries >= m.config.MaxDeliveries
+func (m *Model) exhausted(msg *Message) bool {
+	return m.Config.MaxDeliveries > 0 && msg.Deliveries >= m.Config.MaxDeliveries
 }
 
 func (m *Model) deadFull() bool {
-	return m.config.MaxDead > 0 && len(m.dead) >= m.config.MaxDead
+	return m.Config.MaxDead > 0 && len(m.Dead) >= m.Config.MaxDead
 }
 
 // die makes a message a dead letter (DLQ-4).
-func (m *Model) die(msg *modelMessage, reason driver.Reason) {
+func (m *Model) die(msg *Message, reason driver.Reason) {
 	m.remove(msg)
-	msg.leased = false
-	msg.Source, msg.Reason, msg.DeadAt, msg.diedAt = m.name, reason, m.wall(), m.now
-	m.dead = append(m.dead, msg)
+	msg.Leased = false
+	msg.Source, msg.Reason, msg.DeadAt, msg.diedAt = m.name, reason, m.wall(), m.Now
+	m.Dead = append(m.Dead, msg)
 	m.trimDead()
 }
 
 // dieOrWait lets an exhausted message die or, if the dead letters are full, wait for at least
 // DeadRetry at its place (DLQ-5).
-func (m *Model) dieOrWait(msg *modelMessage) {
+func (m *Model) dieOrWait(msg *Message) {
 	if m.deadFull() {
-		msg.due = max(msg.due, m.now+driver.DeadRetry)
-		msg.delayed = true
+		msg.due = max(msg.due, m.Now+driver.DeadRetry)
+		msg.Delayed = true
 		return
 	}
 	m.die(msg, driver.ReasonMaxDeliveries)
@@ -186,35 +186,35 @@ func (m *Model) dieOrWait(msg *modelMessage) {
 
 // trimDead removes the oldest dead letters beyond RetainDead.Count (RET-1).
 func (m *Model) trimDead() {
-	if most := m.config.RetainDead.Count; most > 0 && len(m.dead) > most {
-		m.dead = m.dead[len(m.dead)-most:]
+	if most := m.Config.RetainDead.Count; most > 0 && len(m.Dead) > most {
+		m.Dead = m.Dead[len(m.Dead)-most:]
 	}
 }
 
-func (m *Model) remove(msg *modelMessage) {
-	m.waiting = slices.DeleteFunc(m.waiting, func(other *modelMessage) bool { return other == msg })
+func (m *Model) remove(msg *Message) {
+	m.Waiting = slices.DeleteFunc(m.Waiting, func(other *Message) bool { return other == msg })
 }
 
-func (m *Model) removeDead(letter *modelMessage) {
-	m.dead = slices.DeleteFunc(m.dead, func(other *modelMessage) bool { return other == letter })
+func (m *Model) removeDead(letter *Message) {
+	m.Dead = slices.DeleteFunc(m.Dead, func(other *Message) bool { return other == letter })
 }
 
-// held returns the message of a valid receipt: that of the latest delivery, before the end of
+// Held returns the message of a valid receipt: that of the latest delivery, before the end of
 // the lease (VIS-2).
-func (m *Model) held(receipt driver.Receipt) *modelMessage {
-	for _, msg := range m.waiting {
-		if msg.leased && msg.nonce == receipt.Nonce && msg.ID == receipt.Handle {
+func (m *Model) Held(receipt driver.Receipt) *Message {
+	for _, msg := range m.Waiting {
+		if msg.Leased && msg.Nonce == receipt.Nonce && msg.ID == receipt.Handle {
 			return msg
 		}
 	}
 	return nil
 }
 
-// delivered returns the message that was delivered with a receipt, if it has kept its place
+// Delivered returns the message that was delivered with a receipt, if it has kept its place
 // since (VIS-7).
-func (m *Model) delivered(receipt driver.Receipt) *modelMessage {
-	for _, msg := range m.waiting {
-		if msg.ID == receipt.Handle && slices.Contains(msg.given, receipt.Nonce) {
+func (m *Model) Delivered(receipt driver.Receipt) *Message {
+	for _, msg := range m.Waiting {
+		if msg.ID == receipt.Handle && slices.Contains(msg.Given, receipt.Nonce) {
 			return msg
 		}
 	}
@@ -223,27 +223,27 @@ func (m *Model) delivered(receipt driver.Receipt) *modelMessage {
 
 // fits reports whether there is room for one more message (SND-5).
 func (m *Model) fits(size int) bool {
-	for _, msg := range m.waiting {
+	for _, msg := range m.Waiting {
 		size += len(msg.Body)
 	}
-	return (m.config.MaxMessages == 0 || len(m.waiting) < m.config.MaxMessages) &&
-		(m.config.MaxBytes == 0 || size <= m.config.MaxBytes)
+	return (m.Config.MaxMessages == 0 || len(m.Waiting) < m.Config.MaxMessages) &&
+		(m.Config.MaxBytes == 0 || size <= m.Config.MaxBytes)
 }
 
-func (m *Model) state(msg *modelMessage) driver.State {
+func (m *Model) state(msg *Message) driver.State {
 	switch {
 	case msg.Reason != "":
 		return driver.StateDead
-	case msg.leased:
+	case msg.Leased:
 		return driver.StateInFlight
-	case msg.due > m.now:
+	case msg.due > m.Now:
 		return driver.StateDelayed
 	}
 	return driver.StateReady
 }
 
-func (m *Model) byPlace() []*modelMessage {
-	return slices.SortedFunc(slices.Values(m.waiting), func(a, b *modelMessage) int { return cmp.Compare(a.place, b.place) })
+func (m *Model) byPlace() []*Message {
+	return slices.SortedFunc(slices.Values(m.Waiting), func(a, b *Message) int { return cmp.Compare(a.Place, b.Place) })
 }
 
 // Peek returns the messages that match query: ready ones in order of place,
@@ -254,7 +254,7 @@ func (m *Model) Peek(now time.Duration, query driver.Query) []driver.Peeked {
 	for _, state := range []driver.State{driver.StateReady, driver.StateDelayed, driver.StateInFlight, driver.StateDead} {
 		messages := m.byPlace()
 		if state == driver.StateDead {
-			messages = m.dead
+			messages = m.Dead
 		}
 		var inState []driver.Peeked
 		for _, msg := range messages {
@@ -271,7 +271,7 @@ func (m *Model) Peek(now time.Duration, query driver.Query) []driver.Peeked {
 	return found
 }
 
-func (m *Model) matches(msg *modelMessage, query driver.Query) bool {
+func (m *Model) matches(msg *Message, query driver.Query) bool {
 	for key, value := range query.Attributes {
 		if got, ok := msg.Attributes[key]; !ok || got != value {
 			return false
@@ -283,13 +283,13 @@ func (m *Model) matches(msg *modelMessage, query driver.Query) bool {
 		(query.Reason == "" || query.Reason == msg.Reason)
 }
 
-func (m *Model) peeked(msg *modelMessage) driver.Peeked {
+func (m *Model) peeked(msg *Message) driver.Peeked {
 	peeked := driver.Peeked{DeadLetter: msg.DeadLetter, State: m.state(msg)}
 	switch peeked.State {
 	case driver.StateDelayed:
 		peeked.DueAt = m.start.Add(msg.due).UTC()
 	case driver.StateInFlight:
-		peeked.DueAt = m.start.Add(msg.deadline).UTC()
+		peeked.DueAt = m.start.Add(msg.Deadline).UTC()
 	}
 	return peeked
 }

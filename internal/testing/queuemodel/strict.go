@@ -1,4 +1,4 @@
-package drivertest
+package queuemodel
 
 import (
 	"slices"
@@ -7,7 +7,7 @@ import (
 )
 
 // chooseStrictly is choose for a queue with strict groups (ORD-4).
-func (m *Model) chooseStrictly(req driver.ReceiveRequest) (batch []*modelMessage, atCeiling bool) {
+func (m *Model) chooseStrictly(req driver.ReceiveRequest) (batch []*Message, atCeiling bool) {
 	defer func() { // a group that was received from goes behind the others
 		served := make(map[string]bool)
 		for _, msg := range batch {
@@ -26,7 +26,7 @@ func (m *Model) chooseStrictly(req driver.ReceiveRequest) (batch []*modelMessage
 		case m.exhausted(msg): // DLQ-1: moved instead of delivered
 			m.dieOrWait(msg)
 			continue
-		case m.config.MaxInFlight > 0 && m.out(nil)+len(batch) >= m.config.MaxInFlight:
+		case m.Config.MaxInFlight > 0 && m.out(nil)+len(batch) >= m.Config.MaxInFlight:
 			return batch, true
 		case len(batch) > 0 && req.MaxBytes > 0 && size+len(msg.Body) > req.MaxBytes:
 			return batch, false
@@ -39,10 +39,10 @@ func (m *Model) chooseStrictly(req driver.ReceiveRequest) (batch []*modelMessage
 
 // nextOfGroups returns the message to add to a batch next, or nil: the first of the group that
 // the batch took from last, and otherwise that of the group which stands first.
-func (m *Model) nextOfGroups(batch []*modelMessage) (next *modelMessage) {
-	var heads []*modelMessage // the first deliverable message of each group
+func (m *Model) nextOfGroups(batch []*Message) (next *Message) {
+	var heads []*Message // the first deliverable message of each group
 	for _, msg := range m.unblocked() {
-		isLater := slices.ContainsFunc(heads, func(head *modelMessage) bool { return head.Group == msg.Group })
+		isLater := slices.ContainsFunc(heads, func(head *Message) bool { return head.Group == msg.Group })
 		if !isLater && !slices.Contains(batch, msg) {
 			heads = append(heads, msg)
 		}
@@ -60,13 +60,13 @@ func (m *Model) nextOfGroups(batch []*modelMessage) (next *modelMessage) {
 
 // unblocked returns the ready messages that no message of their group blocks, in order of
 // place.
-func (m *Model) unblocked() (ready []*modelMessage) {
+func (m *Model) unblocked() (ready []*Message) {
 	blocked := make(map[string]bool)
 	for _, msg := range m.byPlace() {
 		switch {
-		case msg.leased || m.blocks(msg):
+		case msg.Leased || m.blocks(msg):
 			blocked[msg.Group] = true
-		case msg.due <= m.now && !blocked[msg.Group]:
+		case msg.due <= m.Now && !blocked[msg.Group]:
 			ready = append(ready, msg)
 		}
 	}
@@ -75,6 +75,6 @@ func (m *Model) unblocked() (ready []*modelMessage) {
 
 // blocks reports whether a message of a strict group was delivered and is now delayed: it
 // blocks later ones like a lease. A send delay does not.
-func (m *Model) blocks(msg *modelMessage) bool {
-	return m.config.StrictGroups && msg.Deliveries > 0 && msg.due > m.now
+func (m *Model) blocks(msg *Message) bool {
+	return m.Config.StrictGroups && msg.Deliveries > 0 && msg.due > m.Now
 }
