@@ -77,8 +77,9 @@ var pauseFaults = []Saboteur{
 			},
 		}},
 	{Name: "resume-wakes-none", Breaks: "FLOW-2",
-		What: "A receive that waits on a paused queue notices after a second that it is resumed.",
-		on: hooks{receive: pollEvery(time.Second, func(q *queue, ctx context.Context, _ driver.ReceiveRequest) bool {
+		What: "A receive that waits on a paused queue notices after a while that it is resumed.",
+		// Cases resume after whole seconds, which a poll must not coincide with.
+		on: hooks{receive: pollEvery(1300*time.Millisecond, func(q *queue, ctx context.Context, _ driver.ReceiveRequest) bool {
 			return q.isPaused(ctx)
 		})}},
 	{Name: "resume-purges", Breaks: "FLOW-2",
