@@ -220,11 +220,23 @@ func (c *cron) nextElapsed(after time.Time, zone *time.Location) time.Time {
 			rest += time.Duration(23-local.Hour()) * time.Hour
 		}
 		at = at.Add(rest)
-		if _, change := local.ZoneBounds(); !change.IsZero() && change.Before(at) {
+		if change := periodEnd(local); !change.IsZero() && change.Before(at) {
 			at = change.UTC()
 		}
 	}
 	return time.Time{}
+}
+
+// periodEnd returns an instant after a local time up to which its zone does not change
+// its offset, and zero if it never does. Package time counts 365 days for each year that
+// only the rule at the end of a zone's table covers, so on the last day of a leap year
+// its end of the period has passed already.
+func periodEnd(local time.Time) time.Time {
+	_, end := local.ZoneBounds()
+	if !end.IsZero() && !end.After(local) {
+		return time.Date(local.UTC().Year()+1, time.January, 1, 0, 0, 0, 0, time.UTC)
+	}
+	return end
 }
 
 // maxOffset is more than any zone differs from UTC.
@@ -236,7 +248,8 @@ func instant(local time.Time, zone *time.Location) time.Time {
 	at := local.Add(-maxOffset)
 	for {
 		period := at.In(zone)
-		start, end := period.ZoneBounds()
+		start, _ := period.ZoneBounds()
+		end := periodEnd(period)
 		_, seconds := period.Zone()
 		found := local.Add(-time.Duration(seconds) * time.Second)
 		switch {
