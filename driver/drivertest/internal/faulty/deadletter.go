@@ -37,7 +37,9 @@ var deadLetterFaults = []Saboteur{
 				moving := state[atomic.Int64](q)
 				moving.Add(1)
 				defer moving.Add(-1)
-				runtime.Gosched() // so that others can read Stats
+				for range 100 { // so that others can read Stats, on a busy machine too
+					runtime.Gosched()
+				}
 				return q.DeadLetter(ctx, requests)
 			},
 			stats: alterStats(func(q *queue, stats *driver.Stats) {
