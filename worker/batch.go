@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/goroutine"
 )
 
@@ -19,8 +20,8 @@ const (
 
 // A BatchHandler handles several messages at once. Each message is settled according to
 // its own result: if the handler returns a *mailbox.BatchError with an error or nil for
-// each message, that is the message's result; any other error, nil, and a panic are the
-// result of every message. Results mean what those of a Handler mean, and a message
+// each message, that is the message's result; any other error, also one that wraps a
+// *mailbox.BatchError, nil, and a panic are the result of every message. Results mean what those of a Handler mean, and a message
 // that the handler has settled stays as it is.
 //
 // Its context ends when it returns, when the leases of all its messages are lost, after
@@ -79,6 +80,8 @@ func (l *Loop[T]) checkBatches() error {
 		return l.invalid("Size", fmt.Sprintf("%d is negative", size))
 	case size > MaxConcurrency/o.Concurrency:
 		return l.invalid("Size", fmt.Sprintf("%d messages in %d batches are over the limit of %d", size, o.Concurrency, MaxConcurrency))
+	case o.NoExtend && l.batches.fill >= o.Visibility:
+		return l.invalid("Fill", fmt.Sprintf("%v is not below Visibility, %v: leases would end before a batch is full, because NoExtend is set", l.batches.fill, o.Visibility))
 	case len(o.Middleware) > 0:
 		return l.invalid("Middleware", "is for handlers of single messages; wrap the batch handler instead")
 	}
@@ -96,6 +99,7 @@ func (r *run[T]) workBatches(ctx, settling context.Context, first int) {
 		}
 		// The handler has called runtime.Goexit, and this worker ends with it.
 		r.finishBatch(settling, current, errGoexit)
+		r.endBatch()
 		r.workers.Go(func() { r.workBatches(ctx, settling, first) })
 	}()
 	number := goroutine.ID()
@@ -114,6 +118,7 @@ func (r *run[T]) workBatches(ctx, settling context.Context, first int) {
 		current = &batchCall[T]{run: r, jobs: jobs}
 		err := r.handleBatch(own, settling, current) //nolint:contextcheck // the call is the context
 		r.finishBatch(settling, current, err)
+		r.endBatch()
 		current = nil
 	}
 }
@@ -127,6 +132,7 @@ func (r *run[T]) nextBatch(parent context.Context, first int) []*job[T] {
 		now := r.now()
 		if r.filledLocked(now) {
 			if jobs := r.takeBatchLocked(parent, first, now); len(jobs) > 0 {
+				r.batching++
 				r.callWorkerLocked()
 				r.callFetcherLocked()
 				return jobs
@@ -142,6 +148,13 @@ func (r *run[T]) nextBatch(parent context.Context, first int) []*job[T] {
 		r.waking = false
 	}
 	return nil
+}
+
+// endBatch records that a worker has finished its batch.
+func (r *run[T]) endBatch() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.batching--
 }
 
 // filledLocked reports whether the messages that wait are a batch now. If they will be
@@ -257,35 +270,34 @@ func (r *run[T]) startable(settling context.Context, call *batchCall[T]) {
 }
 
 // finishBatch settles the messages of a batch whose handler has returned err. Those
-// that succeeded are passed to the settler first; the others are settled here,
-// concurrently, because each may be a call of the backend.
+// that succeeded are passed to the settler together; requests and those that failed are
+// settled here, concurrently, because each may be a call of the backend.
 func (r *run[T]) finishBatch(settling context.Context, call *batchCall[T], err error) {
-	var succeeded, failed []*job[T]
-	var failures sync.WaitGroup
+	var succeeded []*job[T]
+	var others sync.WaitGroup
 	for i, j := range call.jobs {
 		e := call.result(err, i)
 		if call.Context != nil && r.loop.options.Hooks.Finished != nil {
 			r.loop.finished(call, FinishedEvent{Info: r.loop.info(j.message), Duration: r.now() - call.began, Err: e})
 		}
-		if e == nil {
+		if _, request := driver.SlotID(j.message.ReplyTo); e == nil && !request {
 			r.finish(settling, j, nil)
 			j.cancel(nil)
 			succeeded = append(succeeded, j)
 			continue
 		}
-		failed = append(failed, j)
-		failures.Go(func() {
+		others.Go(func() {
 			r.finish(settling, j, e)
 			j.cancel(nil)
+			r.batchDone(j)
 		})
 	}
-	r.batchDone(succeeded)
-	failures.Wait()
-	r.batchDone(failed)
+	r.batchDone(succeeded...)
+	others.Wait()
 }
 
 // batchDone takes jobs from their worker.
-func (r *run[T]) batchDone(jobs []*job[T]) {
+func (r *run[T]) batchDone(jobs ...*job[T]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, j := range jobs {
@@ -324,8 +336,13 @@ func (c *batchCall[T]) begin(ctx context.Context, cancel context.CancelCauseFunc
 
 // result returns the result of message i if the handler has returned err.
 func (c *batchCall[T]) result(err error, i int) error {
-	if batch, ok := errors.AsType[*mailbox.BatchError](err); ok && len(batch.Errs) == len(c.jobs) {
-		err = batch.Errs[i]
+	if batch, ok := err.(*mailbox.BatchError); ok { //nolint:errorlint // beside another error, or in a panic, it is not the result
+		switch {
+		case batch == nil:
+			err = nil
+		case len(batch.Errs) == len(c.jobs):
+			err = batch.Errs[i]
+		}
 	}
 	if c.Context == nil { // the handler was not called
 		return err

@@ -199,10 +199,13 @@ func within(d time.Duration, done <-chan struct{}) bool {
 func (r *run[T]) countLeft() (stuck, busy int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var counted *batchCall[T]
 	for _, j := range r.at {
+		if j == nil || j.batch != nil && j.batch == counted {
+			continue
+		}
+		counted = j.batch
 		switch {
-		case j == nil:
-		case j.batch != nil && j.batch.jobs[0] != j: // its handler is counted already
 		case j.cut || j.lost:
 			stuck++
 		default:

@@ -99,8 +99,12 @@ func (r *run[T]) awaitRoom() (int, error) {
 // roomLocked returns how many messages to receive now. While all workers are busy,
 // it waits for room for several, to make fewer calls.
 func (r *run[T]) roomLocked() int {
-	room := min(r.capacity-len(r.waiting)-r.running, r.heldMax-r.held)
-	starving := len(r.waiting) == 0 && r.running < len(r.at)
+	taken := r.running
+	if batches := r.loop.batches; batches != nil {
+		taken = r.batching * batches.size // a batch gets no more messages once it has started
+	}
+	room := min(r.capacity-len(r.waiting)-taken, r.heldMax-r.held)
+	starving := len(r.waiting) == 0 && taken < len(r.at)
 	if room < r.refill && !starving {
 		return 0
 	}

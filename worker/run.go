@@ -45,8 +45,10 @@ type run[T any] struct {
 	numbers []int64   // of the goroutines that have them
 	running int
 	held    int
-	closing bool // workers take no more jobs
-	last    bool // workers end when nothing waits
+	// batching is how many workers have a batch.
+	batching int
+	closing  bool // workers take no more jobs
+	last     bool // workers end when nothing waits
 
 	toWork sync.Cond
 	idle   int         // workers that wait

@@ -43,6 +43,9 @@ func (l *Loop[T]) Activity() Activity {
 	for slot, j := range r.at {
 		if j != nil && !j.resting && (!found || j.since < oldest) {
 			now.MessageID, now.Goroutine, now.Interrupt = j.id, r.numbers[slot], j.cancel
+			if j.batch != nil {
+				now.Interrupt = j.batch.cancel // the context of j itself may have ended with its lease
+			}
 			oldest, found = j.since, true
 		}
 	}
