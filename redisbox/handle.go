@@ -113,18 +113,36 @@ func (h *handle) ForgetDedup(ctx context.Context) error {
 	return err
 }
 
-// Pause stops deliveries; see driver.Queue. It blocks for a round trip. Processes of versions
-// that do not know of pauses get ErrUnsupported, for sends too, until the queue is resumed.
+// Pause stops deliveries; see driver.Queue. It blocks for a round trip, or for three and more if
+// there are several shards. Processes of versions that do not know of pauses get ErrUnsupported,
+// for sends too, until the queue is resumed.
 func (h *handle) Pause(ctx context.Context) error { return h.setPaused(ctx, "pause", true) }
 
-// Resume ends a pause. It blocks for a round trip.
+// Resume ends a pause. It blocks for as long as Pause.
 func (h *handle) Resume(ctx context.Context) error { return h.setPaused(ctx, "resume", false) }
 
+// setPaused pauses or resumes the first shard, which decides, and then makes the others
+// follow. It looks at the first again afterwards, because another process may have changed it
+// meanwhile: of Pause and Resume at the same time, one holds in all shards.
 func (h *handle) setPaused(ctx context.Context, op string, paused bool) error {
 	if err := h.check(ctx, op); err != nil {
 		return err
 	}
-	_, err := onShards(h.queue, func(s *shard.Shard) (struct{}, error) { return struct{}{}, s.SetPaused(ctx, paused) })
+	first := h.Shards[0]
+	err := first.SetPaused(ctx, paused)
+	for isSet := len(h.Shards) == 1; err == nil && !isSet; {
+		_, err = onShards(h.queue, func(s *shard.Shard) (struct{}, error) {
+			if s == first {
+				return struct{}{}, nil
+			}
+			return struct{}{}, s.SetPaused(ctx, paused)
+		})
+		if err == nil {
+			var decided shard.Usage
+			decided, err = h.usage(ctx, first, "0")
+			isSet, paused = decided.Paused == paused, decided.Paused
+		}
+	}
 	return h.outcome(err, op)
 }
 

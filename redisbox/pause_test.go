@@ -2,6 +2,7 @@ package redisbox
 
 import (
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -77,4 +78,37 @@ func TestPauseChangesSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantSchema("2")
+}
+
+// TestOppositePauseCallsLeaveShardsAlike: two processes pause and resume a queue at the same
+// time, and one of them wins in all shards.
+func TestOppositePauseCallsLeaveShardsAlike(t *testing.T) {
+	t.Parallel()
+	server, prefix := redistest.SharedServer(t), redistest.Prefix(t)
+	b := open(t, connect(t, server.ClientOption()), &Options{Prefix: prefix})
+	q := configured(t, b, driver.Config{Shards: 4})
+	other, err := open(t, connect(t, server.ClientOption()), &Options{Prefix: prefix}).OpenQueue(t.Context(), q.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 50 {
+		var calls sync.WaitGroup
+		for _, call := range []func() error{
+			func() error { return q.Pause(t.Context()) },
+			func() error { return other.Resume(t.Context()) },
+		} {
+			calls.Go(func() {
+				if err := call(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		calls.Wait()
+		first := field(t, b, q.Shards[0].Keys[0], "schema")
+		for _, s := range q.Shards {
+			if got := field(t, b, s.Keys[0], "schema"); got != first {
+				t.Fatalf("round %d: shard %d has schema %s, and the first has %s", i, s.Number, got, first)
+			}
+		}
+	}
 }
