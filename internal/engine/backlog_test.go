@@ -207,6 +207,7 @@ func TestShardWithBacklogBehavesLikeOneWithout(t *testing.T) {
 			"look":    p.look,
 			"restore": func(t *rapid.T) { p.restore(t, config) },
 			"others":  p.othersTake,
+			"give":    p.giveRoom,
 			"configure": func(t *rapid.T) {
 				other := anyConfig(t)
 				p.step(func(s *Shard) string { s.Configure(at(p.now), other); return "" })

@@ -298,6 +298,12 @@ func (p *pair) look(*rapid.T) {
 	})
 }
 
+// giveRoom takes the room back, as an owner does for other shards.
+func (p *pair) giveRoom(*rapid.T) {
+	p.windowed.GiveRoom()
+	p.step(func(*Shard) string { return "" })
+}
+
 // othersTake changes how much of the room other shards have.
 func (p *pair) othersTake(t *rapid.T) {
 	if p.room != nil {

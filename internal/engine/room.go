@@ -3,8 +3,8 @@ package engine
 // Room is memory that the windows of many shards share. A window that holds as much as its
 // limits say may hold more ready messages while it has taken less of the room than is free. So
 // one busy shard gets half of the room, and n of them an equal part each, with one more part
-// left for the next. A shard gives back what it has when its messages are received, so one
-// without receivers keeps it. It is safe for concurrent use.
+// left for the next. A shard gives back what it has when its messages are received, or when its
+// owner calls GiveRoom. It is safe for concurrent use.
 type Room interface {
 	// Free returns how many bytes no window has taken; it may be negative.
 	Free() int64
@@ -33,6 +33,14 @@ func (w *window) balance() {
 	if beyond != w.taken {
 		l.Room.Take(beyond - w.taken)
 		w.taken = beyond
+	}
+}
+
+// GiveRoom gives back what the shard has of the room that it shares with others: the messages
+// beyond its limits are read from the backlog again when they are wanted.
+func (s *Shard) GiveRoom() {
+	if s.window != nil && s.window.taken > 0 {
+		s.evictReady()
 	}
 }
 

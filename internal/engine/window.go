@@ -165,9 +165,14 @@ func (s *Shard) advanceHorizon() (met []*group) {
 // say, which happens when many return to early places.
 func (s *Shard) trimReady() {
 	w := s.window
-	if !w.limits.tooMany(w.heldReady, w.readyBytes) || w.taken < 2*w.limits.freeRoom() {
-		return
+	if w.limits.tooMany(w.heldReady, w.readyBytes) && w.taken >= 2*w.limits.freeRoom() {
+		s.evictReady()
 	}
+}
+
+// evictReady evicts the ready messages that are beyond the limits.
+func (s *Shard) evictReady() {
+	w := s.window
 	if s.config.FairGroups || s.config.StrictGroups {
 		s.evictGroups()
 	}

@@ -78,6 +78,7 @@ func (q *queue) take(req driver.ReceiveRequest, goOn func() bool, into *memory) 
 		q.nextTake.Add(^uint64(0)) // it did not use up the turn
 	}
 	into.deliveries = t.deliveries
+	q.backend.reclaimRoom()
 	return t
 }
 
@@ -87,7 +88,9 @@ func (sh *shard) take(req driver.ReceiveRequest, t *taken) (searching bool) {
 	sh.lock()
 	defer sh.unlock()
 	had := len(t.deliveries)
-	entries, full := sh.engine.Receive(sh.queue.now(), req.Max-had, req.MaxBytes, req.Visibility, sh.batch[:0])
+	now := sh.queue.now()
+	sh.received = now.At
+	entries, full := sh.engine.Receive(now, req.Max-had, req.MaxBytes, req.Visibility, sh.batch[:0])
 	if room := had + len(entries); room > cap(t.deliveries) {
 		t.deliveries = append(make([]driver.Delivery, 0, room), t.deliveries...)
 	}

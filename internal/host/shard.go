@@ -24,6 +24,8 @@ type shard struct {
 	batch  []*engine.Entry // reused by take
 	target *queue          // where dead letters are forwarded; nil: they are kept
 	staged int             // operations that wait for the journal
+	// received is when messages were last asked for.
+	received engine.Instant
 	// alongside is another shard that is locked together with this one, or nil;
 	// holdsTarget says that all shards of the target are locked.
 	alongside   *shard
