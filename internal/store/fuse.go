@@ -21,13 +21,15 @@ type fuse struct {
 	// armed is set when Open has returned: before that a failure is the result of Open, and
 	// OnFail is not called.
 	armed atomic.Bool
+	told  atomic.Bool // the failure was reported
 	state atomic.Pointer[blownFuse]
 }
 
 type blownFuse struct {
-	failure error // returned to callers
-	file    string
-	cause   error // of the file system
+	failure   error // returned to callers
+	file      string
+	operation string
+	cause     error // of the file system
 }
 
 // blown returns the error of a blown fuse, or nil.
@@ -49,18 +51,34 @@ func (f *fuse) blownAtOpen(op string) error {
 // blow stops the store. The failed operation may return to the engine only after blow has
 // returned.
 func (f *fuse) blow(file, what string, cause error) {
-	failure := failedError(file, what, cause)
-	if !f.state.CompareAndSwap(nil, &blownFuse{failure: failure, file: file, cause: cause}) || !f.armed.Load() {
+	state := &blownFuse{failure: failedError(file, what, cause), file: file, operation: what, cause: cause}
+	if f.state.CompareAndSwap(nil, state) && f.armed.Load() {
+		f.tell(state)
+	}
+}
+
+// arm lets failures be reported from now on, and reports one that happened since Open has last
+// looked for it.
+func (f *fuse) arm() {
+	f.armed.Store(true)
+	if state := f.state.Load(); state != nil {
+		f.tell(state)
+	}
+}
+
+// tell reports a failure, once.
+func (f *fuse) tell(state *blownFuse) {
+	if !f.told.CompareAndSwap(false, true) {
 		return
 	}
-	f.log.Error("store failed", "file", file, "operation", what, "error", cause)
+	f.log.Error("store failed", "file", state.file, "operation", state.operation, "error", state.cause)
 	if f.onFail == nil {
-		fmt.Fprintln(os.Stderr, failure)
+		fmt.Fprintln(os.Stderr, state.failure)
 		os.Exit(ExitCode) // the state in memory is invalid, and OnFail is nil
 	}
 	// In a goroutine, because the caller may hold locks that the callback needs: it is allowed
 	// to close the store.
-	go f.onFail(failure)
+	go f.onFail(state.failure)
 }
 
 // Infof, Errorf and Fatalf make a fuse the logger of the engine.

@@ -54,7 +54,7 @@ func Open(ctx context.Context, dir string, options *Options) (*Store, error) {
 		return nil, err
 	}
 	s.lock = lock
-	s.fuse.armed.Store(true)
+	s.fuse.arm()
 	if !o.ReadOnly { // a refused directory is not changed
 		if err := tighten(o.FS, dir); err != nil {
 			return nil, errors.Join(ioError("open", dir, err), s.Close())
