@@ -138,8 +138,10 @@ func TestCompactionsCatchUpWithoutTicker(t *testing.T) {
 		if m.Compactions == 0 || m.Flushes == 0 {
 			t.Fatalf("nothing to see: %+v", m)
 		}
-		// The engine merges tables of the first level when there are four of them.
-		if m.CompactionDebtBytes >= 4*minMemTableBytes || m.ReadAmplification > 4 {
+		// The engine merges tables of the first level when there are four of them. Its
+		// estimate of the debt also counts the table that a fifth would be merged into,
+		// so the estimate says nothing here.
+		if m.ReadAmplification > 4 {
 			t.Errorf("compactions were left undone: %+v", m)
 		}
 		if m.DiskBytes == 0 || m.Tables == 0 || m.LogBytes == 0 || m.MemTableBytes == 0 {
