@@ -165,7 +165,7 @@ sqs-fifo: ## A FIFO queue with N messages (200000), 20 to a group, and 32 consum
 
 .PHONY: forgery
 forgery: ## Forged and mutated tokens: N of them (1000000)
-	MAILBOX_VOLUME=$(or $(N),1000000) $(GO) test -v -count=1 -timeout 0 -run '^TestNoForgeryIsAccepted$$' ./capability
+	MAILBOX_VOLUME=$(or $(N),1000000) $(GO) test -v -count=1 -timeout 0 -run '^TestNoForgeryIsAccepted$$' ./internal/verify
 
 .PHONY: kill
 kill: ## Kill a process that uses the disk backend N times (1000)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/macaroon"
 )
 
 // overSQS lets the workers of a mailboxd speak the protocol of SQS. Signatures are
@@ -23,7 +24,7 @@ func overSQS(door daemonDoor, stand *daemonStand) error {
 	if err != nil {
 		return err
 	}
-	keys := token.Credentials()
+	keys := macaroon.CredentialsOf(token.RevealBinary(nil))
 	return stand.dialSQS(sqsSigner{
 		host: door.http, accessKey: keys.AccessKeyID, secret: keys.SecretAccessKey.Reveal(), session: keys.SessionToken,
 	})

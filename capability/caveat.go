@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/mailboxmq/mailbox/internal/macaroon"
 )
 
 // A Caveat is a condition on the use of a token. Make one with the functions of
@@ -18,40 +20,23 @@ type Caveat struct {
 	err  error // set if the arguments were invalid
 }
 
-// The names of the caveats. They are part of the format.
-const (
-	caveatPrefix    = "mbx:"
-	caveatOperation = "op"
-	caveatQueue     = "topic"
-	caveatTenant    = "tenant"
-	caveatExpiry    = "exp"
-	caveatNotBefore = "nbf"
-	caveatQuota     = "quota"
-	caveatMaxBody   = "max_body"
-	caveatNetwork   = "net"
-	caveatPeer      = "peer"
-	caveatAudience  = "aud"
-	caveatReceipt   = "receipt"
-	caveatMintedBy  = "by"
-)
-
 // Operations allows only these operations.
 func Operations(operations ...Operation) Caveat {
 	words := make([]string, len(operations))
 	for i, o := range operations {
 		words[i] = o.String()
 	}
-	return caveat(caveatOperation, strings.Join(words, listSeparator))
+	return caveat(macaroon.CaveatOperation, strings.Join(words, macaroon.ListSeparator))
 }
 
 // AllOperations allows every operation except [OpBackup] and [OpAudit], which a
 // token must name.
-func AllOperations() Caveat { return caveat(caveatOperation, wildcard) }
+func AllOperations() Caveat { return caveat(macaroon.CaveatOperation, macaroon.Wildcard) }
 
 // EveryOperation names every operation, [OpBackup] and [OpAudit] included. An older
 // service that does not know one of the names refuses the token.
 func EveryOperation() Caveat {
-	return caveat(caveatOperation, strings.Join(operationNames[1:], listSeparator))
+	return caveat(macaroon.CaveatOperation, strings.Join(macaroon.Operations[1:], macaroon.ListSeparator))
 }
 
 // Queues allows only queues that match one of the patterns. In the token it is
@@ -59,43 +44,43 @@ func EveryOperation() Caveat {
 func Queues(patterns ...Pattern) Caveat {
 	texts := make([]string, len(patterns))
 	for i, p := range patterns {
-		if !p.valid() {
+		if !p.pattern.Valid() {
 			return Caveat{err: patternError()}
 		}
 		texts[i] = p.String()
 	}
-	return caveat(caveatQueue, strings.Join(texts, listSeparator))
+	return caveat(macaroon.CaveatQueue, strings.Join(texts, macaroon.ListSeparator))
 }
 
 // Tenant allows only requests for this tenant.
-func Tenant(name string) Caveat { return caveat(caveatTenant, name) }
+func Tenant(name string) Caveat { return caveat(macaroon.CaveatTenant, name) }
 
 // ExpiresAt ends the token at t, rounded down to the second. From then on it is
 // refused, without a grace period.
 func ExpiresAt(t time.Time) Caveat {
-	return caveat(caveatExpiry, t.UTC().Truncate(time.Second).Format(timeLayout))
+	return caveat(macaroon.CaveatExpiry, t.UTC().Truncate(time.Second).Format(macaroon.TimeLayout))
 }
 
 // NotBefore starts the token at t, rounded up to the second. It is accepted two
 // minutes before that, because clocks differ.
 func NotBefore(t time.Time) Caveat {
-	return caveat(caveatNotBefore, t.UTC().Add(time.Second-1).Truncate(time.Second).Format(timeLayout))
+	return caveat(macaroon.CaveatNotBefore, t.UTC().Add(time.Second-1).Truncate(time.Second).Format(macaroon.TimeLayout))
 }
 
 // MessagesPerSecond allows n messages per second, sent and received together, for
 // this token and all tokens narrowed from it.
 func MessagesPerSecond(n int64) Caveat {
-	return caveat(caveatQuota, quotaMessages+":"+strconv.FormatInt(n, 10))
+	return caveat(macaroon.CaveatQuota, macaroon.QuotaMessages+":"+strconv.FormatInt(n, 10))
 }
 
 // BytesPerSecond allows n bytes of bodies per second, sent and received together,
 // for this token and all tokens narrowed from it.
 func BytesPerSecond(n int64) Caveat {
-	return caveat(caveatQuota, quotaBytes+":"+strconv.FormatInt(n, 10))
+	return caveat(macaroon.CaveatQuota, macaroon.QuotaBytes+":"+strconv.FormatInt(n, 10))
 }
 
 // MaxBodyBytes allows sending bodies of at most n bytes.
-func MaxBodyBytes(n int64) Caveat { return caveat(caveatMaxBody, strconv.FormatInt(n, 10)) }
+func MaxBodyBytes(n int64) Caveat { return caveat(macaroon.CaveatMaxBody, strconv.FormatInt(n, 10)) }
 
 // Networks allows only clients in one of these networks.
 func Networks(networks ...netip.Prefix) Caveat {
@@ -103,17 +88,19 @@ func Networks(networks ...netip.Prefix) Caveat {
 	for i, network := range networks {
 		texts[i] = network.Masked().String()
 	}
-	return caveat(caveatNetwork, strings.Join(texts, listSeparator))
+	return caveat(macaroon.CaveatNetwork, strings.Join(texts, macaroon.ListSeparator))
 }
 
 // Peers allows only clients whose certificate was verified to have one of these
 // SPIFFE ids, such as "spiffe://example.org/worker".
-func Peers(ids ...string) Caveat { return caveat(caveatPeer, strings.Join(ids, listSeparator)) }
+func Peers(ids ...string) Caveat {
+	return caveat(macaroon.CaveatPeer, strings.Join(ids, macaroon.ListSeparator))
+}
 
 // Audience allows use only at services with one of these names: letters, digits,
 // dots, underscores and hyphens.
 func Audience(names ...string) Caveat {
-	return caveat(caveatAudience, strings.Join(names, listSeparator))
+	return caveat(macaroon.CaveatAudience, strings.Join(names, macaroon.ListSeparator))
 }
 
 // ForReceipt allows only settling or extending the delivery with this receipt, for
@@ -123,16 +110,16 @@ func ForReceipt(receipt string) Caveat {
 		return Caveat{err: invalid("receipt", "is empty")}
 	}
 	sum := sha256.Sum256([]byte(receipt))
-	return caveat(caveatReceipt, hex.EncodeToString(sum[:]))
+	return caveat(macaroon.CaveatReceipt, hex.EncodeToString(sum[:]))
 }
 
 // MintedBy names the token that this one was minted with; revoking that token
 // revokes this one too. With a Tenant caveat before it, revoking the tenant revokes
 // this token if the named one was minted by then.
-func MintedBy(token TokenID) Caveat { return caveat(caveatMintedBy, token.String()) }
+func MintedBy(token TokenID) Caveat { return caveat(macaroon.CaveatMintedBy, token.String()) }
 
 // caveat makes a caveat whose value may be invalid.
-func caveat(name, value string) Caveat { return Caveat{text: caveatPrefix + name + "=" + value} }
+func caveat(name, value string) Caveat { return Caveat{text: macaroon.CaveatText(name, value)} }
 
 // ParseCaveat reads what String returned. The error is ErrInvalid, for unknown
 // names too.
@@ -149,44 +136,33 @@ func (c Caveat) String() string { return c.text }
 
 // Check returns ErrInvalid if the caveat was made with invalid arguments, or if
 // this version does not know it. A token with such a caveat is always refused.
-func (c Caveat) Check() error { return c.check() }
-
-func (c Caveat) check() error {
+func (c Caveat) Check() error {
 	if c.err != nil {
 		return c.err
 	}
-	var s scope
-	switch s.add(c.text) {
+	var s macaroon.Scope
+	switch s.Add(c.text) {
 	case "":
 		return nil
-	case ReasonUnknownCaveat:
+	case macaroon.UnknownCaveat:
 		return invalid("caveat", fmt.Sprintf("%.60q is unknown; want a form like mbx:op=send", c.text))
 	}
-	name, _, _ := cutCaveat(c.text)
+	name, _, _ := macaroon.CutCaveat(c.text)
 	return invalid(name, "want "+caveatForms[name])
 }
 
 // caveatForms describes the valid values, for errors.
 var caveatForms = map[string]string{
-	caveatOperation: "one or more of " + strings.Join(operationNames[1:], ", ") + ", or all",
-	caveatQueue:     `one or more names of queues, or prefixes that end in one of ":/.", or all`,
-	caveatTenant:    "1…64 letters, digits, dots, underscores and hyphens",
-	caveatExpiry:    `a time of the years 1970 to 9999, "2026-01-02T03:04:05Z"`,
-	caveatNotBefore: `a time of the years 1970 to 9999, "2026-01-02T03:04:05Z"`,
-	caveatQuota:     `"msgs/s:" or "bytes/s:" and a number from 1`,
-	caveatMaxBody:   "a number from 0",
-	caveatNetwork:   "one or more networks such as 10.0.0.0/8",
-	caveatPeer:      "one or more SPIFFE ids such as spiffe://example.org/worker",
-	caveatAudience:  "one or more names of letters, digits, dots, underscores and hyphens",
-	caveatReceipt:   "64 hex digits",
-	caveatMintedBy:  "the 26 characters of the id of a token",
-}
-
-// cutCaveat splits "mbx:name=value".
-func cutCaveat(text string) (name, value string, ok bool) {
-	text, ok = strings.CutPrefix(text, caveatPrefix)
-	if !ok {
-		return "", "", false
-	}
-	return strings.Cut(text, "=")
+	macaroon.CaveatOperation: "one or more of " + strings.Join(macaroon.Operations[1:], ", ") + ", or all",
+	macaroon.CaveatQueue:     `one or more names of queues, or prefixes that end in one of ":/.", or all`,
+	macaroon.CaveatTenant:    "1…64 letters, digits, dots, underscores and hyphens",
+	macaroon.CaveatExpiry:    `a time of the years 1970 to 9999, "2026-01-02T03:04:05Z"`,
+	macaroon.CaveatNotBefore: `a time of the years 1970 to 9999, "2026-01-02T03:04:05Z"`,
+	macaroon.CaveatQuota:     `"msgs/s:" or "bytes/s:" and a number from 1`,
+	macaroon.CaveatMaxBody:   "a number from 0",
+	macaroon.CaveatNetwork:   "one or more networks such as 10.0.0.0/8",
+	macaroon.CaveatPeer:      "one or more SPIFFE ids such as spiffe://example.org/worker",
+	macaroon.CaveatAudience:  "one or more names of letters, digits, dots, underscores and hyphens",
+	macaroon.CaveatReceipt:   "64 hex digits",
+	macaroon.CaveatMintedBy:  "the 26 characters of the id of a token",
 }

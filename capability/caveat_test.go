@@ -5,12 +5,12 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/macaroon"
 )
 
 func TestCaveatsAreWrittenAsDocumented(t *testing.T) {
@@ -69,8 +69,8 @@ func TestBadCaveatsAreRefused(t *testing.T) {
 		if c, err := ParseCaveat(text); !errors.Is(err, driver.ErrInvalid) || c.String() != "" {
 			t.Errorf("ParseCaveat(%q): %v, want ErrInvalid", text, err)
 		}
-		var s scope
-		if s.add(text) == "" {
+		var s macaroon.Scope
+		if s.Add(text) == "" {
 			t.Errorf("%q is met", text)
 		}
 	}
@@ -88,7 +88,7 @@ func TestOperationsHaveNames(t *testing.T) {
 		}
 	}
 	for _, o := range []Operation{0, OpAudit + 1, 255} {
-		if allOperations.has(o) || o.String() != "no operation" {
+		if macaroon.AllOperations.Has(uint8(o)) || o.String() != "no operation" {
 			t.Errorf("operation %d exists", o)
 		}
 	}
@@ -116,17 +116,17 @@ func TestQueuePrefixesEndAtSegments(t *testing.T) {
 			t.Fatalf("ParsePattern(%q) = %v, %v", pattern, p, err)
 		}
 		for _, name := range names.yes {
-			if !p.matches(name) {
+			if !p.pattern.Matches(name) {
 				t.Errorf("%q does not match %q", pattern, name)
 			}
 		}
 		for _, name := range names.no {
-			if p.matches(name) {
+			if p.pattern.Matches(name) {
 				t.Errorf("%q matches %q", pattern, name)
 			}
 		}
 	}
-	if (Pattern{}).matches("") || (Pattern{}).matches("a") || (Pattern{}).String() != "" {
+	if (macaroon.Pattern{}).Matches("") || (macaroon.Pattern{}).Matches("a") || (Pattern{}).String() != "" {
 		t.Error("the zero pattern matches something")
 	}
 	if _, err := ParsePattern("a*"); !errors.Is(err, driver.ErrInvalid) {
@@ -144,189 +144,14 @@ func TestPatternsRoundTripThroughText(t *testing.T) {
 			p = QueuesUnder(name)
 		}
 		back, err := ParsePattern(p.String())
-		if (err == nil) != p.valid() {
-			t.Fatalf("%+v is valid: %t, and its text %q reads with %v", p, p.valid(), p.String(), err)
+		if (err == nil) != p.pattern.Valid() {
+			t.Fatalf("%+v is valid: %t, and its text %q reads with %v", p, p.pattern.Valid(), p.String(), err)
 		}
 		if err == nil && back != p {
 			t.Fatalf("%+v became %+v", p, back)
 		}
-		if p.valid() && p.kind == patternPrefix && (p.matches(name) || !p.matches(name+"x")) {
+		if p.pattern.Valid() && p.pattern.Kind == macaroon.MatchPrefix && (p.pattern.Matches(name) || !p.pattern.Matches(name+"x")) {
 			t.Fatalf("%q as a prefix", name)
 		}
 	})
-}
-
-// TestEachCaveatHolds adds each caveat to a token and checks a request
-// that meets it, requests that do not, and one that does not state the fact.
-func TestEachCaveatHolds(t *testing.T) {
-	ring := NewKeyRing(NewKey())
-	v := NewVerifier(ring, &VerifierOptions{Audience: []string{"eu1", "mailboxd"}})
-	change := func(edit func(*Request)) Request {
-		r := sendToOrders()
-		edit(&r)
-		return r
-	}
-	small := MaxBodyBytes(100)
-	for _, test := range []struct {
-		name   string
-		caveat Caveat
-		yes    []Request
-		no     []Request
-		reason Reason
-	}{
-		{"operation", Operations(OpSend, OpPeek), []Request{sendToOrders()}, []Request{
-			change(func(r *Request) { r.Operation = OpRecv }), change(func(r *Request) { r.Operation = OpPeek }),
-			change(func(r *Request) { r.Operation = OpAdmin }), change(func(r *Request) { r.Operation = 0 }), change(func(r *Request) { r.Operation = 99 }),
-		}, ReasonOperation},
-		{"queue", Queues(Queue("orders"), Queue("bills")), []Request{sendToOrders()}, []Request{
-			change(func(r *Request) { r.Queue = "bills" }), change(func(r *Request) { r.Queue = "" }), change(func(r *Request) { r.Queue = "orders2" }),
-		}, ReasonQueue},
-		{"tenant", Tenant("acme"), []Request{sendToOrders()}, []Request{
-			change(func(r *Request) { r.Tenant = "other" }), change(func(r *Request) { r.Tenant = "" }), change(func(r *Request) { r.Tenant = "Acme" }),
-		}, ReasonTenant},
-		{"audience", Audience("us1", "eu1"), []Request{sendToOrders()}, nil, ""},
-		{"other audience", Audience("us1"), nil, []Request{sendToOrders()}, ReasonAudience},
-		{"network", Networks(netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")), []Request{
-			sendToOrders(), change(func(r *Request) { r.Client = netip.MustParseAddr("::ffff:10.9.9.9") }), change(func(r *Request) { r.Client = netip.MustParseAddr("::1") }),
-		}, []Request{
-			change(func(r *Request) { r.Client = netip.MustParseAddr("11.0.0.1") }), change(func(r *Request) { r.Client = netip.Addr{} }),
-			change(func(r *Request) { r.Client = netip.MustParseAddr("::2") }), change(func(r *Request) { r.Client = netip.MustParseAddr("::10.0.0.1") }),
-			change(func(r *Request) { r.Client = netip.MustParseAddr("::1%eth0") }),
-		}, ReasonNetwork},
-		{"everywhere in IPv4", Networks(netip.MustParsePrefix("0.0.0.0/0")), []Request{sendToOrders()}, []Request{
-			change(func(r *Request) { r.Client = netip.Addr{} }), change(func(r *Request) { r.Client = netip.MustParseAddr("2001:db8::1") }),
-		}, ReasonNetwork},
-		{"peer", Peers("spiffe://example.org/worker"), []Request{sendToOrders()}, []Request{
-			change(func(r *Request) { r.Peer = "" }), change(func(r *Request) { r.Peer = "spiffe://example.org/worker2" }), change(func(r *Request) { r.Peer = "spiffe://example.org/" }),
-		}, ReasonPeer},
-		{"receipt", ForReceipt("r1"), []Request{
-			change(func(r *Request) { r.Operation = OpAck }), change(func(r *Request) { r.Operation = OpNack }), change(func(r *Request) { r.Operation = OpExtend }),
-		}, []Request{
-			change(func(r *Request) { r.Operation, r.Receipt = OpAck, "r2" }), change(func(r *Request) { r.Operation, r.Receipt = OpAck, "" }),
-			change(func(r *Request) { r.Operation, r.Receipt = OpRecv, "" }), sendToOrders(), change(func(r *Request) { r.Operation = OpRecv }),
-		}, ReasonReceipt},
-		{"body", small, []Request{
-			sendToOrders(), change(func(r *Request) { r.Operation, r.Load = OpRecv, Load{} }), change(func(r *Request) { r.Load = LoadOf(nil) }),
-		}, []Request{
-			change(func(r *Request) { r.Load = Load{Messages: 1, Bytes: 101, LargestBody: 101} }), change(func(r *Request) { r.Load = LoadOf(make([]byte, 5), make([]byte, 101)) }),
-		}, ReasonBodyTooLarge},
-		{"body of unknown size", small, nil, []Request{
-			change(func(r *Request) { r.Load = Load{} }), change(func(r *Request) { r.Load = Load{Messages: 1, Bytes: -1, LargestBody: -1} }), change(func(r *Request) { r.Load.Bytes = 0 }),
-		}, ReasonUnmeasured},
-		{"quota of an unknown size", MessagesPerSecond(1000), nil, []Request{change(func(r *Request) { r.Load = Load{} })}, ReasonUnmeasured},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			token := ordersToken(t, ring, test.caveat)
-			for _, r := range test.yes {
-				wantAllowed(t, v, token, r)
-			}
-			for _, r := range test.no {
-				wantRefused(t, v, token, r, test.reason)
-			}
-			// It holds as well if a holder added it, after a wider caveat of the
-			// same name.
-			narrowed := mustNarrow(t, ordersToken(t, ring, AllOperations(), Queues(AnyQueue()), MaxBodyBytes(1<<40), Audience("us1", "eu1", "mailboxd")), test.caveat)
-			for _, r := range test.no {
-				wantRefused(t, v, narrowed, r, test.reason)
-			}
-			// It holds as well if a wider caveat follows it.
-			widened := mustNarrow(t, token, AllOperations(), Queues(AnyQueue()), MaxBodyBytes(1<<40), Audience("us1", "eu1", "mailboxd"), ExpiresAt(time.Now().Add(100*time.Hour)))
-			for _, r := range test.no {
-				wantRefused(t, v, widened, r, test.reason)
-			}
-		})
-	}
-}
-
-func TestCaveatsAddUp(t *testing.T) {
-	ring := NewKeyRing(NewKey())
-	v := NewVerifier(ring, nil)
-	base := func(caveats ...Caveat) Token {
-		return mustMint(t, ring, "", append([]Caveat{AllOperations(), Queues(AnyQueue()), inAnHour()}, caveats...)...)
-	}
-	both := base(Queues(QueuesUnder("user:")), Queues(Queue("user:1"), Queue("orders")))
-	wantAllowed(t, v, both, Request{Operation: OpRecv, Queue: "user:1"})
-	wantRefused(t, v, both, Request{Operation: OpRecv, Queue: "user:2"}, ReasonQueue)
-	wantRefused(t, v, both, Request{Operation: OpRecv, Queue: "orders"}, ReasonQueue)
-	nothing := base(Operations(OpSend), Operations(OpRecv))
-	wantRefused(t, v, nothing, Request{Operation: OpSend, Queue: "a"}, ReasonOperation)
-	wantRefused(t, v, nothing, Request{Operation: OpRecv, Queue: "a"}, ReasonOperation)
-	wantRefused(t, v, base(Tenant("a"), Tenant("b")), Request{Operation: OpRecv, Queue: "a", Tenant: "a"}, ReasonTenant)
-	wantRefused(t, v, base(ForReceipt("a"), ForReceipt("b")), Request{Operation: OpAck, Queue: "a", Receipt: "a"}, ReasonReceipt)
-	wantRefused(t, v, base(Networks(netip.MustParsePrefix("10.0.0.0/8")), Networks(netip.MustParsePrefix("11.0.0.0/8"))),
-		Request{Operation: OpRecv, Queue: "a", Client: netip.MustParseAddr("10.0.0.1")}, ReasonNetwork)
-}
-
-func TestWholeNodeNeedsAnyQueue(t *testing.T) {
-	ring := NewKeyRing(NewKey())
-	v := NewVerifier(ring, nil)
-	list := Request{Operation: OpAdmin}
-	wantAllowed(t, v, mustMint(t, ring, "", AllOperations(), Queues(AnyQueue()), inAnHour()), list)
-	wantRefused(t, v, mustMint(t, ring, "", AllOperations(), Queues(QueuesUnder("a:")), inAnHour()), list, ReasonQueue)
-	grant := wantAllowed(t, v, mustMint(t, ring, "", AllOperations(), Queues(QueuesUnder("a:")), inAnHour()), Request{Operation: OpStats, Queue: "a:b"})
-	if !grant.AllowsQueue("a:c") || grant.AllowsQueue("b:c") {
-		t.Error("a grant shows other queues than it allows")
-	}
-}
-
-func TestTokenOfTenantIsRefusedForAnother(t *testing.T) {
-	ring := NewKeyRing(NewKey())
-	v := NewVerifier(ring, nil)
-	acme := mustMint(t, ring, "acme", AllOperations(), Queues(AnyQueue()), inAnHour())
-	r := Request{Operation: OpSend, Queue: "orders", Tenant: "acme"}
-	if grant := wantAllowed(t, v, acme, r); grant.tenant() != "acme" {
-		t.Errorf("granted for tenant %q", grant.tenant())
-	}
-	for _, tenant := range []string{"", "acme2", "acm", "ACME"} {
-		r.Tenant = tenant
-		wantRefused(t, v, acme, r, ReasonTenant)
-	}
-	// A token without a tenant is for all of them, until it is narrowed.
-	operator := mustMint(t, ring, "", AllOperations(), Queues(AnyQueue()), inAnHour())
-	r.Tenant = "anybody"
-	if grant := wantAllowed(t, v, operator, r); grant.tenant() != "" {
-		t.Errorf("granted for tenant %q", grant.tenant())
-	}
-	wantRefused(t, v, mustNarrow(t, operator, Tenant("acme")), r, ReasonTenant)
-}
-
-func TestExpiryIsStrict(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ring := NewKeyRing(NewKey())
-		v := NewVerifier(ring, nil)
-		end := time.Now().Add(10 * time.Second)
-		token := ordersToken(t, ring, ExpiresAt(end))
-		if grant := wantAllowed(t, v, token, sendToOrders()); !grant.expiresAt().Equal(end) {
-			t.Errorf("expires at %v, want %v", grant.expiresAt(), end)
-		}
-		time.Sleep(10*time.Second - 1)
-		wantAllowed(t, v, token, sendToOrders()) // from the cache
-		wantAllowed(t, NewVerifier(ring, nil), token, sendToOrders())
-		time.Sleep(time.Nanosecond)
-		wantRefused(t, v, token, sendToOrders(), ReasonExpired)
-		wantRefused(t, NewVerifier(ring, nil), token, sendToOrders(), ReasonExpired)
-	})
-}
-
-func TestNotBeforeToleratesTwoMinutes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ring := NewKeyRing(NewKey())
-		v := NewVerifier(ring, nil)
-		token := ordersToken(t, ring, NotBefore(time.Now().Add(3*time.Minute)))
-		wantRefused(t, v, token, sendToOrders(), ReasonNotYetValid)
-		time.Sleep(time.Minute - 1)
-		wantRefused(t, v, token, sendToOrders(), ReasonNotYetValid)
-		time.Sleep(time.Nanosecond)
-		wantAllowed(t, v, token, sendToOrders())
-	})
-}
-
-func TestTimesFarAwayDoNotOverflow(t *testing.T) {
-	ring := NewKeyRing(NewKey())
-	v := NewVerifier(ring, nil)
-	end := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
-	forEver := mustMint(t, ring, "", AllOperations(), Queues(AnyQueue()), ExpiresAt(end))
-	wantAllowed(t, v, forEver, sendToOrders())
-	wantRefused(t, v, mustNarrow(t, forEver, NotBefore(end)), sendToOrders(), ReasonNotYetValid)
-	wantRefused(t, v, mustNarrow(t, forEver, ExpiresAt(time.Unix(0, 0))), sendToOrders(), ReasonExpired)
 }

@@ -1,5 +1,5 @@
-// Package capability makes and verifies the tokens that the daemon demands for
-// every operation. A request is allowed because of the token that it carries,
+// Package capability makes, narrows and reads the tokens that the daemon demands
+// for every operation. A request is allowed because of the token that it carries,
 // never because of the address or the user that it comes from.
 //
 // A service has a [KeyRing] that mints tokens:
@@ -11,11 +11,7 @@
 //
 // The holder of a token can narrow it without a key and without a server
 // ([Token.Narrow], which macaroons call attenuation), and can read what it
-// allows ([Token.Inspect]). A [Verifier] decides:
-//
-//	grant, err := verifier.Authorize(ctx, token, capability.Request{
-//		Operation: capability.OpSend, Queue: "orders", Load: capability.LoadOf(body),
-//	})
+// allows ([Token.Inspect]). The daemon decides about requests.
 //
 // Refusals wrap a [Reason]. Everything fails closed: a caveat that is unknown or
 // malformed, or that needs a fact that the request does not state, is not met.
@@ -111,9 +107,7 @@
 // tokens of a tenant minted so far; retiring a key ends all tokens of that key.
 // Revocations made in this process take effect at once, those of other processes
 // within the time that tokens are remembered. The ack of a delivery received
-// before the revocation is honoured until the token expires ([Request.Lease]).
-//
-// A verifier asks its [Revocations], which the service keeps.
+// before the revocation is honoured until the token expires.
 //
 // # Keys
 //
@@ -125,16 +119,16 @@
 //
 // # Secrets
 //
-// [Token], [Key], [KeyRing] and [Secret] print and encode as a name in brackets,
+// [Token], [Key] and [KeyRing] print and encode as a name in brackets,
 // whatever the verb, logger or encoder, and when a program panics with them.
 // Secret bytes leave the package only through methods called Reveal and through
 // WriteFile. Secrets are compared in constant time.
 //
 // # AWS
 //
-// Clients of AWS get a token as [Credentials]: the access key id is "MBX" and key
+// Clients of AWS get a token as credentials (mailbox cap aws): the access key id is "MBX" and key
 // and id in base32, the session token is the token up to its signature as base64
-// for URLs, and the secret access key is the signature in base64. The service
+// for URLs, and the secret access key is the signature in base64. The daemon
 // computes the signature from the session token and checks the client's against
-// it ([Verifier.AuthorizeSigned]).
+// it.
 package capability

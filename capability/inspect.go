@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/mailboxmq/mailbox/internal/macaroon"
 )
 
 // A Description is what can be read from a token without a key. Nothing in it is
@@ -32,30 +34,36 @@ type Description struct {
 
 // Inspect describes the token. It needs no key.
 func (t Token) Inspect() Description {
-	var m macaroon
-	if !m.parse(t.binary.bytes()) {
+	var m macaroon.Macaroon
+	if !m.Parse(t.binary.Bytes()) {
 		return Description{}
 	}
-	id, _ := parseIdentifier(m.identifier)
-	d := Description{ID: id.token, Key: id.key, Tenant: id.tenant, MintedAt: id.token.MintedAt()}
-	var s scope
-	if id.tenant != "" {
-		s.tenants = append(s.tenants, id.tenant)
+	id, _ := macaroon.ParseIdentifier(m.Identifier)
+	d := Description{ID: TokenID(id.Token), Key: KeyID(id.Key), Tenant: id.Tenant, MintedAt: TokenID(id.Token).MintedAt()}
+	var s macaroon.Scope
+	if id.Tenant != "" {
+		s.Tenants = append(s.Tenants, id.Tenant)
 	}
 	readable := true
-	for i := range m.count {
-		caveat := Caveat{text: string(m.caveat(i))}
-		readable = s.add(caveat.text) == "" && readable
-		if s.hasExpiry && d.Ends.IsZero() {
-			d.Ends = time.Unix(s.expires, 0).UTC() // the first expiry is the minter's: Mint demands one
+	for i := range m.Count {
+		caveat := Caveat{text: string(m.Caveat(i))}
+		readable = s.Add(caveat.text) == "" && readable
+		if s.HasExpiry && d.Ends.IsZero() {
+			d.Ends = time.Unix(s.Expires, 0).UTC() // the first expiry is the minter's: Mint demands one
 		}
 		d.Caveats = append(d.Caveats, caveat)
 	}
-	if s.hasExpiry {
-		d.ExpiresAt = time.Unix(s.expires, 0).UTC()
+	if s.HasExpiry {
+		d.ExpiresAt = time.Unix(s.Expires, 0).UTC()
 	}
-	if readable && s.complete() {
-		d.Operations, d.Queues, d.Limits = s.operationList(), s.commonQueues(), s.limits()
+	if readable && s.Complete() {
+		for _, o := range s.Operations.List() {
+			d.Operations = append(d.Operations, Operation(o))
+		}
+		for _, p := range s.CommonQueues() {
+			d.Queues = append(d.Queues, Pattern{p})
+		}
+		d.Limits = limits(&s)
 	}
 	return d
 }
@@ -74,119 +82,71 @@ func (d Description) Words() []string {
 
 // words describes the caveat in English. It quotes unknown caveats.
 func (c Caveat) words() string {
-	name, value, ok := cutCaveat(c.text)
+	name, value, ok := macaroon.CutCaveat(c.text)
 	if !ok || c.Check() != nil {
 		return "refused, because of an unknown caveat: " + strconv.Quote(c.text)
 	}
 	switch name {
-	case caveatOperation:
+	case macaroon.CaveatOperation:
 		return "may " + value
-	case caveatQueue:
+	case macaroon.CaveatQueue:
 		return "on queues " + value
-	case caveatTenant:
+	case macaroon.CaveatTenant:
 		return "for tenant " + value
-	case caveatExpiry:
+	case macaroon.CaveatExpiry:
 		return "until " + value
-	case caveatNotBefore:
+	case macaroon.CaveatNotBefore:
 		return "from " + value
-	case caveatQuota:
-		kind, limit, _ := cutQuota(value)
-		return "at most " + limit + " " + quotaWords[kind] + " per second"
-	case caveatMaxBody:
+	case macaroon.CaveatQuota:
+		kind, limit, _ := macaroon.CutQuota(value)
+		return "at most " + limit + " " + macaroon.QuotaWords[kind] + " per second"
+	case macaroon.CaveatMaxBody:
 		return "bodies of at most " + value + " bytes"
-	case caveatNetwork:
+	case macaroon.CaveatNetwork:
 		return "from network " + value
-	case caveatPeer:
+	case macaroon.CaveatPeer:
 		return "as " + value
-	case caveatAudience:
+	case macaroon.CaveatAudience:
 		return "at " + value
-	case caveatMintedBy:
+	case macaroon.CaveatMintedBy:
 		return "until " + value + ", the token that it was minted with, is revoked"
 	}
 	return "for one delivery only"
 }
 
-// operationList returns the allowed operations.
-func (s *scope) operationList() (list []Operation) {
-	for o := OpSend; o.valid(); o++ {
-		if s.operations.has(o) {
-			list = append(list, o)
-		}
-	}
-	return list
-}
-
-// commonQueues returns the patterns that all queue caveats allow.
-func (s *scope) commonQueues() []Pattern {
-	left := []Pattern{AnyQueue()}
-	for _, patterns := range s.queues {
-		var both []Pattern
-		for _, a := range left {
-			for _, b := range patterns {
-				if p := a.meet(b); p.valid() && !slices.Contains(both, p) {
-					both = append(both, p)
-				}
-			}
-		}
-		left = both
-	}
-	return left
-}
-
-// meet returns the pattern of the queues that both patterns match, and the zero
-// Pattern if there are none.
-func (p Pattern) meet(other Pattern) Pattern {
-	covers := func(wide, narrow Pattern) bool {
-		switch {
-		case wide.kind == patternAny:
-			return true
-		case narrow.kind == patternExact:
-			return wide.matches(narrow.text)
-		}
-		return wide.kind == patternPrefix && narrow.kind == patternPrefix && strings.HasPrefix(narrow.text, wide.text)
-	}
-	switch {
-	case covers(other, p):
-		return p
-	case covers(p, other):
-		return other
-	}
-	return Pattern{}
-}
-
 // limits describes the caveats other than operations, queues and expiry.
-func (s *scope) limits() (words []string) {
-	if len(s.tenants) > 0 {
-		tenants := slices.Compact(slices.Sorted(slices.Values(s.tenants)))
+func limits(s *macaroon.Scope) (words []string) {
+	if len(s.Tenants) > 0 {
+		tenants := slices.Compact(slices.Sorted(slices.Values(s.Tenants)))
 		words = append(words, "for tenant "+strings.Join(tenants, " and "))
 	}
-	if s.hasNotBefore {
-		words = append(words, "from "+time.Unix(s.notBefore, 0).UTC().Format(timeLayout))
+	if s.HasNotBefore {
+		words = append(words, "from "+time.Unix(s.NotBefore, 0).UTC().Format(macaroon.TimeLayout))
 	}
-	for _, kind := range []string{quotaMessages, quotaBytes} {
+	for _, kind := range []string{macaroon.QuotaMessages, macaroon.QuotaBytes} {
 		least := int64(0)
-		for _, q := range s.quotas {
-			if q.kind == kind && (least == 0 || q.limit < least) {
-				least = q.limit
+		for _, q := range s.Quotas {
+			if q.Kind == kind && (least == 0 || q.Limit < least) {
+				least = q.Limit
 			}
 		}
 		if least > 0 {
-			words = append(words, fmt.Sprintf("at most %d %s per second", least, quotaWords[kind]))
+			words = append(words, fmt.Sprintf("at most %d %s per second", least, macaroon.QuotaWords[kind]))
 		}
 	}
-	if s.hasMaxBody {
-		words = append(words, fmt.Sprintf("bodies of at most %d bytes", s.maxBody))
+	if s.HasMaxBody {
+		words = append(words, fmt.Sprintf("bodies of at most %d bytes", s.MaxBody))
 	}
-	if len(s.networks) > 0 {
-		words = append(words, "for clients in "+alternatives(s.networks))
+	if len(s.Networks) > 0 {
+		words = append(words, "for clients in "+macaroon.Alternatives(s.Networks))
 	}
-	if len(s.peers) > 0 {
-		words = append(words, "for clients with the certificate of "+alternatives(s.peers))
+	if len(s.Peers) > 0 {
+		words = append(words, "for clients with the certificate of "+macaroon.Alternatives(s.Peers))
 	}
-	if len(s.audiences) > 0 {
-		words = append(words, "at "+alternatives(s.audiences))
+	if len(s.Audiences) > 0 {
+		words = append(words, "at "+macaroon.Alternatives(s.Audiences))
 	}
-	if len(s.receipts) > 0 {
+	if len(s.Receipts) > 0 {
 		words = append(words, "for one delivery only")
 	}
 	return words

@@ -1,9 +1,7 @@
 package capability
 
 import (
-	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"strconv"
@@ -11,7 +9,6 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/internal/durable"
 )
 
 const (
@@ -49,81 +46,6 @@ func (r *KeyRing) WriteFile(path string) error {
 	return writePrivate(path, keyFile, formatKeys(list))
 }
 
-// ChangeKeyFile reads the key ring from a file, calls edit with it, and writes it
-// back, under a lock that excludes other processes: when two processes rotate at the
-// same time, neither loses the other's key. It returns the ring as written. If edit
-// fails, nothing is written and its error is returned.
-//
-// It blocks on I/O, and for at most ten seconds on the lock file, which is path with
-// ".lock" appended; cancelling ctx ends the wait. Codes: those of ReadKeyFile and
-// WriteFile, and ErrUnavailable (another process holds the lock).
-func ChangeKeyFile(ctx context.Context, path string, edit func(*KeyRing) error) (*KeyRing, error) {
-	return lockedKeys(ctx, path, func() (*KeyRing, error) {
-		ring, err := ReadKeyFile(path)
-		if err == nil {
-			err = edit(ring)
-		}
-		if err == nil {
-			err = ring.WriteFile(path)
-		}
-		return ring, err
-	})
-}
-
-// ReadOrMakeKeyFile reads the key ring from a file; if the file does not exist, it
-// writes one with a new key and reports made. If several processes call it at the
-// same time, one of them makes the file and all get its keys. It blocks and fails
-// like ChangeKeyFile.
-func ReadOrMakeKeyFile(ctx context.Context, path string) (ring *KeyRing, made bool, err error) {
-	if ring, err = ReadKeyFile(path); !errors.Is(err, driver.ErrNotFound) {
-		return ring, false, err
-	}
-	ring, err = lockedKeys(ctx, path, func() (*KeyRing, error) {
-		ring, err := ReadKeyFile(path)
-		if errors.Is(err, driver.ErrNotFound) {
-			ring, made = NewKeyRing(NewKey()), true
-			err = ring.WriteFile(path)
-		}
-		return ring, err
-	})
-	return ring, made, err
-}
-
-// How long to wait for the lock of a key file, and how often to try. A process
-// holds the lock while it writes a small file; one that holds it longer hangs.
-const (
-	keyLockPatience = 10 * time.Second
-	keyLockPause    = 5 * time.Millisecond
-)
-
-// lockedKeys calls use while it holds the lock of the key file at path.
-func lockedKeys(ctx context.Context, path string, use func() (*KeyRing, error)) (*KeyRing, error) {
-	patience := time.NewTimer(keyLockPatience)
-	defer patience.Stop()
-	unlock, err := durable.Lock(path + ".lock")
-	for err != nil && durable.IsLocked(err) {
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-patience.C:
-			return nil, fileError(driver.ErrUnavailable, keyFile, "another process holds its lock; gave up after "+keyLockPatience.String(), err)
-		case <-time.After(keyLockPause):
-			unlock, err = durable.Lock(path + ".lock")
-		}
-	}
-	if err != nil {
-		return nil, fileError(driver.ErrUnavailable, keyFile, "", err)
-	}
-	ring, err := use()
-	if unlocked := unlock(); err == nil && unlocked != nil {
-		err = fileError(driver.ErrUnavailable, keyFile, "", unlocked)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return ring, nil
-}
-
 // formatKeys writes one line for each key, the current one first: id, secret in
 // hex, when it was retired in Unix milliseconds or 0, and when it was made, if that
 // is known. The last line is a checksum of the lines before.
@@ -134,7 +56,7 @@ func formatKeys(list []Key) []byte {
 		if !key.retiredAt.IsZero() {
 			retired = key.retiredAt.UnixMilli()
 		}
-		b = fmt.Appendf(b, "%s %x %d", key.id, key.secret.bytes(), retired)
+		b = fmt.Appendf(b, "%s %x %d", key.id, key.secret.Bytes(), retired)
 		if !key.madeAt.IsZero() {
 			b = fmt.Appendf(b, " %d", key.madeAt.UnixMilli())
 		}

@@ -4,45 +4,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
-
-var retiredAt = time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)
-
-func TestKeyRingRoundTripsThroughFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "keys")
-	ring := NewKeyRing(fixedKey(t, 3), fixedKey(t, 2), fixedKey(t, 1))
-	if err := ring.Retire(1, retiredAt); err != nil {
-		t.Fatal(err)
-	}
-	token := ordersToken(t, ring)
-	for range 2 { // the second time over the first
-		if err := ring.WriteFile(path); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Fatalf("%v, %v", info.Mode(), err)
-	}
-	again, err := ReadKeyFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again.String() != ring.String() || !again.Keys()[2].RetiredAt().Equal(retiredAt) || !again.Keys()[1].RetiredAt().IsZero() {
-		t.Errorf("%v became %v", ring, again)
-	}
-	wantAllowed(t, NewVerifier(again, nil), token, sendToOrders())
-	files, err := os.ReadDir(filepath.Dir(path))
-	if err != nil || len(files) != 1 {
-		t.Errorf("files left behind: %v, %v", files, err)
-	}
-	wantCode(t, "an empty ring", NewKeyRing(Key{}).WriteFile(path), driver.ErrNotFound)
-	wantCode(t, "no directory", ring.WriteFile(filepath.Join(path, "x")), driver.ErrUnavailable)
-}
 
 func TestKeyFileIsReadStrictly(t *testing.T) {
 	dir := t.TempDir()
@@ -126,4 +94,39 @@ func TestTokenRoundTripsThroughFile(t *testing.T) {
 	_, err = ReadTokenFile(path + ".missing")
 	wantCode(t, "no file", err, driver.ErrNotFound)
 	wantCode(t, "no token", Token{}.WriteFile(path), driver.ErrInvalid)
+}
+
+func TestAcceptsSinceIsOldestAcceptedKey(t *testing.T) {
+	now := time.Now()
+	key := func(id KeyID, made, retired time.Time) Key {
+		k := fixedKey(t, id)
+		k.madeAt, k.retiredAt = made, retired
+		return k
+	}
+	day := func(n int) time.Time { return now.AddDate(0, 0, n).UTC().Truncate(time.Millisecond) }
+	for name, test := range map[string]struct {
+		keys []Key
+		want time.Time
+	}{
+		"one key":                {[]Key{key(1, day(-9), time.Time{})}, day(-9)},
+		"the oldest":             {[]Key{key(2, day(-1), time.Time{}), key(1, day(-9), time.Time{})}, day(-9)},
+		"a retired one":          {[]Key{key(2, day(-5), time.Time{}), key(1, day(-9), day(-2))}, day(-5)},
+		"one retired just now":   {[]Key{key(2, day(-5), time.Time{}), key(1, day(-9), now)}, day(-9)},
+		"one to be retired":      {[]Key{key(2, day(-5), time.Time{}), key(1, day(-9), day(1))}, day(-9)},
+		"unknown":                {[]Key{key(2, day(-5), time.Time{}), key(1, time.Time{}, time.Time{})}, time.Time{}},
+		"unknown, but retired":   {[]Key{key(2, day(-5), time.Time{}), key(1, time.Time{}, day(-2))}, day(-5)},
+		"the current is unknown": {[]Key{key(2, time.Time{}, time.Time{}), key(1, day(-9), time.Time{})}, time.Time{}},
+	} {
+		ring := NewKeyRing(test.keys[0], test.keys[1:]...)
+		if got := ring.AcceptsSince(now); !got.Equal(test.want) {
+			t.Errorf("%s: since %v, want %v", name, got, test.want)
+		}
+		list, ok := parseKeys(string(formatKeys(ring.Keys())))
+		if !ok || !slices.EqualFunc(list, ring.Keys(), func(a, b Key) bool { return a.madeAt.Equal(b.madeAt) && a.id == b.id }) {
+			t.Errorf("%s: the file does not say when keys were made", name)
+		}
+	}
+	if made := NewKey().MadeAt(); made.Before(now.Add(-time.Minute)) {
+		t.Errorf("a new key was made at %v", made)
+	}
 }

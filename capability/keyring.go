@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/macaroon"
 )
 
 // maxKeys bounds a key ring.
@@ -24,35 +25,30 @@ const maxKeys = 64
 //
 // It is safe for concurrent use. It prints only the ids of its keys.
 type KeyRing struct {
-	mu    sync.Mutex // held while keys is replaced
-	keys  atomic.Pointer[keys]
-	dummy Key // verifies tokens of unknown keys, so that refusing them takes as long
+	mu   sync.Mutex // held while keys is replaced
+	keys atomic.Pointer[keys]
 }
 
-// keys is the immutable list of the keys of a ring. A change replaces it, so
-// comparing pointers tells a verifier whether the ring has changed.
-type keys struct{ list []Key } // the first is the current one
+// keys is the immutable list of the keys of a ring. A change replaces it.
+type keys struct {
+	list       []Key // the first is the current one
+	generation uint64
+}
 
 // NewKeyRing returns a ring that mints with current and also accepts tokens of
 // previous. Zero keys and repeated ids are left out; a ring without current can
 // neither mint nor verify.
 func NewKeyRing(current Key, previous ...Key) *KeyRing {
-	r := &KeyRing{dummy: NewKey()}
+	r := new(KeyRing)
 	state := new(keys)
 	for _, key := range slices.Insert(slices.Clone(previous), 0, current) {
-		if !key.IsZero() && !state.has(key.id) {
+		if !key.IsZero() && !slices.ContainsFunc(state.list, func(k Key) bool { return k.id == key.id }) {
 			state.list = append(state.list, key)
 		}
 	}
 	r.keys.Store(state)
 	return r
 }
-
-func (k *keys) index(id KeyID) int {
-	return slices.IndexFunc(k.list, func(key Key) bool { return key.id == id })
-}
-
-func (k *keys) has(id KeyID) bool { return k.index(id) >= 0 }
 
 // Current returns the key that mints, the zero Key if there is none.
 func (r *KeyRing) Current() Key {
@@ -64,6 +60,9 @@ func (r *KeyRing) Current() Key {
 
 // Keys returns all keys, the current one first.
 func (r *KeyRing) Keys() []Key { return slices.Clone(r.keys.Load().list) }
+
+// Generation changes whenever the keys do. It does not block.
+func (r *KeyRing) Generation() uint64 { return r.keys.Load().generation }
 
 // Rotate makes key the current one. The others stay, and their tokens remain
 // valid. Codes: ErrInvalid (the zero Key), ErrConflict (the ring has a key with
@@ -117,7 +116,7 @@ func (r *KeyRing) Adopt(other *KeyRing) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.keys.Store(next)
+	r.keys.Store(&keys{next.list, r.Generation() + 1})
 }
 
 // acceptedAfter is how long a key counts as accepted after it was retired: a clock that is
@@ -167,7 +166,7 @@ func (r *KeyRing) change(edit func(list []Key) ([]Key, error)) error {
 	if err != nil {
 		return err
 	}
-	r.keys.Store(&keys{list})
+	r.keys.Store(&keys{list, r.Generation() + 1})
 	return nil
 }
 
@@ -183,31 +182,22 @@ func (r *KeyRing) Mint(tenant string, caveats ...Caveat) (Token, error) {
 	if key.IsZero() {
 		return Token{}, keyError(driver.ErrNotFound, 0, "the ring is empty")
 	}
-	if tenant != "" {
-		if err := checkTenant(tenant); err != nil {
-			return Token{}, err
-		}
+	if tenant != "" && !macaroon.ValidTenant(tenant) {
+		return Token{}, invalid("tenant", "want 1…64 letters, digits, dots, underscores and hyphens")
 	}
-	var s scope
+	var s macaroon.Scope
 	for _, caveat := range caveats {
-		if err := caveat.check(); err != nil {
+		if err := caveat.Check(); err != nil {
 			return Token{}, err
 		}
-		_ = s.add(caveat.text) // cannot fail: check has parsed it
+		_ = s.Add(caveat.text) // cannot fail: Check has parsed it
 	}
-	if !s.complete() {
+	if !s.Complete() {
 		return Token{}, invalid("caveats", "want Operations or AllOperations, Queues, and ExpiresAt: every token names its operations, its queues and its expiry")
 	}
-	return mint(key, identifier{key: key.id, token: newTokenID(time.Now()), tenant: tenant}, caveats)
-}
-
-// mint makes a token with the given identifier.
-func mint(key Key, id identifier, caveats []Caveat) (Token, error) {
-	text := id.append(nil)
-	var c chain
-	c.start(key.rootKey(id.tenant), text)
-	body := append(appendSection([]byte{macaroonVersion}, text), fieldEnd)
-	return extend(body, 0, &c, caveats)
+	id := macaroon.Identifier{Key: uint32(key.id), Token: macaroon.NewTokenID(time.Now()), Tenant: tenant}
+	body, chain := macaroon.Begin(macaroon.RootKey(key.secret.Bytes(), tenant), id)
+	return extend(body, 0, &chain, caveats)
 }
 
 // String returns the ids of the keys, the current one first.

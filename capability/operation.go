@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/macaroon"
 )
 
 // An Operation is what a request asks for. No token allows the zero Operation.
@@ -39,72 +40,20 @@ const (
 	OpAudit
 )
 
-var operationNames = [...]string{
-	OpSend: "send", OpRecv: "recv", OpAck: "ack", OpNack: "nack", OpExtend: "extend",
-	OpStats: "stats", OpPeek: "peek", OpPurge: "purge", OpDLQ: "dlq", OpAdmin: "admin",
-	OpBackup: "backup", OpAudit: "audit",
-}
-
 // String returns the word used in tokens: "send", "recv", …
 func (o Operation) String() string {
 	if !o.valid() {
 		return "no operation"
 	}
-	return operationNames[o]
+	return macaroon.Operations[o]
 }
 
-func (o Operation) valid() bool { return o > 0 && int(o) < len(operationNames) }
+func (o Operation) valid() bool { return o > 0 && int(o) < len(macaroon.Operations) }
 
 // ParseOperation reads what String returned. The error is ErrInvalid.
 func ParseOperation(word string) (Operation, error) {
-	for o, name := range operationNames {
-		if name == word && word != "" {
-			return Operation(o), nil
-		}
+	if o, ok := macaroon.ParseOperation(word); ok {
+		return Operation(o), nil
 	}
-	return 0, &driver.Error{Code: driver.ErrInvalid, Op: "parse", Field: "operation", Detail: "want one of " + strings.Join(operationNames[1:], ", ")}
+	return 0, &driver.Error{Code: driver.ErrInvalid, Op: "parse", Field: "operation", Detail: "want one of " + strings.Join(macaroon.Operations[1:], ", ")}
 }
-
-// An operationSet has a bit for each operation.
-type operationSet uint32
-
-// first returns the first operation of the set, or the zero Operation if the set is
-// empty.
-func (s operationSet) first() Operation {
-	for o := range Operation(len(operationNames)) {
-		if s.has(o) {
-			return o
-		}
-	}
-	return 0
-}
-
-// allOperations are the operations that "*" allows: those that existed when the first
-// tokens were minted. Later ones must be named, so that no existing token gains an
-// operation.
-const allOperations = operationSet(1)<<(OpAdmin+1) - operationSet(1)<<OpSend
-
-func (s operationSet) has(o Operation) bool { return o.valid() && s&(1<<o) != 0 }
-
-// parseOperations reads "*" or a list of words.
-func parseOperations(value string) (operationSet, bool) {
-	if value == wildcard {
-		return allOperations, true
-	}
-	var set operationSet
-	for word := range strings.SplitSeq(value, listSeparator) {
-		o, err := ParseOperation(word)
-		if err != nil {
-			return 0, false
-		}
-		set |= 1 << o
-	}
-	return set, true
-}
-
-// settleOperations are the operations on one delivery.
-const settleOperations operationSet = 1<<OpAck | 1<<OpNack | 1<<OpExtend
-
-// meteredOperations are the operations that a quota counts: those that carry
-// messages. A quota never delays settling, so that a delivery can always be settled.
-const meteredOperations operationSet = 1<<OpSend | 1<<OpRecv | 1<<OpPeek | 1<<OpDLQ

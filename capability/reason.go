@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/macaroon"
 )
 
 // A Reason says why a token or a request was refused. It is an error, to be tested
@@ -37,36 +38,15 @@ const (
 	ReasonKeyRetired Reason = "key_retired"
 )
 
-// The reasons for refusing a request with a genuine token. Their code is
-// driver.ErrForbidden.
+// The usual reasons for refusing a request with a genuine token. Their code is
+// driver.ErrForbidden. The documentation of access has those of rare caveats too.
 const (
-	// ReasonUnknownCaveat: the token has a caveat that this version does not know,
-	// and so cannot check.
-	ReasonUnknownCaveat Reason = "unknown_caveat"
-	// ReasonMalformedCaveat: the token has a caveat that cannot be parsed.
-	ReasonMalformedCaveat Reason = "malformed_caveat"
-	// ReasonUnscoped: the token does not name operations, queues and an expiry.
-	ReasonUnscoped Reason = "unscoped"
 	// ReasonOperation: the token does not allow this operation.
 	ReasonOperation Reason = "operation"
 	// ReasonQueue: the token does not allow this queue. Its text is "topic".
 	ReasonQueue Reason = "topic"
 	// ReasonTenant: the token is for another tenant.
 	ReasonTenant Reason = "tenant"
-	// ReasonAudience: the token is for another service.
-	ReasonAudience Reason = "audience"
-	// ReasonNetwork: the client is not in a network that the token allows.
-	ReasonNetwork Reason = "network"
-	// ReasonPeer: the client has not presented the certificate that the token
-	// demands.
-	ReasonPeer Reason = "peer"
-	// ReasonReceipt: the token is for another delivery.
-	ReasonReceipt Reason = "receipt"
-	// ReasonBodyTooLarge: a body is larger than the token allows.
-	ReasonBodyTooLarge Reason = "body_too_large"
-	// ReasonUnmeasured: the token has a limit, and the request does not state its
-	// size. This is a mistake in the calling program.
-	ReasonUnmeasured Reason = "unmeasured"
 )
 
 // The reason for delaying a request. Its code is driver.ErrFull, and the error has
@@ -93,4 +73,13 @@ func (r Reason) Code() driver.Code {
 func ReasonOf(err error) Reason {
 	reason, _ := errors.AsType[Reason](err)
 	return reason
+}
+
+// refused is the error for a token that cannot be parsed.
+func refused(reason Reason) error {
+	detail := macaroon.NotToken
+	if reason == ReasonMissing {
+		detail = macaroon.NoToken
+	}
+	return &driver.Error{Code: reason.Code(), Op: "authorize", Detail: detail, Err: reason}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/macaroon"
 )
 
 // A Token is a capability: its bearer may do what its caveats allow. It is a
@@ -15,20 +16,20 @@ import (
 // its id; only Reveal does.
 //
 // The zero Token means "no token". Tokens are immutable and may be copied.
-type Token struct{ binary sealed }
+type Token struct{ binary macaroon.Sealed }
 
 // Parse reads the text form of a token, as Reveal returns it. It checks only the
-// form; a [Verifier] decides whether the token is valid.
+// form; the daemon decides whether the token is valid.
 // The error has code driver.ErrUnauthenticated and reason ReasonMalformed, and
 // does not repeat the text.
 func Parse(text string) (Token, error) {
-	if len(text) > tokenEncoding.EncodedLen(MaxTokenBytes) {
+	if len(text) > macaroon.Encoding.EncodedLen(macaroon.MaxBytes) {
 		return Token{}, malformed()
 	}
 	// Decoding skips line breaks, which would give a token more than one text.
 	// The comparison of lengths rejects them.
-	binary, err := tokenEncoding.DecodeString(text)
-	if err != nil || tokenEncoding.EncodedLen(len(binary)) != len(text) {
+	binary, err := macaroon.Encoding.DecodeString(text)
+	if err != nil || macaroon.Encoding.EncodedLen(len(binary)) != len(text) {
 		return Token{}, malformed()
 	}
 	return adopt(binary)
@@ -38,9 +39,9 @@ func Parse(text string) (Token, error) {
 // copy of the bytes. An empty slice is ReasonMissing.
 func ParseBinary(binary []byte) (Token, error) {
 	if len(binary) == 0 {
-		return Token{}, refusal(ReasonMissing, &Request{}, nil, 0)
+		return Token{}, refused(ReasonMissing)
 	}
-	if len(binary) > MaxTokenBytes {
+	if len(binary) > macaroon.MaxBytes {
 		return Token{}, malformed()
 	}
 	return adopt(append([]byte(nil), binary...))
@@ -48,43 +49,43 @@ func ParseBinary(binary []byte) (Token, error) {
 
 // adopt makes a token of binary, which the caller must not use afterwards.
 func adopt(binary []byte) (Token, error) {
-	binary = withoutLocation(binary)
-	var m macaroon
-	if !m.parse(binary) {
+	binary = macaroon.WithoutLocation(binary)
+	var m macaroon.Macaroon
+	if !m.Parse(binary) {
 		return Token{}, malformed()
 	}
-	if _, ok := parseIdentifier(m.identifier); !ok {
+	if _, ok := macaroon.ParseIdentifier(m.Identifier); !ok {
 		return Token{}, malformed()
 	}
-	return Token{seal(binary)}, nil
+	return Token{macaroon.Seal(binary)}, nil
 }
 
-func malformed() error { return refusal(ReasonMalformed, &Request{}, nil, 0) }
+func malformed() error { return refused(ReasonMalformed) }
 
 // IsZero reports whether t is the zero Token.
-func (t Token) IsZero() bool { return len(t.binary.bytes()) == 0 }
+func (t Token) IsZero() bool { return len(t.binary.Bytes()) == 0 }
 
 // Reveal returns the token as text, for handing it to its bearer. Keep it out of
 // logs.
-func (t Token) Reveal() string { return tokenEncoding.EncodeToString(t.binary.bytes()) }
+func (t Token) Reveal() string { return macaroon.Encoding.EncodeToString(t.binary.Bytes()) }
 
 // RevealBinary appends the binary form to b.
-func (t Token) RevealBinary(b []byte) []byte { return append(b, t.binary.bytes()...) }
+func (t Token) RevealBinary(b []byte) []byte { return append(b, t.binary.Bytes()...) }
 
 // Equal reports whether both are the same token, in constant time.
 func (t Token) Equal(other Token) bool {
-	return subtle.ConstantTimeCompare(t.binary.bytes(), other.binary.bytes()) == 1
+	return subtle.ConstantTimeCompare(t.binary.Bytes(), other.binary.Bytes()) == 1
 }
 
 // ID returns the id that the token shares with all tokens narrowed from it.
-func (t Token) ID() TokenID { return t.identifier().token }
+func (t Token) ID() TokenID { return t.identifier().Token }
 
-func (t Token) identifier() identifier {
-	var m macaroon
-	if !m.parse(t.binary.bytes()) {
-		return identifier{} // the zero Token; all others were parsed before
+func (t Token) identifier() macaroon.Identifier {
+	var m macaroon.Macaroon
+	if !m.Parse(t.binary.Bytes()) {
+		return macaroon.Identifier{} // the zero Token; all others were parsed before
 	}
-	id, _ := parseIdentifier(m.identifier)
+	id, _ := macaroon.ParseIdentifier(m.Identifier)
 	return id
 }
 
@@ -94,10 +95,6 @@ func (t Token) String() string {
 		return "[no capability]"
 	}
 	return t.identifier().String()
-}
-
-func (id identifier) String() string {
-	return "[capability " + id.key.String() + "/" + id.token.String() + "]"
 }
 
 // GoString returns what String returns.
@@ -123,8 +120,8 @@ func (t *Token) UnmarshalText(text []byte) error {
 }
 
 // Tenant returns the tenant that the token was minted for; empty if it is bound
-// to none. It is unproven until a Verifier has accepted the token.
-func (t Token) Tenant() string { return t.identifier().tenant }
+// to none. It is unproven until the daemon has accepted the token.
+func (t Token) Tenant() string { return t.identifier().Tenant }
 
 const tokenFile = "token file" // in errors
 
@@ -143,7 +140,7 @@ func (t Token) WriteFile(path string) error {
 // (no such file), ErrForbidden (its mode), ErrIntegrity (no token),
 // ErrUnavailable. Errors do not repeat the content of the file.
 func ReadTokenFile(path string) (Token, error) {
-	text, err := readPrivate(path, tokenFile, 2*MaxTokenBytes)
+	text, err := readPrivate(path, tokenFile, 2*macaroon.MaxBytes)
 	if err != nil {
 		return Token{}, err
 	}

@@ -15,7 +15,9 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/audit"
+	"github.com/mailboxmq/mailbox/internal/keyfile"
 	"github.com/mailboxmq/mailbox/internal/revocation"
+	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
@@ -26,7 +28,7 @@ const operatorLife = 365 * 24 * time.Hour
 // revocations are the daemon's revocations: the verifier reads them, and callers of the
 // API add to them.
 type revocations interface {
-	capability.Revocations
+	verify.Revocations
 	broker.Revoker
 	All() iter.Seq[revocation.Revocation]
 	Len() int
@@ -75,7 +77,7 @@ func openKeyStore(ctx context.Context, c *Config) (*keyStore, error) {
 	}
 	k := &keyStore{keyFile: c.KeyFile, tokenFile: c.TokenFile, writes: true, backups: c.onDisk()}
 	var err error
-	if k.ring, k.fresh, err = capability.ReadOrMakeKeyFile(ctx, c.KeyFile); err != nil {
+	if k.ring, k.fresh, err = keyfile.ReadOrMake(ctx, c.KeyFile); err != nil {
 		return nil, err
 	}
 	file, err := revocation.OpenFile(ctx, c.RevocationFile)
@@ -160,14 +162,14 @@ func (k *keyStore) keepOperator(ctx context.Context, log *slog.Logger) {
 // isOperator reports whether a token can remain the operator's: it is valid, more than
 // half of its life is left, and it allows backups if the daemon can take them.
 func (k *keyStore) isOperator(ctx context.Context, token capability.Token) bool {
-	verifier := capability.NewVerifier(k.ring, &capability.VerifierOptions{Revocations: k.revocations})
+	verifier := verify.New(k.ring, &verify.Options{Revocations: k.revocations})
 	return verifier.Valid(ctx, token) == nil && time.Until(token.Inspect().ExpiresAt) > operatorLife/2 &&
 		(!k.backups || k.mayBackUp(ctx, token))
 }
 
 // mayBackUp reports whether a token allows backups.
 func (k *keyStore) mayBackUp(ctx context.Context, token capability.Token) bool {
-	_, err := capability.NewVerifier(k.ring, nil).Authorize(ctx, token, capability.Request{Operation: capability.OpBackup})
+	_, err := verify.New(k.ring, nil).Authorize(ctx, token, verify.Request{Operation: capability.OpBackup})
 	return err == nil
 }
 
@@ -222,7 +224,7 @@ func (k *keyStore) change(ctx context.Context, edit func(*capability.KeyRing) er
 	if !k.writes {
 		return edit(k.ring)
 	}
-	ring, err := capability.ChangeKeyFile(ctx, k.keyFile, edit)
+	ring, err := keyfile.Change(ctx, k.keyFile, edit)
 	if err == nil {
 		k.ring.Adopt(ring)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/keyfile"
 	"github.com/mailboxmq/mailbox/server"
 )
 
@@ -131,7 +132,7 @@ func TestFailedReloadChangesNothing(t *testing.T) {
 		}
 	}
 	keys := filepath.Join(config.DataDir, "keys")
-	_, err := capability.ChangeKeyFile(t.Context(), keys, func(ring *capability.KeyRing) error { return ring.Rotate(capability.NewKey()) })
+	_, err := keyfile.Change(t.Context(), keys, func(ring *capability.KeyRing) error { return ring.Rotate(capability.NewKey()) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,13 +12,15 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/macaroon"
 	"github.com/mailboxmq/mailbox/internal/revocation"
+	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
 )
 
 // shareOnce returns the revocations of a daemon that has just started.
 func shareOnce(t *testing.T, opener driver.Opener) (*sharedRevocations, error) {
-	key, err := capability.KeyFrom(1, make([]byte, capability.KeyBytes))
+	key, err := capability.KeyFrom(1, make([]byte, macaroon.KeyBytes))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +218,7 @@ func TestNarrowedRevocationHoldsAtEveryDaemon(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		elsewhere := capability.NewVerifier(ring, &capability.VerifierOptions{Revocations: second})
+		elsewhere := verify.New(ring, &verify.Options{Revocations: second})
 		valid := func(token capability.Token) bool { return elsewhere.Valid(t.Context(), token) == nil }
 		if !valid(parent) || !valid(narrowed) { // and both are in its cache
 			t.Fatal("setup: the tokens are not valid")

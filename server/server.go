@@ -17,6 +17,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	pools "github.com/mailboxmq/mailbox/internal/share"
+	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/internal/version"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/guard"
@@ -187,7 +188,7 @@ func (s *Server) assemble(config *Config) (err error) {
 	s.broker, err = broker.New(broker.Options{
 		Opener: s.opener, Shared: s.shared, Ring: s.keys.ring, Revocations: s.keys.revocations, Keeper: s.keys, Backups: s.backups(config),
 		Audit: s.keys.audit, Operator: s.keys.operatorToken,
-		Verifier: capability.NewVerifier(s.keys.ring, &capability.VerifierOptions{
+		Verifier: verify.New(s.keys.ring, &verify.Options{
 			Audience: []string{config.Audience}, Revocations: s.keys.revocations, CacheTTL: config.CapCacheTTL,
 		}),
 		Limits: config.limits(), Metrics: s.metrics, Logger: s.log,

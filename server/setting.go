@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/verify"
 )
 
 // A Setting is one value of the configuration. It is set by a key in the file, by a
@@ -195,7 +195,7 @@ var settings = []Setting{
 	setting("mailbox.max_bytes", "max-bytes", "default byte limit of a receive", false, func(c *Config) any { return (*size)(&c.MaxBytes) }).between(1, 1<<20),
 	setting("mailbox.max_wait", "max-wait", "how long a receive may wait", true, func(c *Config) any { return &c.MaxWait }).lasting(time.Second, 24*time.Hour),
 	setting("mailbox.t_replay", "t-replay", "dedup window: how long a dedup key is remembered", false, func(c *Config) any { return &c.DedupWindow }).ofNewQueues().lasting(2*time.Millisecond, maxDuration).atLeast(2, "mailbox.default_visibility"),
-	setting("mailbox.cap_cache_ttl", "cap-cache-ttl", "how long a verified token is trusted", false, func(c *Config) any { return &c.CapCacheTTL }).lasting(capability.MinCacheTTL, capability.MaxCacheTTL),
+	setting("mailbox.cap_cache_ttl", "cap-cache-ttl", "how long a verified token is trusted", false, func(c *Config) any { return &c.CapCacheTTL }).lasting(verify.MinCacheTTL, verify.MaxCacheTTL),
 	setting("mailbox.backoff_base", "backoff-base", "first bound of the wait after a nack", true, func(c *Config) any { return &c.BackoffBase }).lasting(time.Millisecond, driver.DefaultMaxVisibility),
 	setting("mailbox.backoff_max", "backoff-max", "last bound of the wait after a nack", true, func(c *Config) any { return &c.BackoffMax }).lasting(time.Millisecond, driver.DefaultMaxVisibility).atLeast(1, "mailbox.backoff_base"),
 	setting("mailbox.max_attempts", "max-attempts", "deliveries before a message is dead-lettered", false, func(c *Config) any { return &c.MaxDeliveries }).orOff().ofNewQueues().between(1, 1<<20),

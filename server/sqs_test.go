@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/macaroon"
 	"github.com/mailboxmq/mailbox/remotebox"
 	"github.com/mailboxmq/mailbox/server"
 )
@@ -23,7 +24,7 @@ import (
 // sqs returns a client of a listener with the given credentials, or with the operator's.
 func (r *running) sqs(listener string, credentials ...string) *sqs.Client {
 	if len(credentials) == 0 {
-		c := r.OperatorToken().Credentials()
+		c := macaroon.CredentialsOf(r.OperatorToken().RevealBinary(nil))
 		credentials = []string{c.AccessKeyID, c.SecretAccessKey.Reveal(), c.SessionToken}
 	}
 	return sqs.New(sqs.Options{

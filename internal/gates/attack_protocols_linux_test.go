@@ -20,6 +20,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
 	"github.com/mailboxmq/mailbox/gen/mailbox/v1/mailboxv1connect"
+	"github.com/mailboxmq/mailbox/internal/macaroon"
 )
 
 // The attacks that need their own client.
@@ -49,7 +50,7 @@ func (a *attacker) sqs(n int) (*sqs.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := token.Credentials()
+	c := macaroon.CredentialsOf(token.RevealBinary(nil))
 	return sqs.New(sqs.Options{
 		Region: "eu-central-1", BaseEndpoint: aws.String("http://" + a.http), HTTPClient: a.client, RetryMaxAttempts: 1,
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {

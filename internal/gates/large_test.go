@@ -16,6 +16,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
+	"github.com/mailboxmq/mailbox/internal/macaroon"
 	"github.com/mailboxmq/mailbox/remotebox"
 )
 
@@ -29,7 +30,7 @@ func TestSQSMessageOfMiBIsDeliveredOnEachWire(t *testing.T) { // SVC-5
 	}
 	client := &http.Client{Transport: new(http.Transport)}
 	defer client.CloseIdleConnections()
-	credentials := token.Credentials()
+	credentials := macaroon.CredentialsOf(token.RevealBinary(nil))
 	aws4 := sqs.New(sqs.Options{
 		Region: "eu-central-1", BaseEndpoint: aws.String("http://" + d.http), HTTPClient: client,
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {

@@ -260,7 +260,7 @@ func Encode(all iter.Seq[Revocation]) []byte {
 	return content
 }
 
-// Revoked implements [capability.Revocations]. It does not block, and the error is always
+// Revoked implements [verify.Revocations]. It does not block, and the error is always
 // nil.
 func (f *File) Revoked(ctx context.Context, token capability.TokenID, tenant string) (since time.Time, revoked bool, err error) {
 	return f.memory.Revoked(ctx, token, tenant)
@@ -269,7 +269,7 @@ func (f *File) Revoked(ctx context.Context, token capability.TokenID, tenant str
 // RevokesNarrowed reports whether a narrowed token is revoked.
 func (f *File) RevokesNarrowed() bool { return f.memory.RevokesNarrowed() }
 
-// Generation implements [capability.Revocations].
+// Generation implements [verify.Revocations].
 func (f *File) Generation() uint64 { return f.memory.Generation() }
 
 // All yields the revocations as they were when it was called: those of tokens by

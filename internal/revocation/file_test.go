@@ -15,6 +15,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/macaroon"
 )
 
 func openFile(t testing.TB, path string) *File {
@@ -45,7 +46,7 @@ func TestRevocationFileSurvivesRestart(t *testing.T) {
 	want := []Revocation{
 		{Token: numbered(1), At: revokedAt},
 		{Token: numbered(2), At: revokedAt, Until: revokedEnd},
-		{Tenant: strings.Repeat("a", capability.MaxTenantBytes), At: revokedAt, Until: revokedEnd},
+		{Tenant: strings.Repeat("a", macaroon.MaxTenantBytes), At: revokedAt, Until: revokedEnd},
 	}
 	for _, r := range want {
 		mustRevoke(t, f, r)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/verify"
 )
 
 func TestRevocationsOfRetiredKeysAreDropped(t *testing.T) {
@@ -61,7 +62,7 @@ func TestRevocationsOfRetiredKeysAreDropped(t *testing.T) {
 func TestTokenMintedByRevokedTokenStaysRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ring, revoked := capability.NewKeyRing(capability.NewKey()), new(Memory)
-		v := capability.NewVerifier(ring, &capability.VerifierOptions{Revocations: revoked})
+		v := verify.New(ring, &verify.Options{Revocations: revoked})
 		old := ring.Current().ID()
 		maker := ordersToken(t, ring)
 		time.Sleep(48 * time.Hour)

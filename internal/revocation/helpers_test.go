@@ -9,6 +9,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/verify"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,18 +33,18 @@ func mustNarrow(t testing.TB, token capability.Token, caveats ...capability.Cave
 	return narrowed
 }
 
-func sendToOrders() capability.Request {
-	return capability.Request{Operation: capability.OpSend, Queue: "orders", Load: capability.Load{Messages: 1}}
+func sendToOrders() verify.Request {
+	return verify.Request{Operation: capability.OpSend, Queue: "orders", Load: verify.Load{Messages: 1}}
 }
 
-func wantAllowed(t testing.TB, v *capability.Verifier, token capability.Token, r capability.Request) {
+func wantAllowed(t testing.TB, v *verify.Verifier, token capability.Token, r verify.Request) {
 	t.Helper()
 	if _, err := v.Authorize(t.Context(), token, r); err != nil {
 		t.Fatalf("refused: %v", err)
 	}
 }
 
-func wantRefused(t testing.TB, v *capability.Verifier, token capability.Token, r capability.Request, reason capability.Reason) {
+func wantRefused(t testing.TB, v *verify.Verifier, token capability.Token, r verify.Request, reason capability.Reason) {
 	t.Helper()
 	if _, err := v.Authorize(t.Context(), token, r); capability.ReasonOf(err) != reason {
 		t.Fatalf("error is %v, want reason %s", err, reason)

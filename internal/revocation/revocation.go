@@ -269,7 +269,7 @@ func (m *Memory) ForgetBefore(since time.Time) {
 	m.forgetLocked(time.Now())
 }
 
-// Revoked implements [capability.Revocations]. It does not block, and the error is always
+// Revoked implements [verify.Revocations]. It does not block, and the error is always
 // nil.
 func (m *Memory) Revoked(_ context.Context, token capability.TokenID, tenant string) (since time.Time, revoked bool, err error) {
 	m.mu.RLock()
@@ -285,7 +285,7 @@ func (m *Memory) Revoked(_ context.Context, token capability.TokenID, tenant str
 	return since, revoked, nil
 }
 
-// RevokesNarrowed reports whether a narrowed token is revoked. A [capability.Verifier] computes
+// RevokesNarrowed reports whether a narrowed token is revoked. A [verify.Verifier] computes
 // the narrowed ids of a token only then.
 func (m *Memory) RevokesNarrowed() bool {
 	m.mu.RLock()
@@ -293,7 +293,7 @@ func (m *Memory) RevokesNarrowed() bool {
 	return m.narrowed > 0
 }
 
-// Generation implements [capability.Revocations].
+// Generation implements [verify.Revocations].
 func (m *Memory) Generation() uint64 { return m.generation.Load() }
 
 // All yields the revocations as they were when it was called: those of tokens by

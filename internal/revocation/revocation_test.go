@@ -10,6 +10,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/verify"
 )
 
 // numbered returns a token id that is the same in every run.
@@ -122,12 +123,12 @@ func TestRevocationWithFastClockHoldsAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ring := capability.NewKeyRing(capability.NewKey())
 			revoked := new(Memory)
-			v := capability.NewVerifier(ring, &capability.VerifierOptions{Revocations: revoked})
+			v := verify.New(ring, &verify.Options{Revocations: revoked})
 			token, err := ring.Mint("acme", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 			if err != nil {
 				t.Fatal(err)
 			}
-			request := capability.Request{Operation: capability.OpSend, Queue: "orders", Tenant: "acme", Load: capability.Load{Messages: 1}}
+			request := verify.Request{Operation: capability.OpSend, Queue: "orders", Tenant: "acme", Load: verify.Load{Messages: 1}}
 			wantAllowed(t, v, token, request)
 			if r.At = time.Now().Add(10 * time.Minute); r.Tenant == "" {
 				r.Token = token.ID()
@@ -205,7 +206,7 @@ func TestNarrowedRevocationSurvivesRestartAndIsForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	f = openFile(t, path)
-	v := capability.NewVerifier(ring, &capability.VerifierOptions{Revocations: f})
+	v := verify.New(ring, &verify.Options{Revocations: f})
 	wantRefused(t, v, left, sendToOrders(), capability.ReasonRevoked)
 	wantAllowed(t, v, right, sendToOrders())
 	f.memory.mu.Lock()

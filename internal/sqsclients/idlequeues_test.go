@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/macaroon"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/server"
 )
@@ -91,7 +92,7 @@ func embed(t *testing.T, profile string) *embedded {
 	})
 	<-daemon.Started()
 	token := daemon.OperatorToken()
-	keys := token.Credentials()
+	keys := macaroon.CredentialsOf(token.RevealBinary(nil))
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	d := &embedded{t: t, address: "http://" + daemon.Address(server.HTTP), token: token, http: &http.Client{Transport: transport}}

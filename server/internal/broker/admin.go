@@ -8,6 +8,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/verify"
 )
 
 // Purge removes all ready, delayed and in-flight messages of a queue and returns how
@@ -198,7 +199,7 @@ func (b *Broker) Ping(ctx context.Context) error {
 	return nil
 }
 
-func (c *Caller) administer(ctx context.Context, op, queue string, last State) (*capability.Grant, error) {
+func (c *Caller) administer(ctx context.Context, op, queue string, last State) (*verify.Grant, error) {
 	grant, err := c.authorize(ctx, capability.OpAdmin, queue)
 	if err == nil {
 		err = c.broker.admit(op, queue, last)

@@ -10,6 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/audit"
 	"github.com/mailboxmq/mailbox/internal/share"
+	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/server/internal/metrics"
 )
 
@@ -21,7 +22,7 @@ type Options struct {
 	// Ring holds the keys that seal receipts. Verifier verifies tokens of the same
 	// ring.
 	Ring     *capability.KeyRing
-	Verifier *capability.Verifier
+	Verifier *verify.Verifier
 	// Shared says that other daemons, also of earlier versions, may be on the same
 	// backend. Receipts are then of a form that all of them open.
 	Shared bool
@@ -48,7 +49,7 @@ type Options struct {
 type Broker struct {
 	opener      driver.Opener
 	admin       driver.Admin // nil if the backend has no driver.Admin
-	verifier    *capability.Verifier
+	verifier    *verify.Verifier
 	ring        *capability.KeyRing
 	revocations Revoker
 	keeper      KeyKeeper

@@ -15,6 +15,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/revocation"
+	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
@@ -52,7 +53,7 @@ func newBench(t testing.TB, backend driver.Opener, limits broker.Limits) *bench 
 	var err error
 	b.Broker, err = broker.New(broker.Options{
 		Opener: backend, Ring: b.ring, Revocations: b.revoked, Limits: limits,
-		Verifier: capability.NewVerifier(b.ring, &capability.VerifierOptions{Revocations: b.revoked}),
+		Verifier: verify.New(b.ring, &verify.Options{Revocations: b.revoked}),
 		Logger:   slog.New(slog.NewJSONHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
@@ -181,7 +182,7 @@ func TestRevocationDrill(t *testing.T) {
 		if err := b.as("").Revoke(t.Context(), revocation.Revocation{Token: token.ID()}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(capability.DefaultCacheTTL)
+		time.Sleep(verify.DefaultCacheTTL)
 		_, err := old.Send(t.Context(), "orders", say("b"))
 		expectCode(t, err, driver.ErrUnauthenticated, "send with a revoked token")
 		if reason := capability.ReasonOf(err); reason != capability.ReasonRevoked {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/macaroon"
+	"github.com/mailboxmq/mailbox/internal/verify"
 )
 
 // A Caller executes operations on behalf of a token. It is a small value: surfaces
@@ -97,17 +99,17 @@ func (c Caller) Ping(ctx context.Context) error {
 	return c.broker.Ping(ctx)
 }
 
-func (c *Caller) request(operation capability.Operation, queue string) capability.Request {
-	return capability.Request{
+func (c *Caller) request(operation capability.Operation, queue string) verify.Request {
+	return verify.Request{
 		Operation: operation, Queue: queue, Tenant: c.tenant, Client: c.origin.Client, Peer: c.origin.Peer,
 	}
 }
 
-func (c *Caller) authorize(ctx context.Context, operation capability.Operation, queue string) (*capability.Grant, error) {
+func (c *Caller) authorize(ctx context.Context, operation capability.Operation, queue string) (*verify.Grant, error) {
 	return c.authorizeRequest(ctx, c.request(operation, queue))
 }
 
-func (c *Caller) authorizeRequest(ctx context.Context, request capability.Request) (*capability.Grant, error) {
+func (c *Caller) authorizeRequest(ctx context.Context, request verify.Request) (*verify.Grant, error) {
 	grant, err := c.broker.verifier.Authorize(ctx, c.token, request)
 	if err != nil {
 		c.refused(ctx, request, err)
@@ -125,7 +127,7 @@ const (
 	metricDuplicate = "duplicate"
 )
 
-func (c *Caller) refused(ctx context.Context, request capability.Request, err error) {
+func (c *Caller) refused(ctx context.Context, request verify.Request, err error) {
 	reason := capability.ReasonOf(err)
 	if reason == "" {
 		c.broker.metrics.Rejected(metricDegraded)
@@ -217,13 +219,13 @@ func fingerprintOf(token capability.Token) Fingerprint {
 func (c Caller) Fingerprint() Fingerprint { return c.holder.exact }
 
 // Signed returns the token whose AWS credentials signed a request; see
-// capability.Verifier.TokenSigned for signed. The errors are those of authorisation.
+// verify.Verifier.TokenSigned for signed. The errors are those of authorisation.
 // It blocks only where the revocations do.
-func (b *Broker) Signed(ctx context.Context, accessKeyID, sessionToken string, signed func(secret capability.Secret) bool, origin Origin) (capability.Token, error) {
+func (b *Broker) Signed(ctx context.Context, accessKeyID, sessionToken string, signed func(secret macaroon.Secret) bool, origin Origin) (capability.Token, error) {
 	token, err := b.verifier.TokenSigned(ctx, accessKeyID, sessionToken, signed)
 	if err != nil {
 		unknown := Caller{broker: b, origin: origin}
-		unknown.refused(ctx, capability.Request{}, err)
+		unknown.refused(ctx, verify.Request{}, err)
 	}
 	return token, err
 }
@@ -237,7 +239,7 @@ func (c Caller) Uses(ctx context.Context, queue string) error { return c.authori
 // surface that consist of several operations. It counts as one message in quotas.
 func (c Caller) May(ctx context.Context, operation capability.Operation, queue string) error {
 	request := c.request(operation, queue)
-	request.Load = capability.Load{Messages: 1}
+	request.Load = verify.Load{Messages: 1}
 	_, err := c.authorizeRequest(ctx, request)
 	return err
 }

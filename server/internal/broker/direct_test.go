@@ -9,6 +9,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
@@ -29,7 +30,7 @@ func newDirect(t testing.TB, backend driver.Opener, tenant string) *direct {
 	t.Helper()
 	ring := capability.NewKeyRing(capability.NewKey())
 	b, err := broker.New(broker.Options{
-		Opener: backend, Ring: ring, Verifier: capability.NewVerifier(ring, nil),
+		Opener: backend, Ring: ring, Verifier: verify.New(ring, nil),
 		Limits: broker.Limits{MaxPayloadBytes: driver.DefaultMaxBodyBytes},
 	})
 	if err != nil {

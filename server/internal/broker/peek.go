@@ -7,6 +7,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/verify"
 )
 
 // Peeked is a message that was read without a lease. If the message was changed,
@@ -71,7 +72,7 @@ func (c *Caller) authorizeUse(ctx context.Context, queue string) error {
 }
 
 // grantUse authorises a token that allows any operation on a queue.
-func (c *Caller) grantUse(ctx context.Context, queue string) (*capability.Grant, error) {
+func (c *Caller) grantUse(ctx context.Context, queue string) (*verify.Grant, error) {
 	request := c.request(0, queue)
 	grant, err := c.broker.verifier.AuthorizeUse(ctx, c.token, request)
 	if err != nil {

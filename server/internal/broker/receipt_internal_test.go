@@ -9,6 +9,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/macaroon"
 )
 
 // receiptVersions are all that daemons have sealed.
@@ -22,7 +23,7 @@ var (
 // newSealer returns a sealer with the key that sealed earlierReceipt.
 func newSealer(t testing.TB, version byte) *sealer {
 	t.Helper()
-	key, err := capability.KeyFrom(0x01020304, bytes.Repeat([]byte{7}, capability.KeyBytes))
+	key, err := capability.KeyFrom(0x01020304, bytes.Repeat([]byte{7}, macaroon.KeyBytes))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
@@ -17,7 +18,7 @@ func TestReceiptWorksAtDaemonWithSameKeys(t *testing.T) {
 	second := newBench(t, backend, broker.Limits{})
 	second.ring = first.ring
 	var err error
-	second.Broker, err = broker.New(broker.Options{Opener: backend, Ring: first.ring, Verifier: capability.NewVerifier(first.ring, nil)})
+	second.Broker, err = broker.New(broker.Options{Opener: backend, Ring: first.ring, Verifier: verify.New(first.ring, nil)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +45,7 @@ func TestSharedBackendGetsReceiptsThatEarlierVersionsOpen(t *testing.T) {
 	as := func(shared bool) *bench {
 		b := &bench{t: t, ring: ring}
 		var err error
-		b.Broker, err = broker.New(broker.Options{Opener: backend, Shared: shared, Ring: ring, Verifier: capability.NewVerifier(ring, nil)})
+		b.Broker, err = broker.New(broker.Options{Opener: backend, Shared: shared, Ring: ring, Verifier: verify.New(ring, nil)})
 		if err != nil {
 			t.Fatal(err)
 		}

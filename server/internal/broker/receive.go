@@ -14,6 +14,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/envelope"
 	"github.com/mailboxmq/mailbox/internal/completion"
+	"github.com/mailboxmq/mailbox/internal/verify"
 )
 
 // A Delivery is a leased message. Its attributes are those that were sent, and those
@@ -71,7 +72,7 @@ func (c Caller) Receive(ctx context.Context, queue string, req driver.ReceiveReq
 	}
 }
 
-func (c *Caller) receiveFrom(ctx context.Context, q *queue, grant *capability.Grant, req driver.ReceiveRequest) ([]Delivery, error) {
+func (c *Caller) receiveFrom(ctx context.Context, q *queue, grant *verify.Grant, req driver.ReceiveRequest) ([]Delivery, error) {
 	var call receiveCall
 	if err := c.prepareReceive(ctx, &call, q, grant, req); err != nil {
 		c.slowRefusal(ctx, nil, err)
@@ -94,7 +95,7 @@ func (c *Caller) receiveFrom(ctx context.Context, q *queue, grant *capability.Gr
 type receiveCall struct {
 	caller *Caller
 	queue  *queue
-	grant  *capability.Grant
+	grant  *verify.Grant
 	req    driver.ReceiveRequest // as it goes to the backend
 	groups bool                  // groups have their own order
 	began  time.Time
@@ -105,7 +106,7 @@ type receiveCall struct {
 
 // prepareReceive checks a request, and takes room for what it may bring from the caller's
 // shares.
-func (c *Caller) prepareReceive(ctx context.Context, call *receiveCall, q *queue, grant *capability.Grant, req driver.ReceiveRequest) error {
+func (c *Caller) prepareReceive(ctx context.Context, call *receiveCall, q *queue, grant *verify.Grant, req driver.ReceiveRequest) error {
 	b := c.broker
 	limits := c.limits()
 	traits := q.traits(limits)
@@ -269,7 +270,7 @@ func (c *Caller) stillGood(ctx context.Context, q *queue, held []driver.Delivery
 }
 
 // hand verifies messages from the backend and makes deliveries of them, in the memory of into.
-func (c *Caller) hand(q *queue, grant *capability.Grant, held []driver.Delivery, into *handedDeliveries) ([]Delivery, error) {
+func (c *Caller) hand(q *queue, grant *verify.Grant, held []driver.Delivery, into *handedDeliveries) ([]Delivery, error) {
 	if len(held) == 0 {
 		return nil, nil
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/envelope"
+	"github.com/mailboxmq/mailbox/internal/verify"
 )
 
 // Outgoing is a message to be sent. DedupKey is what the wire calls idem_key.
@@ -86,8 +87,8 @@ const (
 )
 
 // loadOf returns the load of a send for quotas. An empty send counts as one message.
-func loadOf(messages []Outgoing) capability.Load {
-	l := capability.Load{Messages: max(1, len(messages))}
+func loadOf(messages []Outgoing) verify.Load {
+	l := verify.Load{Messages: max(1, len(messages))}
 	for i := range messages {
 		size := int64(len(messages[i].Body))
 		l.Bytes += size

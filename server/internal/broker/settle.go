@@ -13,6 +13,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/completion"
+	"github.com/mailboxmq/mailbox/internal/verify"
 )
 
 // A Nack gives a delivery back.
@@ -339,7 +340,7 @@ func authorizeEach[E, D any](ctx context.Context, c *Caller, name string, elemen
 			sealed := how.receipt(&elements[i])
 			_, by, _ := c.broker.receipts.open(sealed, backend)
 			request := c.request(how.operation, name)
-			request.Receipt, request.Lease = sealed, capability.Lease{Token: by.token, TakenAt: by.at}
+			request.Receipt, request.Lease = sealed, verify.Lease{Token: by.token, TakenAt: by.at}
 			_, refusal = c.authorizeRequest(ctx, request)
 		}
 		if refusal == nil {
@@ -409,7 +410,7 @@ func (c *Caller) authorizeSettling(ctx context.Context, operation capability.Ope
 	}
 	_, err = c.broker.verifier.Authorize(ctx, c.token, c.request(operation, queue))
 	switch capability.ReasonOf(err) {
-	case capability.ReasonReceipt, capability.ReasonRevoked, capability.ReasonKeyRetired:
+	case verify.ReasonReceipt, capability.ReasonRevoked, capability.ReasonKeyRetired:
 		if elements > 0 {
 			return false, nil
 		}

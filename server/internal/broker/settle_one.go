@@ -7,6 +7,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/verify"
 )
 
 // A Target names one delivery by the id of its message.
@@ -39,7 +40,7 @@ func (c Caller) AckOne(ctx context.Context, target Target) error {
 func (c *Caller) mayStillAck(ctx context.Context, queue string, target Target) error {
 	request := c.request(capability.OpAck, queue)
 	request.Receipt = target.Receipt
-	request.Lease = capability.Lease{Token: c.holder.token, TakenAt: c.broker.start}
+	request.Lease = verify.Lease{Token: c.holder.token, TakenAt: c.broker.start}
 	_, err := c.authorizeRequest(ctx, request)
 	return err
 }
@@ -113,7 +114,7 @@ func (c *Caller) find(ctx context.Context, operation capability.Operation, targe
 func (c *Caller) mayLearn(ctx context.Context, operation capability.Operation, queue string, target Target) bool {
 	_, err := c.broker.verifier.Authorize(ctx, c.token, c.request(operation, queue))
 	switch reason := capability.ReasonOf(err); {
-	case err == nil, reason == capability.ReasonReceipt: // which is looked at after the queue
+	case err == nil, reason == verify.ReasonReceipt: // which is looked at after the queue
 		return true
 	case operation == capability.OpAck && (reason == capability.ReasonRevoked || reason == capability.ReasonKeyRetired):
 		return c.hasTaken(queue, target)

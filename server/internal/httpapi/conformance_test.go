@@ -16,6 +16,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
+	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/httpapi"
@@ -84,7 +85,7 @@ func newServiceWith(t testing.TB, backend driver.Opener, limits broker.Limits, r
 	var err error
 	s.broker, err = broker.New(broker.Options{
 		Opener: backend, Ring: s.ring, Revocations: s.revoked, Limits: limits,
-		Verifier: capability.NewVerifier(s.ring, &capability.VerifierOptions{Revocations: s.revoked}),
+		Verifier: verify.New(s.ring, &verify.Options{Revocations: s.revoked}),
 	})
 	if err != nil {
 		t.Fatal(err)

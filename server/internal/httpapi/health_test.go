@@ -11,6 +11,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/internal/revocation"
+	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/httpapi"
@@ -20,7 +21,7 @@ func TestHealthHidesVersionFromStrangers(t *testing.T) {
 	ring := capability.NewKeyRing(capability.NewKey())
 	backend := membox.New(nil)
 	defer backend.Close()
-	b, err := broker.New(broker.Options{Opener: backend, Ring: ring, Revocations: new(revocation.Memory), Verifier: capability.NewVerifier(ring, nil)})
+	b, err := broker.New(broker.Options{Opener: backend, Ring: ring, Revocations: new(revocation.Memory), Verifier: verify.New(ring, nil)})
 	if err != nil {
 		t.Fatal(err)
 	}

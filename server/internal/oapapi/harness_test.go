@@ -11,6 +11,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/remotebox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/oapapi"
@@ -46,7 +47,7 @@ func mint(t testing.TB, ring *capability.KeyRing, caveats ...capability.Caveat) 
 func newDaemonWith(t testing.TB, backend driver.Opener, options oapapi.Options, ring *capability.KeyRing, token string) *daemon {
 	t.Helper()
 	b, err := broker.New(broker.Options{
-		Opener: backend, Ring: ring, Verifier: capability.NewVerifier(ring, nil),
+		Opener: backend, Ring: ring, Verifier: verify.New(ring, nil),
 		Limits: broker.Limits{MaxPayloadBytes: driver.DefaultMaxBodyBytes},
 	})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/gen/mailbox/v1/mailboxv1connect"
+	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/rpcapi"
 )
@@ -56,7 +57,7 @@ func newDaemonOn(
 	listener net.Listener, dial func(context.Context) (net.Conn, error),
 ) *daemon {
 	t.Helper()
-	b, err := broker.New(broker.Options{Opener: backend, Ring: ring, Verifier: capability.NewVerifier(ring, nil), Limits: limits})
+	b, err := broker.New(broker.Options{Opener: backend, Ring: ring, Verifier: verify.New(ring, nil), Limits: limits})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
+	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
@@ -23,7 +24,7 @@ import (
 func newTestCall(t testing.TB) *call {
 	t.Helper()
 	ring := capability.NewKeyRing(capability.NewKey())
-	b, err := broker.New(broker.Options{Opener: membox.New(nil), Ring: ring, Verifier: capability.NewVerifier(ring, nil)})
+	b, err := broker.New(broker.Options{Opener: membox.New(nil), Ring: ring, Verifier: verify.New(ring, nil)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
+	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/rpcapi"
@@ -44,7 +45,7 @@ func FuzzUnary(f *testing.F) {
 	kinds := []string{"application/proto", "application/json", "application/grpc", "application/grpc-web", "application/connect+proto", "application/connect+json"}
 	ring := capability.NewKeyRing(capability.NewKey())
 	b, err := broker.New(broker.Options{
-		Opener: membox.New(nil), Ring: ring, Verifier: capability.NewVerifier(ring, nil),
+		Opener: membox.New(nil), Ring: ring, Verifier: verify.New(ring, nil),
 		Limits: broker.Limits{MaxWait: time.Millisecond},
 	})
 	if err != nil {

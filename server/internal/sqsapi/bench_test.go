@@ -16,6 +16,8 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/macaroon"
+	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/guard"
@@ -30,7 +32,7 @@ func BenchmarkLife(b *testing.B) {
 			backend := membox.New(nil)
 			defer backend.Close()
 			ring := capability.NewKeyRing(capability.NewKey())
-			node, err := broker.New(broker.Options{Opener: backend, Ring: ring, Verifier: capability.NewVerifier(ring, nil)})
+			node, err := broker.New(broker.Options{Opener: backend, Ring: ring, Verifier: verify.New(ring, nil)})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -48,7 +50,7 @@ func BenchmarkLife(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			c := token.Credentials()
+			c := macaroon.CredentialsOf(token.RevealBinary(nil))
 			caller := &benchClient{handler: handler, signer: v4.NewSigner(), credentials: aws.Credentials{
 				AccessKeyID: c.AccessKeyID, SecretAccessKey: c.SecretAccessKey.Reveal(), SessionToken: c.SessionToken,
 			}}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/macaroon"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sigv4"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
@@ -58,7 +59,7 @@ func ReadCredentials(path string) (*Credentials, error) {
 		if _, twice := c.byKey[fields[0]]; twice {
 			return nil, fmt.Errorf("%s: line %d: the access key is on an earlier line too", path, number)
 		}
-		c.byKey[fields[0]] = &session{secret: sigv4.NewSecret(capability.NewSecret(fields[1])), token: token}
+		c.byKey[fields[0]] = &session{secret: sigv4.NewSecret(macaroon.NewSecret(fields[1])), token: token}
 	}
 	if err := lines.Err(); err != nil {
 		return nil, fmt.Errorf("sqs.credentials_file: %w", err)
@@ -112,7 +113,7 @@ func (s *Service) authenticate(ctx context.Context, signed *sigv4.Signed, call *
 	}
 	verified, asked := false, false
 	var used *sigv4.Secret
-	token, err := s.broker.Signed(ctx, signed.AccessKeyID, signed.SessionToken, func(secret capability.Secret) bool {
+	token, err := s.broker.Signed(ctx, signed.AccessKeyID, signed.SessionToken, func(secret macaroon.Secret) bool {
 		asked, used = true, sigv4.NewSecret(secret)
 		verified = signed.VerifiedBy(used, hash)
 		return verified

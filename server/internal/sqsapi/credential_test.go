@@ -21,6 +21,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/macaroon"
 	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi"
 )
@@ -85,7 +86,7 @@ func TestBadCredentialsAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := serve(t, setup{})
 		queue := d.client("").create("orders")
-		good := d.mint("").Credentials()
+		good := macaroon.CredentialsOf(d.mint("").RevealBinary(nil))
 		stranger, err := capability.NewKeyRing(capability.NewKey()).Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 		if err != nil {
 			t.Fatal(err)
@@ -102,7 +103,7 @@ func TestBadCredentialsAreRefused(t *testing.T) {
 			_, err := c.SendMessage(t.Context(), &sqs.SendMessageInput{QueueUrl: queue, MessageBody: aws.String("x")})
 			return err
 		}
-		if err := use(d.clientOf(short.Credentials())); err != nil {
+		if err := use(d.clientOf(macaroon.CredentialsOf(short.RevealBinary(nil)))); err != nil {
 			t.Errorf("before it expires: %v", err)
 		}
 		time.Sleep(time.Minute)
@@ -111,11 +112,11 @@ func TestBadCredentialsAreRefused(t *testing.T) {
 			code   string
 		}{
 			"another secret":    {d.clientWith(good.AccessKeyID, "x", good.SessionToken), "SignatureDoesNotMatch"},
-			"another service's": {d.clientOf(stranger.Credentials()), "SignatureDoesNotMatch"},
+			"another service's": {d.clientOf(macaroon.CredentialsOf(stranger.RevealBinary(nil))), "SignatureDoesNotMatch"},
 			"no session token":  {d.clientWith(good.AccessKeyID, good.SecretAccessKey.Reveal(), ""), "InvalidClientTokenId"},
 			"test and test":     {d.clientWith("test", "test", ""), "InvalidClientTokenId"},
-			"expired":           {d.clientOf(short.Credentials()), "ExpiredToken"},
-			"revoked":           {d.clientOf(gone.Credentials()), "InvalidClientTokenId"},
+			"expired":           {d.clientOf(macaroon.CredentialsOf(short.RevealBinary(nil))), "ExpiredToken"},
+			"revoked":           {d.clientOf(macaroon.CredentialsOf(gone.RevealBinary(nil))), "InvalidClientTokenId"},
 		} {
 			refused(t, what, use(test.client), test.code)
 		}
@@ -137,7 +138,7 @@ func TestNarrowedTokenSignsWithItsOwnCredentials(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := d.clientOf(narrow.Credentials())
+		c := d.clientOf(macaroon.CredentialsOf(narrow.RevealBinary(nil)))
 		c.send(queue, "x")
 		_, err = c.ReceiveMessage(t.Context(), &sqs.ReceiveMessageInput{QueueUrl: queue})
 		refused(t, "a receive", err, denied)
@@ -262,7 +263,7 @@ func TestPresignedURLsWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := serve(t, setup{})
 		queue := d.client("").create("orders")
-		credentials := d.mint("").Credentials()
+		credentials := macaroon.CredentialsOf(d.mint("").RevealBinary(nil))
 		r, err := http.NewRequest(http.MethodGet, *queue+"?Action=SendMessage&MessageBody=hello&X-Amz-Expires=60", nil)
 		if err != nil {
 			t.Fatal(err)

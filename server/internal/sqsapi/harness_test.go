@@ -17,7 +17,9 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/macaroon"
 	"github.com/mailboxmq/mailbox/internal/revocation"
+	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/guard"
@@ -105,7 +107,7 @@ func serve(t testing.TB, s setup) *daemon {
 	var err error
 	d.broker, err = broker.New(broker.Options{
 		Opener: s.opener, Ring: d.ring, Revocations: d.revoked, Limits: s.limits,
-		Verifier: capability.NewVerifier(d.ring, &capability.VerifierOptions{Revocations: d.revoked}),
+		Verifier: verify.New(d.ring, &verify.Options{Revocations: d.revoked}),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -159,7 +161,7 @@ type client struct {
 // narrowed by caveats.
 func (d *daemon) client(tenant string, caveats ...capability.Caveat) *client {
 	d.t.Helper()
-	return d.clientOf(d.mint(tenant, caveats...).Credentials())
+	return d.clientOf(macaroon.CredentialsOf(d.mint(tenant, caveats...).RevealBinary(nil)))
 }
 
 func (d *daemon) mint(tenant string, caveats ...capability.Caveat) capability.Token {
@@ -175,7 +177,7 @@ func (d *daemon) mint(tenant string, caveats ...capability.Caveat) capability.To
 	return token
 }
 
-func (d *daemon) clientOf(c capability.Credentials) *client {
+func (d *daemon) clientOf(c macaroon.Credentials) *client {
 	return d.clientWith(c.AccessKeyID, c.SecretAccessKey.Reveal(), c.SessionToken)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/macaroon"
 	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/membox"
 )
@@ -23,7 +24,7 @@ func TestSignaturesAreCheckedWithAndWithoutTakeover(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := serve(t, setup{plain: plain})
 				token := d.mint("")
-				good := token.Credentials()
+				good := macaroon.CredentialsOf(token.RevealBinary(nil))
 				c, forger := d.clientOf(good), d.clientWith(good.AccessKeyID, "another secret", good.SessionToken)
 				queue := c.create("orders")
 				for i := range 3 { // on one connection, one after the other
@@ -56,7 +57,7 @@ func TestTokenExpiresDuringConnection(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				c := d.clientOf(token.Credentials())
+				c := d.clientOf(macaroon.CredentialsOf(token.RevealBinary(nil)))
 				c.send(queue, "x")
 				time.Sleep(50 * time.Second)
 				c.send(queue, "y")

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/mailboxmq/mailbox/internal/macaroon"
 )
 
 // awsView is a token in the form that clients of AWS expect from a program for
@@ -39,7 +41,7 @@ func (s *shell) capAWS() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c := token.Credentials()
+			c := macaroon.CredentialsOf(token.RevealBinary(nil))
 			v := awsView{
 				Version: 1, AccessKeyID: c.AccessKeyID, SecretAccessKey: c.SecretAccessKey.Reveal(), SessionToken: c.SessionToken,
 				Expiration: timeOf(token.Inspect().ExpiresAt),

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/macaroon"
 	"github.com/mailboxmq/mailbox/server"
 )
 
@@ -15,7 +16,7 @@ func TestTokenIsPrintedAsAWSCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := token.Credentials()
+	want := macaroon.CredentialsOf(token.RevealBinary(nil))
 	lines := strings.Split(d.must(t, "cap", "aws"), "\n")
 	if len(lines) != 6 || lines[0] != "export AWS_ACCESS_KEY_ID="+want.AccessKeyID ||
 		lines[1] != "export AWS_SECRET_ACCESS_KEY="+want.SecretAccessKey.Reveal() || lines[2] != "export AWS_SESSION_TOKEN="+want.SessionToken {

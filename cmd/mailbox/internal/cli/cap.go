@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/macaroon"
 )
 
 func (s *shell) capCommand() *cobra.Command {
@@ -142,7 +143,7 @@ func (s *shell) readToken(path string) (capability.Token, error) {
 		c, err := s.credential()
 		return c.token, err
 	case "-":
-		text, err := io.ReadAll(io.LimitReader(s.Stdin, 4*capability.MaxTokenBytes))
+		text, err := io.ReadAll(io.LimitReader(s.Stdin, 4*macaroon.MaxBytes))
 		if err != nil {
 			return capability.Token{}, usageError("standard input cannot be read: %v", err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyfile"
 )
 
 func (s *shell) keysCommand() *cobra.Command {
@@ -173,7 +174,7 @@ func (s *shell) rotate(ctx context.Context, r *rotation) error {
 		}
 	}
 	now := time.Now()
-	ring, err := capability.ChangeKeyFile(ctx, path, func(ring *capability.KeyRing) error { return r.change(ring, now) })
+	ring, err := keyfile.Change(ctx, path, func(ring *capability.KeyRing) error { return r.change(ring, now) })
 	if err != nil {
 		return err
 	}

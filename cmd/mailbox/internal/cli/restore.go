@@ -16,6 +16,7 @@ import (
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/audit"
+	"github.com/mailboxmq/mailbox/internal/keyfile"
 	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/internal/store"
 )
@@ -255,7 +256,7 @@ func (r *restoration) settleKeys(ctx context.Context, dir string) error {
 		}
 	}
 	rotation := rotation{retire: true}
-	_, err = capability.ChangeKeyFile(ctx, path, func(ring *capability.KeyRing) error { return rotation.change(ring, time.Now()) })
+	_, err = keyfile.Change(ctx, path, func(ring *capability.KeyRing) error { return rotation.change(ring, time.Now()) })
 	if err != nil {
 		return err
 	}

@@ -8,19 +8,19 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/macaroon"
 )
 
 // A Secret is a secret access key that verifies signatures. It caches the key for the
 // scope of the last signature: a client signs all requests of a day with the same key.
 // It is safe for concurrent use, and prints as [redacted].
 type Secret struct {
-	capability.Secret
+	macaroon.Secret
 	last atomic.Pointer[scopedKey]
 }
 
 // NewSecret returns a secret that verifies signatures.
-func NewSecret(secret capability.Secret) *Secret { return &Secret{Secret: secret} }
+func NewSecret(secret macaroon.Secret) *Secret { return &Secret{Secret: secret} }
 
 // key returns the key for the scope of a signature.
 func (s *Secret) key(of *Signed) *scopedKey {

@@ -16,7 +16,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
-	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/macaroon"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sigv4"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi/sqswire"
 )
@@ -73,7 +73,7 @@ func newRequest(t testing.TB, target, body string) *http.Request {
 	return r
 }
 
-func secretOf(text string) *sigv4.Secret { return sigv4.NewSecret(capability.NewSecret(text)) }
+func secretOf(text string) *sigv4.Secret { return sigv4.NewSecret(macaroon.NewSecret(text)) }
 
 // verified reports whether the secret verifies the request.
 func verified(t testing.TB, r *http.Request, secret string) bool {
