@@ -233,7 +233,7 @@ func TestSchemesNeverUseRegisteredOpeners(t *testing.T) {
 	for _, schemes := range []registry.Schemes{
 		{},
 		{Default: backend},
-		{ByScheme: map[string]registry.Scheme{"memory": membox.NewURLOpener(backend).OpenURL}},
+		{ByScheme: map[string]registry.Scheme{"memory": membox.URLOpener(backend)}},
 		{ByScheme: map[string]registry.Scheme{"disk": opener.OpenURL}, Default: backend},
 	} {
 		queues := registry.New(&registry.Options{Fallback: schemes})

@@ -40,7 +40,7 @@ func TestReplyChannelTakesOneReplyWithoutAck(t *testing.T) {
 func TestReplyChannelCanRepeatFailedSend(t *testing.T) {
 	d := newDesk(t, nil)
 	channel := mailbox.NewReplyChannel[int](d.ask(t, "a"), nil)
-	remove := d.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Err: mailbox.ErrUnavailable})
+	remove := d.faults.Add(mailboxtest.Fault{Op: "resolve", Err: mailbox.ErrUnavailable})
 	wantError(t, channel.Send(t.Context(), 1), mailbox.ErrUnavailable)
 	remove()
 	wantError(t, channel.Send(t.Context(), 1), nil)

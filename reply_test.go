@@ -19,7 +19,7 @@ import (
 // desk is a mailbox of requests with a reply store and a resolver.
 type desk struct {
 	requests *mailbox.Mailbox[string]
-	slots    *reply.Memory
+	slots    driver.ReplyStore
 	faults   *mailboxtest.Faults // of the store, and of the backend
 	resolver *mailboxtest.Resolver
 }
@@ -265,7 +265,7 @@ func TestRPL3FailedStoreLeavesRequestUnsettled(t *testing.T) {
 		for _, late := range []bool{false, true} {
 			slot := fmt.Sprint("late ", late)
 			request := d.ask(t, slot)
-			remove := d.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Err: mailbox.ErrUnavailable, Late: late})
+			remove := d.faults.Add(mailboxtest.Fault{Op: "resolve", Err: mailbox.ErrUnavailable, Late: late})
 			wantError(t, mailbox.Reply(t.Context(), request, 1), mailbox.ErrUnavailable)
 			wantEqual(t, "settled", request.Settled(), false)
 			wantStats(t, d.requests, mailbox.Stats{InFlight: 1})
@@ -287,7 +287,7 @@ func TestRPL3FailedStoreLeavesRequestUnsettled(t *testing.T) {
 func TestRPL3FailedAckLeavesAnsweredRequest(t *testing.T) {
 	d := newDesk(t, nil)
 	request := d.ask(t, "a")
-	remove := d.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable})
+	remove := d.faults.Add(mailboxtest.Fault{Op: "ack", Err: mailbox.ErrUnavailable})
 	wantError(t, mailbox.Reply(t.Context(), request, 1), mailbox.ErrUnavailable)
 	d.wantSlot(t, "a", driver.SlotResolved, "1")
 	wantEqual(t, "settled", request.Settled(), false)
@@ -300,7 +300,7 @@ func TestRPL3FailedAckLeavesAnsweredRequest(t *testing.T) {
 func TestRPL3AckFailsWhileStoreIsUnreachable(t *testing.T) {
 	d := newDesk(t, nil)
 	request := d.ask(t, "a")
-	d.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyGet, Err: mailbox.ErrUnavailable})
+	d.faults.Add(mailboxtest.Fault{Op: "get", Err: mailbox.ErrUnavailable})
 	wantError(t, request.Ack(t.Context()), mailbox.ErrUnavailable)
 	wantEqual(t, "settled", request.Settled(), false)
 }
@@ -419,7 +419,7 @@ func TestRepliedEventsHaveFailure(t *testing.T) {
 	}})
 	request := d.askAt(t, "replies")
 	wantError(t, mailbox.ReplyError(t.Context(), request, errSoldOut), nil)
-	d.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Err: mailbox.ErrUnavailable})
+	d.faults.Add(mailboxtest.Fault{Op: "resolve", Err: mailbox.ErrUnavailable})
 	_ = mailbox.Reply(t.Context(), d.ask(t, "a"), 1)
 	wantEqual(t, "events", len(events), 2)
 	wantEqual(t, "failure", events[0].Failure.Kind, errSoldOut)

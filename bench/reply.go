@@ -148,7 +148,7 @@ func callsOn[T any](backend driver.Opener, shut func() error, workers int, codec
 		close: func() error {
 			cancel()
 			group.Wait()
-			if left := store.Len(); left > 0 {
+			if left := store.(interface{ Len() int }).Len(); left > 0 {
 				return fmt.Errorf("%d slots are left", left)
 			}
 			return shut()

@@ -45,7 +45,7 @@ type Handler[T any] func(ctx context.Context, letter Message[T]) (Action, error)
 // Defaults of ConsumerOptions.
 const (
 	defaultRetryAfter = time.Hour
-	DefaultVisibility = 5 * time.Minute
+	defaultVisibility = 5 * time.Minute
 	defaultPoll       = 30 * time.Second
 	defaultDrain      = 20 * time.Second
 )
@@ -65,7 +65,7 @@ type ConsumerOptions struct {
 	// keeps, a restart forgets it.
 	RetryAfter time.Duration
 	// Visibility is the lease of a dead letter in a mailbox. It is extended while
-	// the handler works. 0 means DefaultVisibility.
+	// the handler works. 0 means mailbox.DefaultVisibility.
 	Visibility time.Duration
 	// Poll is the interval for listing dead letters that a backend keeps, and for
 	// measuring the depth. 0 means 30 seconds. Dead letters in a mailbox wake the
@@ -95,7 +95,7 @@ type Consumer[T any] struct {
 	logger  *slog.Logger
 	// finished has the handled dead letters that could not be removed. They are not
 	// handled again.
-	finished *MemoryDedup
+	finished *memoryDedup
 
 	aborted   chan struct{} // closed by Abort
 	abortOnce sync.Once
@@ -122,7 +122,7 @@ type handling struct {
 
 // NewConsumer returns a consumer. It does no I/O.
 func NewConsumer[T any](queue *Queue[T], handler Handler[T], options *ConsumerOptions) *Consumer[T] {
-	c := &Consumer[T]{queue: queue, handler: handler, finished: NewMemoryDedup(finishedMax), aborted: make(chan struct{})}
+	c := &Consumer[T]{queue: queue, handler: handler, finished: newMemoryDedup(finishedMax), aborted: make(chan struct{})}
 	if options != nil {
 		c.options = *options
 	}
@@ -135,7 +135,7 @@ func NewConsumer[T any](queue *Queue[T], handler Handler[T], options *ConsumerOp
 		standard time.Duration
 	}{
 		{&o.RetryAfter, defaultRetryAfter},
-		{&o.Visibility, DefaultVisibility},
+		{&o.Visibility, defaultVisibility},
 		{&o.Poll, defaultPoll},
 		{&o.Drain, defaultDrain},
 	} {

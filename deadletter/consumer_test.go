@@ -181,7 +181,7 @@ func TestConsumerRedrivesOnce(t *testing.T) {
 		{"a failed removal does not run the handler again", func(s *env) {
 			s.deadLetter("tea")
 			seen := ruletest.NewRecorder()
-			for _, op := range []mailboxtest.Op{mailboxtest.OpAck, mailboxtest.OpDiscard} {
+			for _, op := range []string{"ack", "discard"} {
 				s.Faults.Add(mailboxtest.Fault{Op: op, Err: mailbox.ErrUnavailable})
 			}
 			s.run(deadletter.NewConsumer(s.dead, always(deadletter.Done, nil, seen), &deadletter.ConsumerOptions{Visibility: time.Minute}))
@@ -194,9 +194,9 @@ func TestConsumerRedrivesOnce(t *testing.T) {
 		}},
 		{"a failed redrive is repeated and sends once", func(s *env) {
 			s.deadLetter("tea")
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Queue: "orders", Err: mailbox.ErrFull, Times: 1})
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpRedrive, Err: mailbox.ErrFull, Times: 1})
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable, Times: 3})
+			s.Faults.Add(mailboxtest.Fault{Op: "send", Queue: "orders", Err: mailbox.ErrFull, Times: 1})
+			s.Faults.Add(mailboxtest.Fault{Op: "redrive", Err: mailbox.ErrFull, Times: 1})
+			s.Faults.Add(mailboxtest.Fault{Op: "ack", Err: mailbox.ErrUnavailable, Times: 3})
 			s.run(deadletter.NewConsumer(s.dead, always(deadletter.Redrive, nil, ruletest.NewRecorder()), nil))
 			s.Pass(10 * time.Minute)
 			s.expectDepth(0)
@@ -258,7 +258,7 @@ func TestConsumerSurvivesFailures(t *testing.T) {
 				return // there is no lease
 			}
 			s.deadLetter("tea")
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpExtend, Err: mailbox.ErrUnavailable})
+			s.Faults.Add(mailboxtest.Fault{Op: "extend", Err: mailbox.ErrUnavailable})
 			causes := make(chan error, 1)
 			s.run(deadletter.NewConsumer(s.dead, func(ctx context.Context, _ letter) (deadletter.Action, error) {
 				<-ctx.Done()
@@ -425,7 +425,7 @@ func TestConsumerEndsWhileBackendHangs(t *testing.T) {
 			}, &deadletter.ConsumerOptions{Drain: time.Second})
 			stop := s.run(consumer)
 			<-began
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpExtend, Delay: 24 * time.Hour})
+			s.Faults.Add(mailboxtest.Fault{Op: "extend", Delay: 24 * time.Hour})
 			s.Pass(deadletter.DefaultVisibility / 2) // the extension is under way
 			told := time.Now()
 			_ = stop() // whether it could be released does not matter here

@@ -17,24 +17,18 @@ import (
 // until it ends.
 const replyTimeout = 5 * time.Second
 
-// A Step is a step of dead-lettering a message.
-type Step string
-
-// The steps.
+// The steps of dead-lettering a message.
 const (
-	// StepWrite writes the dead letter.
-	StepWrite Step = "write"
-	// StepAck acks the message. Where the backend keeps dead letters, writing does
-	// both.
-	StepAck Step = "ack"
+	stepWrite = "write" // the dead letter
+	stepAck   = "ack"   // the message; where the backend keeps dead letters, writing does both
 )
 
-// A StepError says at which step dead-lettering failed. After StepWrite there is
-// no dead letter and no reply: nack the message. After StepAck everything but the
+// A StepError says at which step dead-lettering failed. After "write" there is
+// no dead letter and no reply: nack the message. After "ack" everything but the
 // ack is done: repeat mailbox.Message.AckUnanswered, or let the message come back
 // and dead-letter it again.
 type StepError struct {
-	Step Step
+	Step string
 	Err  error
 }
 
@@ -69,21 +63,21 @@ type DeadLettered[T any] struct {
 // ErrReceiptExpired when the lease was lost.
 func (q *Queue[T]) DeadLetter(ctx context.Context, message *mailbox.Message[T], reason mailbox.Reason, cause error) (DeadLettered[T], error) {
 	if err := q.Check(); err != nil {
-		return DeadLettered[T]{}, &StepError{StepWrite, err}
+		return DeadLettered[T]{}, &StepError{stepWrite, err}
 	}
 	if q.source == nil {
-		return DeadLettered[T]{}, &StepError{StepWrite, q.fail(opDeadLetter, mailbox.ErrInvalid, "source", "is nil")}
+		return DeadLettered[T]{}, &StepError{stepWrite, q.fail(opDeadLetter, mailbox.ErrInvalid, "source", "is nil")}
 	}
 	done := DeadLettered[T]{Message: q.newLetter(message, cause, reason)}
 	if err := q.write(ctx, message, &done, cause); err != nil {
-		return done, &StepError{StepWrite, err}
+		return done, &StepError{stepWrite, err}
 	}
 	done.ReplyErr = q.notify(ctx, message, cause)
 	if done.Kept {
 		return done, nil
 	}
 	if err := message.AckUnanswered(ctx); err != nil {
-		return done, &StepError{StepAck, err}
+		return done, &StepError{stepAck, err}
 	}
 	return done, nil
 }

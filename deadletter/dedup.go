@@ -8,7 +8,7 @@ import (
 // A Dedup remembers which dead letters were redriven, so that a second dead letter
 // of the same work is not. Dead letters are the same work if they have the same
 // request id or, without one, are of the same message. It must be safe for
-// concurrent use. [MemoryDedup] remembers in memory.
+// concurrent use. [NewMemoryDedup] returns one that remembers in memory.
 type Dedup interface {
 	// Seen reports whether the work with this key was redriven before.
 	Seen(ctx context.Context, key string) (bool, error)
@@ -17,25 +17,24 @@ type Dedup interface {
 	Mark(ctx context.Context, key string) error
 }
 
-// MemoryDedup is a Dedup in memory that remembers the latest dead letters. Make
-// one with NewMemoryDedup.
-type MemoryDedup struct {
+// memoryDedup is a Dedup in memory that remembers the latest dead letters.
+type memoryDedup struct {
 	mu     sync.Mutex // guards the fields below
 	keys   map[string]bool
 	oldest []string // a ring of the keys, in the order in which they came
 	next   int
 }
 
-var _ Dedup = (*MemoryDedup)(nil)
+// NewMemoryDedup returns a Dedup that remembers up to most dead letters in memory, at
+// least one. Its methods do not block.
+func NewMemoryDedup(most int) Dedup { return newMemoryDedup(most) }
 
-// NewMemoryDedup returns a Dedup that remembers up to most dead letters, at least
-// one.
-func NewMemoryDedup(most int) *MemoryDedup {
-	return &MemoryDedup{keys: make(map[string]bool), oldest: make([]string, 0, max(1, most))}
+func newMemoryDedup(most int) *memoryDedup {
+	return &memoryDedup{keys: make(map[string]bool), oldest: make([]string, 0, max(1, most))}
 }
 
 // Seen reports whether key was marked and is remembered. It does not block.
-func (s *MemoryDedup) Seen(_ context.Context, key string) (bool, error) {
+func (s *memoryDedup) Seen(_ context.Context, key string) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.keys[key], nil
@@ -43,7 +42,7 @@ func (s *MemoryDedup) Seen(_ context.Context, key string) (bool, error) {
 
 // Mark remembers key and, if there are too many, forgets the oldest. It does not
 // block.
-func (s *MemoryDedup) Mark(_ context.Context, key string) error {
+func (s *memoryDedup) Mark(_ context.Context, key string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.keys[key] {

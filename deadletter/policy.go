@@ -7,19 +7,19 @@ import (
 	"github.com/mailboxmq/mailbox"
 )
 
-// DefaultMaxDeliveries is how often a message is delivered before it is
+// defaultMaxDeliveries is how often a message is delivered before it is
 // dead-lettered, unless a Policy says otherwise.
-const DefaultMaxDeliveries = 5
+const defaultMaxDeliveries = 5
 
 // A Policy decides which failures are final. The zero Policy dead-letters a message
-// that has failed DefaultMaxDeliveries times and leaves it with the backend of its
+// that has failed five times and leaves it with the backend of its
 // mailbox. A Policy is read only and may be shared by loops.
 type Policy[T any] struct {
 	// Mailbox is where dead letters are sent. Nil means that the backend keeps
 	// them, which not every backend supports.
 	Mailbox *mailbox.Mailbox[Message[T]]
 	// MaxDeliveries is how often a message is delivered at most. 0 means
-	// DefaultMaxDeliveries, a negative number no limit. A loop compares it when a
+	// five, a negative number no limit. A loop compares it when a
 	// handler has failed and also before a handler starts, so that a message that
 	// crashes the process is dead-lettered too. If the queue has a limit of its
 	// own, the lower of the two applies.
@@ -94,7 +94,7 @@ func (p *Policy[T]) Queue(source *mailbox.Mailbox[T]) *Queue[T] {
 // Limit returns how often a message is delivered at most, 0 for no limit.
 func (p *Policy[T]) Limit() int {
 	if p.MaxDeliveries == 0 {
-		return DefaultMaxDeliveries
+		return defaultMaxDeliveries
 	}
 	return max(0, p.MaxDeliveries)
 }

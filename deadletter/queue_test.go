@@ -151,7 +151,7 @@ func TestRedriveLosesAndDuplicatesNothing(t *testing.T) {
 				return // it is one step
 			}
 			s.deadLetter("a")
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable, Times: 1})
+			s.Faults.Add(mailboxtest.Fault{Op: "ack", Err: mailbox.ErrUnavailable, Times: 1})
 			_, err := s.dead.Redrive(s.Context(), filter{}, nil)
 			s.Is(err, mailbox.ErrUnavailable)
 			s.expectReady(1)
@@ -180,8 +180,8 @@ func TestRedriveLosesAndDuplicatesNothing(t *testing.T) {
 		}},
 		{"dead letters are released after an error", func(s *env) {
 			s.deadLetter("a", "b")
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Err: mailbox.ErrUnavailable})
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpRedrive, Err: mailbox.ErrUnavailable})
+			s.Faults.Add(mailboxtest.Fault{Op: "send", Err: mailbox.ErrUnavailable})
+			s.Faults.Add(mailboxtest.Fault{Op: "redrive", Err: mailbox.ErrUnavailable})
 			_, err := s.dead.Redrive(s.Context(), filter{}, nil)
 			s.Is(err, mailbox.ErrUnavailable)
 			if s.letters != nil {
@@ -243,11 +243,11 @@ func TestDeadLetterLosesNothing(t *testing.T) {
 			_, err := s.orders.Send(s.Context(), "tea")
 			s.Must(err)
 			m := s.take()
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Err: mailbox.ErrFull})
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpDeadLetter, Err: mailbox.ErrFull})
+			s.Faults.Add(mailboxtest.Fault{Op: "send", Err: mailbox.ErrFull})
+			s.Faults.Add(mailboxtest.Fault{Op: "dead-letter", Err: mailbox.ErrFull})
 			_, err = s.dead.DeadLetter(s.Context(), m, mailbox.ReasonFatal, errMilk)
 			failed, ok := errors.AsType[*deadletter.StepError](err)
-			if !ok || failed.Step != deadletter.StepWrite {
+			if !ok || failed.Step != "write" {
 				s.Errorf("the error is %v", err)
 			}
 			s.Is(err, mailbox.ErrFull)
@@ -261,10 +261,10 @@ func TestDeadLetterLosesNothing(t *testing.T) {
 			_, err := s.orders.Send(s.Context(), "tea")
 			s.Must(err)
 			m := s.take()
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable, Times: 1})
+			s.Faults.Add(mailboxtest.Fault{Op: "ack", Err: mailbox.ErrUnavailable, Times: 1})
 			_, err = s.dead.DeadLetter(s.Context(), m, mailbox.ReasonFatal, errMilk)
 			failed, ok := errors.AsType[*deadletter.StepError](err)
-			if !ok || failed.Step != deadletter.StepAck {
+			if !ok || failed.Step != "ack" {
 				s.Errorf("the error is %v", err)
 			}
 			s.Pass(mailbox.DefaultVisibility)

@@ -157,8 +157,8 @@ func checkAllFail(t *testing.T, b *Backend, q driver.Queue) {
 }
 
 func TestBodiesHaveALimit(t *testing.T) {
-	_, err := Open(t.Context(), t.TempDir(), &Options{MaxBodyBytes: MaxBodyLimit + 1})
-	if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "MaxBodyBytes") || !strings.Contains(err.Error(), fmt.Sprint(MaxBodyLimit)) {
+	_, err := Open(t.Context(), t.TempDir(), &Options{MaxBodyBytes: maxBodyLimit + 1})
+	if !errors.Is(err, driver.ErrInvalid) || !strings.Contains(err.Error(), "MaxBodyBytes") || !strings.Contains(err.Error(), fmt.Sprint(maxBodyLimit)) {
 		t.Errorf("open: %v; it should name the field and the limit", err)
 	}
 }
@@ -171,7 +171,7 @@ func TestTheLargestBodiesFit(t *testing.T) {
 		t.Skip("takes too much memory")
 	}
 	b, err := Open(t.Context(), t.TempDir(), &Options{
-		MaxBodyBytes: MaxBodyLimit, Sync: SyncNone,
+		MaxBodyBytes: maxBodyLimit, Sync: SyncNone,
 		OnFail: func(err error) { t.Errorf("the store has failed: %v", err) },
 	})
 	if err != nil {
@@ -182,12 +182,12 @@ func TestTheLargestBodiesFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	q, deadLetters := openQueue(t, b, "orders"), openQueue(t, b, "dead-letters")
-	send(t, q, driver.Outgoing{Body: make([]byte, MaxBodyLimit)})
+	send(t, q, driver.Outgoing{Body: make([]byte, maxBodyLimit)})
 	if got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Millisecond}); err != nil || len(got) != 1 {
 		t.Fatalf("received %d: %v", len(got), err)
 	}
 	got, err := deadLetters.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Hour, Wait: time.Minute})
-	if err != nil || len(got) != 1 || len(got[0].Body) != MaxBodyLimit {
+	if err != nil || len(got) != 1 || len(got[0].Body) != maxBodyLimit {
 		t.Fatalf("received %d: %v", len(got), err)
 	}
 	if err := deadLetters.Ack(t.Context(), []driver.Receipt{got[0].Receipt}); err != nil {

@@ -19,7 +19,7 @@ type Options struct {
 	// configured, and provides the unset fields of a new queue's configuration.
 	Defaults driver.Config
 	// MaxBodyBytes bounds bodies; 0 means driver.DefaultMaxBodyBytes. It is at
-	// most MaxBodyLimit.
+	// most 64 MiB.
 	MaxBodyBytes int
 	// Sync says how durable an answer is; the default is SyncEach.
 	Sync Sync
@@ -47,16 +47,16 @@ type Options struct {
 	secret [32]byte
 }
 
-// MaxBodyLimit is the maximum of Options.MaxBodyBytes: 64 MiB. Records that are written
+// maxBodyLimit is the maximum of Options.MaxBodyBytes: 64 MiB. Records that are written
 // together have to fit into one batch of the store.
-const MaxBodyLimit = 64 << 20
+const maxBodyLimit = 64 << 20
 
 // A batch ends when it is large, and the last operation in it has at most one message that
 // dies and is forwarded: twice its body, and its other fields. If this does not compile,
 // that may not fit.
 const (
 	mostBesideBody = 1 << 20
-	_              = uint(store.MaxBatchBytes - largeBatch - 2*(MaxBodyLimit+mostBesideBody))
+	_              = uint(store.MaxBatchBytes - largeBatch - 2*(maxBodyLimit+mostBesideBody))
 )
 
 // check refuses invalid options.
@@ -81,10 +81,10 @@ func (o *Options) check() error {
 	if err := o.Defaults.Validate(); err != nil {
 		return err
 	}
-	if o.MaxBodyBytes > MaxBodyLimit {
+	if o.MaxBodyBytes > maxBodyLimit {
 		return &driver.Error{
 			Code: driver.ErrInvalid, Op: "open", Field: "MaxBodyBytes",
-			Detail: fmt.Sprintf("%d is more than the limit of %d", o.MaxBodyBytes, MaxBodyLimit),
+			Detail: fmt.Sprintf("%d is more than the limit of %d", o.MaxBodyBytes, maxBodyLimit),
 		}
 	}
 	return nil

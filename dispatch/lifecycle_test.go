@@ -55,7 +55,7 @@ func TestLOOP7MessageLifePublishesEvents(t *testing.T) {
 		messages, err = orders.Receive(t.Context())
 		expectError(t, err, nil)
 		expectError(t, messages[0].DeadLetter(t.Context(), mailbox.ReasonFatal, io.ErrUnexpectedEOF), nil)
-		faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Err: mailbox.ErrUnavailable})
+		faults.Add(mailboxtest.Fault{Op: "send", Err: mailbox.ErrUnavailable})
 		_, err = orders.SendAll(t.Context(), []string{"milk", "sugar"})
 		if err == nil {
 			t.Error("the fault did not hit")
@@ -98,7 +98,7 @@ func TestLOOP7UndecodableBodyPublishesDeadLettered(t *testing.T) {
 		_, err = orders.Receive(t.Context())
 		expectError(t, err, nil)
 		// The second message cannot be dead-lettered.
-		faults.Add(mailboxtest.Fault{Op: mailboxtest.OpDeadLetter, Err: mailbox.ErrUnavailable})
+		faults.Add(mailboxtest.Fault{Op: "dead-letter", Err: mailbox.ErrUnavailable})
 	}
 	if len(*settled) != 2 || (*settled)[0].Outcome != mailbox.OutcomeDeadLetter || (*settled)[0].Err != nil || (*settled)[1].Err == nil {
 		t.Errorf("settled %+v", *settled)

@@ -10,8 +10,8 @@ import (
 	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
-// DefaultTimeout is the default of CollectOptions.Timeout.
-const DefaultTimeout = 5 * time.Minute
+// defaultTimeout is the default of CollectOptions.Timeout.
+const defaultTimeout = 5 * time.Minute
 
 const (
 	// collectWait bounds one receive. A new result wakes it.
@@ -22,7 +22,7 @@ const (
 
 // CollectOptions configure Collect. The zero value, and nil, are the defaults.
 type CollectOptions struct {
-	// Timeout bounds the whole wait. 0 means DefaultTimeout, a negative value no
+	// Timeout bounds the whole wait. 0 means 5 minutes, a negative value no
 	// limit but the context.
 	Timeout time.Duration
 	// Progress is called after each receive, with how many results there are and how
@@ -44,7 +44,7 @@ func Collect(ctx context.Context, results *mailbox.Mailbox[Result], n int, optio
 		return &Report{}, &mailbox.Error{Code: mailbox.ErrInvalid, Op: "collect", Field: "results", Detail: "is nil"}
 	}
 	if o.Timeout == 0 {
-		o.Timeout = DefaultTimeout
+		o.Timeout = defaultTimeout
 	}
 	if o.Timeout > 0 {
 		var cancel context.CancelFunc

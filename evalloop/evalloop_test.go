@@ -247,8 +247,8 @@ func TestLOOP2CollectEnds(t *testing.T) {
 				_, err := s.results.Send(s.Context(), evalloop.Result{RequestID: id, SampleID: id})
 				s.Must(err)
 			}
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Err: mailbox.ErrUnavailable, Times: 5})
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable, Times: 1})
+			s.Faults.Add(mailboxtest.Fault{Op: "receive", Err: mailbox.ErrUnavailable, Times: 5})
+			s.Faults.Add(mailboxtest.Fault{Op: "ack", Err: mailbox.ErrUnavailable, Times: 1})
 			time.AfterFunc(time.Minute, func() {
 				_, err := s.results.Send(s.Context(), evalloop.Result{RequestID: "c", SampleID: "c"})
 				s.Must(err)
@@ -277,7 +277,7 @@ func TestLOOP2CollectEnds(t *testing.T) {
 		}},
 		{"Submit waits for room and repeats nothing", func(s *env) {
 			s.Configure("requests", driver.Config{MaxMessages: 2})
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Queue: "requests", Err: mailbox.ErrUnavailable, Late: true, Times: 1})
+			s.Faults.Add(mailboxtest.Fault{Op: "send", Queue: "requests", Err: mailbox.ErrUnavailable, Late: true, Times: 1})
 			s.start(options{})
 			report := s.evaluate(evalloop.Submission[string, string]{Dataset: drinks(s, "a", "b", "c", "d", "e", "f")})
 			ruletest.Equal(s, "results", len(report.Results), 6)

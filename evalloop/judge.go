@@ -9,30 +9,30 @@ import (
 	"github.com/mailboxmq/mailbox/mainloop"
 )
 
-// A Rating is a judge's rating of an answer.
-type Rating string
+// A rating is a judge's rating of an answer.
+type rating string
 
 // The ratings, best first.
 const (
-	Excellent Rating = "excellent"
-	Good      Rating = "good"
-	Fair      Rating = "fair"
-	Poor      Rating = "poor"
-	Wrong     Rating = "wrong"
+	excellent rating = "excellent"
+	good      rating = "good"
+	fair      rating = "fair"
+	poor      rating = "poor"
+	wrong     rating = "wrong"
 )
 
 // values are the scores of the ratings. Excellent and good pass.
-var values = map[Rating]float64{Excellent: 1, Good: 0.75, Fair: 0.5, Poor: 0.25, Wrong: 0}
+var values = map[rating]float64{excellent: 1, good: 0.75, fair: 0.5, poor: 0.25, wrong: 0}
 
 // value returns the rating as a number; ok is false for an unknown rating.
-func (r Rating) value() (value float64, ok bool) {
+func (r rating) value() (value float64, ok bool) {
 	value, ok = values[r]
 	return value, ok
 }
 
 // A judgement is the answer of a judge.
 type judgement struct {
-	Rating Rating `json:"rating"`
+	Rating rating `json:"rating"`
 	Reason string `json:"reason"`
 }
 
@@ -53,12 +53,12 @@ func Judge[Out, Expected any](model mainloop.Adapter, criterion string) Evaluato
 		if err := json.Unmarshal([]byte(response.Text), &said); err != nil {
 			return verdict(false, "the judge gave no rating"), nil
 		}
-		rating := Rating(strings.ToLower(strings.TrimSpace(string(said.Rating))))
-		value, ok := rating.value()
+		judged := rating(strings.ToLower(strings.TrimSpace(string(said.Rating))))
+		value, ok := judged.value()
 		if !ok {
 			return verdict(false, fmt.Sprintf("the judge gave the rating %q", said.Rating)), nil
 		}
-		return Score{Value: value, Passed: rating == Excellent || rating == Good, Reason: said.Reason}, nil
+		return Score{Value: value, Passed: judged == excellent || judged == good, Reason: said.Reason}, nil
 	}
 }
 

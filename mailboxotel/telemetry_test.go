@@ -35,7 +35,7 @@ type env struct {
 	reader    *metric.ManualReader
 	telemetry *mailboxotel.Telemetry
 	faults    *mailboxtest.Faults
-	replies   *reply.Memory
+	replies   driver.ReplyStore
 }
 
 func newEnv(t *testing.T, options mailboxotel.Options) *env {
@@ -189,7 +189,7 @@ func TestFailuresAreInTheSpans(t *testing.T) {
 		s.expect(s.span("dead-letter orders", 0), "mailbox.dead.reason", "fatal")
 		s.expect(s.span("receive orders", 1), "mailbox.deliveries", int64(2))
 
-		s.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Err: mailbox.ErrUnavailable})
+		s.faults.Add(mailboxtest.Fault{Op: "send", Err: mailbox.ErrUnavailable})
 		if _, err = orders.SendAll(s.Context(), []string{"a", "b"}); err == nil {
 			t.Fatal("the fault did not hit")
 		}

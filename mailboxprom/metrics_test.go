@@ -221,12 +221,12 @@ mailbox_saturation{queue="orders"} 0.4
 # TYPE mailbox_watch_failed gauge
 mailbox_watch_failed{queue="orders"} 0
 `, "mailbox_queue_depth", "mailbox_inflight", "mailbox_dlq_depth", "mailbox_saturation", "mailbox_watch_failed")
-		remove := s.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpStats, Err: mailbox.ErrUnavailable})
+		remove := s.faults.Add(mailboxtest.Fault{Op: "stats", Err: mailbox.ErrUnavailable})
 		s.expect(`mailbox_watch_failed{queue="orders"}`, 1)
 		s.expect(`mailbox_inflight{queue="orders"}`, 0) // it is missing
 		remove()
 		// A hanging backend delays a scrape by five seconds at most.
-		s.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpStats, Delay: time.Hour})
+		s.faults.Add(mailboxtest.Fault{Op: "stats", Delay: time.Hour})
 		began := time.Now()
 		s.expect(`mailbox_watch_failed{queue="orders"}`, 1)
 		if took := time.Since(began); took != 5*time.Second {
@@ -275,7 +275,7 @@ func TestWorkersAreMeasured(t *testing.T) {
 		s.expect(`mailbox_dlq_total{queue="orders",reason="max_attempts"}`, 2)
 		s.metrics.Stuck(worker.StuckEvent{Member: "kitchen"})
 		s.expect(`mailbox_stuck_handlers_total{loop="kitchen"}`, 1)
-		s.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Err: mailbox.ErrUnavailable})
+		s.faults.Add(mailboxtest.Fault{Op: "receive", Err: mailbox.ErrUnavailable})
 		ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
 		defer cancel()
 		s.must(worker.New(orders, func(context.Context, *mailbox.Message[string]) error { return nil },
@@ -337,7 +337,7 @@ func TestRegistriesAreMeasured(t *testing.T) {
 			s.must(err)
 			s.must(queue.Close())
 		}
-		s.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpOpen, Err: mailbox.ErrUnavailable})
+		s.faults.Add(mailboxtest.Fault{Op: "open", Err: mailbox.ErrUnavailable})
 		if _, err := queues.Resolve(s.Context(), "c"); err == nil {
 			t.Fatal("the fault did not hit")
 		}

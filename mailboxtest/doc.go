@@ -13,7 +13,7 @@
 //     same for reply stores ([Faults.Replies]).
 //   - [Resolver] records which reply addresses were resolved, collects the
 //     replies, and fails on command.
-//   - [ImmediateReply] and [NeverReply] are reply stores, for tests of clients
+//   - [NewImmediateReply] and [NewNeverReply] are reply stores, for tests of clients
 //     without a worker.
 //
 // For a backend without faults, use package membox. All of them use the virtual

@@ -82,7 +82,7 @@ func ExampleFaults() {
 		fmt.Println(err)
 		return
 	}
-	faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable, Late: true, Times: 1})
+	faults.Add(mailboxtest.Fault{Op: "ack", Err: mailbox.ErrUnavailable, Late: true, Times: 1})
 	err = messages[0].Ack(ctx)
 	fmt.Println("first ack unavailable:", errors.Is(err, mailbox.ErrUnavailable))
 	err = messages[0].Ack(ctx)

@@ -7,43 +7,52 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// An Op is an operation of a backend that can fail.
-type Op string
-
-// The operations; those after OpStats are of queues that have the ability.
+// The operations, as errors name them.
 const (
-	// OpAny means all operations.
-	OpAny     Op = ""
-	OpOpen    Op = "open"
-	OpSend    Op = "send"
-	OpReceive Op = "receive"
-	OpAck     Op = "ack"
-	OpNack    Op = "nack"
-	// OpExtend is Extend and Release.
-	OpExtend Op = "extend"
-	OpPurge  Op = "purge"
-	OpStats  Op = "stats"
+	opAny     = ""
+	opOpen    = "open"
+	opSend    = "send"
+	opReceive = "receive"
+	opAck     = "ack"
+	opNack    = "nack"
+	opExtend  = "extend"
+	opPurge   = "purge"
+	opStats   = "stats"
 
-	OpDeadLetter  Op = "dead-letter"
-	OpDeadLetters Op = "dead-letters"
-	OpRedrive     Op = "redrive"
-	OpDiscard     Op = "discard"
-	OpPurgeDead   Op = "purge dead letters"
-	OpPeek        Op = "peek"
-	OpMove        Op = "move"
-	OpAckLate     Op = "ack late"
-	OpExtendLate  Op = "extend late"
-	OpForgetDedup Op = "forget dedup keys"
-	OpPause       Op = "pause"
-	OpResume      Op = "resume"
-	OpUsage       Op = "usage"
+	opDeadLetter  = "dead-letter"
+	opDeadLetters = "dead-letters"
+	opRedrive     = "redrive"
+	opDiscard     = "discard"
+	opPurgeDead   = "purge dead letters"
+	opPeek        = "peek"
+	opMove        = "move"
+	opAckLate     = "ack late"
+	opExtendLate  = "extend late"
+	opForgetDedup = "forget dedup keys"
+	opPause       = "pause"
+	opResume      = "resume"
+	opUsage       = "usage"
 )
+
+// operations are all of them, and those of reply stores.
+var operations = []string{
+	opAny, opOpen, opSend, opReceive, opAck, opNack, opExtend, opPurge, opStats, opDeadLetter, opDeadLetters, opRedrive,
+	opDiscard, opPurgeDead, opPeek, opMove, opAckLate, opExtendLate, opForgetDedup, opPause, opResume, opUsage,
+	opReplyCreate, opReplyResolve, opReplyCancel, opReplyGet, opReplyWait, opReplyConsume, opReplyDelete, opReplySweep,
+	opReplyExpired,
+}
 
 // A Fault makes calls of the backend fail or take longer.
 type Fault struct {
 	// Op and Queue select the calls. The zero values mean all operations and all
-	// queues.
-	Op    Op
+	// queues. Op is the name that errors have for an operation: "open", "send",
+	// "receive", "ack", "nack", "extend" (and Release), "purge", "stats",
+	// "dead-letter", "dead-letters", "redrive", "discard", "purge dead letters",
+	// "peek", "move", "ack late", "extend late", "forget dedup keys", "pause",
+	// "resume", "usage". Those of a reply store, for which Queue is the id of the
+	// slot, are "create slot", "resolve", "cancel", "get", "wait", "consume",
+	// "delete", "sweep" and "expired".
+	Op    string
 	Queue string
 	// Err is the error of such a call. A bare code, such as mailbox.ErrUnavailable,
 	// becomes a *mailbox.Error with the operation and the queue. Nil means that the
@@ -68,8 +77,8 @@ type activeFault struct {
 	calls, hits int
 }
 
-func (f *activeFault) concerns(op Op, queue string) bool {
-	return (f.Op == OpAny || f.Op == op) && (f.Queue == "" || f.Queue == queue)
+func (f *activeFault) concerns(op string, queue string) bool {
+	return (f.Op == opAny || f.Op == op) && (f.Queue == "" || f.Queue == queue)
 }
 
 // hit counts a call that the fault selects and reports whether the fault hits it.
@@ -83,9 +92,9 @@ func (f *activeFault) hit() bool {
 }
 
 // failure returns the error of a fault as a backend would return it.
-func failure(err error, op Op, queue string) error {
+func failure(err error, op string, queue string) error {
 	if code, ok := err.(driver.Code); ok { //nolint:errorlint // only a bare code becomes an Error
-		return &driver.Error{Code: code, Op: string(op), Queue: queue, Err: errInjected}
+		return &driver.Error{Code: code, Op: op, Queue: queue, Err: errInjected}
 	}
 	return err
 }

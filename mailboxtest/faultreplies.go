@@ -10,15 +10,15 @@ import (
 // The operations of reply stores, for faults of Faults.Replies. Fault.Queue is then
 // the id of the slot.
 const (
-	OpReplyCreate  Op = "create slot"
-	OpReplyResolve Op = "resolve"
-	OpReplyCancel  Op = "cancel"
-	OpReplyGet     Op = "get"
-	OpReplyWait    Op = "wait"
-	OpReplyConsume Op = "consume"
-	OpReplyDelete  Op = "delete"
-	OpReplySweep   Op = "sweep"
-	OpReplyExpired Op = "expired"
+	opReplyCreate  = "create slot"
+	opReplyResolve = "resolve"
+	opReplyCancel  = "cancel"
+	opReplyGet     = "get"
+	opReplyWait    = "wait"
+	opReplyConsume = "consume"
+	opReplyDelete  = "delete"
+	opReplySweep   = "sweep"
+	opReplyExpired = "expired"
 )
 
 // Replies returns a reply store that forwards to store and applies the faults. Faults
@@ -34,7 +34,7 @@ type faultReplies struct {
 }
 
 // callStore runs do with the faults of op.
-func callStore[R any](ctx context.Context, s *faultReplies, op Op, id string, do func() (R, error)) (R, error) {
+func callStore[R any](ctx context.Context, s *faultReplies, op string, id string, do func() (R, error)) (R, error) {
 	var none R
 	s.faults.count(op)
 	late, err := s.faults.meet(ctx, op, id)
@@ -49,43 +49,43 @@ func callStore[R any](ctx context.Context, s *faultReplies, op Op, id string, do
 }
 
 // write runs do with the faults of op, for operations that return only an error.
-func (s *faultReplies) write(ctx context.Context, op Op, id string, do func() error) error {
+func (s *faultReplies) write(ctx context.Context, op string, id string, do func() error) error {
 	_, err := callStore(ctx, s, op, id, func() (struct{}, error) { return struct{}{}, do() })
 	return err
 }
 
 func (s *faultReplies) Create(ctx context.Context, id string, ttl time.Duration) error {
-	return s.write(ctx, OpReplyCreate, id, func() error { return s.store.Create(ctx, id, ttl) })
+	return s.write(ctx, opReplyCreate, id, func() error { return s.store.Create(ctx, id, ttl) })
 }
 
 func (s *faultReplies) Resolve(ctx context.Context, id string, answer driver.Answer) error {
-	return s.write(ctx, OpReplyResolve, id, func() error { return s.store.Resolve(ctx, id, answer) })
+	return s.write(ctx, opReplyResolve, id, func() error { return s.store.Resolve(ctx, id, answer) })
 }
 
 func (s *faultReplies) Cancel(ctx context.Context, id string) error {
-	return s.write(ctx, OpReplyCancel, id, func() error { return s.store.Cancel(ctx, id) })
+	return s.write(ctx, opReplyCancel, id, func() error { return s.store.Cancel(ctx, id) })
 }
 
 func (s *faultReplies) Delete(ctx context.Context, id string) error {
-	return s.write(ctx, OpReplyDelete, id, func() error { return s.store.Delete(ctx, id) })
+	return s.write(ctx, opReplyDelete, id, func() error { return s.store.Delete(ctx, id) })
 }
 
 func (s *faultReplies) Get(ctx context.Context, id string) (driver.Slot, error) {
-	return callStore(ctx, s, OpReplyGet, id, func() (driver.Slot, error) { return s.store.Get(ctx, id) })
+	return callStore(ctx, s, opReplyGet, id, func() (driver.Slot, error) { return s.store.Get(ctx, id) })
 }
 
 func (s *faultReplies) Wait(ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
-	return callStore(ctx, s, OpReplyWait, id, func() (driver.Slot, error) { return s.store.Wait(ctx, id, wait) })
+	return callStore(ctx, s, opReplyWait, id, func() (driver.Slot, error) { return s.store.Wait(ctx, id, wait) })
 }
 
 func (s *faultReplies) Consume(ctx context.Context, id string) (driver.Slot, error) {
-	return callStore(ctx, s, OpReplyConsume, id, func() (driver.Slot, error) { return s.store.Consume(ctx, id) })
+	return callStore(ctx, s, opReplyConsume, id, func() (driver.Slot, error) { return s.store.Consume(ctx, id) })
 }
 
 func (s *faultReplies) Expired(ctx context.Context, limit int) ([]string, error) {
-	return callStore(ctx, s, OpReplyExpired, "", func() ([]string, error) { return s.store.Expired(ctx, limit) })
+	return callStore(ctx, s, opReplyExpired, "", func() ([]string, error) { return s.store.Expired(ctx, limit) })
 }
 
 func (s *faultReplies) Sweep(ctx context.Context, limit int) (int, error) {
-	return callStore(ctx, s, OpReplySweep, "", func() (int, error) { return s.store.Sweep(ctx, limit) })
+	return callStore(ctx, s, opReplySweep, "", func() (int, error) { return s.store.Sweep(ctx, limit) })
 }

@@ -2,6 +2,7 @@ package mailboxtest
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -18,7 +19,7 @@ type Faults struct {
 
 	mu     sync.Mutex // guards the fields below
 	faults []*activeFault
-	calls  map[Op]int
+	calls  map[string]int
 	waits  map[*receiveWait]struct{}
 
 	pasts pasts
@@ -38,7 +39,7 @@ var _ driver.Opener = (*Faults)(nil)
 func NewFaults(backend driver.Opener) *Faults {
 	f := &Faults{
 		backend: backend,
-		calls:   make(map[Op]int),
+		calls:   make(map[string]int),
 		waits:   make(map[*receiveWait]struct{}),
 	}
 	if backend == nil {
@@ -57,14 +58,18 @@ func (f *Faults) Close() error {
 }
 
 // Add adds a fault and returns a function that removes it. The fault hits a receive
-// that already waits at once, as when a connection is cut.
+// that already waits at once, as when a connection is cut. Add panics if it does not know
+// the operation.
 func (f *Faults) Add(fault Fault) (remove func()) {
+	if !slices.Contains(operations, fault.Op) {
+		panic(fmt.Sprintf("mailboxtest: Fault.Op: unknown operation %q; want one of %q", fault.Op, operations[1:])) // a mistake in a test
+	}
 	active := &activeFault{Fault: fault}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults = append(f.faults, active)
 	for wait := range f.waits {
-		if active.concerns(OpReceive, wait.queue) {
+		if active.concerns(opReceive, wait.queue) {
 			wait.interrupted = true
 			wait.cancel()
 		}
@@ -83,19 +88,19 @@ func (f *Faults) Clear() {
 	f.faults = nil
 }
 
-// Calls returns how often op was called, on any queue, with or without a fault. OpAny
+// Calls returns how often op was called, on any queue, with or without a fault. opAny
 // counts all operations.
-func (f *Faults) Calls(op Op) int {
+func (f *Faults) Calls(op string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.calls[op]
 }
 
 // OpenQueue opens a queue of the backend. It blocks, and fails, as the backend does, and
-// applies the faults of OpOpen.
+// applies the faults of opOpen.
 func (f *Faults) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
-	f.count(OpOpen)
-	late, err := f.meet(ctx, OpOpen, name)
+	f.count(opOpen)
+	late, err := f.meet(ctx, opOpen, name)
 	if err != nil {
 		return nil, err
 	}
@@ -140,17 +145,17 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-func (f *Faults) count(op Op) {
+func (f *Faults) count(op string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls[op]++
-	f.calls[OpAny]++
+	f.calls[opAny]++
 }
 
 // meet applies the faults to a call. It waits for their delays, and returns the error
 // that the call must fail with at once, or the one that it must fail with after the
 // backend has answered.
-func (f *Faults) meet(ctx context.Context, op Op, queue string) (late, err error) {
+func (f *Faults) meet(ctx context.Context, op string, queue string) (late, err error) {
 	var delay time.Duration
 	f.mu.Lock()
 	for _, fault := range f.faults {

@@ -9,20 +9,17 @@ import (
 	"github.com/mailboxmq/mailbox/reply"
 )
 
-// ImmediateReply is a reply store that answers every request at once, for tests of
-// clients: no worker is needed, and the requests may go to Null. Make one with
-// NewImmediateReply or NewImmediateFailure. It is safe for concurrent use.
-type ImmediateReply struct {
-	*reply.Memory
+// immediateReply is a reply store that answers every request at once.
+type immediateReply struct {
+	driver.ReplyStore
 	answer driver.Answer
 	err    error // why there is no answer
 }
 
-var _ driver.ReplyStore = (*ImmediateReply)(nil)
-
-// NewImmediateReply returns a store that answers every request with value,
-// encoded with codec; nil means JSON. If it cannot be encoded, requests fail.
-func NewImmediateReply[R any](codec mailbox.Codec[R], value R) *ImmediateReply {
+// NewImmediateReply returns a reply store that answers every request at once with
+// value, encoded with codec; nil means JSON. If it cannot be encoded, requests fail. It
+// is for tests of clients: no worker is needed, and the requests may go to Null.
+func NewImmediateReply[R any](codec mailbox.Codec[R], value R) driver.ReplyStore {
 	if codec == nil {
 		codec = mailbox.JSON[R]()
 	}
@@ -30,44 +27,38 @@ func NewImmediateReply[R any](codec mailbox.Codec[R], value R) *ImmediateReply {
 	if err != nil {
 		err = &driver.Error{Code: driver.ErrEncoding, Op: "create slot", Detail: codec.ContentType(), Err: err}
 	}
-	return &ImmediateReply{Memory: reply.NewMemory(nil), answer: driver.Answer{Body: body}, err: err}
+	return &immediateReply{ReplyStore: reply.NewMemory(nil), answer: driver.Answer{Body: body}, err: err}
 }
 
-// NewImmediateFailure returns a store that answers every request with an error,
-// which must not be nil.
-func NewImmediateFailure(cause error) *ImmediateReply {
+// NewImmediateFailure is NewImmediateReply with an error, which must not be nil.
+func NewImmediateFailure(cause error) driver.ReplyStore {
 	failure := mailbox.NewFailure(cause)
-	return &ImmediateReply{
-		Memory: reply.NewMemory(nil),
-		answer: driver.Answer{Failure: failure.Text, FailureKind: string(failure.Kind)},
+	return &immediateReply{
+		ReplyStore: reply.NewMemory(nil),
+		answer:     driver.Answer{Failure: failure.Text, FailureKind: string(failure.Kind)},
 	}
 }
 
-// Create makes a slot and resolves it. It does not block. Codes: those of
-// reply.Memory, and ErrEncoding.
-func (s *ImmediateReply) Create(ctx context.Context, id string, ttl time.Duration) error {
+// Create makes a slot and resolves it.
+func (s *immediateReply) Create(ctx context.Context, id string, ttl time.Duration) error {
 	if s.err != nil {
 		return s.err
 	}
-	if err := s.Memory.Create(ctx, id, ttl); err != nil {
+	if err := s.ReplyStore.Create(ctx, id, ttl); err != nil {
 		return err
 	}
-	return s.Memory.Resolve(ctx, id, s.answer)
+	return s.ReplyStore.Resolve(ctx, id, s.answer)
 }
 
-// NeverReply is a reply store that drops every answer, for tests of clients that must
-// give up: their slots stay pending until they are cancelled or expire. Make one with
-// NewNeverReply. It is safe for concurrent use.
-type NeverReply struct{ *reply.Memory }
+// neverReply is a reply store that drops every answer.
+type neverReply struct{ driver.ReplyStore }
 
-var _ driver.ReplyStore = (*NeverReply)(nil)
+// NewNeverReply returns a reply store that drops every answer, for tests of clients
+// that must give up: their slots stay pending until they are cancelled or expire.
+func NewNeverReply() driver.ReplyStore { return &neverReply{reply.NewMemory(nil)} }
 
-// NewNeverReply returns a store without slots.
-func NewNeverReply() *NeverReply { return &NeverReply{reply.NewMemory(nil)} }
-
-// Resolve drops the answer. It does not block. Codes: those of reply.Memory, except
-// that a second answer is not an error.
-func (s *NeverReply) Resolve(ctx context.Context, id string, _ driver.Answer) error {
+// Resolve drops the answer. A second answer is not an error.
+func (s *neverReply) Resolve(ctx context.Context, id string, _ driver.Answer) error {
 	slot, err := s.Get(ctx, id)
 	if err != nil {
 		return err

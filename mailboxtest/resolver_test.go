@@ -122,8 +122,8 @@ func TestReplyStoreFaultsHitTheirOperation(t *testing.T) {
 	defer faults.Close()
 	memory := reply.NewMemory(nil)
 	store := faults.Replies(memory)
-	faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyCreate, Err: mailbox.ErrUnavailable, Every: 2})
-	faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Queue: "a", Err: mailbox.ErrUnavailable, Late: true})
+	faults.Add(mailboxtest.Fault{Op: "create slot", Err: mailbox.ErrUnavailable, Every: 2})
+	faults.Add(mailboxtest.Fault{Op: "resolve", Queue: "a", Err: mailbox.ErrUnavailable, Late: true})
 	expectError(t, store.Create(t.Context(), "a", time.Hour), nil)
 	expectError(t, store.Create(t.Context(), "b", time.Hour), mailbox.ErrUnavailable)
 	expectError(t, store.Create(t.Context(), "b", time.Hour), nil)
@@ -132,10 +132,10 @@ func TestReplyStoreFaultsHitTheirOperation(t *testing.T) {
 	slot, err := store.Get(t.Context(), "a")
 	expectError(t, err, nil)
 	expectEqual(t, "state after a late fault", slot.State, driver.SlotResolved)
-	expectEqual(t, "creates", faults.Calls(mailboxtest.OpReplyCreate), 3)
+	expectEqual(t, "creates", faults.Calls("create slot"), 3)
 
 	ctx, cancel := context.WithCancel(t.Context())
-	faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyWait, Delay: time.Hour})
+	faults.Add(mailboxtest.Fault{Op: "wait", Delay: time.Hour})
 	var group sync.WaitGroup
 	group.Go(func() {
 		if _, err := store.Wait(ctx, "a", time.Second); !errors.Is(err, context.Canceled) {

@@ -65,36 +65,35 @@ func (b Budget) check() error {
 	return nil
 }
 
-// A Dimension is what a budget limits.
-type Dimension string
-
-// The dimensions, in the order in which they are checked.
+// What a budget limits, in the order in which they are checked.
 const (
-	DimensionDeadline Dimension = "deadline"
-	DimensionInput    Dimension = "input tokens"
-	DimensionOutput   Dimension = "output tokens"
-	DimensionTotal    Dimension = "total tokens"
+	dimensionDeadline = "deadline"
+	dimensionInput    = "input tokens"
+	dimensionOutput   = "output tokens"
+	dimensionTotal    = "total tokens"
 )
 
 // A BudgetError says that a budget was exceeded. It is ErrBudget, and ErrDeadline too
 // if the deadline was exceeded.
 type BudgetError struct {
-	Budget    Budget
-	Consumed  Usage
-	Dimension Dimension
+	Budget   Budget
+	Consumed Usage
+	// Dimension is what was exceeded: "deadline", "input tokens", "output tokens" or
+	// "total tokens".
+	Dimension string
 }
 
 // Error returns the dimension, the limit and the use.
 func (e *BudgetError) Error() string {
 	used, limit := 0, 0
 	switch e.Dimension {
-	case DimensionDeadline:
+	case dimensionDeadline:
 		return fmt.Sprintf("%s: %s: it was %v", ErrBudget, e.Dimension, e.Budget.Deadline.ExpiresAt)
-	case DimensionInput:
+	case dimensionInput:
 		used, limit = e.Consumed.InputTokens, e.Budget.MaxInputTokens
-	case DimensionOutput:
+	case dimensionOutput:
 		used, limit = e.Consumed.OutputTokens, e.Budget.MaxOutputTokens
-	case DimensionTotal:
+	case dimensionTotal:
 		used, limit = e.Consumed.TotalTokens(), e.Budget.MaxTotalTokens
 	}
 	return fmt.Sprintf("%s: %s: %d of %d", ErrBudget, e.Dimension, used, limit)
@@ -102,7 +101,7 @@ func (e *BudgetError) Error() string {
 
 // Unwrap returns the codes of this error.
 func (e *BudgetError) Unwrap() []error {
-	if e.Dimension == DimensionDeadline {
+	if e.Dimension == dimensionDeadline {
 		return []error{ErrBudget, ErrDeadline}
 	}
 	return []error{ErrBudget}
@@ -153,16 +152,16 @@ func (t *Tracker) Check() error {
 	consumed := t.Consumed()
 	b := t.budget
 	over := func(used, limit int) bool { return limit > 0 && used > limit }
-	var dimension Dimension
+	var dimension string
 	switch {
 	case b.Deadline.Expired():
-		dimension = DimensionDeadline
+		dimension = dimensionDeadline
 	case over(consumed.InputTokens, b.MaxInputTokens):
-		dimension = DimensionInput
+		dimension = dimensionInput
 	case over(consumed.OutputTokens, b.MaxOutputTokens):
-		dimension = DimensionOutput
+		dimension = dimensionOutput
 	case over(consumed.TotalTokens(), b.MaxTotalTokens):
-		dimension = DimensionTotal
+		dimension = dimensionTotal
 	default:
 		return nil
 	}
@@ -175,11 +174,11 @@ func (t *Tracker) Check() error {
 func (t *Tracker) allow(wanted int) (int, error) {
 	consumed := t.Consumed()
 	for _, bound := range []struct {
-		dimension   Dimension
+		dimension   string
 		limit, used int
 	}{
-		{DimensionOutput, t.budget.MaxOutputTokens, consumed.OutputTokens},
-		{DimensionTotal, t.budget.MaxTotalTokens, consumed.TotalTokens()},
+		{dimensionOutput, t.budget.MaxOutputTokens, consumed.OutputTokens},
+		{dimensionTotal, t.budget.MaxTotalTokens, consumed.TotalTokens()},
 	} {
 		if bound.limit == 0 {
 			continue

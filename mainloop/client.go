@@ -18,7 +18,7 @@ type ClientOptions[Out any] struct {
 	TTL time.Duration
 }
 
-// defaultTTL is longer than reply.DefaultTTL: models are slow, and failed requests are
+// defaultTTL is longer than that of package reply: models are slow, and failed requests are
 // retried after minutes.
 const defaultTTL = time.Hour
 

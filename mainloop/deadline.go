@@ -7,8 +7,8 @@ import (
 	"github.com/mailboxmq/mailbox"
 )
 
-// MinDeadline is how far ahead a new deadline must be: a closer one cannot be met.
-const MinDeadline = time.Second
+// minDeadline is how far ahead a new deadline must be: a closer one cannot be met.
+const minDeadline = time.Second
 
 // A Deadline is when work must be done, by the wall clock, because it travels between
 // machines. The zero Deadline means none. Make one with NewDeadline or DeadlineIn.
@@ -18,13 +18,13 @@ type Deadline struct {
 }
 
 // NewDeadline returns a deadline that begins now. Codes: ErrInvalid if it is not
-// at least MinDeadline ahead.
+// at least a second ahead.
 func NewDeadline(expiresAt time.Time) (Deadline, error) {
 	now := time.Now()
-	if ahead := expiresAt.Sub(now); ahead < MinDeadline {
+	if ahead := expiresAt.Sub(now); ahead < minDeadline {
 		return Deadline{}, &mailbox.Error{
 			Code: mailbox.ErrInvalid, Op: "deadline", Field: "expiresAt",
-			Detail: fmt.Sprintf("is %v ahead; want at least %v", ahead, MinDeadline),
+			Detail: fmt.Sprintf("is %v ahead; want at least %v", ahead, minDeadline),
 		}
 	}
 	return Deadline{StartedAt: now.UTC(), ExpiresAt: expiresAt.UTC()}, nil

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/deadletter"
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/testing/ruletest"
 	"github.com/mailboxmq/mailbox/mainloop"
 	"github.com/mailboxmq/mailbox/registry"
@@ -51,7 +52,7 @@ func runRule(t *testing.T, id string, rules []rule) {
 // An env is what a case runs in: a mailbox of requests, and a client.
 type env struct {
 	*ruletest.Env
-	replies  *reply.Memory
+	replies  driver.ReplyStore
 	requests *mailbox.Mailbox[request]
 	client   *mainloop.Client[string, string]
 }

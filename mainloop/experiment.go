@@ -14,11 +14,11 @@ type Experiment struct {
 	Description string            `json:"description,omitempty"`
 }
 
-// DefaultTag is the tag of experiments that name none.
-const DefaultTag = "latest"
+// defaultTag is the tag of experiments that name none.
+const defaultTag = "latest"
 
 // Baseline returns the experiment that others are compared with: the unchanged agent.
-func Baseline() Experiment { return Experiment{Name: "baseline", Tag: DefaultTag} }
+func Baseline() Experiment { return Experiment{Name: "baseline", Tag: defaultTag} }
 
 // WithFlag returns the experiment with one more flag.
 func (e Experiment) WithFlag(name, value string) Experiment {

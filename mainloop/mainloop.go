@@ -12,8 +12,8 @@ import (
 	"github.com/mailboxmq/mailbox/worker"
 )
 
-// DefaultMaxTurns is the default of Options.MaxTurns.
-const DefaultMaxTurns = 10
+// defaultMaxTurns is the default of Options.MaxTurns.
+const defaultMaxTurns = 10
 
 // Prepare makes the prompt of a request. It may replace the session of the run, and
 // register cleanups. An error fails the request; worker.Permanent makes that final.
@@ -35,7 +35,7 @@ type Options[Req, Out any] struct {
 	Resources *Resources
 	// Budget is the budget of requests without one.
 	Budget Budget
-	// MaxTurns bounds the calls of the model for one request. 0 means DefaultMaxTurns.
+	// MaxTurns bounds the calls of the model for one request. 0 means 10.
 	MaxTurns int
 	// Parse makes the output from the model's answer. Nil means the text for a string
 	// Out, and JSON for any other.
@@ -66,7 +66,7 @@ func New[Req, Out any](requests *mailbox.Mailbox[Request[Req]], adapter Adapter,
 	}
 	o := &l.options
 	if o.MaxTurns == 0 {
-		o.MaxTurns = DefaultMaxTurns
+		o.MaxTurns = defaultMaxTurns
 	}
 	if o.Parse == nil {
 		o.Parse = parse[Out]

@@ -80,15 +80,15 @@ func TestBudgetCoversAllTurns(t *testing.T) {
 	for name, test := range map[string]struct {
 		budget    mainloop.Budget
 		turns     int
-		dimension mainloop.Dimension
+		dimension string
 		allowed   []int
 	}{
 		"none":       {mainloop.Budget{}, 9, "", []int{30, 30, 30}},
-		"input":      {mainloop.Budget{MaxInputTokens: 250}, 3, mainloop.DimensionInput, []int{30, 30, 30}},
-		"output":     {mainloop.Budget{MaxOutputTokens: 45}, 3, mainloop.DimensionOutput, []int{30, 25, 5}},
-		"all of it":  {mainloop.Budget{MaxOutputTokens: 60}, 3, mainloop.DimensionOutput, []int{30, 30, 20}},
-		"total":      {mainloop.Budget{MaxTotalTokens: 250}, 3, mainloop.DimensionTotal, []int{30, 30, 10}},
-		"both":       {mainloop.Budget{MaxTotalTokens: 250, MaxOutputTokens: 25}, 2, mainloop.DimensionOutput, []int{25, 5}},
+		"input":      {mainloop.Budget{MaxInputTokens: 250}, 3, "input tokens", []int{30, 30, 30}},
+		"output":     {mainloop.Budget{MaxOutputTokens: 45}, 3, "output tokens", []int{30, 25, 5}},
+		"all of it":  {mainloop.Budget{MaxOutputTokens: 60}, 3, "output tokens", []int{30, 30, 20}},
+		"total":      {mainloop.Budget{MaxTotalTokens: 250}, 3, "total tokens", []int{30, 30, 10}},
+		"both":       {mainloop.Budget{MaxTotalTokens: 250, MaxOutputTokens: 25}, 2, "output tokens", []int{25, 5}},
 		"just right": {mainloop.Budget{MaxTotalTokens: 9 * 120}, 9, "", []int{30, 30, 30}},
 	} {
 		model, turns := toolModel(calls...), 0
@@ -235,7 +235,7 @@ func TestDeadlinesAreAhead(t *testing.T) {
 
 func TestTrackerReplacesUsageOfEvaluation(t *testing.T) {
 	tracker := mainloop.NewTracker(mainloop.Budget{MaxInputTokens: 10, MaxOutputTokens: 10, MaxTotalTokens: 15})
-	use := func(evaluation string, input, output int, want mainloop.Dimension) {
+	use := func(evaluation string, input, output int, want string) {
 		t.Helper()
 		tracker.Record(evaluation, mainloop.Usage{InputTokens: input, OutputTokens: output, CachedTokens: 1})
 		err := tracker.Check()
@@ -246,10 +246,10 @@ func TestTrackerReplacesUsageOfEvaluation(t *testing.T) {
 	}
 	use("a", 10, 5, "")
 	use("a", 5, 10, "")
-	use("b", 0, 1, mainloop.DimensionOutput)
-	use("b", 6, 1, mainloop.DimensionInput) // which is looked at first
-	use("a", 5, 5, mainloop.DimensionInput)
-	use("b", 5, 1, mainloop.DimensionTotal)
+	use("b", 0, 1, "output tokens")
+	use("b", 6, 1, "input tokens") // which is looked at first
+	use("a", 5, 5, "input tokens")
+	use("b", 5, 1, "total tokens")
 	if got := tracker.Consumed(); got != (mainloop.Usage{InputTokens: 10, OutputTokens: 6, CachedTokens: 2}) {
 		t.Errorf("consumed is %+v", got)
 	}

@@ -21,27 +21,23 @@ func readURL(address *url.URL) (driver.URLTarget, error) {
 	return driver.URLTarget{Queue: name, Open: func(context.Context) (driver.Backend, error) { return New(nil), nil }}, nil
 }
 
-// A URLOpener opens queues of one backend by address, like memory://name: its method
-// OpenURL is a registry.Scheme. Make one with NewURLOpener. It is safe for concurrent
-// use.
-type URLOpener struct{ backend *Backend }
-
-// NewURLOpener returns an opener of the queues of backend, which the caller closes.
-func NewURLOpener(backend *Backend) *URLOpener { return &URLOpener{backend} }
-
-// OpenURL opens the queue that an address like memory://name names. The same name is
-// the same queue of the backend, whether it is opened by address or by OpenQueue.
+// URLOpener returns a registry.Scheme: a function, safe for concurrent use, that opens
+// the queue that an address like memory://name names. The same name is the same queue of
+// the backend, whether it is opened by address or by OpenQueue. The caller closes the
+// backend.
 //
 // A name with characters that a host cannot have stands in the path, escaped:
 // memory:///responses:7. A backend in memory has no hosts, ports, users and
 // parameters: an address that has both a host and a path, or any of the others, is
 // refused. It does not block. Codes: ErrInvalid, ErrClosed.
-func (o *URLOpener) OpenURL(ctx context.Context, address *url.URL) (driver.Queue, error) {
-	name, err := queueOf(address)
-	if err != nil {
-		return nil, err
+func URLOpener(backend *Backend) func(ctx context.Context, address *url.URL) (driver.Queue, error) {
+	return func(ctx context.Context, address *url.URL) (driver.Queue, error) {
+		name, err := queueOf(address)
+		if err != nil {
+			return nil, err
+		}
+		return backend.OpenQueue(ctx, name)
 	}
-	return o.backend.OpenQueue(ctx, name)
 }
 
 // queueOf returns the name of the queue in an address, and refuses parts that an

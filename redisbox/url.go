@@ -179,24 +179,23 @@ func connectError(err error) error {
 	return err
 }
 
-// A URLOpener opens queues by address, like redis://cache.local:6379/orders: its method
-// OpenURL is a registry.Scheme. Addresses come from clients, so they lead only to servers
-// given to NewURLOpener, through backends that are open, with the credentials of their
-// clients. It is safe for concurrent use.
+// URLOpener returns a registry.Scheme: a function, safe for concurrent use, that opens
+// the queue that an address like redis://cache.local:6379/orders?db=0 names. Addresses
+// come from clients, so they lead only to the given servers, through backends that are
+// open, with the credentials of their clients. The caller closes the backends.
 //
 // The schemes are redis, rediss, redis+sentinel and redis+cluster. The backend that was
 // given for an address decides where it leads; the scheme is part of the name. The port
 // is 6379, or 26379 with redis+sentinel, unless the address has another, and the database
-// is 0 unless it has a parameter db.
-type URLOpener struct {
-	servers map[string]*Backend // by canonical address
-}
-
-// NewURLOpener returns an opener of queues on servers, by address like
-// redis://cache.local:6379 or redis://cache.local?db=2. The caller closes the backends.
-// It does no I/O. Codes: ErrInvalid, ErrConflict (a server is there twice).
-func NewURLOpener(servers map[string]*Backend) (*URLOpener, error) {
-	o := &URLOpener{servers: make(map[string]*Backend, len(servers))}
+// is 0 unless it has a parameter db. An address with a user, a password or another
+// parameter is refused. The function blocks as OpenQueue does. Its codes are ErrInvalid,
+// ErrForbidden (the address names another server), and those of OpenQueue.
+//
+// The servers are given by address, like redis://cache.local:6379 or
+// redis://cache.local?db=2. URLOpener does no I/O. Codes: ErrInvalid, ErrConflict (a server
+// is there twice).
+func URLOpener(servers map[string]*Backend) (func(ctx context.Context, address *url.URL) (driver.Queue, error), error) {
+	byAddress := make(map[string]*Backend, len(servers)) // in canonical form
 	for address, backend := range servers {
 		parsed, err := url.Parse(address)
 		if err != nil {
@@ -208,28 +207,22 @@ func NewURLOpener(servers map[string]*Backend) (*URLOpener, error) {
 			return nil, err
 		case name != "":
 			return nil, addressError("address", "names a queue; want only the server, like redis://HOST:PORT")
-		case o.servers[server] != nil:
+		case byAddress[server] != nil:
 			return nil, &driver.Error{Code: driver.ErrConflict, Op: "open", Field: "address", Detail: server + " is there twice"}
 		}
-		o.servers[server] = backend
+		byAddress[server] = backend
 	}
-	return o, nil
-}
-
-// OpenURL opens the queue that an address like redis://host:port/name?db=0 names.
-// It blocks as OpenQueue does. An address with a user, a password or a parameter
-// other than db is refused. Codes: ErrInvalid, ErrForbidden (it names another server),
-// and those of OpenQueue.
-func (o *URLOpener) OpenURL(ctx context.Context, address *url.URL) (driver.Queue, error) {
-	server, name, err := readAddress(address)
-	if err != nil {
-		return nil, err
-	}
-	backend := o.servers[server]
-	if backend == nil {
-		return nil, &driver.Error{Code: driver.ErrForbidden, Op: "open", Field: "host", Detail: "is not a server that may be used"}
-	}
-	return backend.OpenQueue(ctx, name)
+	return func(ctx context.Context, address *url.URL) (driver.Queue, error) {
+		server, name, err := readAddress(address)
+		if err != nil {
+			return nil, err
+		}
+		backend := byAddress[server]
+		if backend == nil {
+			return nil, &driver.Error{Code: driver.ErrForbidden, Op: "open", Field: "host", Detail: "is not a server that may be used"}
+		}
+		return backend.OpenQueue(ctx, name)
+	}, nil
 }
 
 func addressError(field, detail string) error {

@@ -18,14 +18,14 @@ func TestRES3AddressesLeadOnlyToGivenServers(t *testing.T) {
 	server := redistest.SharedServer(t)
 	here := openBackend(t, server.ClientOption(), &redisbox.Options{Prefix: redistest.Prefix(t)})
 	there := openBackend(t, server.ClientOption(), &redisbox.Options{Prefix: redistest.Prefix(t)})
-	opener, err := redisbox.NewURLOpener(map[string]*redisbox.Backend{
+	opener, err := redisbox.URLOpener(map[string]*redisbox.Backend{
 		"redis://Cache.local": here, "redis://cache.local:6379?db=2": there, "redis+cluster://[::1]:7000": there,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	schemes := registry.Schemes{ByScheme: map[string]registry.Scheme{
-		"redis": opener.OpenURL, "rediss": opener.OpenURL, "redis+cluster": opener.OpenURL, "memory": opener.OpenURL,
+		"redis": opener, "rediss": opener, "redis+cluster": opener, "memory": opener,
 	}}
 	for address, want := range map[string]struct {
 		backend *redisbox.Backend
@@ -89,7 +89,7 @@ func TestURLOpenerRefusesBadServers(t *testing.T) {
 		"cache.local":                   driver.ErrInvalid,
 	} {
 		servers := map[string]*redisbox.Backend{"redis://cache.local": {}, address: {}}
-		if _, err := redisbox.NewURLOpener(servers); !errors.Is(err, want) {
+		if _, err := redisbox.URLOpener(servers); !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %s", address, err, want)
 		}
 	}

@@ -20,7 +20,7 @@ func TestRES2FullCacheClosesLeastRecentlyUsed(t *testing.T) {
 	opener := newCounting(t)
 	var evicted []string
 	queues := registry.New(&registry.Options{Fallback: opener, CacheMax: 2, Hooks: registry.Hooks{
-		Evicted: func(e registry.EvictedEvent) { evicted = append(evicted, e.ID, string(e.Reason)) },
+		Evicted: func(e registry.EvictedEvent) { evicted = append(evicted, e.ID, e.Reason) },
 	}})
 	a := mustResolve(t, queues, "a")
 	mustResolve(t, queues, "b")

@@ -18,7 +18,7 @@ func ExampleRegistry() {
 	defer backend.Close()
 	queues := registry.New(&registry.Options{
 		Fallback: registry.Schemes{
-			ByScheme: map[string]registry.Scheme{"memory": membox.NewURLOpener(backend).OpenURL},
+			ByScheme: map[string]registry.Scheme{"memory": membox.URLOpener(backend)},
 			Default:  backend,
 		},
 		CacheMax: 100,

@@ -10,7 +10,7 @@ import (
 // are without passwords.
 type Hooks struct {
 	// Resolved is called for each attempt to resolve an identifier. The share of events
-	// with SourceCached is the hit rate.
+	// with the source "cached" is the hit rate.
 	Resolved func(ctx context.Context, event ResolvedEvent)
 	// Opened is called for each attempt of the fallback to open a queue.
 	Opened func(ctx context.Context, event OpenedEvent)
@@ -21,8 +21,9 @@ type Hooks struct {
 // ResolvedEvent is one resolution.
 type ResolvedEvent struct {
 	ID string
-	// Source says where the queue was found; empty if it was not.
-	Source   Source
+	// Source says where the queue was found: "registered", "cached", "opened" or, for
+	// reply addresses, "slot"; empty if it was not.
+	Source   string
 	Duration time.Duration
 	Err      error
 }
@@ -36,38 +37,30 @@ type OpenedEvent struct {
 
 // EvictedEvent is the eviction of a queue from the cache.
 type EvictedEvent struct {
-	ID     string
-	Reason EvictReason
+	ID string
+	// Reason is "room" if the cache was full and the queue the least recently used, "idle"
+	// after the cache's TTL, "broken" if a call or a health check found it closed, deleted
+	// or unavailable, "request" after Evict, and "close".
+	Reason string
 	// Err is the error of closing it.
 	Err error
 }
 
-// A Source says where a registry found a queue.
-type Source string
-
-// The sources.
+// Where a registry found a queue.
 const (
-	SourceRegistered Source = "registered"
-	SourceCached     Source = "cached"
-	SourceOpened     Source = "opened"
-	SourceSlot       Source = "slot"
+	sourceRegistered = "registered"
+	sourceCached     = "cached"
+	sourceOpened     = "opened"
+	sourceSlot       = "slot"
 )
 
-// An EvictReason says why a queue was evicted.
-type EvictReason string
-
-// The reasons.
+// Why a queue was evicted.
 const (
-	// EvictedForRoom: the cache was full, and it was the least recently used.
-	EvictedForRoom EvictReason = "room"
-	// EvictedAsIdle: it was not used for the cache's TTL.
-	EvictedAsIdle EvictReason = "idle"
-	// EvictedAsBroken: a call or a health check found it closed, deleted or unavailable.
-	EvictedAsBroken EvictReason = "broken"
-	// EvictedOnRequest: the program called Evict.
-	EvictedOnRequest EvictReason = "request"
-	// EvictedByClose: the registry was closed.
-	EvictedByClose EvictReason = "close"
+	evictedForRoom   = "room"
+	evictedAsIdle    = "idle"
+	evictedAsBroken  = "broken"
+	evictedOnRequest = "request"
+	evictedByClose   = "close"
 )
 
 // Stats count the queues of a Registry.

@@ -88,7 +88,7 @@ type entry struct {
 	queue      driver.Queue
 	registered bool // then it is not ours to close
 	users      int
-	evicted    EvictReason // why it is closed when its last user is done; empty if it stays
+	evicted    string // why it is closed when its last user is done; empty if it stays
 	usedAt     time.Time
 }
 
@@ -177,12 +177,12 @@ func (r *Registry) OpenQueue(ctx context.Context, name string) (driver.Queue, er
 	return r.Resolve(ctx, name)
 }
 
-func (r *Registry) resolve(ctx context.Context, id string) (driver.Queue, Source, error) {
+func (r *Registry) resolve(ctx context.Context, id string) (driver.Queue, string, error) {
 	if slotID, isSlot := driver.SlotID(id); isSlot {
 		if r.replies == nil {
 			return nil, "", identifier.Unresolved(id, "it names a reply slot, and the registry has no reply store", driver.ErrInvalid)
 		}
-		return &replyslot.Queue{Store: r.replies, ID: slotID}, SourceSlot, nil
+		return &replyslot.Queue{Store: r.replies, ID: slotID}, sourceSlot, nil
 	}
 	e, source, err := r.borrow(ctx, id)
 	if err != nil {
@@ -195,7 +195,7 @@ func (r *Registry) resolve(ctx context.Context, id string) (driver.Queue, Source
 
 // borrow returns the entry for id, opening it if need be. It must be given
 // back.
-func (r *Registry) borrow(ctx context.Context, id string) (*entry, Source, error) {
+func (r *Registry) borrow(ctx context.Context, id string) (*entry, string, error) {
 	if problem := identifier.Problem(id); problem != "" {
 		return nil, "", identifier.Unresolved(id, "", &driver.Error{Code: driver.ErrInvalid, Field: "id", Detail: problem})
 	}
@@ -209,7 +209,7 @@ func (r *Registry) borrow(ctx context.Context, id string) (*entry, Source, error
 		}
 		if attempt == nil { // ours to make
 			e, err := r.open(ctx, id)
-			return e, SourceOpened, err
+			return e, sourceOpened, err
 		}
 		select {
 		case <-attempt.done:
@@ -224,7 +224,7 @@ func (r *Registry) borrow(ctx context.Context, id string) (*entry, Source, error
 
 // find returns an entry that is open, or the attempt to open it that is under
 // way. If it returns neither, the caller has to open it.
-func (r *Registry) find(id string) (*entry, Source, *opening, error) {
+func (r *Registry) find(id string) (*entry, string, *opening, error) {
 	now := time.Now()
 	r.mu.Lock()
 	if r.closed {
@@ -236,13 +236,13 @@ func (r *Registry) find(id string) (*entry, Source, *opening, error) {
 	defer r.mu.Unlock()
 	if e := r.registered[id]; e != nil {
 		r.lendLocked(e, now)
-		return e, SourceRegistered, nil, nil
+		return e, sourceRegistered, nil, nil
 	}
 	if element := r.cached[id]; element != nil {
 		e := element.Value.(*entry)
 		r.recent.MoveToFront(element)
 		r.lendLocked(e, now)
-		return e, SourceCached, nil, nil
+		return e, sourceCached, nil, nil
 	}
 	if r.fallback == nil {
 		return nil, "", nil, identifier.Unresolved(id, "is not registered", nil)
@@ -294,7 +294,7 @@ func (r *Registry) open(ctx context.Context, id string) (*entry, error) {
 	r.cached[id] = r.recent.PushFront(e)
 	var leaving []*entry
 	for r.recent.Len() > r.cacheMax {
-		leaving = r.evictLocked(r.recent.Back(), EvictedForRoom, leaving)
+		leaving = r.evictLocked(r.recent.Back(), evictedForRoom, leaving)
 	}
 	r.mu.Unlock()
 	r.closeEvicted(leaving)
@@ -331,7 +331,7 @@ func (r *Registry) giveBack(e *entry, result error) {
 	element := r.cached[e.id]
 	switch {
 	case broken && element != nil && element.Value == e:
-		leaving = r.evictLocked(element, EvictedAsBroken, leaving)
+		leaving = r.evictLocked(element, evictedAsBroken, leaving)
 	case e.evicted != "" && e.users == 0:
 		leaving = append(leaving, e)
 	}
@@ -352,14 +352,14 @@ func (r *Registry) evictIdleLocked(now time.Time) (leaving []*entry) {
 			r.recent.MoveToFront(element)
 			continue
 		}
-		leaving = r.evictLocked(element, EvictedAsIdle, leaving)
+		leaving = r.evictLocked(element, evictedAsIdle, leaving)
 	}
 	return leaving
 }
 
 // evictLocked takes an entry out of the cache, and adds it to leaving if it can
 // be closed now. Otherwise its last user closes it.
-func (r *Registry) evictLocked(element *list.Element, reason EvictReason, leaving []*entry) []*entry {
+func (r *Registry) evictLocked(element *list.Element, reason string, leaving []*entry) []*entry {
 	e := element.Value.(*entry)
 	r.recent.Remove(element)
 	delete(r.cached, e.id)
@@ -394,7 +394,7 @@ func (r *Registry) Evict(id string) error {
 	var leaving []*entry
 	r.mu.Lock()
 	if element := r.cached[id]; element != nil {
-		leaving = r.evictLocked(element, EvictedOnRequest, leaving)
+		leaving = r.evictLocked(element, evictedOnRequest, leaving)
 	}
 	r.mu.Unlock()
 	return r.closeAll(leaving)
@@ -469,7 +469,7 @@ func (r *Registry) Close() error {
 	r.closed = true
 	var leaving []*entry
 	for element := r.recent.Back(); element != nil; element = r.recent.Back() {
-		leaving = r.evictLocked(element, EvictedByClose, leaving)
+		leaving = r.evictLocked(element, evictedByClose, leaving)
 	}
 	for w := range r.waits {
 		w.cancel()

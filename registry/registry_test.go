@@ -132,7 +132,7 @@ func TestRES2HandlesAreQueues(t *testing.T) {
 
 func TestRES1RegisteredBeatsCachedBeatsOpened(t *testing.T) {
 	opener := newCounting(t)
-	var sources []registry.Source
+	var sources []string
 	queues := registry.New(&registry.Options{Fallback: opener, Hooks: registry.Hooks{
 		Resolved: func(_ context.Context, e registry.ResolvedEvent) { sources = append(sources, e.Source) },
 	}})
@@ -143,7 +143,7 @@ func TestRES1RegisteredBeatsCachedBeatsOpened(t *testing.T) {
 	wantError(t, err, nil)
 	wantError(t, queues.Register("a", own), nil)
 	sendTo(t, mustResolve(t, queues, "a"), "tea")
-	wantSame(t, "sources", sources, []registry.Source{registry.SourceOpened, registry.SourceCached, registry.SourceRegistered})
+	wantSame(t, "sources", sources, []string{"opened", "cached", "registered"})
 	wantEqual(t, "opens", opener.opens.Load(), 1)
 	stats, err := own.Stats(t.Context())
 	wantError(t, err, nil)
@@ -155,7 +155,7 @@ func TestRES1RegisteredBeatsCachedBeatsOpened(t *testing.T) {
 	wantEqual(t, "unregistered", queues.Unregister("a"), true)
 	wantEqual(t, "unregistered again", queues.Unregister("a"), false)
 	mustResolve(t, queues, "a")
-	wantEqual(t, "source after that", sources[3], registry.SourceCached)
+	wantEqual(t, "source after that", sources[3], "cached")
 }
 
 func TestRES1UnknownIdentifierIsInTheError(t *testing.T) {
@@ -260,7 +260,7 @@ func TestRES4HealthCheckEvictsUnavailableQueues(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 	wantEqual(t, "evicted", len(evicted), 1)
-	wantEqual(t, "reason", evicted[0].Reason, registry.EvictedAsBroken)
+	wantEqual(t, "reason", evicted[0].Reason, "broken")
 	sendTo(t, bad, "tea") // opened again
 	sendTo(t, good, "tea")
 	wantEqual(t, "opens", opener.opens.Load(), 3)
@@ -306,8 +306,8 @@ func TestRES4HooksReportLatencyHitsAndOpens(t *testing.T) {
 		}
 		wantEqual(t, "latency of an open", resolved[0].Duration, time.Second)
 		wantEqual(t, "latency of a hit", resolved[1].Duration, 0)
-		wantSame(t, "sources", []registry.Source{resolved[0].Source, resolved[1].Source, resolved[3].Source},
-			[]registry.Source{registry.SourceOpened, registry.SourceCached, registry.SourceSlot})
+		wantSame(t, "sources", []string{resolved[0].Source, resolved[1].Source, resolved[3].Source},
+			[]string{"opened", "cached", "slot"})
 		wantError(t, resolved[2].Err, mailbox.ErrUnresolved)
 		wantEqual(t, "factory calls", len(opened), 2)
 		wantEqual(t, "duration of a factory call", opened[0].Duration, time.Second)

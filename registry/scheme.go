@@ -14,7 +14,7 @@ import (
 )
 
 // A Scheme opens the queue that an address of one URI scheme names. Every backend has
-// one: the method OpenURL of its URLOpener. A part of an address that a scheme does not know what to do with, a
+// one: its URLOpener. A part of an address that a scheme does not know what to do with, a
 // host above all, is refused with ErrInvalid, and never passed over: a message
 // that goes to another machine than its sender meant is worse than one that
 // does not go.
@@ -32,7 +32,7 @@ type Scheme func(ctx context.Context, address *url.URL) (driver.Queue, error)
 //
 //	memory := membox.New(nil)
 //	schemes := registry.Schemes{
-//		ByScheme: map[string]registry.Scheme{"memory": membox.NewURLOpener(memory).OpenURL},
+//		ByScheme: map[string]registry.Scheme{"memory": membox.URLOpener(memory)},
 //		Default:  memory,
 //	}
 //

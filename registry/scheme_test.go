@@ -47,7 +47,7 @@ func TestRES3SchemeChoosesTheBackendAndGetsTheWholeAddress(t *testing.T) {
 func TestRES3UnknownSchemesAndPlainNames(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
-	schemes := registry.Schemes{ByScheme: map[string]registry.Scheme{"memory": membox.NewURLOpener(backend).OpenURL}}
+	schemes := registry.Schemes{ByScheme: map[string]registry.Scheme{"memory": membox.URLOpener(backend)}}
 	for _, id := range []string{
 		"gopher://x", "redis://cache/x", "://x", "memory//x", "plain", "responses:7", "memory:x",
 		"ｍemory://x", "mem\u043ery://x", " memory://x", "memory\x00://x", "http://[bad",
@@ -70,7 +70,7 @@ func TestRES3UnknownSchemesAndPlainNames(t *testing.T) {
 func TestRES3SameNameIsTheSameMemoryMailbox(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
-	schemes := registry.Schemes{ByScheme: map[string]registry.Scheme{"memory": membox.NewURLOpener(backend).OpenURL}}
+	schemes := registry.Schemes{ByScheme: map[string]registry.Scheme{"memory": membox.URLOpener(backend)}}
 	for id, name := range map[string]string{
 		"memory://replies": "replies", "memory:///replies": "replies", "memory:///responses:7": "responses:7",
 		"memory:///a/b": "a/b", "memory:///a%3Fb%23c": "a?b#c", "memory://%C3%BC": "ü", "memory://Replies": "Replies",
@@ -89,7 +89,7 @@ func TestRES3SameNameIsTheSameMemoryMailbox(t *testing.T) {
 func TestRES3MemoryRefusesWhatItCannotHonour(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
-	schemes := registry.Schemes{ByScheme: map[string]registry.Scheme{"memory": membox.NewURLOpener(backend).OpenURL}}
+	schemes := registry.Schemes{ByScheme: map[string]registry.Scheme{"memory": membox.URLOpener(backend)}}
 	for id, field := range map[string]string{
 		"memory://host/name":     "host",
 		"memory://host/":         "host",
@@ -111,7 +111,7 @@ func TestRES3MemoryRefusesWhatItCannotHonour(t *testing.T) {
 		}
 	}
 	for _, address := range []*url.URL{{Scheme: "memory", Opaque: "name"}, {Scheme: "other", Host: "name"}} {
-		_, err := membox.NewURLOpener(backend).OpenURL(t.Context(), address)
+		_, err := membox.URLOpener(backend)(t.Context(), address)
 		wantError(t, err, mailbox.ErrInvalid)
 	}
 	for name := range backend.Queues(t.Context()) {

@@ -13,7 +13,7 @@ import (
 // each. The queues that a Backend opens are Subscribers.
 type Subscriber interface {
 	// Subscribe yields messages, leased for visibility from the moment the
-	// daemon sends them. At most ahead of them, from 1 to MaxAhead, are on their
+	// daemon sends them. At most ahead of them, from 1 to 1,024, are on their
 	// way or wait here to be looked at, so visibility has to last for as many.
 	//
 	// It blocks while there is none. An error ends the sequence: ErrClosed when
@@ -23,8 +23,8 @@ type Subscriber interface {
 	Subscribe(ctx context.Context, visibility time.Duration, ahead int) iter.Seq2[driver.Delivery, error]
 }
 
-// MaxAhead is how many messages of a subscription can be on their way.
-const MaxAhead = 1024
+// maxAhead is how many messages of a subscription can be on their way.
+const maxAhead = 1024
 
 var _ Subscriber = (*queue)(nil)
 
@@ -32,7 +32,7 @@ var _ Subscriber = (*queue)(nil)
 func (q *queue) Subscribe(ctx context.Context, visibility time.Duration, ahead int) iter.Seq2[driver.Delivery, error] {
 	return func(yield func(driver.Delivery, error) bool) {
 		o := operation{name: "receive", queue: q, waits: true}
-		if ahead < 1 || ahead > MaxAhead {
+		if ahead < 1 || ahead > maxAhead {
 			yield(driver.Delivery{}, &driver.Error{
 				Code: driver.ErrInvalid, Op: o.name, Queue: q.name, Field: "ahead", Detail: "is not between 1 and 1024",
 			})

@@ -13,7 +13,6 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/mailboxtest"
 	"github.com/mailboxmq/mailbox/reply"
 )
 
@@ -119,7 +118,7 @@ func TestAwaitDoesNotSpinOnOtherReplies(t *testing.T) {
 		defer cancel()
 		_, err := reply.Await(ctx, box, "mine")
 		expectError(t, err, context.DeadlineExceeded)
-		if looks := o.faults.Calls(mailboxtest.OpReceive); looks > 300 {
+		if looks := o.faults.Calls("receive"); looks > 300 {
 			t.Errorf("looked %d times in a minute", looks)
 		}
 		stats, err := box.Stats(t.Context())

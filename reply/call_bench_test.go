@@ -95,7 +95,7 @@ func benchmarkCall[T any](b *testing.B, codec mailbox.Codec[T], body T) {
 	}
 	call := float64(b.Elapsed()) / float64(b.N)
 	b.ReportMetric(call/(float64(channels)/float64(bursts*burst)), "x-channels")
-	if left := store.Len(); left > 0 {
+	if left := reply.Len(store); left > 0 {
 		b.Errorf("%d slots are left", left)
 	}
 }

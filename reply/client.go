@@ -9,9 +9,9 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// DefaultTTL is the default time for a request to be answered and its answer to be
+// defaultTTL is the default time for a request to be answered and its answer to be
 // read.
-const DefaultTTL = 5 * time.Minute
+const defaultTTL = 5 * time.Minute
 
 // cleanupTimeout bounds the cleanup after the caller's context has ended.
 const cleanupTimeout = 5 * time.Second
@@ -21,7 +21,7 @@ type Options[R any] struct {
 	// Codec decodes answers. It must match that of the workers. Nil means JSON.
 	Codec mailbox.Codec[R]
 	// TTL is how long a slot lives: the time for the request to be answered
-	// and for the answer to be read. Futures end with it. 0 means DefaultTTL.
+	// and for the answer to be read. Futures end with it. 0 means 5 minutes.
 	TTL time.Duration
 	// Keep leaves an answer in the store after it was read, until its TTL: for
 	// others that wait for the same answer, and for a client that may crash before
@@ -44,7 +44,7 @@ type Client[T, R any] struct {
 // It does no I/O. With a nil mailbox or store every method of the client, and of its
 // futures, returns ErrInvalid.
 func NewClient[T, R any](requests *mailbox.Mailbox[T], store driver.ReplyStore, options *Options[R]) *Client[T, R] {
-	c := &Client[T, R]{requests: requests, addresses: newAddresses(), ttl: DefaultTTL, futures: futures[R]{store: store}}
+	c := &Client[T, R]{requests: requests, addresses: newAddresses(), ttl: defaultTTL, futures: futures[R]{store: store}}
 	if options != nil {
 		c.futures.codec, c.futures.keep = options.Codec, options.Keep
 		if options.TTL != 0 {

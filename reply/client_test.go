@@ -24,7 +24,7 @@ func TestCallReturnsTheAnswer(t *testing.T) {
 		answer, err := o.client(nil).Call(t.Context(), "tea")
 		expectError(t, err, nil)
 		expectEqual(t, "answer", answer, "tea!")
-		expectEqual(t, "slots that are left", o.slots.Len(), 0)
+		expectEqual(t, "slots that are left", reply.Len(o.slots), 0)
 		synctest.Wait()
 		o.expectRequests(t, mailbox.Stats{})
 		stop()
@@ -52,7 +52,7 @@ func TestRPL4WaitWakesOnTheAnswer(t *testing.T) {
 		answer, err := future.Wait(t.Context()) // and again
 		expectError(t, err, nil)
 		expectEqual(t, "answer", answer, "yes")
-		expectEqual(t, "slots", o.slots.Len(), 0)
+		expectEqual(t, "slots", reply.Len(o.slots), 0)
 	})
 }
 
@@ -105,7 +105,7 @@ func TestRPL4WaitWakesWhenSlotExpires(t *testing.T) {
 			expectError(t, err, mailbox.ErrTimeout)
 			expectError(t, future.Cancel(t.Context()), mailbox.ErrReplyExpired)
 		}
-		expectEqual(t, "slots", o.slots.Len(), 0)
+		expectEqual(t, "slots", reply.Len(o.slots), 0)
 	})
 }
 
@@ -153,7 +153,7 @@ func TestRPL4PollReadyAndCancelledDoNotWait(t *testing.T) {
 	}
 	check(future, true)
 	expectError(t, future.Cancel(t.Context()), mailbox.ErrReplyAlreadySent)
-	expectEqual(t, "slots", o.slots.Len(), 0)
+	expectEqual(t, "slots", reply.Len(o.slots), 0)
 
 	stranger := client.Future("unknown")
 	check(stranger, false)
@@ -222,11 +222,11 @@ func TestRPL4WaitIsRepeatableAfterStoreFailure(t *testing.T) {
 	o := newEnv(t)
 	future := must(o.client(nil).Send(t.Context(), "tea"))(t)
 	expectError(t, mailbox.Reply(t.Context(), o.receive(t), "yes"), nil)
-	remove := o.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyWait, Err: mailbox.ErrUnavailable})
+	remove := o.faults.Add(mailboxtest.Fault{Op: "wait", Err: mailbox.ErrUnavailable})
 	_, err := future.Wait(t.Context())
 	expectError(t, err, mailbox.ErrUnavailable)
 	remove()
-	o.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyDelete, Err: mailbox.ErrUnavailable})
+	o.faults.Add(mailboxtest.Fault{Op: "delete", Err: mailbox.ErrUnavailable})
 	answer, err := future.Wait(t.Context())
 	expectError(t, err, nil) // a failed removal of the slot does not lose the answer
 	expectEqual(t, "answer", answer, "yes")
@@ -234,37 +234,37 @@ func TestRPL4WaitIsRepeatableAfterStoreFailure(t *testing.T) {
 
 func TestRPL6FailedSendLeavesNoSlot(t *testing.T) {
 	o := newEnv(t)
-	o.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Err: mailbox.ErrFull})
+	o.faults.Add(mailboxtest.Fault{Op: "send", Err: mailbox.ErrFull})
 	_, err := o.client(nil).Send(t.Context(), "tea")
 	expectError(t, err, mailbox.ErrFull)
-	expectEqual(t, "slots", o.slots.Len(), 0)
+	expectEqual(t, "slots", reply.Len(o.slots), 0)
 	o.faults.Clear()
 
 	ctx, cancel := context.WithCancel(t.Context())
-	o.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Delay: time.Hour})
+	o.faults.Add(mailboxtest.Fault{Op: "send", Delay: time.Hour})
 	var group sync.WaitGroup
 	group.Go(func() { _, err = o.client(nil).Send(ctx, "tea") })
 	cancel()
 	group.Wait()
 	expectError(t, err, context.Canceled)
-	expectEqual(t, "slots after a cancelled send", o.slots.Len(), 0)
+	expectEqual(t, "slots after a cancelled send", reply.Len(o.slots), 0)
 
 	_, err = reply.NewClient[func(), string](mailbox.New[func()]("f", o.requests.Queue(), nil), o.store, nil).Send(t.Context(), nil)
 	expectError(t, err, mailbox.ErrEncoding)
-	expectEqual(t, "slots after an unencodable request", o.slots.Len(), 0)
+	expectEqual(t, "slots after an unencodable request", reply.Len(o.slots), 0)
 }
 
 func TestRPL6SlotOfFailedCreateIsRemoved(t *testing.T) {
 	o := newEnv(t)
-	o.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyCreate, Err: mailbox.ErrUnavailable, Late: true})
+	o.faults.Add(mailboxtest.Fault{Op: "create slot", Err: mailbox.ErrUnavailable, Late: true})
 	_, err := o.client(nil).Send(t.Context(), "tea")
 	expectError(t, err, mailbox.ErrUnavailable)
-	expectEqual(t, "slots", o.slots.Len(), 0)
+	expectEqual(t, "slots", reply.Len(o.slots), 0)
 }
 
 func TestCallCancelsRequestWhenStoreFails(t *testing.T) {
 	o := newEnv(t)
-	o.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyWait, Err: mailbox.ErrUnavailable, Times: 1})
+	o.faults.Add(mailboxtest.Fault{Op: "wait", Err: mailbox.ErrUnavailable, Times: 1})
 	_, err := o.client(nil).Call(t.Context(), "tea")
 	expectError(t, err, mailbox.ErrUnavailable)
 	expectError(t, mailbox.Reply(t.Context(), o.receive(t), "late"), mailbox.ErrReplyCancelled)
@@ -273,7 +273,7 @@ func TestCallCancelsRequestWhenStoreFails(t *testing.T) {
 
 func TestRPL6RequestIsNotSentWithoutASlot(t *testing.T) {
 	o := newEnv(t)
-	o.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyCreate, Err: mailbox.ErrUnavailable})
+	o.faults.Add(mailboxtest.Fault{Op: "create slot", Err: mailbox.ErrUnavailable})
 	_, err := o.client(nil).Call(t.Context(), "tea")
 	expectError(t, err, mailbox.ErrUnavailable)
 	o.expectRequests(t, mailbox.Stats{})
@@ -348,7 +348,7 @@ func TestCallReturnsAnswerThatBeatCancel(t *testing.T) {
 		synctest.Wait()
 		expectError(t, mailbox.Reply(t.Context(), o.receive(t), "yes"), nil)
 		group.Wait()
-		expectEqual(t, "slots", o.slots.Len(), 0)
+		expectEqual(t, "slots", reply.Len(o.slots), 0)
 	})
 }
 
@@ -402,10 +402,10 @@ func TestSendAsCanBeRepeated(t *testing.T) {
 	}
 	_, err := client.SendAs(t.Context(), "order 7", "tea") // answered, and read
 	expectError(t, err, mailbox.ErrReplyExpired)
-	expectEqual(t, "slots", o.slots.Len(), 0)
+	expectEqual(t, "slots", reply.Len(o.slots), 0)
 	_, err = client.SendAs(t.Context(), "order 7", "coffee")
 	expectError(t, err, mailbox.ErrConflict)
-	expectEqual(t, "slots", o.slots.Len(), 0)
+	expectEqual(t, "slots", reply.Len(o.slots), 0)
 }
 
 func TestSendAsAfterExpirySendsAgain(t *testing.T) {
@@ -431,7 +431,7 @@ func TestRepeatedRequestWithAnotherSlotIsRefused(t *testing.T) {
 	must(client.Send(t.Context(), "tea", mailbox.WithDedupKey("k")))(t)
 	_, err := client.Send(t.Context(), "tea", mailbox.WithDedupKey("k"))
 	expectError(t, err, mailbox.ErrConflict)
-	expectEqual(t, "slots", o.slots.Len(), 1)
+	expectEqual(t, "slots", reply.Len(o.slots), 1)
 }
 
 func TestClientWithoutMailboxOrStoreIsInvalid(t *testing.T) {

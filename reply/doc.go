@@ -10,7 +10,7 @@
 //	answer, err := future.Wait(ctx)
 //
 // or both at once, with [Client.Call]. The answer goes to a slot in a reply
-// store, which is written once: [Memory] within a process, others across
+// store, which is written once: [NewMemory] within a process, others across
 // machines. A caller that knows the id of a future can read its answer, so a client
 // that crashes while it waits can continue after a restart ([Client.Future]). A slot
 // lives for a bounded time, and waiting ends with it.

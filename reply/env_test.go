@@ -19,7 +19,7 @@ import (
 type env struct {
 	backend  *membox.Backend
 	faults   *mailboxtest.Faults
-	slots    *reply.Memory
+	slots    driver.ReplyStore
 	store    driver.ReplyStore
 	registry *registry.Registry
 	requests *mailbox.Mailbox[string]

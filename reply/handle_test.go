@@ -30,7 +30,7 @@ func TestRPL2RedeliveredAnsweredRequestIsOnlyAcked(t *testing.T) {
 		handle := reply.Handle(counted(&served, echo), nil)
 
 		// The worker crashes between its reply and its ack.
-		crash := o.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable})
+		crash := o.faults.Add(mailboxtest.Fault{Op: "ack", Err: mailbox.ErrUnavailable})
 		expectError(t, handle(t.Context(), o.receive(t)), mailbox.ErrUnavailable)
 		crash()
 		time.Sleep(mailbox.DefaultVisibility)
@@ -52,12 +52,12 @@ func TestRPL2RedeliveryAfterAnswerWasReadIsAcked(t *testing.T) {
 		future := must(o.client(nil).Send(t.Context(), "tea"))(t)
 		served := 0
 		handle := reply.Handle(counted(&served, echo), nil)
-		crash := o.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable})
+		crash := o.faults.Add(mailboxtest.Fault{Op: "ack", Err: mailbox.ErrUnavailable})
 		expectError(t, handle(t.Context(), o.receive(t)), mailbox.ErrUnavailable)
 		crash()
 		_, err := future.Wait(t.Context())
 		expectError(t, err, nil)
-		expectEqual(t, "slots", o.slots.Len(), 0)
+		expectEqual(t, "slots", reply.Len(o.slots), 0)
 		time.Sleep(mailbox.DefaultVisibility)
 		expectError(t, handle(t.Context(), o.receive(t)), nil)
 		expectEqual(t, "times it was served", served, 1)
@@ -70,8 +70,8 @@ func TestRPL3RequestComesBackWhileStoreFails(t *testing.T) {
 		o := newEnv(t)
 		future := must(o.client(nil).Send(t.Context(), "tea"))(t)
 		handle := reply.Handle(echo, nil)
-		o.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Err: mailbox.ErrUnavailable, Times: 2})
-		o.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyGet, Err: mailbox.ErrUnavailable, Times: 1})
+		o.faults.Add(mailboxtest.Fault{Op: "resolve", Err: mailbox.ErrUnavailable, Times: 2})
+		o.faults.Add(mailboxtest.Fault{Op: "get", Err: mailbox.ErrUnavailable, Times: 1})
 		for range 3 {
 			message := o.receive(t)
 			expectError(t, handle(t.Context(), message), mailbox.ErrUnavailable)
@@ -221,7 +221,7 @@ func TestDeadLetteredRequestIsAckedAfterFailedReply(t *testing.T) {
 	o := newEnv(t)
 	must(o.client(nil).Send(t.Context(), "tea"))(t)
 	message := o.receive(t)
-	o.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Err: mailbox.ErrUnavailable})
+	o.faults.Add(mailboxtest.Fault{Op: "resolve", Err: mailbox.ErrUnavailable})
 	// A worker that keeps dead letters in a mailbox writes the dead letter, tries the
 	// error reply, and acks.
 	expectError(t, mailbox.ReplyError(t.Context(), message, io.EOF), mailbox.ErrUnavailable)
@@ -242,7 +242,7 @@ func TestMemoryRefusesExcessSlotsAndLargeAnswers(t *testing.T) {
 		expectError(t, store.Resolve(t.Context(), "a", driver.Answer{Body: []byte("tea")}), nil)
 		time.Sleep(time.Minute)
 		expectError(t, store.Create(t.Context(), "c", time.Hour), nil) // what has expired makes room
-		expectEqual(t, "slots", store.Len(), 2)
+		expectEqual(t, "slots", reply.Len(store), 2)
 	})
 }
 
@@ -256,6 +256,6 @@ func TestMemorySweepsExpiredSlotsOnCreate(t *testing.T) {
 		for i := range 1000 {
 			expectError(t, store.Create(t.Context(), "new "+time.Duration(i).String(), time.Hour), nil)
 		}
-		expectEqual(t, "slots", store.Len(), 1000)
+		expectEqual(t, "slots", reply.Len(store), 1000)
 	})
 }

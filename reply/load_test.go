@@ -28,7 +28,7 @@ func TestEveryCallerGetsOwnAnswerErrorOrTimeout(t *testing.T) {
 		defer backend.Close()
 		load := replytest.Load{
 			Requests: backend, Replies: store,
-			Slots:   func(context.Context) (int, error) { return store.Len(), nil },
+			Slots:   func(context.Context) (int, error) { return reply.Len(store), nil },
 			Callers: 1000, Workers: 8,
 			Work: time.Second, Visibility: mailbox.DefaultVisibility, Patience: 10 * time.Minute,
 		}

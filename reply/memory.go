@@ -11,7 +11,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// defaultMaxSlots is the default limit on the slots of a Memory.
+// defaultMaxSlots is the default limit on the slots of a store.
 const defaultMaxSlots = 100_000
 
 // lingerExpired is how long an expired slot is kept, so that calls return that it
@@ -22,7 +22,7 @@ const lingerExpired = time.Minute
 // sweeping outpaces creating.
 const sweepPerCreate = 2
 
-// MemoryOptions configure a Memory. The zero value, and nil, mean the defaults.
+// MemoryOptions configure a store of NewMemory. The zero value, and nil, mean the defaults.
 type MemoryOptions struct {
 	// MaxSlots bounds the slots. 0 means 100,000.
 	MaxSlots int
@@ -31,13 +31,9 @@ type MemoryOptions struct {
 	MaxBodyBytes int
 }
 
-// Memory is a reply store in memory, for clients and workers of one process. It uses
-// the monotonic clock, wakes waiting callers, and runs no goroutine; Create sweeps
-// expired slots. Make one with NewMemory.
-//
-// Each call first moves the slots whose time is over from the heap of living slots to
+// memory is a reply store in memory. Each call first moves the slots whose time is over from the heap of living slots to
 // the list of expired ones. While a caller waits, a timer does the same.
-type Memory struct {
+type memory struct {
 	maxSlots     int
 	maxBodyBytes int
 	start        time.Time // instants are durations since then
@@ -61,7 +57,7 @@ type signal chan struct{}
 // every request would be a good part of its cost.
 const maxIdle = 64
 
-var _ driver.ReplyStore = (*Memory)(nil)
+var _ driver.ReplyStore = (*memory)(nil)
 
 // A slot is pending until it is written, or expires.
 type slot struct {
@@ -82,9 +78,11 @@ type slot struct {
 	removed    bool
 }
 
-// NewMemory returns an empty store. It does no I/O.
-func NewMemory(options *MemoryOptions) *Memory {
-	m := &Memory{
+// NewMemory returns an empty reply store in memory, for clients and workers of one
+// process. It uses the monotonic clock, wakes waiting callers, and runs no goroutine;
+// Create sweeps expired slots. It does no I/O, and only Wait blocks.
+func NewMemory(options *MemoryOptions) driver.ReplyStore {
+	m := &memory{
 		maxSlots: defaultMaxSlots, maxBodyBytes: driver.DefaultMaxBodyBytes,
 		start: time.Now(), slots: make(map[string]*slot),
 	}
@@ -112,7 +110,7 @@ const (
 
 // Create creates a pending slot that expires after ttl. It does not block. Codes:
 // ErrConflict, ErrInvalid, ErrFull.
-func (m *Memory) Create(ctx context.Context, id string, ttl time.Duration) error {
+func (m *memory) Create(ctx context.Context, id string, ttl time.Duration) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -143,7 +141,7 @@ func (m *Memory) Create(ctx context.Context, id string, ttl time.Duration) error
 // Resolve stores the answer and wakes the callers that wait. It does not block.
 // Codes: ErrReplyAlreadySent, ErrReplyCancelled, ErrReplyExpired, ErrNotFound,
 // ErrTooLarge.
-func (m *Memory) Resolve(ctx context.Context, id string, answer driver.Answer) error {
+func (m *memory) Resolve(ctx context.Context, id string, answer driver.Answer) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -170,7 +168,7 @@ func (m *Memory) Resolve(ctx context.Context, id string, answer driver.Answer) e
 
 // Cancel cancels the slot and wakes the callers that wait. It does not block. Codes:
 // ErrReplyAlreadySent, ErrReplyExpired, ErrNotFound.
-func (m *Memory) Cancel(ctx context.Context, id string) error {
+func (m *memory) Cancel(ctx context.Context, id string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -192,7 +190,7 @@ func (m *Memory) Cancel(ctx context.Context, id string) error {
 }
 
 // Get returns the slot. It does not block. Codes: ErrNotFound.
-func (m *Memory) Get(ctx context.Context, id string) (driver.Slot, error) {
+func (m *memory) Get(ctx context.Context, id string) (driver.Slot, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Slot{}, err
 	}
@@ -207,7 +205,7 @@ func (m *Memory) Get(ctx context.Context, id string) (driver.Slot, error) {
 }
 
 // record returns the slot as callers see it.
-func (m *Memory) record(s *slot) driver.Slot {
+func (m *memory) record(s *slot) driver.Slot {
 	record := driver.Slot{
 		ID: s.id, State: s.state,
 		CreatedAt: m.startUTC.Add(s.created), ExpiresAt: m.startUTC.Add(s.expires),
@@ -220,7 +218,7 @@ func (m *Memory) record(s *slot) driver.Slot {
 
 // Wait returns the slot when it is not pending any more, or after wait. Resolve, Cancel
 // and the end of the slot's time wake it. Codes: ErrNotFound.
-func (m *Memory) Wait(ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
+func (m *memory) Wait(ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Slot{}, err
 	}
@@ -250,7 +248,7 @@ func (m *Memory) Wait(ctx context.Context, id string, wait time.Duration) (drive
 
 // awaitLocked blocks, without the lock, until the slot has changed or wait has
 // passed.
-func (m *Memory) awaitLocked(ctx context.Context, s *slot, now, wait time.Duration) error {
+func (m *memory) awaitLocked(ctx context.Context, s *slot, now, wait time.Duration) error {
 	wake := m.joinLocked(s)
 	m.armLocked(now)
 	m.mu.Unlock()
@@ -275,7 +273,7 @@ func (m *Memory) awaitLocked(ctx context.Context, s *slot, now, wait time.Durati
 }
 
 // joinLocked adds a waiting caller to a slot, and returns its signal.
-func (m *Memory) joinLocked(s *slot) signal {
+func (m *memory) joinLocked(s *slot) signal {
 	m.waiting++
 	s.waiting++
 	var wake signal
@@ -293,7 +291,7 @@ func (m *Memory) joinLocked(s *slot) signal {
 }
 
 // leaveLocked removes a waiting caller, woken or not.
-func (m *Memory) leaveLocked(s *slot, wake signal) {
+func (m *memory) leaveLocked(s *slot, wake signal) {
 	m.waiting--
 	s.waiting--
 	if s.waiter == wake {
@@ -312,7 +310,7 @@ func (m *Memory) leaveLocked(s *slot, wake signal) {
 
 // Consume returns a slot that is not pending and removes it. It does not block.
 // Codes: ErrNotFound.
-func (m *Memory) Consume(ctx context.Context, id string) (driver.Slot, error) {
+func (m *memory) Consume(ctx context.Context, id string) (driver.Slot, error) {
 	if err := ctx.Err(); err != nil {
 		return driver.Slot{}, err
 	}
@@ -331,7 +329,7 @@ func (m *Memory) Consume(ctx context.Context, id string) (driver.Slot, error) {
 }
 
 // Delete removes the slot. It does not block.
-func (m *Memory) Delete(ctx context.Context, id string) error {
+func (m *memory) Delete(ctx context.Context, id string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -344,7 +342,7 @@ func (m *Memory) Delete(ctx context.Context, id string) error {
 }
 
 // Expired lists up to limit ids of expired slots, oldest first. It does not block. Codes: ErrInvalid.
-func (m *Memory) Expired(ctx context.Context, limit int) ([]string, error) {
+func (m *memory) Expired(ctx context.Context, limit int) ([]string, error) {
 	if err := checkLimit(ctx, "list expired slots", limit); err != nil {
 		return nil, err
 	}
@@ -360,7 +358,7 @@ func (m *Memory) Expired(ctx context.Context, limit int) ([]string, error) {
 
 // Sweep removes up to limit expired slots. It does not block. Codes:
 // ErrInvalid.
-func (m *Memory) Sweep(ctx context.Context, limit int) (removed int, err error) {
+func (m *memory) Sweep(ctx context.Context, limit int) (removed int, err error) {
 	if err := checkLimit(ctx, "sweep slots", limit); err != nil {
 		return 0, err
 	}
@@ -370,7 +368,7 @@ func (m *Memory) Sweep(ctx context.Context, limit int) (removed int, err error) 
 }
 
 // Len returns the number of slots, in any state.
-func (m *Memory) Len() int {
+func (m *memory) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.slots)
@@ -384,7 +382,7 @@ func checkLimit(ctx context.Context, op string, limit int) error {
 }
 
 // advanceLocked expires the slots whose time is over, and returns the time.
-func (m *Memory) advanceLocked() (now time.Duration) {
+func (m *memory) advanceLocked() (now time.Duration) {
 	now = time.Since(m.start)
 	for len(m.living) > 0 && m.living[0].expires <= now {
 		s := m.living[0]
@@ -398,7 +396,7 @@ func (m *Memory) advanceLocked() (now time.Duration) {
 
 // armLocked sets the timer for the first slot to expire, if a caller waits. It never
 // moves the timer to a later time: firing early is cheap.
-func (m *Memory) armLocked(now time.Duration) {
+func (m *memory) armLocked(now time.Duration) {
 	if m.waiting == 0 || len(m.living) == 0 {
 		return
 	}
@@ -414,7 +412,7 @@ func (m *Memory) armLocked(now time.Duration) {
 	m.armed = first
 }
 
-func (m *Memory) fire() {
+func (m *memory) fire() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.armed = 0
@@ -422,7 +420,7 @@ func (m *Memory) fire() {
 }
 
 // sweepLocked removes up to limit slots that had expired at an instant.
-func (m *Memory) sweepLocked(at time.Duration, limit int) (removed int) {
+func (m *memory) sweepLocked(at time.Duration, limit int) (removed int) {
 	for removed < limit && m.expired.first != nil && m.expired.first.expires <= at {
 		m.removeLocked(m.expired.first)
 		removed++
@@ -431,7 +429,7 @@ func (m *Memory) sweepLocked(at time.Duration, limit int) (removed int) {
 }
 
 // removeLocked removes a slot, which must not be used after that.
-func (m *Memory) removeLocked(s *slot) {
+func (m *memory) removeLocked(s *slot) {
 	delete(m.slots, s.id)
 	if s.position >= 0 {
 		m.living.remove(s)
@@ -447,7 +445,7 @@ func (m *Memory) removeLocked(s *slot) {
 }
 
 // newSlotLocked returns an empty slot, reusing a removed one if possible.
-func (m *Memory) newSlotLocked() *slot {
+func (m *memory) newSlotLocked() *slot {
 	last := len(m.spare) - 1
 	if last < 0 {
 		return new(slot)

@@ -2,8 +2,8 @@ package schedule
 
 import "time"
 
-// MaxDue bounds how many times one call of Calendar.Due returns.
-const MaxDue = 1000
+// maxDue bounds how many times one call of Calendar.Due returns.
+const maxDue = 1000
 
 // A Calendar has the due times of a schedule. Make one with Schedule.Compile. It does not
 // change, and may be used from many goroutines at once.
@@ -47,7 +47,7 @@ func (c *Calendar) at(n int64) time.Time {
 // the time through which the schedule has then been dealt with. last is what an earlier
 // call returned for that, or zero if there was none. Due times that are left out, by the
 // rule for catching up or because the schedule is paused, are not returned by a later
-// call either. With CatchUpAll, at most MaxDue times are returned; the next call returns
+// call either. With CatchUpAll, at most 1,000 times are returned; the next call returns
 // those that follow. If now is not after last, nothing is due.
 func (c *Calendar) Due(last, now time.Time) (send []time.Time, through time.Time) {
 	if last.Before(c.created) {
@@ -55,7 +55,7 @@ func (c *Calendar) Due(last, now time.Time) (send []time.Time, through time.Time
 	}
 	through = last.UTC()
 	if c.catchUp == CatchUpAll && !c.paused {
-		for len(send) < MaxDue {
+		for len(send) < maxDue {
 			due := c.Next(through)
 			if due.IsZero() || due.After(now) {
 				break
@@ -68,7 +68,7 @@ func (c *Calendar) Due(last, now time.Time) (send []time.Time, through time.Time
 	if latest.IsZero() {
 		return nil, through
 	}
-	if c.paused || c.catchUp == CatchUpNone && now.Sub(latest) > Late {
+	if c.paused || c.catchUp == CatchUpNone && now.Sub(latest) > lateLimit {
 		return nil, latest
 	}
 	return []time.Time{latest}, latest
@@ -78,7 +78,7 @@ func (c *Calendar) Due(last, now time.Time) (send []time.Time, through time.Time
 func (c *Calendar) latest(after, now time.Time) time.Time {
 	for window := 2 * time.Minute; ; window *= 4 {
 		from := now.Add(-window)
-		whole := !from.After(after) || window > MaxEvery
+		whole := !from.After(after) || window > maxEvery
 		if whole {
 			from = after
 		}

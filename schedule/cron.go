@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// MaxCronBytes bounds the length of a cron expression.
-const MaxCronBytes = 256
+// maxCronBytes bounds the length of a cron expression.
+const maxCronBytes = 256
 
 // A cron is a parsed expression: a set of bits for each field.
 type cron struct {
@@ -46,8 +46,8 @@ const allHours = 1<<24 - 1
 
 // parseCron parses an expression. The error says which field is wrong.
 func parseCron(text string) (cron, error) {
-	if len(text) > MaxCronBytes {
-		return cron{}, fmt.Errorf("%d bytes are over the limit of %d", len(text), MaxCronBytes)
+	if len(text) > maxCronBytes {
+		return cron{}, fmt.Errorf("%d bytes are over the limit of %d", len(text), maxCronBytes)
 	}
 	if strings.HasPrefix(text, "@") {
 		expanded, ok := cronMacros[strings.ToLower(text)]

@@ -16,10 +16,10 @@ import (
 
 // Limits of a Schedule. Attributes have those of a message.
 const (
-	MaxNameBytes = 128
-	MinEvery     = time.Second
-	MaxEvery     = 366 * 24 * time.Hour
-	MaxBodyBytes = 1 << 20
+	maxNameBytes = 128
+	minEvery     = time.Second
+	maxEvery     = 366 * 24 * time.Hour
+	maxBodyBytes = 1 << 20
 )
 
 // A CatchUp says what becomes of due times at which nothing could be sent.
@@ -32,12 +32,12 @@ const (
 	CatchUpOne CatchUp = "one"
 	// CatchUpAll sends a message for each.
 	CatchUpAll CatchUp = "all"
-	// CatchUpNone sends nothing for a due time that is more than Late ago.
+	// CatchUpNone sends nothing for a due time that is more than a minute ago.
 	CatchUpNone CatchUp = "none"
 )
 
-// Late is how late a due time may be sent with CatchUpNone.
-const Late = time.Minute
+// lateLimit is how late a due time may be sent with CatchUpNone.
+const lateLimit = time.Minute
 
 // A Schedule says what is sent to which queue, and when. Exactly one of Cron and Every
 // is set.
@@ -99,8 +99,8 @@ func Parse(data []byte) (Schedule, error) {
 		return Schedule{}, invalid("", "there is more after the schedule")
 	}
 	s := Schedule(in.plain)
-	if in.EveryMs < 0 || in.EveryMs > MaxEvery.Milliseconds() {
-		return Schedule{}, invalid("every_ms", fmt.Sprintf("%d is not within 1000 to %d", in.EveryMs, MaxEvery.Milliseconds()))
+	if in.EveryMs < 0 || in.EveryMs > maxEvery.Milliseconds() {
+		return Schedule{}, invalid("every_ms", fmt.Sprintf("%d is not within 1000 to %d", in.EveryMs, maxEvery.Milliseconds()))
 	}
 	s.Every = time.Duration(in.EveryMs) * time.Millisecond
 	s.Created = s.Created.UTC()
@@ -151,22 +151,22 @@ func loadZone(name string) (*time.Location, error) {
 // check checks all fields but the expression and the zone.
 func (s *Schedule) check() error {
 	switch {
-	case s.Name == "" || len(s.Name) > MaxNameBytes:
-		return invalid("Name", fmt.Sprintf("%d bytes; want 1 to %d", len(s.Name), MaxNameBytes))
+	case s.Name == "" || len(s.Name) > maxNameBytes:
+		return invalid("Name", fmt.Sprintf("%d bytes; want 1 to %d", len(s.Name), maxNameBytes))
 	case !printable(s.Name):
 		return invalid("Name", fmt.Sprintf("%q has characters that cannot be printed", s.Name))
 	case (s.Cron == "") == (s.Every == 0):
 		return invalid("Cron", "want either Cron or Every")
-	case s.Every != 0 && (s.Every < MinEvery || s.Every > MaxEvery):
-		return invalid("Every", fmt.Sprintf("%v is not within %v to %v", s.Every, MinEvery, MaxEvery))
+	case s.Every != 0 && (s.Every < minEvery || s.Every > maxEvery):
+		return invalid("Every", fmt.Sprintf("%v is not within %v to %v", s.Every, minEvery, maxEvery))
 	case s.Every%time.Millisecond != 0:
 		return invalid("Every", fmt.Sprintf("%v is not a whole number of milliseconds", s.Every))
 	case s.Every != 0 && s.Zone != "":
 		return invalid("Zone", "is for Cron; an interval has none")
 	case s.Created.Year() < 1970 || s.Created.Year() > 9000:
 		return invalid("Created", fmt.Sprintf("%v is not within the years 1970 to 9000", s.Created))
-	case len(s.Body) > MaxBodyBytes:
-		return invalid("Body", fmt.Sprintf("%d bytes are over the limit of %d", len(s.Body), MaxBodyBytes))
+	case len(s.Body) > maxBodyBytes:
+		return invalid("Body", fmt.Sprintf("%d bytes are over the limit of %d", len(s.Body), maxBodyBytes))
 	}
 	switch s.CatchUp {
 	case "", CatchUpNone, CatchUpOne, CatchUpAll:
@@ -178,7 +178,7 @@ func (s *Schedule) check() error {
 	}
 	message := driver.Outgoing{Body: s.Body, Attributes: s.Attributes}
 	return message.Check(&driver.Traits{
-		MaxBodyBytes: MaxBodyBytes, MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes,
+		MaxBodyBytes: maxBodyBytes, MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes,
 	})
 }
 

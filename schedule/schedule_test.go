@@ -38,7 +38,7 @@ func TestWrongFieldsAreNamed(t *testing.T) {
 		"Queue":      {func(s *Schedule) { s.Queue = "" }},
 		"CatchUp":    {func(s *Schedule) { s.CatchUp = "some" }},
 		"Created":    {func(s *Schedule) { s.Created = time.Time{} }},
-		"Body":       {func(s *Schedule) { s.Body = make([]byte, MaxBodyBytes+1) }},
+		"Body":       {func(s *Schedule) { s.Body = make([]byte, maxBodyBytes+1) }},
 		"Attributes": {func(s *Schedule) { s.Attributes = map[string]string{"": "x"} }},
 	} {
 		for i, change := range cases {
@@ -113,7 +113,7 @@ func TestCatchUpIsBounded(t *testing.T) {
 		if len(send) == 0 {
 			break
 		}
-		if len(send) > MaxDue {
+		if len(send) > maxDue {
 			t.Fatalf("%d at once", len(send))
 		}
 		total, last = total+len(send), through
@@ -155,7 +155,7 @@ func TestRunnersSendEachTimeOnce(t *testing.T) {
 				}
 				sent = append(sent, send...)
 				last = through
-				if len(send) < MaxDue {
+				if len(send) < maxDue {
 					break
 				}
 			}

@@ -19,7 +19,7 @@ const (
 
 // Config is the configuration of a daemon. The zero value of a field means its
 // default, which may depend on the profile; see Defaults. driver.Off turns a limit off
-// where Setting.CanBeOff allows it. Settings lists the keys, flags and variables of the
+// where setting.CanBeOff allows it. Settings lists the keys, flags and variables of the
 // fields.
 type Config struct {
 	// Profile is Micronode or Macronode.

@@ -8,3 +8,6 @@ func QueueDefaults(c Config) driver.Config {
 	c = c.complete()
 	return c.queueDefaults()
 }
+
+// Settings returns all settings.
+func Settings() []setting { return allSettings() }

@@ -87,7 +87,7 @@ func parseFlags() (*flag.FlagSet, map[string]string) {
 	add("config", false)
 	add("version", true)
 	for i := range settings {
-		add(settings[i].Flag, settings[i].unit() == UnitSwitch)
+		add(settings[i].Flag, settings[i].unit() == unitSwitch)
 	}
 	return flags, given
 }
@@ -96,7 +96,7 @@ func parseFlags() (*flag.FlagSet, map[string]string) {
 // text.
 func explainFlag(err error) error {
 	if name, ok := strings.CutPrefix(err.Error(), "flag provided but not defined: -"); ok {
-		return unknown("flag", "--", strings.TrimPrefix(name, "-"), func(s *Setting) string { return s.Flag })
+		return unknown("flag", "--", strings.TrimPrefix(name, "-"), func(s *setting) string { return s.Flag })
 	}
 	if name, ok := strings.CutPrefix(err.Error(), "flag needs an argument: -"); ok {
 		return fmt.Errorf("--%s needs a value; see mailboxd --help", name)
@@ -106,7 +106,7 @@ func explainFlag(err error) error {
 
 // unknown returns the error about a name that no setting has. It suggests the nearest
 // name.
-func unknown(kind, prefix, name string, nameOf func(*Setting) string) error {
+func unknown(kind, prefix, name string, nameOf func(*setting) string) error {
 	known := make([]string, 0, len(settings))
 	for i := range settings {
 		known = append(known, nameOf(&settings[i]))
@@ -137,13 +137,13 @@ the file is in brackets. SIGHUP changes what is marked with *; the rest needs a 
 	usageLine(&b, "help", "print this")
 	usageLine(&b, "version", "print the version")
 	group := ""
-	for _, s := range Settings() {
+	for _, s := range allSettings() {
 		if s.Group != group {
 			group = s.Group
 			fmt.Fprintf(&b, "\n%s:\n", group)
 		}
 		name, live := s.Flag, ""
-		if s.Unit != UnitSwitch {
+		if s.Unit != unitSwitch {
 			name += " " + strings.ToUpper(s.Unit)
 		}
 		if s.Live {
@@ -157,7 +157,7 @@ the file is in brackets. SIGHUP changes what is marked with *; the rest needs a 
 func usageLine(b *strings.Builder, name, text string) { fmt.Fprintf(b, "  --%-30s %s\n", name, text) }
 
 // shownDefault returns the default in parentheses, or nothing.
-func (s *Setting) shownDefault() string {
+func (s *setting) shownDefault() string {
 	switch {
 	case s.Default == "" || s.Deprecated:
 		return ""
@@ -183,7 +183,7 @@ func readEnvironment(environ []string) (map[string]string, error) {
 			continue
 		}
 		if !known[name] {
-			return nil, unknown("variable", "", name, func(s *Setting) string { return s.Variable })
+			return nil, unknown("variable", "", name, func(s *setting) string { return s.Variable })
 		}
 		variables[name] = value
 	}
@@ -224,7 +224,7 @@ func apply(c *Config, path, prefix string, tree map[string]any) error {
 		}
 		s := settingOf(key)
 		if s == nil {
-			return fmt.Errorf("%s: %w", path, unknown("key", "", key, func(s *Setting) string { return s.Key }))
+			return fmt.Errorf("%s: %w", path, unknown("key", "", key, func(s *setting) string { return s.Key }))
 		}
 		text, err := textOf(value)
 		if err == nil {
@@ -237,7 +237,7 @@ func apply(c *Config, path, prefix string, tree map[string]any) error {
 	return nil
 }
 
-func settingOf(key string) *Setting {
+func settingOf(key string) *setting {
 	for i := range settings {
 		if settings[i].Key == key {
 			return &settings[i]

@@ -9,7 +9,7 @@ import (
 )
 
 // number returns the value of a setting that is a number.
-func (s *Setting) number(c *Config) (n int64, ok bool) {
+func (s *setting) number(c *Config) (n int64, ok bool) {
 	switch field := s.field(c).(type) {
 	case *int:
 		return int64(*field), true
@@ -22,18 +22,18 @@ func (s *Setting) number(c *Config) (n int64, ok bool) {
 }
 
 // spelled returns a number in the form that the flag takes.
-func (s *Setting) spelled(n int64) string {
+func (s *setting) spelled(n int64) string {
 	switch s.unit() {
-	case UnitBytes:
+	case unitBytes:
 		return formatSize(size(n))
-	case UnitDuration:
+	case unitDuration:
 		return formatDuration(time.Duration(n))
 	}
 	return strconv.FormatInt(n, 10)
 }
 
 // shownRange returns the range as text.
-func (s *Setting) shownRange() string {
+func (s *setting) shownRange() string {
 	if s.high == 0 {
 		return ""
 	}

@@ -9,7 +9,7 @@ import (
 // TestSettingsAcceptExactlyTheirRange sets every number to the ends of its range, and to
 // the numbers next to them.
 func TestSettingsAcceptExactlyTheirRange(t *testing.T) {
-	put := func(s *Setting, c *Config, n int64) {
+	put := func(s *setting, c *Config, n int64) {
 		switch field := s.field(c).(type) {
 		case *int:
 			*field = int(n)

@@ -10,7 +10,7 @@ import (
 )
 
 // Reload applies what can change while the daemon runs: the settings with
-// Setting.Live, the certificate, the keys and the credentials of SQS. As at the start,
+// setting.Live, the certificate, the keys and the credentials of SQS. As at the start,
 // it renews the operator's token, and creates or changes the queues declared for SQS.
 // It logs each setting that changed, and each that changed and needs a restart. It
 // returns an error, and changes nothing, if the configuration is not valid or a file

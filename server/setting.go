@@ -1,6 +1,6 @@
 package server
 
-//go:generate go run ./internal/reference
+//go:generate go test -count=1 -run ^TestGeneratedFilesAreCurrent$ . -rewrite
 
 import (
 	"fmt"
@@ -13,9 +13,9 @@ import (
 	"github.com/mailboxmq/mailbox/internal/verify"
 )
 
-// A Setting is one value of the configuration. It is set by a key in the file, by a
+// A setting is one value of the configuration. It is set by a key in the file, by a
 // flag, or by an environment variable.
-type Setting struct {
+type setting struct {
 	// Key is "section.name", Flag the name of the flag without dashes, and
 	// Variable the name of the environment variable.
 	Key, Flag, Variable string
@@ -54,11 +54,11 @@ type Setting struct {
 
 // The units of settings.
 const (
-	UnitText     = "text"
-	UnitSwitch   = "true or false"
-	UnitCount    = "count"
-	UnitBytes    = "bytes"    // 65536, 64KiB, 1MiB
-	UnitDuration = "duration" // 250ms, 5s, 168h
+	unitText     = "text"
+	unitSwitch   = "true or false"
+	unitCount    = "count"
+	unitBytes    = "bytes"    // 65536, 64KiB, 1MiB
+	unitDuration = "duration" // 250ms, 5s, 168h
 )
 
 // groups are the titles of the sections.
@@ -67,9 +67,9 @@ var groups = map[string]string{
 	"auth": "keys and tokens", "sqs": "Amazon SQS", "log": "log",
 }
 
-// Section returns the table of the file that contains the setting, or "" for the top
+// section returns the table of the file that contains the setting, or "" for the top
 // level.
-func (s *Setting) Section() string {
+func (s *setting) section() string {
 	section, _, found := strings.Cut(s.Key, ".")
 	if !found {
 		return ""
@@ -77,13 +77,13 @@ func (s *Setting) Section() string {
 	return section
 }
 
-// Settings returns all settings.
-func Settings() []Setting {
+// allSettings returns all settings.
+func allSettings() []setting {
 	macro, micro := Defaults(Macronode), Defaults(Micronode)
 	all := slices.Clone(settings)
 	for i := range all {
 		s := &all[i]
-		s.Group, s.Unit, s.Range = groups[s.Section()], s.unit(), s.shownRange()
+		s.Group, s.Unit, s.Range = groups[s.section()], s.unit(), s.shownRange()
 		if s.Default == "" {
 			s.Default, s.DefaultMicro = s.text(&macro), s.text(&micro)
 		} else {
@@ -93,56 +93,56 @@ func Settings() []Setting {
 	return all
 }
 
-func setting(key, flag, help string, live bool, field func(*Config) any) Setting {
-	return Setting{
+func newSetting(key, flag, help string, live bool, field func(*Config) any) setting {
+	return setting{
 		Key: key, Flag: flag, Variable: "MAILBOXD_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_")),
 		Help: help, Live: live, field: field,
 	}
 }
 
 // orOff returns the setting with 0 meaning off.
-func (s Setting) orOff() Setting {
+func (s setting) orOff() setting {
 	s.Help += "; 0 turns it off"
 	s.CanBeOff = true
 	return s
 }
 
 // ofNewQueues returns the setting with NewQueues.
-func (s Setting) ofNewQueues() Setting {
+func (s setting) ofNewQueues() setting {
 	s.NewQueues = true
 	return s
 }
 
 // secret returns the setting with Secret.
-func (s Setting) secret() Setting {
+func (s setting) secret() setting {
 	s.Secret = true
 	return s
 }
 
 // deprecated returns the setting with Deprecated.
-func (s Setting) deprecated() Setting {
+func (s setting) deprecated() setting {
 	s.Deprecated = true
 	return s
 }
 
 // otherwise returns the setting with a phrase for its default, which depends on other
 // settings.
-func (s Setting) otherwise(phrase string) Setting {
+func (s setting) otherwise(phrase string) setting {
 	s.Default = "(" + phrase + ")"
 	return s
 }
 
 // between returns the setting with a range of numbers.
-func (s Setting) between(low, high int64) Setting {
+func (s setting) between(low, high int64) setting {
 	s.low, s.high = low, high
 	return s
 }
 
 // lasting returns the setting with a range of durations.
-func (s Setting) lasting(low, high time.Duration) Setting { return s.between(int64(low), int64(high)) }
+func (s setting) lasting(low, high time.Duration) setting { return s.between(int64(low), int64(high)) }
 
 // atLeast returns the setting with a lower bound: a multiple of another setting.
-func (s Setting) atLeast(times int64, key string) Setting {
+func (s setting) atLeast(times int64, key string) setting {
 	s.least, s.leastTimes = key, times
 	return s
 }
@@ -153,90 +153,90 @@ type size int
 // maxDuration bounds durations that have no other bound.
 const maxDuration = 10 * 365 * 24 * time.Hour
 
-var settings = []Setting{
-	setting("profile", "profile", "kind of daemon: macronode (durable) or micronode (in memory)", false, func(c *Config) any { return &c.Profile }),
-	setting("amnesia", "amnesia", "never write a file", false, func(c *Config) any { return &c.Amnesia }),
-	setting("backend", "backend", "where messages are kept: memory:, disk:DIRECTORY or redis://HOST:PORT", false, func(c *Config) any { return &c.Backend }).secret().otherwise("memory: on a micronode, else disk: and queues in data_dir"),
-	setting("data_dir", "data-dir", "directory of keys, tokens and messages", false, func(c *Config) any { return &c.DataDir }).otherwise("$STATE_DIRECTORY, else mailboxd in $XDG_STATE_HOME or in ~/.local/state, else /var/lib/mailboxd"),
-	setting("disk_reserve", "disk-reserve", "free bytes kept on the volume of disk:; with less, sends are refused and settling still works", false, func(c *Config) any { return (*size)(&c.DiskReserve) }).otherwise("5% of the volume, at least 16MiB and at most 1GiB").orOff().between(1, 1<<50),
-	setting("audience", "audience", "name of this service, for tokens with an audience", false, func(c *Config) any { return &c.Audience }),
+var settings = []setting{
+	newSetting("profile", "profile", "kind of daemon: macronode (durable) or micronode (in memory)", false, func(c *Config) any { return &c.Profile }),
+	newSetting("amnesia", "amnesia", "never write a file", false, func(c *Config) any { return &c.Amnesia }),
+	newSetting("backend", "backend", "where messages are kept: memory:, disk:DIRECTORY or redis://HOST:PORT", false, func(c *Config) any { return &c.Backend }).secret().otherwise("memory: on a micronode, else disk: and queues in data_dir"),
+	newSetting("data_dir", "data-dir", "directory of keys, tokens and messages", false, func(c *Config) any { return &c.DataDir }).otherwise("$STATE_DIRECTORY, else mailboxd in $XDG_STATE_HOME or in ~/.local/state, else /var/lib/mailboxd"),
+	newSetting("disk_reserve", "disk-reserve", "free bytes kept on the volume of disk:; with less, sends are refused and settling still works", false, func(c *Config) any { return (*size)(&c.DiskReserve) }).otherwise("5% of the volume, at least 16MiB and at most 1GiB").orOff().between(1, 1<<50),
+	newSetting("audience", "audience", "name of this service, for tokens with an audience", false, func(c *Config) any { return &c.Audience }),
 
-	setting("listen.http", "listen", "address for HTTP and gRPC, or off", false, func(c *Config) any { return &c.Listen }),
-	setting("listen.oap", "listen-oap", "address for OAP/1 frames, or off", false, func(c *Config) any { return &c.ListenOAP }),
-	setting("listen.sqs", "listen-sqs", "further address for clients of Amazon SQS", false, func(c *Config) any { return &c.ListenSQS }).otherwise("none; the port of the emulator with sqs.compatibility"),
-	setting("listen.metrics", "listen-metrics", "further address for health and metrics only, without a token", false, func(c *Config) any { return &c.ListenMetrics }),
-	setting("listen.socket", "socket", "path of a unix socket for HTTP", false, func(c *Config) any { return &c.Socket }),
-	setting("listen.insecure", "insecure-listen", "allow plaintext on addresses beyond this machine", false, func(c *Config) any { return &c.InsecureListen }),
-	setting("listen.hosts", "allowed-hosts", "further host names, separated by commas, by which clients without a token may reach plaintext listeners: NAME, *.SUFFIX or *", false, func(c *Config) any { return &c.AllowedHosts }),
-	setting("listen.max_conns", "max-conns", "connections on each listener", false, func(c *Config) any { return &c.MaxConnections }).between(1, 1<<24),
-	setting("listen.read_timeout", "read-timeout", "how long a request may take to arrive", false, func(c *Config) any { return &c.ReadTimeout }).lasting(time.Millisecond, time.Hour),
-	setting("listen.write_timeout", "write-timeout", "how long a client may take to read an answer", false, func(c *Config) any { return &c.WriteTimeout }).lasting(time.Millisecond, time.Hour),
-	setting("listen.idle_timeout", "idle-timeout", "how long a connection may be idle", false, func(c *Config) any { return &c.IdleTimeout }).lasting(time.Millisecond, 24*time.Hour),
-	setting("listen.drain_delay", "drain-delay", "how long readiness fails, while requests work, before a drain closes listeners", true, func(c *Config) any { return &c.DrainDelay }).orOff().lasting(time.Nanosecond, time.Hour),
-	setting("listen.drain_timeout", "drain-timeout", "how long a drain may take", true, func(c *Config) any { return &c.DrainTimeout }).lasting(time.Millisecond, time.Hour),
+	newSetting("listen.http", "listen", "address for HTTP and gRPC, or off", false, func(c *Config) any { return &c.Listen }),
+	newSetting("listen.oap", "listen-oap", "address for OAP/1 frames, or off", false, func(c *Config) any { return &c.ListenOAP }),
+	newSetting("listen.sqs", "listen-sqs", "further address for clients of Amazon SQS", false, func(c *Config) any { return &c.ListenSQS }).otherwise("none; the port of the emulator with sqs.compatibility"),
+	newSetting("listen.metrics", "listen-metrics", "further address for health and metrics only, without a token", false, func(c *Config) any { return &c.ListenMetrics }),
+	newSetting("listen.socket", "socket", "path of a unix socket for HTTP", false, func(c *Config) any { return &c.Socket }),
+	newSetting("listen.insecure", "insecure-listen", "allow plaintext on addresses beyond this machine", false, func(c *Config) any { return &c.InsecureListen }),
+	newSetting("listen.hosts", "allowed-hosts", "further host names, separated by commas, by which clients without a token may reach plaintext listeners: NAME, *.SUFFIX or *", false, func(c *Config) any { return &c.AllowedHosts }),
+	newSetting("listen.max_conns", "max-conns", "connections on each listener", false, func(c *Config) any { return &c.MaxConnections }).between(1, 1<<24),
+	newSetting("listen.read_timeout", "read-timeout", "how long a request may take to arrive", false, func(c *Config) any { return &c.ReadTimeout }).lasting(time.Millisecond, time.Hour),
+	newSetting("listen.write_timeout", "write-timeout", "how long a client may take to read an answer", false, func(c *Config) any { return &c.WriteTimeout }).lasting(time.Millisecond, time.Hour),
+	newSetting("listen.idle_timeout", "idle-timeout", "how long a connection may be idle", false, func(c *Config) any { return &c.IdleTimeout }).lasting(time.Millisecond, 24*time.Hour),
+	newSetting("listen.drain_delay", "drain-delay", "how long readiness fails, while requests work, before a drain closes listeners", true, func(c *Config) any { return &c.DrainDelay }).orOff().lasting(time.Nanosecond, time.Hour),
+	newSetting("listen.drain_timeout", "drain-timeout", "how long a drain may take", true, func(c *Config) any { return &c.DrainTimeout }).lasting(time.Millisecond, time.Hour),
 
-	setting("tls.cert", "tls-cert", "file of the certificate; SIGHUP reads it again", false, func(c *Config) any { return &c.TLSCert }),
-	setting("tls.key", "tls-key", "file of its key; SIGHUP reads it again", false, func(c *Config) any { return &c.TLSKey }),
-	setting("tls.client_ca", "tls-client-ca", "file of the authorities that client certificates must be from; SIGHUP reads it again", false, func(c *Config) any { return &c.TLSClientCA }),
+	newSetting("tls.cert", "tls-cert", "file of the certificate; SIGHUP reads it again", false, func(c *Config) any { return &c.TLSCert }),
+	newSetting("tls.key", "tls-key", "file of its key; SIGHUP reads it again", false, func(c *Config) any { return &c.TLSKey }),
+	newSetting("tls.client_ca", "tls-client-ca", "file of the authorities that client certificates must be from; SIGHUP reads it again", false, func(c *Config) any { return &c.TLSClientCA }),
 
-	setting("limits.max_payload_bytes", "max-payload-bytes", "bytes of a message body", true, func(c *Config) any { return (*size)(&c.MaxBodyBytes) }).between(1<<10, 1<<20),
+	newSetting("limits.max_payload_bytes", "max-payload-bytes", "bytes of a message body", true, func(c *Config) any { return (*size)(&c.MaxBodyBytes) }).between(1<<10, 1<<20),
 
-	setting("mailbox.shards", "shards", "shards of a queue", false, func(c *Config) any { return &c.Shards }).ofNewQueues().between(1, driver.MaxShards),
-	setting("mailbox.shard_capacity", "shard-cap", "messages in a shard", false, func(c *Config) any { return &c.ShardCapacity }).orOff().ofNewQueues().between(1, 1<<40),
-	setting("mailbox.shard_bytes", "shard-bytes", "bytes in a shard", false, func(c *Config) any { return (*size)(&c.ShardBytes) }).orOff().ofNewQueues().between(1, 1<<50),
-	setting("mailbox.global_inflight", "global-inflight", "messages in flight over all queues; no tenant beside others has more than half", true, func(c *Config) any { return &c.GlobalInFlight }).orOff().between(1, 1<<30),
-	setting("mailbox.max_topics", "max-topics", "queues that exist; no tenant beside others has more than half", true, func(c *Config) any { return &c.MaxQueues }).between(1, 1<<30),
-	setting("mailbox.max_waiting", "max-waiting", "receives that wait at once; no tenant beside others has more than half", true, func(c *Config) any { return &c.MaxWaiting }).between(1, 1<<30),
-	setting("mailbox.global_dedup", "global-dedup", "dedup keys remembered over all queues, 64 bytes of memory each; no tenant beside others has more than half", true, func(c *Config) any { return &c.GlobalDedup }).orOff().between(1, 1<<30),
-	setting("mailbox.dedup_max", "dedup-max", "dedup keys that a queue remembers", false, func(c *Config) any { return &c.DedupMax }).orOff().ofNewQueues().between(1, 1<<40),
-	setting("mailbox.visibility_min", "visibility-min", "shortest visibility that a receive may ask for", true, func(c *Config) any { return &c.VisibilityMin }).lasting(time.Millisecond, driver.DefaultMaxVisibility),
-	setting("mailbox.default_visibility", "default-visibility", "default visibility of a receive", false, func(c *Config) any { return &c.VisibilityDefault }).lasting(time.Millisecond, driver.DefaultMaxVisibility).atLeast(1, "mailbox.visibility_min"),
-	setting("mailbox.max_messages", "max-messages", "default message limit of a receive", false, func(c *Config) any { return &c.MaxMessages }).between(1, driver.DefaultMaxBatch),
-	setting("mailbox.max_bytes", "max-bytes", "default byte limit of a receive", false, func(c *Config) any { return (*size)(&c.MaxBytes) }).between(1, 1<<20),
-	setting("mailbox.max_wait", "max-wait", "how long a receive may wait", true, func(c *Config) any { return &c.MaxWait }).lasting(time.Second, 24*time.Hour),
-	setting("mailbox.t_replay", "t-replay", "dedup window: how long a dedup key is remembered", false, func(c *Config) any { return &c.DedupWindow }).ofNewQueues().lasting(2*time.Millisecond, maxDuration).atLeast(2, "mailbox.default_visibility"),
-	setting("mailbox.cap_cache_ttl", "cap-cache-ttl", "how long a verified token is trusted", false, func(c *Config) any { return &c.CapCacheTTL }).lasting(verify.MinCacheTTL, verify.MaxCacheTTL),
-	setting("mailbox.backoff_base", "backoff-base", "first bound of the wait after a nack", true, func(c *Config) any { return &c.BackoffBase }).lasting(time.Millisecond, driver.DefaultMaxVisibility),
-	setting("mailbox.backoff_max", "backoff-max", "last bound of the wait after a nack", true, func(c *Config) any { return &c.BackoffMax }).lasting(time.Millisecond, driver.DefaultMaxVisibility).atLeast(1, "mailbox.backoff_base"),
-	setting("mailbox.max_attempts", "max-attempts", "deliveries before a message is dead-lettered", false, func(c *Config) any { return &c.MaxDeliveries }).orOff().ofNewQueues().between(1, 1<<20),
+	newSetting("mailbox.shards", "shards", "shards of a queue", false, func(c *Config) any { return &c.Shards }).ofNewQueues().between(1, driver.MaxShards),
+	newSetting("mailbox.shard_capacity", "shard-cap", "messages in a shard", false, func(c *Config) any { return &c.ShardCapacity }).orOff().ofNewQueues().between(1, 1<<40),
+	newSetting("mailbox.shard_bytes", "shard-bytes", "bytes in a shard", false, func(c *Config) any { return (*size)(&c.ShardBytes) }).orOff().ofNewQueues().between(1, 1<<50),
+	newSetting("mailbox.global_inflight", "global-inflight", "messages in flight over all queues; no tenant beside others has more than half", true, func(c *Config) any { return &c.GlobalInFlight }).orOff().between(1, 1<<30),
+	newSetting("mailbox.max_topics", "max-topics", "queues that exist; no tenant beside others has more than half", true, func(c *Config) any { return &c.MaxQueues }).between(1, 1<<30),
+	newSetting("mailbox.max_waiting", "max-waiting", "receives that wait at once; no tenant beside others has more than half", true, func(c *Config) any { return &c.MaxWaiting }).between(1, 1<<30),
+	newSetting("mailbox.global_dedup", "global-dedup", "dedup keys remembered over all queues, 64 bytes of memory each; no tenant beside others has more than half", true, func(c *Config) any { return &c.GlobalDedup }).orOff().between(1, 1<<30),
+	newSetting("mailbox.dedup_max", "dedup-max", "dedup keys that a queue remembers", false, func(c *Config) any { return &c.DedupMax }).orOff().ofNewQueues().between(1, 1<<40),
+	newSetting("mailbox.visibility_min", "visibility-min", "shortest visibility that a receive may ask for", true, func(c *Config) any { return &c.VisibilityMin }).lasting(time.Millisecond, driver.DefaultMaxVisibility),
+	newSetting("mailbox.default_visibility", "default-visibility", "default visibility of a receive", false, func(c *Config) any { return &c.VisibilityDefault }).lasting(time.Millisecond, driver.DefaultMaxVisibility).atLeast(1, "mailbox.visibility_min"),
+	newSetting("mailbox.max_messages", "max-messages", "default message limit of a receive", false, func(c *Config) any { return &c.MaxMessages }).between(1, driver.DefaultMaxBatch),
+	newSetting("mailbox.max_bytes", "max-bytes", "default byte limit of a receive", false, func(c *Config) any { return (*size)(&c.MaxBytes) }).between(1, 1<<20),
+	newSetting("mailbox.max_wait", "max-wait", "how long a receive may wait", true, func(c *Config) any { return &c.MaxWait }).lasting(time.Second, 24*time.Hour),
+	newSetting("mailbox.t_replay", "t-replay", "dedup window: how long a dedup key is remembered", false, func(c *Config) any { return &c.DedupWindow }).ofNewQueues().lasting(2*time.Millisecond, maxDuration).atLeast(2, "mailbox.default_visibility"),
+	newSetting("mailbox.cap_cache_ttl", "cap-cache-ttl", "how long a verified token is trusted", false, func(c *Config) any { return &c.CapCacheTTL }).lasting(verify.MinCacheTTL, verify.MaxCacheTTL),
+	newSetting("mailbox.backoff_base", "backoff-base", "first bound of the wait after a nack", true, func(c *Config) any { return &c.BackoffBase }).lasting(time.Millisecond, driver.DefaultMaxVisibility),
+	newSetting("mailbox.backoff_max", "backoff-max", "last bound of the wait after a nack", true, func(c *Config) any { return &c.BackoffMax }).lasting(time.Millisecond, driver.DefaultMaxVisibility).atLeast(1, "mailbox.backoff_base"),
+	newSetting("mailbox.max_attempts", "max-attempts", "deliveries before a message is dead-lettered", false, func(c *Config) any { return &c.MaxDeliveries }).orOff().ofNewQueues().between(1, 1<<20),
 
-	setting("retention.ready", "retain-ready", "how long messages are kept", false, func(c *Config) any { return &c.RetainReady }).orOff().ofNewQueues().lasting(time.Second, driver.MaxRetention),
-	setting("retention.dead", "retain-dead", "how long dead letters are kept", false, func(c *Config) any { return &c.RetainDead }).orOff().ofNewQueues().lasting(time.Second, driver.MaxRetention),
-	setting("retention.max_dead", "max-dead", "dead letters of a queue", false, func(c *Config) any { return &c.MaxDead }).orOff().ofNewQueues().between(1, 1<<40),
-	setting("retention.max_hold", "max-hold", "how long a delivery can be held by extending it; never less than 10 times its visibility", false, func(c *Config) any { return &c.MaxHold }).orOff().ofNewQueues().lasting(time.Second, maxDuration),
-	setting("retention.inflight_factor", "inflight-factor", "has no effect; use --max-hold", false, func(c *Config) any { return &c.InFlightFactor }).deprecated(),
+	newSetting("retention.ready", "retain-ready", "how long messages are kept", false, func(c *Config) any { return &c.RetainReady }).orOff().ofNewQueues().lasting(time.Second, driver.MaxRetention),
+	newSetting("retention.dead", "retain-dead", "how long dead letters are kept", false, func(c *Config) any { return &c.RetainDead }).orOff().ofNewQueues().lasting(time.Second, driver.MaxRetention),
+	newSetting("retention.max_dead", "max-dead", "dead letters of a queue", false, func(c *Config) any { return &c.MaxDead }).orOff().ofNewQueues().between(1, 1<<40),
+	newSetting("retention.max_hold", "max-hold", "how long a delivery can be held by extending it; never less than 10 times its visibility", false, func(c *Config) any { return &c.MaxHold }).orOff().ofNewQueues().lasting(time.Second, maxDuration),
+	newSetting("retention.inflight_factor", "inflight-factor", "has no effect; use --max-hold", false, func(c *Config) any { return &c.InFlightFactor }).deprecated(),
 
-	setting("auth.key_file", "key-file", "file of the keys that tokens are made with; SIGHUP reads it again", false, func(c *Config) any { return &c.KeyFile }).otherwise("keys in data_dir"),
-	setting("auth.token_file", "token-file", "file of the operator's token", false, func(c *Config) any { return &c.TokenFile }).otherwise("operator.token in data_dir"),
-	setting("auth.token_out", "token-out", "file descriptor or path to which the operator's token is written once, at the start", false, func(c *Config) any { return &c.TokenOut }),
-	setting("auth.revocation_file", "revocation-file", "file of revocations", false, func(c *Config) any { return &c.RevocationFile }).otherwise("revocations in data_dir"),
+	newSetting("auth.key_file", "key-file", "file of the keys that tokens are made with; SIGHUP reads it again", false, func(c *Config) any { return &c.KeyFile }).otherwise("keys in data_dir"),
+	newSetting("auth.token_file", "token-file", "file of the operator's token", false, func(c *Config) any { return &c.TokenFile }).otherwise("operator.token in data_dir"),
+	newSetting("auth.token_out", "token-out", "file descriptor or path to which the operator's token is written once, at the start", false, func(c *Config) any { return &c.TokenOut }),
+	newSetting("auth.revocation_file", "revocation-file", "file of revocations", false, func(c *Config) any { return &c.RevocationFile }).otherwise("revocations in data_dir"),
 
-	setting("sqs.credentials_file", "sqs-credentials-file", "file of access keys that stand for tokens; SIGHUP reads it again", false, func(c *Config) any { return &c.SQS.CredentialsFile }),
-	setting("sqs.unsigned", "sqs-unsigned", "accept unsigned requests on listen.sqs, for tests", false, func(c *Config) any { return &c.SQS.Unsigned }),
-	setting("sqs.compatibility", "sqs-compatibility", "stand in for localstack or elasticmq", false, func(c *Config) any { return &c.SQS.Compatibility }),
-	setting("sqs.strict_minute", "sqs-strict-minute", "refuse for a minute what AWS refuses: names of deleted queues, second purges", false, func(c *Config) any { return &c.SQS.StrictMinute }),
+	newSetting("sqs.credentials_file", "sqs-credentials-file", "file of access keys that stand for tokens; SIGHUP reads it again", false, func(c *Config) any { return &c.SQS.CredentialsFile }),
+	newSetting("sqs.unsigned", "sqs-unsigned", "accept unsigned requests on listen.sqs, for tests", false, func(c *Config) any { return &c.SQS.Unsigned }),
+	newSetting("sqs.compatibility", "sqs-compatibility", "stand in for localstack or elasticmq", false, func(c *Config) any { return &c.SQS.Compatibility }),
+	newSetting("sqs.strict_minute", "sqs-strict-minute", "refuse for a minute what AWS refuses: names of deleted queues, second purges", false, func(c *Config) any { return &c.SQS.StrictMinute }),
 
-	setting("log.format", "log-format", "json or text", false, func(c *Config) any { return &c.LogFormat }),
-	setting("log.level", "log-level", "debug, info, warn or error", true, func(c *Config) any { return &c.LogLevel }),
+	newSetting("log.format", "log-format", "json or text", false, func(c *Config) any { return &c.LogFormat }),
+	newSetting("log.level", "log-level", "debug, info, warn or error", true, func(c *Config) any { return &c.LogLevel }),
 }
 
 // unit returns the unit, which follows from the type of the field.
-func (s *Setting) unit() string {
+func (s *setting) unit() string {
 	switch s.field(new(Config)).(type) {
 	case *bool, **bool:
-		return UnitSwitch
+		return unitSwitch
 	case *int:
-		return UnitCount
+		return unitCount
 	case *size:
-		return UnitBytes
+		return unitBytes
 	case *time.Duration:
-		return UnitDuration
+		return unitDuration
 	}
-	return UnitText
+	return unitText
 }
 
 // text returns the value in the form that the flag takes.
-func (s *Setting) text(c *Config) string {
+func (s *setting) text(c *Config) string {
 	switch field := s.field(c).(type) {
 	case *string:
 		return *field
@@ -277,7 +277,7 @@ func formatSize(n size) string {
 }
 
 // complete sets the default if the setting is not set.
-func (s *Setting) complete(c, defaults *Config) {
+func (s *setting) complete(c, defaults *Config) {
 	switch field := s.field(c).(type) {
 	case *string:
 		orDefault(field, *s.field(defaults).(*string))
@@ -300,7 +300,7 @@ func orDefault[T comparable](value *T, otherwise T) {
 // set parses a value. The error quotes the value and says what is wanted; text settings,
 // which may contain a password, have no such error. Empty means the default if that
 // depends on other settings.
-func (s *Setting) set(c *Config, text string) error {
+func (s *setting) set(c *Config, text string) error {
 	if text == "" && s.Default != "" {
 		s.copy(c, new(Config))
 		return nil
@@ -355,7 +355,7 @@ func invalid(value, want string) error {
 
 // given sets a number. In a Config 0 means the default, so here 0 means off or is
 // refused; a negative number is refused.
-func given[N int | size | time.Duration](s *Setting, field *N, value N, text string) error {
+func given[N int | size | time.Duration](s *setting, field *N, value N, text string) error {
 	switch {
 	case value > 0:
 		*field = value
@@ -392,7 +392,7 @@ func parseSize(text string) (size, error) {
 }
 
 // copy copies the value from another configuration.
-func (s *Setting) copy(to, from *Config) {
+func (s *setting) copy(to, from *Config) {
 	switch field := s.field(to).(type) {
 	case *string:
 		*field = *s.field(from).(*string)

@@ -59,12 +59,12 @@ func ExampleURLOpener() {
 		return
 	}
 	defer func() { _ = backend.Close() }()
-	opener, err := sqsbox.NewURLOpener(map[string]*sqsbox.Backend{"eu-central-1": backend})
+	opener, err := sqsbox.URLOpener(map[string]*sqsbox.Backend{"eu-central-1": backend})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	schemes := registry.Schemes{ByScheme: map[string]registry.Scheme{"sqs": opener.OpenURL}}
+	schemes := registry.Schemes{ByScheme: map[string]registry.Scheme{"sqs": opener}}
 	_, err = schemes.OpenQueue(context.Background(), "sqs://us-east-1/orders")
 	fmt.Println(err)
 	// Output: mailbox: open sqs://us-east-1/orders: forbidden: host: is not one of the regions that may be used

@@ -121,45 +121,38 @@ func (b *ownedBackend) Close() error {
 	return err
 }
 
-// A URLOpener opens queues by address, like sqs://eu-central-1/orders: its method OpenURL
-// is a registry.Scheme. Addresses come from senders of requests, so they lead only to the
-// regions given to NewURLOpener, through backends that are open, with the credentials of
-// their clients. It is safe for concurrent use.
-type URLOpener struct {
-	regions map[string]*Backend // by name, in lower case
-}
-
-// NewURLOpener returns an opener of queues in regions, by name like eu-central-1. The
-// caller closes the backends. It does no I/O. Codes: ErrInvalid, ErrConflict (a region is
-// there twice).
-func NewURLOpener(regions map[string]*Backend) (*URLOpener, error) {
-	o := &URLOpener{regions: make(map[string]*Backend, len(regions))}
+// URLOpener returns a registry.Scheme: a function, safe for concurrent use, that opens
+// the queue that an address like sqs://eu-central-1/orders names. Addresses come from
+// senders of requests, so they lead only to the given regions, through backends that are
+// open, with the credentials of their clients. An address with a user, a port or
+// parameters is refused. The function blocks as OpenQueue does. Its codes are ErrInvalid,
+// ErrForbidden (the address names another region), and those of OpenQueue.
+//
+// The regions are given by name, like eu-central-1, and the caller closes the backends.
+// URLOpener does no I/O. Codes: ErrInvalid, ErrConflict (a region is there twice).
+func URLOpener(regions map[string]*Backend) (func(ctx context.Context, address *url.URL) (driver.Queue, error), error) {
+	byName := make(map[string]*Backend, len(regions)) // in lower case
 	for name, backend := range regions {
 		region := strings.ToLower(name)
 		if host := (&url.URL{Host: region}).Hostname(); region == "" || host != region || strings.ContainsAny(region, "/?#@ ") {
 			return nil, addressError("region", "is not the name of a region, like eu-central-1")
 		}
-		if o.regions[region] != nil {
+		if byName[region] != nil {
 			return nil, &driver.Error{Code: driver.ErrConflict, Op: "open", Field: "region", Detail: region + " is there twice"}
 		}
-		o.regions[region] = backend
+		byName[region] = backend
 	}
-	return o, nil
-}
-
-// OpenURL opens the queue that an address like sqs://region/queue names. It blocks as
-// OpenQueue does. An address with a user, a port or parameters is refused. Codes:
-// ErrInvalid, ErrForbidden (it names another region), and those of OpenQueue.
-func (o *URLOpener) OpenURL(ctx context.Context, address *url.URL) (driver.Queue, error) {
-	region, name, err := readAddress(address)
-	if err != nil {
-		return nil, err
-	}
-	backend := o.regions[region]
-	if backend == nil {
-		return nil, &driver.Error{Code: driver.ErrForbidden, Op: "open", Field: "host", Detail: "is not one of the regions that may be used"}
-	}
-	return backend.OpenQueue(ctx, name)
+	return func(ctx context.Context, address *url.URL) (driver.Queue, error) {
+		region, name, err := readAddress(address)
+		if err != nil {
+			return nil, err
+		}
+		backend := byName[region]
+		if backend == nil {
+			return nil, &driver.Error{Code: driver.ErrForbidden, Op: "open", Field: "host", Detail: "is not one of the regions that may be used"}
+		}
+		return backend.OpenQueue(ctx, name)
+	}, nil
 }
 
 func addressError(field, detail string) error {

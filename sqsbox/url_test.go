@@ -15,15 +15,15 @@ func TestAddressOpensQueueInItsRegion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opener, err := sqsbox.NewURLOpener(map[string]*sqsbox.Backend{"eu-central-1": backend})
+	opener, err := sqsbox.URLOpener(map[string]*sqsbox.Backend{"eu-central-1": backend})
 	if err != nil {
 		t.Fatal(err)
 	}
 	twice := map[string]*sqsbox.Backend{"eu-central-1": backend, "EU-central-1": backend}
-	if _, err := sqsbox.NewURLOpener(twice); !errors.Is(err, driver.ErrConflict) {
+	if _, err := sqsbox.URLOpener(twice); !errors.Is(err, driver.ErrConflict) {
 		t.Errorf("the same region twice: got %v, want ErrConflict", err)
 	}
-	schemes := registry.Schemes{ByScheme: map[string]registry.Scheme{"sqs": opener.OpenURL}}
+	schemes := registry.Schemes{ByScheme: map[string]registry.Scheme{"sqs": opener}}
 	for address, want := range map[string]error{
 		"sqs://eu-central-1/orders":         nil,
 		"sqs://EU-CENTRAL-1/orders":         nil,
@@ -47,11 +47,11 @@ func TestAddressOpensQueueInItsRegion(t *testing.T) {
 			}
 		}
 	}
-	if _, err := opener.OpenURL(t.Context(), &url.URL{Scheme: "redis", Host: "eu-central-1", Path: "/orders"}); !errors.Is(err, driver.ErrInvalid) {
+	if _, err := opener(t.Context(), &url.URL{Scheme: "redis", Host: "eu-central-1", Path: "/orders"}); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("an address of another scheme: got %v", err)
 	}
 	for _, region := range []string{"", "a/b", "host:80", "user@region"} {
-		if _, err := sqsbox.NewURLOpener(map[string]*sqsbox.Backend{region: backend}); !errors.Is(err, driver.ErrInvalid) {
+		if _, err := sqsbox.URLOpener(map[string]*sqsbox.Backend{region: backend}); !errors.Is(err, driver.ErrInvalid) {
 			t.Errorf("region %q: got %v, want ErrInvalid", region, err)
 		}
 	}

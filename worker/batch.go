@@ -14,8 +14,8 @@ import (
 
 // Defaults of BatchOptions.
 const (
-	DefaultBatchSize = 100
-	DefaultBatchFill = 100 * time.Millisecond
+	defaultBatchSize = 100
+	defaultBatchFill = 100 * time.Millisecond
 )
 
 // A BatchHandler handles several messages at once. Each message is settled according to
@@ -36,11 +36,11 @@ type BatchOptions[T any] struct {
 	// batches are handled at once, Timeout bounds how long a handler may take for a
 	// batch, and there is no Middleware, which wraps handlers of single messages.
 	Options[T]
-	// Size is how many messages a batch has at most. 0 means DefaultBatchSize. Size
-	// times Concurrency is at most MaxConcurrency.
+	// Size is how many messages a batch has at most. 0 means 100. Size
+	// times Concurrency is at most 65,536.
 	Size int
 	// Fill is how long a batch that is not full waits for more messages, counted from
-	// when its first one was received. 0 means DefaultBatchFill, a negative value no
+	// when its first one was received. 0 means 100 ms, a negative value no
 	// time.
 	Fill time.Duration
 }
@@ -55,10 +55,10 @@ func NewBatch[T any](from *mailbox.Mailbox[T], handler BatchHandler[T], options 
 		o = *options
 	}
 	if o.Size == 0 {
-		o.Size = DefaultBatchSize
+		o.Size = defaultBatchSize
 	}
 	if o.Fill == 0 {
-		o.Fill = DefaultBatchFill
+		o.Fill = defaultBatchFill
 	}
 	l := New(from, nil, &o.Options)
 	l.batches = &batching[T]{handler, o.Size, o.Fill}
@@ -78,8 +78,8 @@ func (l *Loop[T]) checkBatches() error {
 	switch {
 	case size < 0:
 		return l.invalid("Size", fmt.Sprintf("%d is negative", size))
-	case size > MaxConcurrency/o.Concurrency:
-		return l.invalid("Size", fmt.Sprintf("%d messages in %d batches are over the limit of %d", size, o.Concurrency, MaxConcurrency))
+	case size > maxConcurrency/o.Concurrency:
+		return l.invalid("Size", fmt.Sprintf("%d messages in %d batches are over the limit of %d", size, o.Concurrency, maxConcurrency))
 	case o.NoExtend && l.batches.fill >= o.Visibility:
 		return l.invalid("Fill", fmt.Sprintf("%v is not below Visibility, %v: leases would end before a batch is full, because NoExtend is set", l.batches.fill, o.Visibility))
 	case len(o.Middleware) > 0:

@@ -79,7 +79,7 @@ func TestBatchAcksBesideUnackedRequests(t *testing.T) {
 		s.send(orders, "plain")
 		s.ask(orders, "request")
 		s.send(orders, "plain")
-		s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyGet, Err: mailbox.ErrUnavailable})
+		s.Faults.Add(mailboxtest.Fault{Op: "get", Err: mailbox.ErrUnavailable})
 		stop := s.run(worker.NewBatch(orders, countBatches(done), s.batchOptions(batchOptions{})))
 		s.Pass(time.Minute)
 		ruletest.Equal(s, "batches", done.Count(), 1)

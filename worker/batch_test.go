@@ -222,7 +222,7 @@ func TestBatchSettlesEachMessage(t *testing.T) {
 		{"work is not repeated because its ack failed", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "a", "b")
-			remove := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable})
+			remove := s.Faults.Add(mailboxtest.Fault{Op: "ack", Err: mailbox.ErrUnavailable})
 			stop := s.run(worker.NewBatch(orders, countBatches(done), s.batchOptions(batchOptions{})))
 			s.Pass(time.Minute)
 			remove()

@@ -268,7 +268,7 @@ func TestDeadLetteringKeepsItsOrder(t *testing.T) {
 		{"a failed write: nack with backoff, no reply", func(s *env) {
 			b := newFinalFailure(s, nil)
 			future := s.ask(b.requests, "tea")
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Queue: "dead", Err: mailbox.ErrUnavailable, Times: 2})
+			s.Faults.Add(mailboxtest.Fault{Op: "send", Queue: "dead", Err: mailbox.ErrUnavailable, Times: 2})
 			s.run(b.loop)
 			s.At(59 * time.Second)
 			s.expectStats(b.requests, mailbox.Stats{Delayed: 1})
@@ -288,7 +288,7 @@ func TestDeadLetteringKeepsItsOrder(t *testing.T) {
 		{"a failed reply: dead-lettered all the same", func(s *env) {
 			b := newFinalFailure(s, nil)
 			future := s.ask(b.requests, "tea")
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Err: mailbox.ErrUnavailable})
+			s.Faults.Add(mailboxtest.Fault{Op: "resolve", Err: mailbox.ErrUnavailable})
 			s.run(b.loop)
 			s.Pass(time.Minute)
 			b.expectSteps(s, "write", "ack")
@@ -298,7 +298,7 @@ func TestDeadLetteringKeepsItsOrder(t *testing.T) {
 		{"a failed ack: only the ack is repeated", func(s *env) {
 			b := newFinalFailure(s, nil)
 			s.ask(b.requests, "tea")
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable, Times: 5})
+			s.Faults.Add(mailboxtest.Fault{Op: "ack", Err: mailbox.ErrUnavailable, Times: 5})
 			s.run(b.loop)
 			s.Pass(time.Minute)
 			b.expectSteps(s, "write", "reply", "ack")
@@ -340,7 +340,7 @@ func TestDeadLetteringWithTheBackendIsOneStep(t *testing.T) {
 		{"a failed write: nack with backoff, no reply", func(s *env) {
 			requests := s.open("requests")
 			future := s.ask(requests, "tea")
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpDeadLetter, Err: mailbox.ErrFull, Times: 1})
+			s.Faults.Add(mailboxtest.Fault{Op: "dead-letter", Err: mailbox.ErrFull, Times: 1})
 			s.run(worker.New(requests, fails(errMilk, ruletest.NewRecorder()), s.options(options{DeadLetters: final})))
 			s.At(59 * time.Second)
 			s.expectStats(requests, mailbox.Stats{Delayed: 1})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/deadletter"
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/testing/ruletest"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/registry"
@@ -44,7 +45,7 @@ func runRule(t *testing.T, id string, rules []rule) {
 // An env is what a case runs in.
 type env struct {
 	*ruletest.Env
-	replies  *reply.Memory
+	replies  driver.ReplyStore
 	resolver *registry.Registry
 }
 

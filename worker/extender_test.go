@@ -94,7 +94,7 @@ func TestLeasesAreExtendedWhileHandlersWork(t *testing.T) {
 			if got := ends.When(); !slices.Equal(got, []time.Duration{10 * time.Second, 20 * time.Second}) {
 				s.Errorf("leases ended at %v", got)
 			}
-			ruletest.Equal(s, "extensions", s.Faults.Calls(mailboxtest.OpExtend), 0)
+			ruletest.Equal(s, "extensions", s.Faults.Calls("extend"), 0)
 		}},
 		{"a nacked message is not extended", func(s *env) {
 			steps := ruletest.NewRecorder()
@@ -103,7 +103,7 @@ func TestLeasesAreExtendedWhileHandlersWork(t *testing.T) {
 				Settled:  func(_ context.Context, event mailbox.SettledEvent) { steps.Add(string(event.Outcome)) },
 			})
 			s.send(orders, "tea")
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpExtend, Delay: 5 * time.Second})
+			s.Faults.Add(mailboxtest.Fault{Op: "extend", Delay: 5 * time.Second})
 			s.run(worker.New(orders, func(context.Context, *message) error {
 				<-time.After(12 * time.Second) // an extension is under way, since 10 s
 				return worker.RetryAfter(time.Hour, errMilk)
@@ -221,7 +221,7 @@ func TestLoopKeepsOrder(t *testing.T) {
 			for range 100 {
 				s.send(orders, "tea")
 			}
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Delay: 10 * time.Second})
+			s.Faults.Add(mailboxtest.Fault{Op: "ack", Delay: 10 * time.Second})
 			s.run(worker.New(orders, count(done), s.options(options{Concurrency: 5, Prefetch: 2})))
 			s.Pass(5 * time.Second)
 			ruletest.Equal(s, "handled before the first ack", done.Count(), 14) // twice what is held

@@ -86,7 +86,7 @@ func (r *run[T]) deadLetter(ctx context.Context, j *job[T], reason mailbox.Reaso
 func (r *run[T]) deadLetterTo(ctx context.Context, to *deadletter.Queue[T], j *job[T], reason mailbox.Reason, cause error) {
 	done, err := to.DeadLetter(ctx, j.message, reason, cause)
 	failed, isFailed := errors.AsType[*deadletter.StepError](err)
-	if isFailed && failed.Step == deadletter.StepWrite {
+	if isFailed && failed.Step == "write" {
 		if errors.Is(err, mailbox.ErrReceiptExpired) || errors.Is(err, mailbox.ErrSettled) {
 			r.settle(ctx, j, SettledEvent{Result: ResultLost, Cause: cause})
 			return

@@ -118,7 +118,7 @@ func TestFailedRequestsGetOneAnswer(t *testing.T) {
 		{"without a policy, a failed reply: nack with backoff", func(s *env) {
 			requests, tried := s.open("requests"), ruletest.NewRecorder()
 			future := s.ask(requests, "tea")
-			remove := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Err: mailbox.ErrUnavailable})
+			remove := s.Faults.Add(mailboxtest.Fault{Op: "resolve", Err: mailbox.ErrUnavailable})
 			s.run(worker.New(requests, fails(errMilk, tried), s.options(options{})))
 			s.At(90 * time.Second)
 			s.expectStats(requests, mailbox.Stats{Delayed: 1})

@@ -75,7 +75,7 @@ func TestSlowAckDoesNotDelayHandlers(t *testing.T) {
 		orders, done := s.open("orders"), ruletest.NewRecorder()
 		s.run(worker.New(orders, shout(done), s.options(options{})))
 		oneByOne(s, orders, "tea", "milk") // from now on acks are known to be quick
-		s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Delay: 5 * time.Second})
+		s.Faults.Add(mailboxtest.Fault{Op: "ack", Delay: 5 * time.Second})
 		oneByOne(s, orders, "sugar") // the first slow ack
 		s.send(orders, "lemon", "honey")
 		s.Pass(6 * time.Second)
@@ -109,7 +109,7 @@ func TestFailedReceiveOfWorkerIsRepeated(t *testing.T) {
 			BackendFailed: func(_ context.Context, _, op string, _ error) { failed.Add(op) },
 		}})))
 		oneByOne(s, orders, "tea", "milk")
-		s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Err: mailbox.ErrUnavailable, Times: 3})
+		s.Faults.Add(mailboxtest.Fault{Op: "receive", Err: mailbox.ErrUnavailable, Times: 3})
 		s.Pass(time.Minute)
 		ruletest.Equal(s, "calls of BackendFailed", failed.Count(), 3)
 		oneByOne(s, orders, "sugar")

@@ -31,9 +31,9 @@ type Member interface {
 
 // Defaults of GroupOptions.
 const (
-	DefaultShutdownTimeout = 30 * time.Second
-	DefaultWatchdog        = 12 * time.Minute
-	DefaultWatchdogGrace   = 30 * time.Second
+	defaultShutdownTimeout = 30 * time.Second
+	defaultWatchdog        = 12 * time.Minute
+	defaultWatchdogGrace   = 30 * time.Second
 )
 
 // GroupOptions configure a Group. The zero value, and nil, are the defaults.
@@ -44,7 +44,7 @@ type GroupOptions struct {
 	Signals   <-chan os.Signal
 	NoSignals bool
 	// ShutdownTimeout bounds how long members may take to stop. It should be longer
-	// than their drain time. 0 means DefaultShutdownTimeout.
+	// than their drain time. 0 means 30 seconds.
 	ShutdownTimeout time.Duration
 	// HealthAddr is the listen address for health checks, such as ":8080". Empty
 	// means none; Group.Health is the handler for a server of your own.
@@ -55,11 +55,11 @@ type GroupOptions struct {
 	// Watchdog is how long a handler may make no progress, which is to return or to
 	// call Beat. The watchdog then reports it, once, in the log, to Stuck and in the
 	// health report, and does no more unless CancelStuck is set. 0 means
-	// DefaultWatchdog, a negative value no watchdog.
+	// 12 minutes, a negative value no watchdog.
 	Watchdog time.Duration
 	// CancelStuck makes the watchdog cancel a handler that it has reported and, if
 	// the handler has not returned after WatchdogGrace, end the group. Watchdog must
-	// then be longer than handlers may take. 0 means DefaultWatchdogGrace.
+	// then be longer than handlers may take. 0 means 30 seconds.
 	CancelStuck   bool
 	WatchdogGrace time.Duration
 	// MemberFailed decides what to do about a member that failed with err, for the
@@ -120,9 +120,9 @@ func NewGroup(options *GroupOptions, members ...Member) *Group {
 		value    *time.Duration
 		standard time.Duration
 	}{
-		{&o.ShutdownTimeout, DefaultShutdownTimeout},
-		{&o.Watchdog, DefaultWatchdog},
-		{&o.WatchdogGrace, DefaultWatchdogGrace},
+		{&o.ShutdownTimeout, defaultShutdownTimeout},
+		{&o.Watchdog, defaultWatchdog},
+		{&o.WatchdogGrace, defaultWatchdogGrace},
 	} {
 		if *field.value == 0 {
 			*field.value = field.standard

@@ -121,7 +121,7 @@ func TestGroupReportsHealth(t *testing.T) {
 			s.Must(err)
 			s.Pass(time.Minute)
 			expect(s, g, ready, 200, worker.Healthy)
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpStats, Err: mailbox.ErrUnavailable})
+			s.Faults.Add(mailboxtest.Fault{Op: "stats", Err: mailbox.ErrUnavailable})
 			if report := expect(s, g, ready, 503, worker.Degraded); report.DeadLetters[0].Error == "" {
 				s.Errorf("the dead letters are %+v", report.DeadLetters)
 			}

@@ -84,7 +84,7 @@ func TestPolicyLimitAppliesBeforeHandlerStarts(t *testing.T) {
 				return m.Deliveries > 6
 			}}
 			loop := worker.New(orders, count(done), s.options(options{DeadLetters: p}))
-			crashAgain := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrNotFound})
+			crashAgain := s.Faults.Add(mailboxtest.Fault{Op: "ack", Err: mailbox.ErrNotFound})
 			_, err := loop.RunOnce(s.Context())
 			s.Must(err)
 			crashAgain()

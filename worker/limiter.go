@@ -10,9 +10,9 @@ import (
 	"github.com/mailboxmq/mailbox"
 )
 
-// Rate is a Limiter that allows a number of events per period, evenly spread, with
-// bursts. Make one with NewLimiter. Loops may share it.
-type Rate struct {
+// rate is a Limiter that allows a number of events per period, evenly spread, with
+// bursts.
+type rate struct {
 	interval time.Duration // between two events
 	slack    time.Duration // by how much events may come early
 
@@ -21,16 +21,14 @@ type Rate struct {
 	next time.Time // when the next event is due if none comes early
 }
 
-var _ Limiter = (*Rate)(nil)
-
 // slackMax is longer than any program runs.
 const slackMax = math.MaxInt64 / 2
 
 // NewLimiter returns a limiter that allows n events per period. After a pause, up to
 // burst events, at least one, may follow each other at once. An n or per below 1
 // allows nothing.
-func NewLimiter(n int, per time.Duration, burst int) *Rate {
-	r := &Rate{}
+func NewLimiter(n int, per time.Duration, burst int) Limiter {
+	r := &rate{}
 	if n > 0 && per > 0 {
 		r.interval = max(per/time.Duration(n), 1)
 		// Divided, because the product of a large burst overflows.
@@ -44,7 +42,7 @@ func NewLimiter(n int, per time.Duration, burst int) *Rate {
 // context's error. If the deadline of ctx is before that, it does not wait and
 // reserves nothing: it returns ErrTimeout, which is context.DeadlineExceeded too,
 // with RetryAfter. Other codes: ErrInvalid if the limiter allows nothing.
-func (r *Rate) Wait(ctx context.Context) error {
+func (r *rate) Wait(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -79,7 +77,7 @@ func (r *Rate) Wait(ctx context.Context) error {
 
 // reserve returns the time of the next event and the wait until then, and reserves
 // it unless the wait is longer than limit.
-func (r *Rate) reserve(now time.Time, limit time.Duration) (at time.Time, wait time.Duration) {
+func (r *rate) reserve(now time.Time, limit time.Duration) (at time.Time, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.used || r.next.Before(now) {
@@ -94,7 +92,7 @@ func (r *Rate) reserve(now time.Time, limit time.Duration) (at time.Time, wait t
 
 // giveUp returns a reserved event if no later one is reserved. Otherwise the event
 // stays unused: slightly too slow is better than too fast.
-func (r *Rate) giveUp(at time.Time) {
+func (r *rate) giveUp(at time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.next.Equal(at.Add(r.interval)) {
@@ -103,4 +101,4 @@ func (r *Rate) giveUp(at time.Time) {
 }
 
 // String returns the rate, for logs.
-func (r *Rate) String() string { return fmt.Sprintf("one per %v", r.interval) }
+func (r *rate) String() string { return fmt.Sprintf("one per %v", r.interval) }

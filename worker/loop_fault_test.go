@@ -24,7 +24,7 @@ func TestDrainEndsWhileBackendFails(t *testing.T) {
 			s.send(orders, "a", "b", "c")
 			stop := s.run(worker.New(orders, takes(3*time.Second, done), s.options(options{Prefetch: 4})))
 			s.Pass(time.Second)
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpExtend, Delay: 24 * time.Hour})
+			s.Faults.Add(mailboxtest.Fault{Op: "extend", Delay: 24 * time.Hour})
 			told := time.Now()
 			s.Must(stop())
 			ruletest.Equal(s, "handled", done.Count(), 1)
@@ -37,7 +37,7 @@ func TestDrainEndsWhileBackendFails(t *testing.T) {
 			s.send(orders, "a", "b", "c")
 			stop := s.run(worker.New(orders, takes(time.Hour, done), s.options(options{Prefetch: 4, Drain: 4 * time.Second})))
 			s.Pass(time.Second)
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpExtend, Delay: 24 * time.Hour})
+			s.Faults.Add(mailboxtest.Fault{Op: "extend", Delay: 24 * time.Hour})
 			told := time.Now()
 			s.Must(stop())
 			if took := time.Since(told); took > 8*time.Second {
@@ -49,8 +49,8 @@ func TestDrainEndsWhileBackendFails(t *testing.T) {
 			s.send(orders, "a", "b", "c")
 			stop := s.run(worker.New(orders, takes(time.Hour, done), s.options(options{Prefetch: 4, Drain: time.Second})))
 			s.Pass(time.Second)
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpExtend, Err: mailbox.ErrUnavailable, Times: 1})
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpNack, Err: mailbox.ErrUnavailable, Times: 1})
+			s.Faults.Add(mailboxtest.Fault{Op: "extend", Err: mailbox.ErrUnavailable, Times: 1})
+			s.Faults.Add(mailboxtest.Fault{Op: "nack", Err: mailbox.ErrUnavailable, Times: 1})
 			s.Must(stop())
 			s.expectStats(orders, mailbox.Stats{Ready: 3})
 		}},
@@ -68,7 +68,7 @@ func TestWatchdogIgnoresBackendDelays(t *testing.T) {
 		{"a handler whose ack is repeated is not stuck", func(s *env) {
 			orders := s.open("orders")
 			future := s.ask(orders, "tea")
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable})
+			s.Faults.Add(mailboxtest.Fault{Op: "ack", Err: mailbox.ErrUnavailable})
 			serve := worker.Serve(func(_ context.Context, m *message) (string, error) { return m.Body + "!", nil }, nil)
 			stop := s.run(s.group(worker.GroupOptions{}, worker.New(orders, serve, s.options(options{}))))
 			s.Pass(3 * worker.DefaultWatchdog)

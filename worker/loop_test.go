@@ -44,11 +44,11 @@ func TestLoopSurvivesErrorsAndBadMessages(t *testing.T) {
 	runRule(t, "LOOP-3", []rule{
 		{"backend errors", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
-			remove := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Err: mailbox.ErrUnavailable})
+			remove := s.Faults.Add(mailboxtest.Fault{Op: "receive", Err: mailbox.ErrUnavailable})
 			stop := s.run(worker.New(orders, count(done), s.options(options{})))
 			s.send(orders, "tea")
 			s.At(10 * time.Minute)
-			attempts := s.Faults.Calls(mailboxtest.OpReceive)
+			attempts := s.Faults.Calls("receive")
 			if attempts < 100 || attempts > 400 {
 				s.Errorf("the backend was asked %d times in ten minutes, want pauses of 2.5 to 5 seconds", attempts)
 			}
@@ -112,7 +112,7 @@ func TestLoopSurvivesErrorsAndBadMessages(t *testing.T) {
 		{"panics of hooks", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea", "milk")
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable, Times: 1})
+			s.Faults.Add(mailboxtest.Fault{Op: "ack", Err: mailbox.ErrUnavailable, Times: 1})
 			stop := s.run(worker.New(orders, count(done), s.options(options{Hooks: worker.Hooks{
 				Received:      func(context.Context, string, int) { panic(errMilk) },
 				Started:       func(context.Context, worker.Info) { panic(errMilk) },
@@ -144,7 +144,7 @@ func TestLoopEndsOnHopelessErrors(t *testing.T) {
 		{"a queue that does not exist is waited for, and logged once", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
-			create := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Err: mailbox.ErrNotFound})
+			create := s.Faults.Add(mailboxtest.Fault{Op: "receive", Err: mailbox.ErrNotFound})
 			stop := s.run(worker.New(orders, count(done), s.options(options{})))
 			s.Pass(time.Hour)
 			ruletest.Equal(s, "handled", done.Count(), 0)
@@ -295,7 +295,7 @@ func TestLoopStops(t *testing.T) {
 			cancel()
 			s.Must(worker.New(orders, count(done), s.options(options{})).Run(ctx))
 			ruletest.Equal(s, "handled", done.Count(), 0)
-			ruletest.Equal(s, "receives", s.Faults.Calls(mailboxtest.OpReceive), 0)
+			ruletest.Equal(s, "receives", s.Faults.Calls("receive"), 0)
 			s.expectStats(orders, mailbox.Stats{Ready: 1})
 		}},
 		{"a loop whose context has ended runs again", func(s *env) {
@@ -319,7 +319,7 @@ func TestLoopStops(t *testing.T) {
 		{"the drain waits for acks a bounded time", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable})
+			s.Faults.Add(mailboxtest.Fault{Op: "ack", Err: mailbox.ErrUnavailable})
 			stop := s.run(worker.New(orders, count(done), s.options(options{})))
 			s.Pass(time.Second)
 			s.Must(stop())
@@ -353,7 +353,7 @@ func TestLoopStops(t *testing.T) {
 			}
 			ruletest.Equal(s, "time", time.Since(s.Began), 2*time.Second)
 			s.expectStats(orders, mailbox.Stats{})
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Err: mailbox.ErrUnavailable})
+			s.Faults.Add(mailboxtest.Fault{Op: "receive", Err: mailbox.ErrUnavailable})
 			_, err := loop.RunOnce(s.Context())
 			s.Is(err, mailbox.ErrUnavailable)
 		}},
@@ -398,7 +398,7 @@ func TestLostLeaseCancelsHandler(t *testing.T) {
 		{"when the backend was unavailable for the whole lease", func(s *env) {
 			orders, causes := s.open("orders"), make(chan error, 1)
 			s.send(orders, "tea")
-			remove := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpExtend, Err: mailbox.ErrUnavailable})
+			remove := s.Faults.Add(mailboxtest.Fault{Op: "extend", Err: mailbox.ErrUnavailable})
 			s.run(worker.New(orders, until(causes), s.options(options{})))
 			s.Is(<-causes, mailbox.ErrReceiptExpired)
 			ruletest.Equal(s, "time", time.Since(s.Began), worker.DefaultVisibility)
@@ -409,7 +409,7 @@ func TestLostLeaseCancelsHandler(t *testing.T) {
 		{"not when the backend was unavailable for less", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpExtend, Err: mailbox.ErrUnavailable, Times: 5})
+			s.Faults.Add(mailboxtest.Fault{Op: "extend", Err: mailbox.ErrUnavailable, Times: 5})
 			s.run(worker.New(orders, takes(5*time.Minute, done), s.options(options{})))
 			s.At(6 * time.Minute)
 			ruletest.Equal(s, "handled", done.Count(), 1)

@@ -80,11 +80,11 @@ func (w *lossTest) success(body string) {
 
 // addFault makes the backend fail for a while.
 func (w *lossTest) addFault() {
-	ops := []mailboxtest.Op{mailboxtest.OpReceive, mailboxtest.OpAck, mailboxtest.OpNack, mailboxtest.OpExtend, mailboxtest.OpDeadLetter}
+	ops := []string{"receive", "ack", "nack", "extend", "dead-letter"}
 	fault := mailboxtest.Fault{Op: ops[w.random.IntN(len(ops))], Err: mailbox.ErrUnavailable, Every: w.random.IntN(4)}
 	switch w.random.IntN(3) {
 	case 0:
-		fault.Late = fault.Op != mailboxtest.OpReceive
+		fault.Late = fault.Op != "receive"
 	case 1:
 		fault.Delay = time.Duration(w.random.IntN(60)) * time.Second
 	}

@@ -132,7 +132,7 @@ func TestRateLimitNacksWhatCannotWait(t *testing.T) {
 }
 
 // hurried is a limiter that refuses without RetryAfter.
-type hurried struct{ limiter *worker.Rate }
+type hurried struct{ limiter worker.Limiter }
 
 func (l hurried) Wait(ctx context.Context) error {
 	if l.limiter.Wait(ctx) != nil {

@@ -12,14 +12,14 @@ import (
 
 // Defaults of Options.
 const (
-	DefaultVisibility = mailbox.DefaultVisibility
-	DefaultWait       = 20 * time.Second
-	DefaultDrain      = 20 * time.Second
+	defaultVisibility = mailbox.DefaultVisibility
+	defaultWait       = 20 * time.Second
+	defaultDrain      = 20 * time.Second
 )
 
 // Limits of Options.
 const (
-	MaxConcurrency = 65_536
+	maxConcurrency = 65_536
 	maxPrefetch    = 1_048_576
 )
 
@@ -29,7 +29,7 @@ type Options[T any] struct {
 	// Name is the name of the loop in logs, hooks and health reports. Empty means
 	// the name of the mailbox.
 	Name string
-	// Concurrency is how many handlers run at once, at most MaxConcurrency. 0 means
+	// Concurrency is how many handlers run at once, at most 65,536. 0 means
 	// 1, which also keeps the order of the queue. In a queue with strict groups,
 	// messages of one group are never handled at the same time.
 	Concurrency int
@@ -39,18 +39,18 @@ type Options[T any] struct {
 	// times Concurrency makes fewer and larger backend calls.
 	Prefetch int
 	// Visibility is how long a message is leased at a time: how soon it comes
-	// back if this process dies. 0 means DefaultVisibility.
+	// back if this process dies. 0 means mailbox.DefaultVisibility.
 	Visibility time.Duration
 	// NoExtend turns lease extension off: a handler has Visibility and no more.
 	NoExtend bool
-	// Wait is how long one receive waits for messages. 0 means DefaultWait. A
+	// Wait is how long one receive waits for messages. 0 means 20 seconds. A
 	// message or a stop ends the wait early.
 	Wait time.Duration
 	// Timeout bounds how long a handler may take for one message: its context then
 	// ends with ErrTimeout as the cause. 0 means no limit.
 	Timeout time.Duration
 	// Drain is how long handlers may continue after Run was told to stop. 0 means
-	// DefaultDrain, a negative value no time.
+	// 20 seconds, a negative value no time.
 	Drain time.Duration
 	// Backoff is how long a failed message waits for its next delivery. Nil means
 	// DefaultBackoff.
@@ -96,13 +96,13 @@ func (o Options[T]) withDefaults(name string) Options[T] {
 		o.Concurrency = 1
 	}
 	if o.Visibility == 0 {
-		o.Visibility = DefaultVisibility
+		o.Visibility = defaultVisibility
 	}
 	if o.Wait == 0 {
-		o.Wait = DefaultWait
+		o.Wait = defaultWait
 	}
 	if o.Drain == 0 {
-		o.Drain = DefaultDrain
+		o.Drain = defaultDrain
 	}
 	if o.Backoff == nil {
 		o.Backoff = DefaultBackoff
@@ -124,7 +124,7 @@ func (o *Options[T]) check() error {
 		text  any
 		most  int64
 	}{
-		{"Concurrency", int64(o.Concurrency), o.Concurrency, MaxConcurrency},
+		{"Concurrency", int64(o.Concurrency), o.Concurrency, maxConcurrency},
 		{"Prefetch", int64(o.Prefetch), o.Prefetch, maxPrefetch},
 		{"Visibility", int64(o.Visibility), o.Visibility, math.MaxInt64},
 		{"Wait", int64(o.Wait), o.Wait, math.MaxInt64},

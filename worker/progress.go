@@ -9,8 +9,8 @@ import (
 	"github.com/mailboxmq/mailbox/internal/activity"
 )
 
-// MaxProgressBytes bounds the text of SetProgress. More is cut off.
-const MaxProgressBytes = 200
+// maxProgressBytes bounds the text of SetProgress. More is cut off.
+const maxProgressBytes = 200
 
 // A Progress is what a handler has reported about its work.
 type Progress = activity.Progress
@@ -29,8 +29,8 @@ func SetProgress(ctx context.Context, fraction float64, text string) {
 	if !(fraction >= 0) { // NaN too
 		fraction = -1
 	}
-	if len(text) > MaxProgressBytes {
-		text = text[:MaxProgressBytes]
+	if len(text) > maxProgressBytes {
+		text = text[:maxProgressBytes]
 	}
 	job.setProgress(ctx, Progress{
 		Fraction: min(fraction, 1), Text: strings.ToValidUTF8(text, ""), At: time.Now(),

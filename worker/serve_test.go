@@ -64,7 +64,7 @@ func TestRepliesComeBeforeAcks(t *testing.T) {
 			_, err := requests.Send(s.Context(), "milk", mailbox.WithCorrelationID("c-7"))
 			s.Must(err)
 			future := s.ask(requests, "sugar") // has a reply address
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Queue: "answers", Err: mailbox.ErrUnavailable, Late: true, Times: 3})
+			s.Faults.Add(mailboxtest.Fault{Op: "send", Queue: "answers", Err: mailbox.ErrUnavailable, Late: true, Times: 3})
 			serve := worker.Serve(func(_ context.Context, m *message) (string, error) {
 				done.Add(m.Body)
 				return strings.ToUpper(m.Body), nil
@@ -85,20 +85,20 @@ func TestRepliesComeBeforeAcks(t *testing.T) {
 		{"a failed reply is repeated, not the work", func(s *env) {
 			requests, done := s.open("requests"), ruletest.NewRecorder()
 			future := s.ask(requests, "tea")
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Err: mailbox.ErrUnavailable, Times: 4})
+			s.Faults.Add(mailboxtest.Fault{Op: "resolve", Err: mailbox.ErrUnavailable, Times: 4})
 			s.run(worker.New(requests, shout(done), s.options(options{})))
 			answer, err := future.Wait(s.Context())
 			s.Must(err)
 			ruletest.Equal(s, "answer", answer, "TEA")
 			s.Pass(0)
 			ruletest.Equal(s, "times the work was done", done.Count(), 1)
-			ruletest.Equal(s, "attempts at the reply", s.Faults.Calls(mailboxtest.OpReplyResolve), 5)
+			ruletest.Equal(s, "attempts at the reply", s.Faults.Calls("resolve"), 5)
 			s.expectStats(requests, mailbox.Stats{})
 		}},
 		{"an unsent reply is kept for the next delivery", func(s *env) {
 			requests, done := s.open("requests"), ruletest.NewRecorder()
 			future := s.ask(requests, "tea")
-			remove := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Err: mailbox.ErrUnavailable})
+			remove := s.Faults.Add(mailboxtest.Fault{Op: "resolve", Err: mailbox.ErrUnavailable})
 			s.run(worker.New(requests, shout(done), s.options(options{})))
 			s.At(90 * time.Second) // a minute of trying, then a minute of backoff
 			s.expectStats(requests, mailbox.Stats{Delayed: 1})
@@ -119,7 +119,7 @@ func TestSuccessfulWorkIsNotRepeated(t *testing.T) {
 		{"a failed ack is repeated, not the work", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea", "milk")
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable, Times: 6})
+			s.Faults.Add(mailboxtest.Fault{Op: "ack", Err: mailbox.ErrUnavailable, Times: 6})
 			s.run(worker.New(orders, shout(done), s.options(options{})))
 			s.Pass(time.Minute)
 			ruletest.Equal(s, "times work was done", done.Count(), 2)
@@ -128,7 +128,7 @@ func TestSuccessfulWorkIsNotRepeated(t *testing.T) {
 		{"an ack whose answer is lost is an ack", func(s *env) {
 			orders, done, results := s.open("orders"), ruletest.NewRecorder(), ruletest.NewRecorder()
 			s.send(orders, "tea")
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable, Late: true, Times: 1})
+			s.Faults.Add(mailboxtest.Fault{Op: "ack", Err: mailbox.ErrUnavailable, Late: true, Times: 1})
 			s.run(worker.New(orders, count(done), s.options(options{Hooks: worker.Hooks{
 				Settled: func(_ context.Context, event worker.SettledEvent) { results.Add(string(event.Result)) },
 			}})))
@@ -142,8 +142,8 @@ func TestSuccessfulWorkIsNotRepeated(t *testing.T) {
 		{"handled before an outage, acked after it", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
-			down := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable})
-			deaf := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpExtend, Err: mailbox.ErrUnavailable})
+			down := s.Faults.Add(mailboxtest.Fault{Op: "ack", Err: mailbox.ErrUnavailable})
+			deaf := s.Faults.Add(mailboxtest.Fault{Op: "extend", Err: mailbox.ErrUnavailable})
 			s.run(worker.New(orders, shout(done), s.options(options{})))
 			s.At(5 * time.Minute) // ten times the visibility
 			down()

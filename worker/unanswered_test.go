@@ -51,7 +51,7 @@ func TestUnanswerableRequestIsDeadLetteredWithItsResult(t *testing.T) {
 		}
 	}
 	schemes := queues(func(s *env) registry.Options {
-		return registry.Options{Fallback: registry.Schemes{ByScheme: map[string]registry.Scheme{"memory": membox.NewURLOpener(membox.New(nil)).OpenURL}}}
+		return registry.Options{Fallback: registry.Schemes{ByScheme: map[string]registry.Scheme{"memory": membox.URLOpener(membox.New(nil))}}}
 	})
 	tenant := queues(func(s *env) registry.Options {
 		return registry.Options{Fallback: registry.NewPrefix(s.Faults, "acme:")}

@@ -143,7 +143,7 @@ func TestWatchdogIgnoresWorkingHandlers(t *testing.T) {
 		}},
 		{"a backend that does not answer is stuck too", func(s *env) {
 			orders := s.open("orders")
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Delay: 24 * time.Hour})
+			s.Faults.Add(mailboxtest.Fault{Op: "receive", Delay: 24 * time.Hour})
 			g := s.group(worker.GroupOptions{CancelStuck: true, Watchdog: time.Minute}, worker.New(orders, count(ruletest.NewRecorder()), s.options(options{})))
 			s.Is(g.Run(s.Context()), worker.ErrStuck)
 		}},
@@ -199,7 +199,7 @@ func TestStuckHandlerIsOnlyReportedByDefault(t *testing.T) {
 		}},
 		{"and so is a backend that does not answer", func(s *env) {
 			orders := s.open("orders")
-			s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Delay: time.Hour, Times: 1})
+			s.Faults.Add(mailboxtest.Fault{Op: "receive", Delay: time.Hour, Times: 1})
 			stop := s.run(s.group(worker.GroupOptions{}, worker.New(orders, count(ruletest.NewRecorder()), s.options(options{}))))
 			s.At(2 * time.Hour)
 			s.Must(stop())

@@ -32,7 +32,7 @@ type workshop struct {
 	faults   *mailboxtest.Faults
 	metrics  *mailboxprom.Metrics
 	endpoint *httptest.Server
-	replies  *reply.Memory
+	replies  driver.ReplyStore
 
 	orders, full, leases, work, letters, requests *mailbox.Mailbox[string]
 }
@@ -169,7 +169,7 @@ func (w *workshop) handles() {
 		w.must(err)
 	}
 	w.metrics.Stuck(worker.StuckEvent{Member: "work"})
-	remove := w.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Err: mailbox.ErrUnavailable})
+	remove := w.faults.Add(mailboxtest.Fault{Op: "receive", Err: mailbox.ErrUnavailable})
 	defer remove()
 	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()

@@ -105,7 +105,7 @@ func policyCounts(s *env) {
 	s.send(orders, "tea")
 	s.run(worker.New(orders, fails(errMilk, tried), s.options(options{DeadLetters: &policy{}})))
 	s.expectStats(orders, mailbox.Stats{Dead: 1})
-	ruletest.Equal(s, "deliveries", tried.Count(), deadletter.DefaultMaxDeliveries)
+	ruletest.Equal(s, "deliveries", tried.Count(), 5)
 }
 
 func policyLists(s *env) {
@@ -120,7 +120,7 @@ func policyLists(s *env) {
 	others, patient := s.open("others"), ruletest.NewRecorder()
 	s.send(others, "tea")
 	s.run(worker.New(others, fails(errMilk, patient), s.options(options{DeadLetters: &policy{Never: milk, Always: milk, MaxDeliveries: 1}})))
-	s.Eventually("it to be tried again and again", func() bool { return patient.Count() > 2*deadletter.DefaultMaxDeliveries })
+	s.Eventually("it to be tried again and again", func() bool { return patient.Count() > 2*5 })
 }
 
 func deadLetterReplyAck(s *env) {
@@ -147,7 +147,7 @@ func deadLetterReplyAck(s *env) {
 func deadLetterFails(s *env) {
 	requests, dead := s.open("requests"), s.openDeadLetters("dead")
 	future := s.ask(requests, "tea")
-	remove := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Queue: "dead", Err: mailbox.ErrFull})
+	remove := s.Faults.Add(mailboxtest.Fault{Op: "send", Queue: "dead", Err: mailbox.ErrFull})
 	tried := ruletest.NewRecorder()
 	s.run(worker.New(requests, fails(errMilk, tried), s.options(options{DeadLetters: &policy{MaxDeliveries: 1, Mailbox: dead}})))
 	s.Eventually("it to be given back", func() bool { return tried.Count() > 2 })

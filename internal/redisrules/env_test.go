@@ -13,6 +13,7 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/deadletter"
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 	"github.com/mailboxmq/mailbox/internal/testing/ruletest"
 	"github.com/mailboxmq/mailbox/redisbox"
@@ -92,7 +93,7 @@ func TestEveryWorkerRuleHasRedisCase(t *testing.T) {
 // An env is the environment of a case: a backend with faults, replies and a resolver.
 type env struct {
 	*ruletest.Env
-	replies  *reply.Memory
+	replies  driver.ReplyStore
 	resolver *registry.Registry
 }
 

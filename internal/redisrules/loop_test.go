@@ -75,8 +75,8 @@ func shout(done *ruletest.Recorder) worker.Handler[string] {
 
 func workIsNotDoneAgain(s *env) {
 	requests, done := s.open("requests"), ruletest.NewRecorder()
-	s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Err: mailbox.ErrUnavailable, Times: 2})
-	s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable, Late: true, Times: 1})
+	s.Faults.Add(mailboxtest.Fault{Op: "resolve", Err: mailbox.ErrUnavailable, Times: 2})
+	s.Faults.Add(mailboxtest.Fault{Op: "ack", Err: mailbox.ErrUnavailable, Late: true, Times: 1})
 	future := s.ask(requests, "tea")
 	s.run(worker.New(requests, shout(done), s.options(options{})))
 	answer, err := future.Wait(s.Context())
@@ -156,10 +156,10 @@ func everySampleHasAResult(s *env) {
 
 func outlivesErrors(s *env) {
 	orders, done := s.open("orders"), ruletest.NewRecorder()
-	remove := s.Faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReceive, Err: mailbox.ErrUnavailable})
+	remove := s.Faults.Add(mailboxtest.Fault{Op: "receive", Err: mailbox.ErrUnavailable})
 	stop := s.run(worker.New(orders, count(done), s.options(options{})))
 	s.send(orders, "tea")
-	s.Eventually("receives to fail", func() bool { return s.Faults.Calls(mailboxtest.OpReceive) > 2 })
+	s.Eventually("receives to fail", func() bool { return s.Faults.Calls("receive") > 2 })
 	ruletest.Equal(s, "handled", done.Count(), 0)
 	remove()
 	s.expectCount(done, 1)
@@ -212,7 +212,7 @@ func stoppedBeforeRun(s *env) {
 	loop.Stop()
 	s.Must(loop.Run(s.Context()))
 	ruletest.Equal(s, "handled", done.Count(), 0)
-	ruletest.Equal(s, "receives", s.Faults.Calls(mailboxtest.OpReceive), 0)
+	ruletest.Equal(s, "receives", s.Faults.Calls("receive"), 0)
 	s.expectStats(orders, mailbox.Stats{Ready: 1})
 }
 
@@ -293,7 +293,7 @@ func leasesAreExtended(s *env) {
 	s.expectCount(done, 1)
 	s.expectStats(orders, mailbox.Stats{})
 	ruletest.Equal(s, "times the work was done", done.Count(), 1)
-	if n := s.Faults.Calls(mailboxtest.OpExtend); n < 3 {
+	if n := s.Faults.Calls("extend"); n < 3 {
 		s.Errorf("it was extended %d times", n)
 	}
 }

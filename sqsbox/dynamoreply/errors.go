@@ -106,7 +106,7 @@ func (s *store) newError(r request, kind failureKind, cause error) error {
 			e.Code = driver.ErrNotFound
 		}
 	case tooLarge:
-		e.Code, e.Field, e.Detail = driver.ErrTooLarge, "Body", fmt.Sprintf("an answer has at most %d bytes in DynamoDB", MaxAnswerBytes)
+		e.Code, e.Field, e.Detail = driver.ErrTooLarge, "Body", fmt.Sprintf("an answer has at most %d bytes in DynamoDB", maxAnswerBytes)
 	case forbidden:
 		e.Code, e.Detail = driver.ErrForbidden, "table "+s.table
 	case unauthenticated:

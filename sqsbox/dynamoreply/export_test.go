@@ -14,3 +14,8 @@ const (
 
 // Now returns the store's time, corrected by DynamoDB's clock.
 func (s *store) Now() time.Time { return s.clock.now() }
+
+// Names for tests of the package as others see it.
+const (
+	MaxAnswerBytes = maxAnswerBytes
+)

@@ -75,9 +75,9 @@ func (s *store) Create(ctx context.Context, id string, ttl time.Duration) error 
 // ErrReplyAlreadySent, ErrReplyCancelled, ErrReplyExpired, ErrNotFound,
 // ErrTooLarge, and those of store.
 func (s *store) Resolve(ctx context.Context, id string, answer driver.Answer) error {
-	if size := len(answer.Body) + len(answer.Failure) + len(answer.FailureKind); size > MaxAnswerBytes {
+	if size := len(answer.Body) + len(answer.Failure) + len(answer.FailureKind); size > maxAnswerBytes {
 		large := driver.SlotError(opResolve, id, driver.ErrTooLarge)
-		large.Field, large.Detail = "Body", fmt.Sprintf("%d bytes, at most %d are allowed in DynamoDB", size, MaxAnswerBytes)
+		large.Field, large.Detail = "Body", fmt.Sprintf("%d bytes, at most %d are allowed in DynamoDB", size, maxAnswerBytes)
 		return large
 	}
 	writer := newMark()

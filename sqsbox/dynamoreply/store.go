@@ -10,10 +10,10 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// MaxAnswerBytes bounds an answer: its body, or the text and the kind of its
+// maxAnswerBytes bounds an answer: its body, or the text and the kind of its
 // failure. A DynamoDB item holds 400 KiB; the other attributes of a slot need
 // less than one.
-const MaxAnswerBytes = 399 << 10
+const maxAnswerBytes = 399 << 10
 
 // The defaults of Options.
 const (

@@ -128,12 +128,12 @@ func (s Load) Run(t testing.TB) Result {
 }
 
 func (b *loadRun) addFaults() {
-	for _, op := range []mailboxtest.Op{mailboxtest.OpReplyCreate, mailboxtest.OpReplyResolve, mailboxtest.OpReplyCancel, mailboxtest.OpReplyDelete} {
+	for _, op := range []string{"create slot", "resolve", "cancel", "delete"} {
 		b.faults.Add(mailboxtest.Fault{Op: op, Err: mailbox.ErrUnavailable, Every: 10})
 	}
-	b.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpReplyResolve, Err: mailbox.ErrUnavailable, Every: 37, Late: true})
-	b.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpAck, Err: mailbox.ErrUnavailable, Every: 13})
-	b.faults.Add(mailboxtest.Fault{Op: mailboxtest.OpSend, Err: mailbox.ErrUnavailable, Every: 41, Late: true})
+	b.faults.Add(mailboxtest.Fault{Op: "resolve", Err: mailbox.ErrUnavailable, Every: 37, Late: true})
+	b.faults.Add(mailboxtest.Fault{Op: "ack", Err: mailbox.ErrUnavailable, Every: 13})
+	b.faults.Add(mailboxtest.Fault{Op: "send", Err: mailbox.ErrUnavailable, Every: 41, Late: true})
 }
 
 func question(i int) string { return fmt.Sprint("question ", i) }

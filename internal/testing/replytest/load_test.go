@@ -36,31 +36,31 @@ func (v *recorder) Errorf(format string, values ...any) {
 	v.faults = append(v.faults, fmt.Sprintf(format, values...))
 }
 
-func run(t testing.TB, wrap func(*reply.Memory) driver.ReplyStore) replytest.Result {
+func run(t testing.TB, wrap func(driver.ReplyStore) driver.ReplyStore) replytest.Result {
 	backend, store := membox.New(nil), reply.NewMemory(nil)
 	defer backend.Close()
 	return replytest.Load{
 		Requests: backend, Replies: wrap(store),
-		Slots:   func(context.Context) (int, error) { return store.Len(), nil },
+		Slots:   func(context.Context) (int, error) { return store.(interface{ Len() int }).Len(), nil },
 		Callers: 300, Workers: 4, Work: time.Second, Visibility: 30 * time.Second, Patience: 10 * time.Minute,
 	}.Run(t)
 }
 
 func TestLoadPassesOnCorrectStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		result := run(t, func(store *reply.Memory) driver.ReplyStore { return store })
+		result := run(t, func(store driver.ReplyStore) driver.ReplyStore { return store })
 		t.Log(result)
 	})
 }
 
 func TestLoadFindsBrokenStores(t *testing.T) {
-	for want, wrap := range map[string]func(*reply.Memory) driver.ReplyStore{
-		"got \"answer to question":   func(store *reply.Memory) driver.ReplyStore { return &mixing{Memory: store} },
-		"slots are left":             func(store *reply.Memory) driver.ReplyStore { return hoarding{store} },
-		"too few answers":            func(store *reply.Memory) driver.ReplyStore { return dropping{store} },
-		"requests are left":          func(store *reply.Memory) driver.ReplyStore { return refusing{store} },
-		"got mailbox: create slot":   func(store *reply.Memory) driver.ReplyStore { return &confusing{Memory: store} },
-		"got the failure \"an odd q": func(store *reply.Memory) driver.ReplyStore { return &mixing{Memory: store, failures: true} },
+	for want, wrap := range map[string]func(driver.ReplyStore) driver.ReplyStore{
+		"got \"answer to question":   func(store driver.ReplyStore) driver.ReplyStore { return &mixing{ReplyStore: store} },
+		"slots are left":             func(store driver.ReplyStore) driver.ReplyStore { return hoarding{store} },
+		"too few answers":            func(store driver.ReplyStore) driver.ReplyStore { return dropping{store} },
+		"requests are left":          func(store driver.ReplyStore) driver.ReplyStore { return refusing{store} },
+		"got mailbox: create slot":   func(store driver.ReplyStore) driver.ReplyStore { return &confusing{ReplyStore: store} },
+		"got the failure \"an odd q": func(store driver.ReplyStore) driver.ReplyStore { return &mixing{ReplyStore: store, failures: true} },
 	} {
 		t.Run(want, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestLoadFindsBrokenStores(t *testing.T) {
 
 // mixing gives answers, or failures, to the wrong caller.
 type mixing struct {
-	*reply.Memory
+	driver.ReplyStore
 	failures bool
 
 	mu   sync.Mutex // guards last
@@ -84,7 +84,7 @@ type mixing struct {
 }
 
 func (s *mixing) Resolve(ctx context.Context, id string, answer driver.Answer) error {
-	return s.Memory.Resolve(ctx, id, s.mix(answer))
+	return s.ReplyStore.Resolve(ctx, id, s.mix(answer))
 }
 
 func (s *mixing) mix(answer driver.Answer) driver.Answer {
@@ -103,17 +103,17 @@ func (s *mixing) mix(answer driver.Answer) driver.Answer {
 }
 
 // hoarding never removes expired slots.
-type hoarding struct{ *reply.Memory }
+type hoarding struct{ driver.ReplyStore }
 
 func (hoarding) Sweep(context.Context, int) (int, error) { return 0, nil }
 
 // dropping stores no answers.
-type dropping struct{ *reply.Memory }
+type dropping struct{ driver.ReplyStore }
 
 func (dropping) Resolve(context.Context, string, driver.Answer) error { return nil }
 
 // refusing takes no answers and returns no slots, so that requests never end.
-type refusing struct{ *reply.Memory }
+type refusing struct{ driver.ReplyStore }
 
 func (refusing) Resolve(_ context.Context, id string, _ driver.Answer) error {
 	return driver.SlotError("resolve", id, driver.ErrUnavailable)
@@ -125,7 +125,7 @@ func (refusing) Get(_ context.Context, id string) (driver.Slot, error) {
 
 // confusing says now and then that it is full.
 type confusing struct {
-	*reply.Memory
+	driver.ReplyStore
 	n atomic.Int64
 }
 
@@ -133,5 +133,5 @@ func (s *confusing) Create(ctx context.Context, id string, ttl time.Duration) er
 	if s.n.Add(1)%20 == 0 {
 		return driver.SlotError("create slot", id, driver.ErrFull)
 	}
-	return s.Memory.Create(ctx, id, ttl)
+	return s.ReplyStore.Create(ctx, id, ttl)
 }

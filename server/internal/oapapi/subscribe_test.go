@@ -27,7 +27,7 @@ func TestWhatASubscriberLeavesIsReadyAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for delivery, err := range q.(remotebox.Subscriber).Subscribe(t.Context(), time.Hour, remotebox.MaxAhead) {
+		for delivery, err := range q.(remotebox.Subscriber).Subscribe(t.Context(), time.Hour, 1024) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,6 @@
+package deadletter
+
+// Names for tests of the package as others see it.
+const (
+	DefaultVisibility = defaultVisibility
+)
