@@ -71,6 +71,9 @@ func (c Caller) Identity(ctx context.Context, queue string) (identity string, ex
 	if err := b.admit("open", queue, lastForReads); err != nil {
 		return "", false, err
 	}
+	if err := c.pace(ctx, nil, b.openings, 1); err != nil {
+		return "", false, refusedShare(err, "open", queue)
+	}
 	if err := c.turn(ctx, "open", queue, 1); err != nil {
 		return "", false, err
 	}

@@ -74,9 +74,10 @@ type Broker struct {
 	// work bounds the operations on the backend, in turns, and memory the bytes of
 	// requests and answers.
 	work, memory *share.Gate
-	// refusals bounds the refusals of shares, creations the queues that are created, looks the
-	// bytes that are peeked at, and strangers the requests without a genuine token, by the second.
-	refusals, creations, looks, strangers *share.Gate
+	// refusals bounds the refusals of shares, creations the queues that are created, openings those
+	// that are opened, looks the bytes that are peeked at, and strangers the requests without a
+	// genuine token, by the second.
+	refusals, creations, openings, looks, strangers *share.Gate
 	// sweptAt is when expired leases were last removed, and sweepPause the time until
 	// the next sweep.
 	sweptAt, sweepPause atomic.Int64

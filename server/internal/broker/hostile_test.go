@@ -606,8 +606,42 @@ func TestPeeksWaitWhileOthersAreActive(t *testing.T) {
 			}
 			peek()
 		}
-		if bytes := peeks * messages * size; bytes < 20<<20 || bytes > 11*(32<<20)*7/8 {
+		if bytes := peeks * messages * size; bytes < 20<<20 || bytes > 11*(16<<20)*7/8 {
 			t.Errorf("%d MiB were peeked at in 10 s", bytes>>20)
+		}
+	})
+}
+
+// TestOpeningsWaitWhileOthersAreActive opens a queue as fast as possible: at once while its tenant is
+// alone, and at a bounded rate while another one is active.
+func TestOpeningsWaitWhileOthersAreActive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory(t, broker.Limits{})
+		hostile, victim := b.as("hostile"), b.as("victim")
+		b.send(hostile, "q", "x")
+		open := func() {
+			if _, exists, err := hostile.Identity(t.Context(), "q"); err != nil || !exists {
+				t.Fatalf("exists %t, %v", exists, err)
+			}
+		}
+		began := time.Now()
+		for range 2000 {
+			open()
+		}
+		if time.Since(began) > 0 {
+			t.Errorf("a tenant that is alone waited %v to open queues", time.Since(began))
+		}
+		opened := 0
+		for began = time.Now(); time.Since(began) < 10*time.Second; opened++ {
+			before := time.Now()
+			b.send(victim, "q", "x")
+			if time.Since(before) > 0 {
+				t.Fatalf("another tenant waited %v", time.Since(before))
+			}
+			open()
+		}
+		if opened < 1000 || opened > 11*512 {
+			t.Errorf("%d queues were opened in 10 s", opened)
 		}
 	})
 }

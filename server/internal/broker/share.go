@@ -44,14 +44,17 @@ const (
 	// several tenants are active. A refusal costs its client nothing and the daemon a
 	// request that was read, and often a connection.
 	maxRefusals = 32
-	// pacedFor is how long a refusal, a creation and a byte that was peeked at count.
+	// pacedFor is how long a refusal, a creation, an opening and a byte that was peeked at count.
 	pacedFor = time.Second
 	// maxCreations is how many queues are created in a second while several tenants are
 	// active. Each takes about 2 KB of memory for as long as it exists.
 	maxCreations = 16
+	// maxOpenings is how many queues OAP/1 connections open in a second while several tenants
+	// are active. Clients open a queue once; one that does little else keeps a processor busy.
+	maxOpenings = 512
 	// maxLookBytes is how many bytes of bodies are peeked at in a second while several
 	// tenants are active. Each is read, copied and encoded, and nothing is left of it.
-	maxLookBytes = 32 << 20
+	maxLookBytes = 16 << 20
 	// turnPatience is how long an operation waits for its turn.
 	turnPatience = 5 * time.Second
 )
@@ -63,6 +66,7 @@ func (b *Broker) initTurns() {
 	b.memory = share.NewGate(share.New("request memory", "max_request_memory", maxRequestMemory, retryInFlight), turnPatience)
 	b.refusals = share.NewGate(share.New("refusals", "max_refusals", maxRefusals, retryInFlight), turnPatience)
 	b.creations = share.NewGate(share.New("new queues", "max_new_queues", maxCreations, retryInFlight), turnPatience)
+	b.openings = share.NewGate(share.New("queues opened", "max_openings", maxOpenings, retryInFlight), turnPatience)
 	b.looks = share.NewGate(share.New("bytes peeked at", "max_look_bytes", maxLookBytes, retryInFlight), turnPatience)
 	b.strangers = share.NewGate(share.New("requests without a token", "max_strangers", maxStrangers, retryInFlight), turnPatience)
 }
