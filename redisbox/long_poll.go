@@ -2,16 +2,15 @@ package redisbox
 
 import (
 	"context"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/waitlist"
 )
 
 // Long polling: a receive that finds no message registers as a waiter and sleeps
 // until a signal. A script that adds messages announces them (engine.announce in
-// shard.lua), shardWatcher.onAnnouncement receives that and calls waiters.wake, and
+// shard.lua), shardWatcher.onAnnouncement receives that and calls waitlist.List.Wake, and
 // the woken receive asks the server again.
 
 // await receives messages, waiting as long as the request says. A receiver first
@@ -20,7 +19,7 @@ import (
 func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	begun := time.Now()
 	var patience *time.Timer // made when the first look finds nothing
-	w := h.waiters.join()
+	w := h.waiters.Join()
 	// Asking the server for announcements is useless before the subscription stands.
 	waits := h.subscribed()
 	for expired := false; ; {
@@ -54,8 +53,8 @@ func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver
 
 // stopWaiting unregisters a waiter. A signal that it could not act upon, and that no
 // other receiver takes, goes to the shard watchers.
-func (q *queue) stopWaiting(w *waiter, unanswered bool) {
-	if q.waiters.leave(w, unanswered) {
+func (q *queue) stopWaiting(w *waitlist.Waiter, unanswered bool) {
+	if q.waiters.Leave(w, unanswered) {
 		for _, w := range q.watchers {
 			notify(w.lookNow)
 		}
@@ -104,7 +103,7 @@ func (h *handle) awaitSubscription(ctx context.Context, patience *time.Timer) bo
 
 // waitForSignal waits for a signal. It reports false when the wait of the request is
 // over, and returns an error when the context, the handle or the queue has ended.
-func (h *handle) waitForSignal(ctx context.Context, w *waiter, patience *time.Timer) (woken bool, err error) {
+func (h *handle) waitForSignal(ctx context.Context, w *waitlist.Waiter, patience *time.Timer) (woken bool, err error) {
 	var poll <-chan time.Time
 	if !h.subscribed() {
 		timer := time.NewTimer(pollInterval)
@@ -112,8 +111,8 @@ func (h *handle) waitForSignal(ctx context.Context, w *waiter, patience *time.Ti
 		poll = timer.C
 	}
 	select {
-	case <-w.signal:
-		h.waiters.acknowledge(w)
+	case <-w.Signal():
+		h.waiters.Acknowledge(w)
 		return true, nil
 	case <-poll:
 		return true, nil
@@ -126,83 +125,4 @@ func (h *handle) waitForSignal(ctx context.Context, w *waiter, patience *time.Ti
 	case <-h.ended:
 		return false, h.failure(h.code, "receive")
 	}
-}
-
-// waiters are the receivers of this process that wait on a queue, oldest first.
-//
-// A woken waiter asks the server like any receiver. No message is handed over with
-// the signal, so a waiter that leaves has none to give back; but a signal that it got
-// and did not act upon goes to the next waiter.
-type waiters struct {
-	count atomic.Int32 // read without the lock, to skip it when there are no waiters
-
-	mu          sync.Mutex // guards the fields below
-	first, last *waiter
-}
-
-type waiter struct {
-	signal     chan struct{} // holds one signal
-	signalled  bool
-	prev, next *waiter
-}
-
-// join registers a new waiter.
-func (ws *waiters) join() *waiter {
-	w := &waiter{signal: make(chan struct{}, 1)}
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	w.prev = ws.last
-	if ws.last == nil {
-		ws.first = w
-	} else {
-		ws.last.next = w
-	}
-	ws.last = w
-	ws.count.Add(1)
-	return w
-}
-
-// leave removes a waiter. unanswered says that it could not act upon its latest
-// signal. It reports whether there is a signal that no waiter has taken.
-func (ws *waiters) leave(w *waiter, unanswered bool) (left bool) {
-	ws.mu.Lock()
-	if w.prev == nil {
-		ws.first = w.next
-	} else {
-		w.prev.next = w.next
-	}
-	if w.next == nil {
-		ws.last = w.prev
-	} else {
-		w.next.prev = w.prev
-	}
-	ws.count.Add(-1)
-	passOn := w.signalled || unanswered
-	ws.mu.Unlock()
-	return passOn && !ws.wake(1)
-}
-
-// acknowledge records that a signalled waiter asks the server from now on.
-func (ws *waiters) acknowledge(w *waiter) {
-	ws.mu.Lock()
-	w.signalled = false
-	ws.mu.Unlock()
-}
-
-// wake signals the n oldest waiters that have no signal yet, and reports whether
-// there was one.
-func (ws *waiters) wake(n int) (woken bool) {
-	if n <= 0 || ws.count.Load() == 0 {
-		return false
-	}
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	for w := ws.first; w != nil && n > 0; w = w.next {
-		if !w.signalled {
-			w.signalled, woken = true, true
-			w.signal <- struct{}{}
-			n--
-		}
-	}
-	return woken
 }

@@ -15,7 +15,7 @@ import (
 func waiting(t testing.TB, q *handle) <-chan []driver.Delivery {
 	t.Helper()
 	done := make(chan []driver.Delivery, 1)
-	before := q.waiters.count.Load()
+	before := q.waiters.Len()
 	go func() {
 		got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: hold, Wait: time.Minute})
 		if err != nil && t.Context().Err() == nil {
@@ -23,7 +23,7 @@ func waiting(t testing.TB, q *handle) <-chan []driver.Delivery {
 		}
 		done <- got
 	}()
-	eventually(t, "the receiver waits", func() bool { return q.waiters.count.Load() > before && q.subscribed() })
+	eventually(t, "the receiver waits", func() bool { return q.waiters.Len() > before && q.subscribed() })
 	pause(50 * time.Millisecond) // until it has looked
 	return done
 }

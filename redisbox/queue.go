@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/waitlist"
 	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 	"github.com/mailboxmq/mailbox/redisbox/internal/transfer"
 )
@@ -18,7 +19,7 @@ type queue struct {
 	backend    *Backend
 	watchers   []*shardWatcher       // by shard
 	forwarders []*transfer.Forwarder // by shard
-	waiters    waiters
+	waiters    waitlist.List
 
 	reloadMu  sync.Mutex    // serializes reload
 	nextSend  atomic.Uint64 // spreads messages without a group over the shards
@@ -64,11 +65,11 @@ func (q *queue) Answered(ctx context.Context, s *shard.Shard, a *shard.Answer, w
 // Ready wakes as many waiting receives, and makes them begin with this shard.
 func (q *queue) Ready(s *shard.Shard, n int) {
 	q.nextTake.Store(uint64(s.Number))
-	q.waiters.wake(n)
+	q.waiters.Wake(n)
 }
 
 // Waiting returns how many receives wait.
-func (q *queue) Waiting() int { return int(q.waiters.count.Load()) }
+func (q *queue) Waiting() int { return q.waiters.Len() }
 
 // end makes every handle return code from now on.
 func (q *queue) end(code driver.Code) {

@@ -178,7 +178,7 @@ func (w *shardWatcher) refresh(ctx context.Context) {
 		w.due = math.Inf(1) // the answer of the call below has the next deadline
 	}
 	w.mu.Unlock()
-	if q.waiters.count.Load() > 0 {
+	if q.waiters.Len() > 0 {
 		q.Ready(w.shard, 1)
 		return
 	}
