@@ -43,7 +43,7 @@ pattern     = "$$($(call find_marked,$(1),1))"
 # Packages whose tests start servers take longest, and mostly wait: they begin first, those
 # with most such tests before the others, and more of them than there are processors run at
 # a time.
-STARTERS := 'mailbox/internal/testing/(redistest|proctest|sqstest|dynamotest)"'
+STARTERS := 'mailbox/internal/testing/(redistest|pgtest|proctest|sqstest|dynamotest)"'
 waiting   = $$(grep -rlE --include='*_test.go' $(STARTERS) . | sed 's|/[^/]*$$||' | sort | uniq -c | sort -rn | awk '{ print $$2 }')
 
 # A missing server fails the tests that need it, in all targets.
@@ -80,13 +80,14 @@ soak: ## Everything at full volume, which takes most of a day; then make race
 
 # Each script installs what is missing. Tests start and stop the servers, on free ports.
 .PHONY: setup
-setup: ## Install servers and clients for tests: Redis, dynalite for DynamoDB, fauxqs and clients for SQS, strace, pymacaroons, Prometheus
+setup: ## Install servers and clients for tests: Redis, PostgreSQL, dynalite for DynamoDB, fauxqs and clients for SQS, strace, pymacaroons, Prometheus
 	tools/redis.sh
 	tools/dynalite.sh
 	tools/fauxqs.sh
 	tools/sqsclients.sh
 	tools/witnesses.sh
 	tools/prometheus.sh
+	tools/postgres.sh
 
 .PHONY: setup-bench
 setup-bench: ## Install the servers that the benchmarks compare with

@@ -17,7 +17,7 @@ const modulePath = "github.com/mailboxmq/mailbox/"
 // urlPackages are the packages of this module that register schemes for OpenURL.
 var urlPackages = map[string]string{
 	"memory": "membox", "disk": "diskbox", "sqs": "sqsbox", "mailbox": "remotebox", "mailboxs": "remotebox",
-	"redis": "redisbox", "rediss": "redisbox", "redis+sentinel": "redisbox", "redis+cluster": "redisbox",
+	"postgres": "pgbox", "redis": "redisbox", "rediss": "redisbox", "redis+sentinel": "redisbox", "redis+cluster": "redisbox",
 }
 
 // openBackends are the backends that OpenURL has open.
@@ -36,6 +36,7 @@ var openBackends driver.Pool
 //	memory://QUEUE                            membox
 //	disk:///DIRECTORY?queue=QUEUE             diskbox
 //	redis://HOST:PORT/QUEUE?db=0              redisbox; also rediss, redis+sentinel, redis+cluster
+//	postgres://HOST:PORT/DATABASE/QUEUE       pgbox
 //	sqs://REGION/QUEUE                        sqsbox
 //	mailbox://HOST:PORT/QUEUE?token_file=FILE remotebox; mailboxs is the same over TLS
 //

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure that PostgreSQL is there, which the benchmark of workers starts by
-# itself, in a directory of its own. On Debian and its relatives it is installed, and
+# Makes sure that PostgreSQL is there, which tests and the benchmark of workers
+# start, in a directory of their own. On Debian and its relatives it is installed, and
 # the system service that comes with it is not left running.
 set -euo pipefail
 shopt -s nullglob
@@ -17,7 +17,7 @@ if found; then
 fi
 
 give_up() {
-	echo "The benchmark of workers needs PostgreSQL: $1" >&2
+	echo "The tests need PostgreSQL: $1" >&2
 	echo "Install it so that initdb and postgres are on the PATH, or name their folder in MAILBOX_POSTGRES_BIN." >&2
 	exit 1
 }
@@ -38,7 +38,7 @@ install() {
 		apt-get install -y -q --no-install-recommends -o DPkg::Lock::Timeout=120 postgresql
 }
 
-echo "installing postgresql for the benchmark" >&2
+echo "installing postgresql for the tests" >&2
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 if ! install >"$log" 2>&1; then

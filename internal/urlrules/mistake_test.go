@@ -46,7 +46,7 @@ func TestMistakesInURLsSayWhatToDo(t *testing.T) {
 		want string
 	}{
 		{"redsi://h/q", mailbox.ErrUnresolved, `"redsi" is not registered`},
-		{"redsi://h/q", mailbox.ErrUnresolved, "registered: disk, mailbox, mailboxs, memory, redis, redis+cluster, redis+sentinel, rediss, sqs"},
+		{"redsi://h/q", mailbox.ErrUnresolved, "registered: disk, mailbox, mailboxs, memory, postgres, redis, redis+cluster, redis+sentinel, rediss, sqs"},
 
 		{"disk://" + notDirectory + "?queue=q", mailbox.ErrInvalid, "file"},
 		{"disk://" + notDirectory + "/below?queue=q", mailbox.ErrUnavailable, "not a directory"},
@@ -67,6 +67,14 @@ func TestMistakesInURLsSayWhatToDo(t *testing.T) {
 		{"redis+cluster://" + single + "/q", mailbox.ErrInvalid, "the server is not a cluster; want redis://HOST:PORT/QUEUE"},
 		{"redis+cluster://" + single + "/q?db=1", mailbox.ErrInvalid, "a cluster has database 0 only"},
 		{"redis+sentinel://" + single + "/q", mailbox.ErrInvalid, "parameter master_set is missing"},
+
+		{"postgres://shop:SECRET@" + closed + "/shop/q", mailbox.ErrUnavailable, "cannot connect to PostgreSQL at " + closed + "; check that it runs, the user, the password and the database"},
+		{"postgres://h/shop", mailbox.ErrInvalid, "queue: is missing; want postgres://USER:PASSWORD@HOST:PORT/DATABASE/QUEUE"},
+		{"postgres://h", mailbox.ErrInvalid, "database: is missing; want postgres://USER:PASSWORD@HOST:PORT/DATABASE/QUEUE"},
+		{"postgres:///shop/q", mailbox.ErrInvalid, "host: is missing; want postgres://USER:PASSWORD@HOST:PORT/DATABASE/QUEUE"},
+		{"postgres://h/shop/q?ssl=true", mailbox.ErrInvalid, `unknown parameter "ssl"; want schema, poll_only, host`},
+		{"postgres://h/shop/q?schema=a-b", mailbox.ErrInvalid, `Schema: "a-b"; want at most 63 of a to z, 0 to 9 and _`},
+		{"postgres://shop:SECRET@h/shop/q?sslmode=x", mailbox.ErrInvalid, "cannot be read; want postgres://"},
 
 		{"sqs://eu-central-1/q?endpoint=127.0.0.1:1", mailbox.ErrInvalid, "want http://HOST:PORT or https://HOST:PORT"},
 		{"sqs://eu-central-1/q?create=yes", mailbox.ErrInvalid, "want true or false"},

@@ -17,9 +17,11 @@ import (
 	"github.com/mailboxmq/mailbox"
 	_ "github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/pgtest"
 	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 	"github.com/mailboxmq/mailbox/internal/testing/sqstest"
 	_ "github.com/mailboxmq/mailbox/membox"
+	_ "github.com/mailboxmq/mailbox/pgbox"
 	_ "github.com/mailboxmq/mailbox/redisbox"
 	_ "github.com/mailboxmq/mailbox/remotebox"
 	"github.com/mailboxmq/mailbox/server"
@@ -103,6 +105,11 @@ var replacements = map[string]func(t *testing.T, example *url.URL) (host string,
 	"redis+cluster": func(t *testing.T, _ *url.URL) (string, url.Values) {
 		option := redistest.Cluster(t, redistest.Replicas(0)).ClientOption()
 		return option.InitAddress[0], url.Values{"addr": option.InitAddress[1:]}
+	},
+	"postgres": func(t *testing.T, example *url.URL) (string, url.Values) {
+		example.Path = strings.Replace(example.Path, "/shop/", "/postgres/", 1)
+		folder, user := pgtest.Start(t, "fsync=off").Socket()
+		return "", url.Values{"+host": {folder}, "+user": {user}}
 	},
 	"sqs": func(t *testing.T, example *url.URL) (string, url.Values) {
 		setAWS(t)

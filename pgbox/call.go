@@ -1,0 +1,174 @@
+package pgbox
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/backoff"
+)
+
+// callTimeout ends a call to a server that does not answer. The connection is closed then, and
+// the outcome is unknown.
+const callTimeout = 30 * time.Second
+
+// The conditions that functions raise, and those after which a call can be repeated because
+// its transaction was rolled back.
+const (
+	conditionWide     = "MB001" // a message moves to another queue, which takes more locks
+	conditionGone     = "MB404" // the queue was deleted
+	conditionConflict = "40001"
+	conditionDeadlock = "40P01"
+)
+
+// A request is one call of a function.
+type request struct {
+	sql  string
+	args []any
+	// wide is the position in args that asks for the locks of other queues; -1: there is none.
+	wide int
+	// repeatable: the call may be made twice.
+	repeatable bool
+}
+
+// call makes a call and passes its rows to read. It repeats calls that have certainly not taken
+// effect: for Options.RetryFor if there is no connection, and otherwise at once. Other failures
+// leave the outcome unknown.
+func (b *Backend) call(ctx context.Context, r request, read func(pgx.Rows) error) error {
+	until := time.Now().Add(b.options.RetryFor)
+	for attempt := 1; ; attempt++ {
+		err := b.attempt(ctx, r, read)
+		if err == nil {
+			return nil
+		}
+		condition, isAnswer := errors.AsType[*pgconn.PgError](err)
+		_, isUnreadable := errors.AsType[*answerError](err)
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case isAnswer && condition.Code == conditionGone:
+			return &driver.Error{Code: driver.ErrNotFound}
+		case isAnswer && condition.Code == conditionWide && r.wide >= 0:
+			r.args[r.wide] = true
+			continue
+		case isAnswer && (condition.Code == conditionConflict || condition.Code == conditionDeadlock):
+		case !isAnswer && !isUnreadable && (r.repeatable || neverSent(err)):
+		default:
+			return &driver.Error{Code: driver.ErrUnavailable, Err: err}
+		}
+		if time.Now().After(until) {
+			return &driver.Error{Code: driver.ErrUnavailable, Err: err}
+		}
+		if err := backoff.Pause(ctx, backoff.AfterError(attempt, nil)); err != nil {
+			return err
+		}
+	}
+}
+
+// attempt makes a call once.
+func (b *Backend) attempt(ctx context.Context, r request, read func(pgx.Rows) error) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	// The description of a statement is kept, and not the statement, which a pooler would
+	// keep in another session.
+	rows, err := b.pool.Query(ctx, r.sql, append([]any{pgx.QueryExecModeCacheDescribe}, r.args...)...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	err = read(rows)
+	rows.Close()
+	if failure := rows.Err(); failure != nil {
+		return failure
+	}
+	if err != nil {
+		return &answerError{err}
+	}
+	return nil
+}
+
+// An answerError says that an answer cannot be read. The call was performed.
+type answerError struct{ err error }
+
+func (e *answerError) Error() string { return "cannot read the answer: " + e.err.Error() }
+
+func (e *answerError) Unwrap() error { return e.err }
+
+// neverSent reports whether a failed call has certainly not reached the server.
+func neverSent(err error) bool {
+	_, connecting := errors.AsType[*pgconn.ConnectError](err)
+	return connecting || pgconn.SafeToRetry(err)
+}
+
+// one reads the only row of an answer.
+func one(targets ...any) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		if !rows.Next() {
+			return pgx.ErrNoRows
+		}
+		return rows.Scan(targets...)
+	}
+}
+
+// happened reports what a call has done beside what it was asked for: endings, and messages
+// that went to other queues.
+func (b *Backend) happened(ctx context.Context, endings, woken *string) {
+	if woken != nil {
+		for text := range strings.FieldsSeq(*woken) {
+			if qid, err := strconv.ParseInt(text, 10, 32); err == nil {
+				b.changed(ctx, int32(qid), 1)
+			}
+		}
+	}
+	if endings == nil || *endings == "" || !b.observers.Any() {
+		return
+	}
+	for line := range strings.Lines(*endings) {
+		if ending, ok := readEnding(strings.TrimSuffix(line, "\n")); ok {
+			b.observers.Tell(ending)
+		}
+	}
+}
+
+// readEnding reads a line of the function tell.
+func readEnding(line string) (driver.Ending, bool) {
+	fields := strings.Split(line, " ")
+	if len(fields) != 6 {
+		return driver.Ending{}, false
+	}
+	kinds := map[string]driver.EndingKind{"d": driver.EndingDied, "r": driver.EndingRemoved, "x": driver.EndingDropped}
+	queue, err := hex.DecodeString(fields[1])
+	if err != nil {
+		return driver.Ending{}, false
+	}
+	id, err := hex.DecodeString(strings.ReplaceAll(fields[2], "-", ""))
+	if err != nil || len(id) != len(ulid.ULID{}) {
+		return driver.Ending{}, false
+	}
+	deliveries, err := strconv.Atoi(fields[4])
+	if err != nil {
+		return driver.Ending{}, false
+	}
+	failure, err := hex.DecodeString(fields[5])
+	if err != nil {
+		return driver.Ending{}, false
+	}
+	return driver.Ending{
+		Queue: string(queue), Kind: kinds[fields[0]], Count: 1, ID: ulid.ULID(id).String(),
+		Reason: driver.Reason(fields[3]), Deliveries: deliveries, LastError: strings.ToValidUTF8(string(failure), ""),
+	}, true
+}
+
+// micros returns a duration in microseconds, rounded up.
+func micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }
+
+// wall returns a time of the server in UTC.
+func wall(micros int64) time.Time { return time.UnixMicro(micros).UTC() }

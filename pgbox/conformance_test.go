@@ -1,0 +1,122 @@
+package pgbox
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/testing/pgtest"
+)
+
+func TestMain(m *testing.M) { pgtest.Main(m) }
+
+// tick is long enough for a call on a machine that is busy with other tests.
+const tick = 300 * time.Millisecond
+
+// A place is a backend under test, and where it has its queues.
+type place struct {
+	*Backend
+	pool   *pgxpool.Pool
+	schema string
+}
+
+// open opens a backend in a schema.
+func open(t testing.TB, pool *pgxpool.Pool, options *Options) *Backend {
+	t.Helper()
+	options.Migrate = true
+	b, err := Open(t.Context(), pool, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+// empty empties the tables of a schema, which is much faster than making another one.
+func empty(t testing.TB, pool *pgxpool.Pool, schema string) {
+	t.Helper()
+	if err := Migrate(t.Context(), pool, schema); err != nil {
+		t.Fatal(err)
+	}
+	statement := strings.ReplaceAll("DELETE FROM mailbox.queue; DELETE FROM mailbox.message; DELETE FROM mailbox.body; DELETE FROM mailbox.strict_group; DELETE FROM mailbox.dedup", "mailbox.", schema+".")
+	if _, err := pool.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// restartable is a backend on a server of its own, which can be killed. What was written
+// survives that without a sync.
+func restartable(t *testing.T) drivertest.Backend {
+	server := pgtest.Start(t, "fsync=off")
+	schema := pgtest.Schema()
+	begin := func(t testing.TB, schema string) driver.Opener {
+		pool := server.Pool(t)
+		return &place{Backend: open(t, pool, &Options{Schema: schema}), pool: pool, schema: schema}
+	}
+	return drivertest.Backend{
+		Open: func(t testing.TB) driver.Opener {
+			empty(t, server.Pool(t), schema)
+			return begin(t, schema)
+		},
+		Restart: func(t testing.TB, old driver.Opener, how drivertest.Crash) driver.Opener {
+			p := old.(*place)
+			if err := p.Close(); err != nil {
+				t.Error(err)
+			}
+			p.pool.Close()
+			if how == drivertest.CrashKill {
+				server.Kill()
+				if err := server.Restart(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return begin(t, p.schema)
+		},
+		Crashes: []drivertest.Crash{drivertest.CrashClean, drivertest.CrashKill},
+		Tick:    tick,
+	}
+}
+
+func TestConformance(t *testing.T) {
+	t.Parallel() // it mostly waits
+	drivertest.Run(t, restartable(t))
+}
+
+// sharing is a backend on the server that tests share.
+func sharing(t *testing.T) drivertest.Backend {
+	pool := pgtest.Shared(t).Pool(t)
+	return drivertest.Backend{
+		Open: func(t testing.TB) driver.Opener { return open(t, pool, &Options{Schema: pgtest.Schema()}) },
+		Tick: tick,
+	}
+}
+
+func TestAgreesWithTheModel(t *testing.T) {
+	t.Parallel()
+	drivertest.RunRandom(t, sharing(t), 1_000)
+}
+
+func TestKeepsItsPromisesUnderLoad(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		config driver.Config
+	}{
+		{"defaults", driver.Config{}},
+		{"strict groups", driver.Config{StrictGroups: true}},
+		{"several shards of strict groups", driver.Config{Shards: 4, StrictGroups: true}},
+		{"tight bounds", driver.Config{MaxMessages: 500, MaxInFlight: 50, MaxHold: 20 * time.Second}},
+		{"few deliveries", driver.Config{MaxDeliveries: 3, MaxDead: 100}},
+		{"a short memory", driver.Config{DedupWindow: 5 * time.Second}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			drivertest.RunConcurrent(t, sharing(t), drivertest.Load{Config: test.config})
+		})
+	}
+}

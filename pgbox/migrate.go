@@ -1,0 +1,141 @@
+package pgbox
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// Migrations are folders of sql, numbered from 1. In their files, mailbox. stands for the schema.
+//
+//go:embed sql
+var migrationFiles embed.FS
+
+// A migration is one step of the schema.
+type migration struct {
+	number int
+	sql    string
+}
+
+// migrations returns all steps, in order, for a schema.
+func migrations(schema string) ([]migration, error) {
+	folders, err := fs.ReadDir(migrationFiles, "sql")
+	if err != nil {
+		return nil, err
+	}
+	var all []migration
+	for i, folder := range folders {
+		files, err := fs.Glob(migrationFiles, "sql/"+folder.Name()+"/*.sql")
+		if err != nil {
+			return nil, err
+		}
+		slices.Sort(files)
+		var text strings.Builder
+		for _, file := range files {
+			part, err := fs.ReadFile(migrationFiles, file)
+			if err != nil {
+				return nil, err
+			}
+			text.Write(part)
+			text.WriteString("\n")
+		}
+		sql := strings.NewReplacer("mailbox.", schema+".", "{{schema}}", schema).Replace(text.String())
+		all = append(all, migration{number: i + 1, sql: sql})
+	}
+	return all, nil
+}
+
+// MigrationSQL returns the statements that Migrate runs for a new schema, for those who run
+// them with another tool. Codes: ErrInvalid (the schema).
+func MigrationSQL(schema string) (string, error) {
+	if err := checkSchema(schema); err != nil {
+		return "", err
+	}
+	steps, err := migrations(schema)
+	if err != nil {
+		return "", err
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "CREATE SCHEMA IF NOT EXISTS %[1]s;\nCREATE TABLE %[1]s.migration (number int PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());\n", schema)
+	for _, step := range steps {
+		fmt.Fprintf(&text, "-- Migration %d\n%sINSERT INTO %s.migration (number) VALUES (%d);\n", step.number, step.sql, schema, step.number)
+	}
+	return text.String(), nil
+}
+
+// Migrate brings the schema up to date; an empty name means DefaultSchema. Several processes
+// may call it at once. It needs the right to create in the database if there is something to
+// do, and otherwise only to read. Codes: ErrInvalid (the schema), ErrUnavailable.
+func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) error {
+	if schema == "" {
+		schema = DefaultSchema
+	}
+	if err := checkSchema(schema); err != nil {
+		return err
+	}
+	steps, err := migrations(schema)
+	if err != nil {
+		return err
+	}
+	if done, err := migrated(ctx, pool, schema); err != nil || done >= len(steps) {
+		return err
+	}
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return migrate(ctx, tx, schema, steps) })
+	if err != nil {
+		return &driver.Error{Code: driver.ErrUnavailable, Op: "migrate", Detail: "schema " + schema, Err: err}
+	}
+	return nil
+}
+
+// migrate runs the missing steps in a transaction.
+func migrate(ctx context.Context, tx pgx.Tx, schema string, steps []migration) error {
+	// Two processes must not create the same tables.
+	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", "mailbox migrations "+schema); err != nil {
+		return err
+	}
+	start := fmt.Sprintf("CREATE SCHEMA IF NOT EXISTS %[1]s; CREATE TABLE IF NOT EXISTS %[1]s.migration (number int PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())", schema)
+	if _, err := tx.Exec(ctx, start, pgx.QueryExecModeSimpleProtocol); err != nil {
+		return err
+	}
+	var done int
+	if err := tx.QueryRow(ctx, fmt.Sprintf("SELECT coalesce(max(number), 0) FROM %s.migration", schema)).Scan(&done); err != nil {
+		return err
+	}
+	for _, step := range steps[min(done, len(steps)):] {
+		if _, err := tx.Exec(ctx, step.sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+			return fmt.Errorf("migration %d: %w", step.number, err)
+		}
+		if _, err := tx.Exec(ctx, fmt.Sprintf("INSERT INTO %s.migration (number) VALUES ($1)", schema), step.number); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// The conditions of a database in which nothing was migrated.
+const (
+	noSchema = "3F000"
+	noTable  = "42P01"
+)
+
+// migrated returns how many steps a schema has.
+func migrated(ctx context.Context, pool *pgxpool.Pool, schema string) (done int, err error) {
+	err = pool.QueryRow(ctx, fmt.Sprintf("SELECT coalesce(max(number), 0) FROM %s.migration", schema), pgx.QueryExecModeExec).Scan(&done)
+	if condition, ok := errors.AsType[*pgconn.PgError](err); ok && (condition.Code == noSchema || condition.Code == noTable) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, &driver.Error{Code: driver.ErrUnavailable, Op: "open", Err: err}
+	}
+	return done, nil
+}

@@ -1,0 +1,249 @@
+package pgbox
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+func (h *handle) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
+	return func(yield func(driver.Peeked, error) bool) {
+		if err := h.checkQuery(query); err != nil {
+			yield(driver.Peeked{}, err)
+			return
+		}
+		for seen, err := range h.look(ctx, "peek", query) {
+			if !yield(seen, err) {
+				return
+			}
+		}
+	}
+}
+
+func (h *handle) checkQuery(query driver.Query) error {
+	invalid := func(field, detail string) error {
+		return &driver.Error{Code: driver.ErrInvalid, Op: "peek", Queue: h.name, Field: field, Detail: detail}
+	}
+	if query.Limit < 0 {
+		return invalid("Limit", fmt.Sprintf("%d is negative; 0 means no limit", query.Limit))
+	}
+	if query.OlderThan < 0 {
+		return invalid("OlderThan", fmt.Sprintf("%v is negative", query.OlderThan))
+	}
+	if query.Reason != "" && !query.Reason.Valid() {
+		return invalid("Reason", fmt.Sprintf("%q is not a reason; want max_attempts, fatal, parse, integrity, expired or operator", query.Reason))
+	}
+	for _, state := range query.States {
+		if !slices.ContainsFunc(peekOrders, func(o peekOrder) bool { return o.state == state }) {
+			return invalid("States", fmt.Sprintf("%q is not a state; want ready, delayed, in flight or dead", state))
+		}
+	}
+	return nil
+}
+
+// A peekOrder says how the messages in a state are found, and in which order.
+type peekOrder struct {
+	state driver.State
+	// parts are conditions, each of which has an index.
+	parts []string
+	order string
+}
+
+// peekOrders are the states in the order in which Peek shows them.
+var peekOrders = []peekOrder{
+	{driver.StateReady, []string{"state = 'r'", "state IN ('b', 's')"}, "place"},
+	{driver.StateDelayed, []string{"state IN ('d', 'w', 'f') AND state <> 'f'"}, "due"},
+	{driver.StateInFlight, []string{"state IN ('d', 'w', 'f') AND state = 'f'"}, "due"},
+	{driver.StateDead, []string{"state = 'x'"}, "place"},
+}
+
+// sql returns the statement that reads a page: of messages behind a point, and with an id if
+// one is given. $1 is the queue, $2 a shard.
+func (o peekOrder) sql() string {
+	text := "SELECT m.seq, m." + o.order + ", m.id, m.deliveries, m.redrives, m.first_at, m.error, m.error_type, m.reason, m.dead_at, m.due, " +
+		"m.from_reason, m.from_queue, m.from_deliveries, m.from_error, b.sent_at, b.grp, b.extra, b.body, mailbox.clock() FROM ("
+	for i, part := range o.parts {
+		if i > 0 {
+			text += " UNION ALL "
+		}
+		text += "(SELECT * FROM mailbox.message WHERE qid = $1 AND shard = $2 AND " + part +
+			" AND (" + o.order + ", seq) > ($3, $4) AND " + o.order + " >= $3 AND ($5::uuid IS NULL OR id = $5) ORDER BY " + o.order + ", seq LIMIT $6)"
+	}
+	return text + ") m JOIN mailbox.body b ON b.seq = m.seq ORDER BY m." + o.order + ", m.seq LIMIT $6"
+}
+
+// A peekedRow is a message that was read, and where it stands among those in its state.
+type peekedRow struct {
+	driver.Peeked
+	at, seq int64
+	age     time.Duration
+}
+
+// look yields the messages that match a query, without changing any.
+func (h *handle) look(ctx context.Context, op string, query driver.Query) iter.Seq2[driver.Peeked, error] {
+	return func(yield func(driver.Peeked, error) bool) {
+		err := h.check(ctx, op)
+		if err == nil { // what has fallen due is shown in its new state
+			_, err = h.usage(ctx, false)
+		}
+		if err != nil {
+			yield(driver.Peeked{}, h.outcome(err, op))
+			return
+		}
+		shown := make(map[string]bool) // a message that changes its state is shown once
+		for _, order := range peekOrders {
+			if len(query.States) > 0 && !slices.Contains(query.States, order.state) || query.Reason != "" && order.state != driver.StateDead {
+				continue
+			}
+			for row, err := range h.inState(ctx, order, query.ID) {
+				if err == nil {
+					err = h.check(ctx, op)
+				}
+				if err != nil {
+					yield(driver.Peeked{}, h.outcome(err, op))
+					return
+				}
+				if shown[row.ID] || !row.matches(query) {
+					continue
+				}
+				shown[row.ID] = true
+				if !yield(row.Peeked, nil) || len(shown) == query.Limit {
+					return
+				}
+			}
+		}
+	}
+}
+
+// matches reports whether a message is one that a query asks for.
+func (r *peekedRow) matches(query driver.Query) bool {
+	for key, value := range query.Attributes {
+		if got, ok := r.Attributes[key]; !ok || got != value {
+			return false
+		}
+	}
+	return (query.ID == "" || query.ID == r.ID) && r.age >= query.OlderThan && (query.Reason == "" || query.Reason == r.Reason)
+}
+
+// inState yields the messages in one state, or only the one with this id: ready ones in order,
+// shard by shard, the others by time.
+func (h *handle) inState(ctx context.Context, order peekOrder, id string) iter.Seq2[peekedRow, error] {
+	return func(yield func(peekedRow, error) bool) {
+		var wanted *[16]byte
+		if id != "" {
+			packed, ok := packedID(id)
+			if !ok {
+				return
+			}
+			wanted = &packed
+		}
+		if order.state == driver.StateReady {
+			for n := range h.shards {
+				if !h.pages(ctx, order, wanted, []int{n}, yield) {
+					return
+				}
+			}
+			return
+		}
+		all := make([]int, len(h.shards))
+		for n := range all {
+			all[n] = n
+		}
+		h.pages(ctx, order, wanted, all, yield)
+	}
+}
+
+// pages yields the messages of shards in one order. It reports false if yield did.
+func (h *handle) pages(ctx context.Context, order peekOrder, id *[16]byte, shards []int, yield func(peekedRow, error) bool) bool {
+	type cursor struct {
+		rows    []peekedRow
+		at, seq int64
+		over    bool
+	}
+	cursors := make([]cursor, len(shards))
+	for i := range cursors {
+		cursors[i].at = -1 << 62
+	}
+	for {
+		first := -1
+		for i := range cursors {
+			c := &cursors[i]
+			if len(c.rows) == 0 && !c.over {
+				var err error
+				if c.rows, err = h.readPage(ctx, order, shards[i], c.at, c.seq, id); err != nil {
+					yield(peekedRow{}, err)
+					return false
+				}
+				if c.over = len(c.rows) < page; len(c.rows) > 0 {
+					last := c.rows[len(c.rows)-1]
+					c.at, c.seq = last.at, last.seq
+				}
+			}
+			if len(c.rows) > 0 && (first < 0 || c.rows[0].at < cursors[first].rows[0].at) {
+				first = i
+			}
+		}
+		if first < 0 {
+			return true
+		}
+		row := cursors[first].rows[0]
+		cursors[first].rows = cursors[first].rows[1:]
+		if !yield(row, nil) {
+			return false
+		}
+	}
+}
+
+// readPage reads the next messages of a shard.
+func (h *handle) readPage(ctx context.Context, order peekOrder, shard int, at, seq int64, id *[16]byte) (found []peekedRow, err error) {
+	r := request{sql: order.sql(), args: []any{int32(shard), at, seq, id, int32(page)}, wide: -1, repeatable: true}
+	err = h.call(ctx, r, func(rows pgx.Rows) error {
+		found = nil
+		for rows.Next() {
+			row, err := h.readPeeked(rows, order.state)
+			if err != nil {
+				return err
+			}
+			found = append(found, row)
+		}
+		return nil
+	})
+	return found, err
+}
+
+func (h *handle) readPeeked(rows pgx.Rows, state driver.State) (row peekedRow, err error) {
+	var id pgtype.UUID
+	var first, deadAt *int64
+	var due, sentAt, now int64
+	var failure, kind, group, packed []byte
+	var reason *string
+	var before past
+	err = rows.Scan(&row.seq, &row.at, &id, &row.Deliveries, &row.Redrives, &first, &failure, &kind, &reason, &deadAt, &due,
+		&before[0], &before[1], &before[2], &before[3], &sentAt, &group, &packed, &row.Body, &now)
+	if err != nil {
+		return row, err
+	}
+	row.State, row.ID, row.Group, row.LastError, row.EnqueuedAt = state, ulid.ULID(id.Bytes).String(), string(group), string(failure), wall(sentAt)
+	row.age = time.Duration(now-sentAt) * time.Microsecond
+	if first != nil {
+		row.FirstReceivedAt = wall(*first)
+	}
+	switch state {
+	case driver.StateDelayed, driver.StateInFlight:
+		row.DueAt = wall(due)
+	case driver.StateDead:
+		row.Source, row.ErrorType = h.name, string(kind)
+		if reason != nil && deadAt != nil {
+			row.Reason, row.DeadAt = driver.Reason(*reason), wall(*deadAt)
+		}
+	}
+	return row, readMessage(&row.Message, packed, &before)
+}

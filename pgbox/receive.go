@@ -1,0 +1,249 @@
+package pgbox
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// A shard is what a process knows of a shard of a queue.
+type shard struct {
+	queue    *queue
+	number   int
+	receives gatherer[*receiveOp]
+
+	// No message that was sent up to low, and no deadline up to lowDue, was left when this
+	// process last looked. They save looking at rows that are gone, but that a transaction
+	// which is held open keeps. They are hints: a crash of the server can bring back leases
+	// that were not on its disk, so now and then a call begins at 0. The goroutine that makes
+	// the calls owns them.
+	low, lowDue int64
+	nextFull    time.Time
+}
+
+// A full look costs at most one part in fullShare of the time, and happens at least every
+// minFull, if that allows it.
+const (
+	minFull   = 5 * time.Second
+	fullShare = 50
+)
+
+func newShard(q *queue, number int) *shard {
+	s := &shard{queue: q, number: number}
+	s.receives = gatherer[*receiveOp]{start: q.backend.start, size: (*receiveOp).size, perform: s.perform}
+	return s
+}
+
+// A receiveOp is one request for messages of a shard.
+type receiveOp struct {
+	req   driver.ReceiveRequest
+	waits bool // the caller waits if it gets none, and wants to know until when
+	done  chan struct{}
+
+	mu        sync.Mutex // guards abandoned and answered
+	abandoned bool
+	answered  bool
+
+	// The answer, when done is closed.
+	got     []driver.Delivery
+	blocked bool // only the in-flight limit kept it from getting a message
+	err     error
+}
+
+func (op *receiveOp) size() (elements, bytes int) { return op.req.Max, 0 }
+
+// finish gives the answer, and reports false if the caller has left.
+func (op *receiveOp) finish() bool {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	op.answered = true
+	close(op.done)
+	return !op.abandoned
+}
+
+// abandon says that the caller does not want the answer, and reports false if it is there.
+func (op *receiveOp) abandon() bool {
+	op.mu.Lock()
+	defer op.mu.Unlock()
+	op.abandoned = !op.answered
+	return op.abandoned
+}
+
+// head is the row of an answer that is about the call; see receive.sql.
+type head struct {
+	again          bool
+	low, now       int64
+	sources        int32
+	next, version  *int64
+	whys           []byte
+	woken, endings string
+}
+
+// perform makes the call for a batch of receives.
+func (s *shard) perform(ctx context.Context, batch []*receiveOp) {
+	begun := time.Now()
+	full := begun.After(s.nextFull)
+	if full {
+		s.low, s.lowDue = 0, 0
+	}
+	for {
+		h, got, err := s.receive(ctx, batch)
+		if err == nil {
+			s.queue.backend.happened(ctx, &h.endings, &h.woken)
+			if h.again {
+				continue
+			}
+			s.low, s.lowDue = h.low, h.now
+			if full {
+				s.nextFull = time.Now().Add(max(minFull, fullShare*time.Since(begun)))
+			}
+			s.queue.note(ctx, *h.version)
+			s.queue.noteNext(&h)
+		} else {
+			s.nextFull = time.Time{}
+		}
+		for i, op := range batch {
+			op.err = err
+			if err == nil {
+				op.got, op.blocked = got[i], len(h.whys) > i && h.whys[i] == '1'
+			}
+			if !op.finish() && len(op.got) > 0 {
+				s.queue.undo(ctx, op.got)
+			}
+		}
+		return
+	}
+}
+
+// receive calls the function receive.
+func (s *shard) receive(ctx context.Context, batch []*receiveOp) (h head, got [][]driver.Delivery, err error) {
+	most, sizes, visibilities := make([]int32, len(batch)), make([]int64, len(batch)), make([]int64, len(batch))
+	waits := false
+	for i, op := range batch {
+		most[i], sizes[i], visibilities[i] = int32(op.req.Max), int64(op.req.MaxBytes), micros(op.req.Visibility)
+		waits = waits || op.waits
+	}
+	r := request{
+		sql:  "SELECT * FROM mailbox.receive($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+		args: []any{int32(s.number), most, sizes, visibilities, rand.Int64() >> 8, s.low, s.lowDue, waits, false},
+		wide: 9, repeatable: true, // messages of a call whose answer is lost come back
+	}
+	err = s.queue.call(ctx, r, func(rows pgx.Rows) error {
+		h, got = head{}, make([][]driver.Delivery, len(batch))
+		for rows.Next() {
+			if err := s.readRow(rows, &h, got); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return h, got, err
+}
+
+// readRow reads a row of an answer: a message, or the head.
+func (s *shard) readRow(rows pgx.Rows, h *head, got [][]driver.Delivery) error {
+	var request, deliveries int32
+	var seq, nonce int64
+	var first, sentAt *int64
+	var id pgtype.UUID
+	var group, packed, body, failure []byte
+	var before past
+	err := rows.Scan(&request, &seq, &nonce, &deliveries, &first, &sentAt, &id, &group, &packed, &body, &failure,
+		&before[0], &before[1], &before[2], &before[3])
+	if err != nil {
+		return err
+	}
+	if request < 0 {
+		*h = head{
+			again: request == -2, low: seq, now: nonce, sources: deliveries, next: sentAt, version: first,
+			whys: packed, woken: string(body), endings: string(failure),
+		}
+		return nil
+	}
+	d := driver.Delivery{Shard: s.number, Message: driver.Message{
+		ID: ulid.ULID(id.Bytes).String(), Body: body, Group: string(group), Deliveries: int(deliveries),
+		EnqueuedAt: wall(*sentAt), FirstReceivedAt: wall(*first), LastError: string(failure),
+	}}
+	d.Receipt = driver.Receipt{Handle: d.ID, Place: uint64(s.number)<<seqBits | uint64(seq), Nonce: uint64(nonce)}
+	if err := readMessage(&d.Message, packed, &before); err != nil {
+		return err
+	}
+	got[request] = append(got[request], d)
+	return nil
+}
+
+// take leases ready messages without waiting. blocked says that only the in-flight limit kept
+// it from taking any; waits, that the caller will wait if there are none.
+func (h *handle) take(ctx context.Context, req driver.ReceiveRequest, waits bool) (got []driver.Delivery, blocked bool, err error) {
+	n := len(h.shards)
+	first := int(h.nextTake.Add(1) % uint64(n))
+	for i := range n {
+		part, full, err := h.takeFrom(ctx, h.shards[(first+i)%n], req, waits)
+		blocked = blocked || full
+		if err != nil || len(part) > 0 {
+			return part, blocked, err
+		}
+	}
+	return nil, blocked, nil
+}
+
+// cancelGrace is how long a receive that is cancelled during its call waits for the answer,
+// which may contain messages. Messages that come later are given back.
+const cancelGrace = time.Second
+
+// takeFrom leases ready messages of one shard.
+func (h *handle) takeFrom(ctx context.Context, s *shard, req driver.ReceiveRequest, waits bool) ([]driver.Delivery, bool, error) {
+	op := &receiveOp{req: req, waits: waits, done: make(chan struct{})}
+	s.receives.submit(ctx, op)
+	var reason error
+	select {
+	case <-op.done:
+		return op.got, op.blocked, op.err
+	case <-ctx.Done():
+		reason = ctx.Err()
+	case <-h.closed:
+		reason = h.failure(driver.ErrClosed, "receive")
+	case <-h.ended:
+		reason = h.failure(h.code, "receive")
+	}
+	if s.receives.withdraw(func(other *receiveOp) bool { return other == op }) {
+		return nil, false, reason
+	}
+	timer := time.NewTimer(cancelGrace)
+	defer timer.Stop()
+	select {
+	case <-op.done:
+	case <-timer.C:
+		if op.abandon() {
+			return nil, false, reason
+		}
+	}
+	if op.err != nil || len(op.got) == 0 {
+		return nil, false, reason
+	}
+	return op.got, false, nil
+}
+
+// received returns the error of a receive that got these messages.
+func (h *handle) received(got []driver.Delivery, blocked bool, err error) error {
+	switch {
+	case len(got) > 0:
+		return nil
+	case err != nil:
+		return h.outcome(err, "receive")
+	case !blocked:
+		return nil
+	}
+	return &driver.Error{
+		Code: driver.ErrFull, Op: "receive", Queue: h.name, Field: "MaxInFlight",
+		Detail: fmt.Sprintf("in-flight limit reached (MaxInFlight %d)", h.settings.Load().config.MaxInFlight), RetryAfter: retryAfter,
+	}
+}

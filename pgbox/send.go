@@ -1,0 +1,229 @@
+package pgbox
+
+import (
+	"context"
+	"crypto/sha256"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/oklog/ulid/v2"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// A sendOp is the messages of one call of Send that were not refused.
+type sendOp struct {
+	positions []int
+	ids       []string
+	rows      []sendRow
+	bytes     int
+	done      chan struct{}
+
+	// The answer, when done is closed: a code for each message, see send.sql.
+	codes  []byte
+	others []ulid.ULID // the messages that keys were used for
+	waits  []int64
+	err    error
+}
+
+// A sendRow is a message as the function send takes it.
+type sendRow struct {
+	shard       int32
+	id          [16]byte
+	body        []byte
+	group       []byte
+	extra       []byte
+	delay       int64
+	key, digest []byte
+	past        past
+	hasPast     bool
+}
+
+func (op *sendOp) size() (elements, bytes int) { return len(op.rows), op.bytes }
+
+func (h *handle) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	if err := h.check(ctx, "send"); err != nil {
+		return nil, err
+	}
+	if len(msgs) == 0 {
+		return nil, nil
+	}
+	var failed []error
+	op := &sendOp{done: make(chan struct{})}
+	ids := h.backend.newIDs(len(msgs))
+	traits := h.Traits()
+	for i := range msgs {
+		if err := msgs[i].Check(&traits); err != nil {
+			failed = driver.FailAt(failed, len(msgs), i, h.named(err, "send"))
+			continue
+		}
+		op.positions, op.ids = append(op.positions, i), append(op.ids, ids[i])
+		op.rows = append(op.rows, h.sendRow(&msgs[i], ids[i], ctx.Done() != nil))
+		op.bytes += len(msgs[i].Body)
+	}
+	sent := make([]driver.Sent, len(msgs))
+	if len(op.rows) == 0 {
+		return sent, driver.NewBatchError(failed)
+	}
+	h.sends.submit(ctx, op)
+	select {
+	case <-op.done:
+	case <-ctx.Done(): // the call is completed
+		return nil, ctx.Err()
+	}
+	if op.err != nil {
+		return nil, h.outcome(op.err, "send")
+	}
+	for n, i := range op.positions {
+		var err error
+		if sent[i], err = h.sentAs(op, n); err != nil {
+			failed = driver.FailAt(failed, len(msgs), i, h.named(err, "send"))
+		}
+	}
+	return sent, driver.NewBatchError(failed)
+}
+
+// sendRow returns a message as the function send takes it. A caller that may leave before the
+// call is answered keeps its body.
+func (q *queue) sendRow(msg *driver.Outgoing, id string, mayLeave bool) sendRow {
+	row := sendRow{shard: q.shardFor(msg), body: msg.Body, delay: micros(msg.Delay)}
+	if mayLeave || row.body == nil {
+		row.body = append(make([]byte, 0, len(msg.Body)), msg.Body...)
+	}
+	row.id, _ = packedID(id)
+	if msg.Group != "" {
+		row.group = []byte(msg.Group)
+	}
+	if msg.DedupKey != "" {
+		sum := sha256.Sum256(msg.Body)
+		row.key, row.digest = []byte(msg.DedupKey), sum[:16]
+	}
+	row.extra, row.past, row.hasPast = packExtra(msg)
+	return row
+}
+
+// sentAs returns the result of message n.
+func (q *queue) sentAs(op *sendOp, n int) (driver.Sent, error) {
+	full := func(detail string, wait time.Duration) error {
+		return &driver.Error{Code: driver.ErrFull, Detail: detail, RetryAfter: wait}
+	}
+	switch op.codes[n] {
+	case 's':
+		return driver.Sent{ID: op.ids[n]}, nil
+	case 'd':
+		return driver.Sent{ID: op.others[n].String(), Duplicate: true}, nil
+	case 'c':
+		return driver.Sent{}, &driver.Error{
+			Code: driver.ErrConflict, MessageID: op.others[n].String(), Field: "DedupKey", Detail: "was used for another body",
+		}
+	case 'w':
+		return driver.Sent{}, full("the dedup table is full", time.Duration(op.waits[n])*time.Microsecond)
+	}
+	return driver.Sent{}, full("the queue is full", retryAfter)
+}
+
+// sendColumns are the arguments of the function send.
+type sendColumns struct {
+	shards                                             []int32
+	ids                                                [][16]byte
+	bodies, groups, extras, keys, digests, pastColumns [][]byte
+	delays                                             []int64
+	keyed, hasPast                                     bool
+}
+
+func columnsOf(batch []*sendOp) (c sendColumns) {
+	for _, op := range batch {
+		for i := range op.rows {
+			row := &op.rows[i]
+			c.shards, c.ids = append(c.shards, row.shard), append(c.ids, row.id)
+			c.bodies, c.groups, c.extras = append(c.bodies, row.body), append(c.groups, row.group), append(c.extras, row.extra)
+			c.delays = append(c.delays, row.delay)
+			c.keys, c.digests = append(c.keys, row.key), append(c.digests, row.digest)
+			c.pastColumns = append(c.pastColumns, row.past[:]...)
+			c.keyed, c.hasPast = c.keyed || row.key != nil, c.hasPast || row.hasPast
+		}
+	}
+	if !c.keyed {
+		c.keys, c.digests = nil, nil
+	}
+	if !c.hasPast {
+		c.pastColumns = nil
+	}
+	return c
+}
+
+// performSends makes the call for a batch of sends.
+func (q *queue) performSends(ctx context.Context, batch []*sendOp) {
+	c := columnsOf(batch)
+	var codes *string
+	var others []pgtype.UUID
+	var waits []*int64
+	var keys, version *int64
+	var woken, endings *string
+	var err error
+	for err == nil && codes == nil { // until it has not only handled what fell due
+		r := request{
+			sql: "SELECT * FROM mailbox.send($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+			args: []any{
+				c.shards, c.ids, c.bodies, c.groups, c.extras, c.delays, c.keys, c.digests, c.pastColumns,
+				c.keyed && q.keyRoom.Load() < int64(len(c.ids)), false,
+			},
+			wide: 11,
+		}
+		err = q.call(ctx, r, one(&codes, &others, &waits, &keys, &version, &woken, &endings))
+		if err == nil {
+			q.backend.happened(ctx, endings, woken)
+		}
+	}
+	if err == nil {
+		q.noteKeys(len(c.ids), c.keyed, keys)
+		q.note(ctx, *version)
+		q.changed(ctx, len(c.ids))
+	}
+	at := 0
+	for _, op := range batch {
+		n := len(op.rows)
+		if op.err = err; err == nil {
+			op.answer(*codes, others, waits, at)
+		}
+		at += n
+		close(op.done)
+	}
+}
+
+// answer takes the part of an answer that begins at a position.
+func (op *sendOp) answer(codes string, others []pgtype.UUID, waits []*int64, at int) {
+	n := len(op.rows)
+	if codes == "" {
+		op.codes = slices.Repeat([]byte{'s'}, n)
+		return
+	}
+	op.codes, op.others, op.waits = []byte(codes[at:at+n]), make([]ulid.ULID, n), make([]int64, n)
+	for i := range n {
+		if at+i < len(others) {
+			op.others[i] = others[at+i].Bytes
+		}
+		if at+i < len(waits) && waits[at+i] != nil {
+			op.waits[i] = *waits[at+i]
+		}
+	}
+}
+
+// keyShare is the part of the room for dedup keys that a process uses before it counts them
+// again: others use it too.
+const keyShare = 4
+
+// noteKeys notes how many dedup keys there are. Counting a million of them for every send would
+// be slow, so a process counts again when it has used a part of the room that was left. Where
+// little is left, it counts every time, and the bound is exact.
+func (q *queue) noteKeys(sent int, keyed bool, keys *int64) {
+	most := int64(q.settings.Load().config.Effective().DedupMax)
+	switch {
+	case !keyed:
+	case keys != nil:
+		q.keyRoom.Store((most - *keys) / keyShare)
+	default:
+		q.keyRoom.Add(-int64(sent))
+	}
+}

@@ -1,0 +1,145 @@
+package pgbox
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// urlScheme is the scheme of addresses in PostgreSQL.
+const urlScheme = "postgres"
+
+func init() { driver.RegisterURL(readURL, urlScheme) }
+
+const wantedURL = "want postgres://USER:PASSWORD@HOST:PORT/DATABASE/QUEUE"
+
+// connectionParameters are the parameters of a URL that are passed on to the server's driver.
+var connectionParameters = []string{
+	"host", "port", "user", "sslmode", "sslrootcert", "sslcert", "sslkey", "target_session_attrs", "connect_timeout", "application_name", "pool_max_conns",
+}
+
+// readURL reads a URL of mailbox.OpenURL.
+func readURL(address *url.URL) (driver.URLTarget, error) {
+	parameters, err := driver.ReadParameters(address, append([]string{"schema", "poll_only"}, connectionParameters...)...)
+	if err != nil {
+		return driver.URLTarget{}, err
+	}
+	database, name, _ := strings.Cut(strings.TrimPrefix(address.Path, "/"), "/")
+	pollOnly := parameters.Get("poll_only")
+	switch {
+	case address.Opaque != "" || address.Hostname() == "" && parameters.Get("host") == "":
+		return driver.URLTarget{}, addressError("host", "is missing; "+wantedURL)
+	case address.Fragment != "":
+		return driver.URLTarget{}, addressError("fragment", "is not allowed; write # in a name as %23")
+	case database == "":
+		return driver.URLTarget{}, addressError("database", "is missing; "+wantedURL)
+	case name == "":
+		return driver.URLTarget{}, addressError("queue", "is missing; "+wantedURL)
+	case pollOnly != "" && pollOnly != "true" && pollOnly != "false":
+		return driver.URLTarget{}, addressError("query", "parameter poll_only: want true or false")
+	}
+	options := &Options{Schema: parameters.Get("schema"), PollOnly: pollOnly == "true", Migrate: true}
+	if options.Schema != "" {
+		if err := checkSchema(options.Schema); err != nil {
+			return driver.URLTarget{}, err
+		}
+	}
+	if err := driver.CheckName(name); err != nil {
+		return driver.URLTarget{}, err
+	}
+	parameters.Del("schema")
+	parameters.Del("poll_only")
+	server := *address
+	server.Path, server.RawPath, server.RawQuery = "/"+database, "", parameters.Encode()
+	config, err := pgxpool.ParseConfig(server.String())
+	if err != nil {
+		return driver.URLTarget{}, addressError("address", "cannot be read; "+wantedURL+", and parameters as in libpq") // the error repeats the URL
+	}
+	key := strings.Join([]string{server.String(), options.Schema, pollOnly}, "\x00")
+	return driver.URLTarget{Queue: name, Key: key, Open: func(ctx context.Context) (driver.Backend, error) {
+		return openPool(ctx, config, options)
+	}}, nil
+}
+
+// OpenAddress opens the backend of a URL without the name of a queue, such as
+// postgres://HOST:PORT/DATABASE?schema=NAME, with a pool of its own, which Close closes too. It
+// migrates the schema. Codes: ErrInvalid, and those of Open.
+func OpenAddress(ctx context.Context, address string, options *Options) (driver.Backend, error) {
+	parsed, err := url.Parse(address)
+	if err != nil || parsed.Scheme != urlScheme {
+		return nil, addressError("address", "is not a valid URL; want postgres://USER:PASSWORD@HOST:PORT/DATABASE") // not quoted: it may contain a password
+	}
+	var filled Options
+	if options != nil {
+		filled = *options
+	}
+	filled.Migrate = true
+	parameters := parsed.Query()
+	if parameters.Has("schema") {
+		filled.Schema = parameters.Get("schema")
+		parameters.Del("schema")
+		parsed.RawQuery = parameters.Encode()
+	}
+	config, err := pgxpool.ParseConfig(parsed.String())
+	if err != nil {
+		return nil, addressError("address", "cannot be read; want postgres://USER:PASSWORD@HOST:PORT/DATABASE, and parameters as in libpq")
+	}
+	return openPool(ctx, config, &filled)
+}
+
+// An ownedBackend is a backend with its pool.
+type ownedBackend struct{ *Backend }
+
+func (b ownedBackend) Close() error {
+	err := b.Backend.Close()
+	b.pool.Close()
+	return err
+}
+
+// minConns is the least size of a pool of our own: sends, receives and acks are under way at
+// the same time.
+const minConns = 8
+
+// openPool connects, and opens the backend.
+func openPool(ctx context.Context, config *pgxpool.Config, options *Options) (driver.Backend, error) {
+	config.MaxConns = max(config.MaxConns, minConns)
+	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
+	if err != nil {
+		return nil, connectError(config, err)
+	}
+	backend, err := Open(ctx, pool, options)
+	switch {
+	case err == nil:
+		return ownedBackend{backend}, nil
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	default:
+		err = connectError(config, err)
+	}
+	pool.Close()
+	return nil, err
+}
+
+// connectError says what to check when no connection can be made. The driver's errors contain
+// no password.
+func connectError(config *pgxpool.Config, err error) error {
+	e, ok := err.(*driver.Error)
+	if ok && (e.Code != driver.ErrUnavailable || e.Op == "migrate") {
+		return err
+	}
+	where := net.JoinHostPort(config.ConnConfig.Host, fmt.Sprint(config.ConnConfig.Port))
+	return &driver.Error{
+		Code: driver.ErrUnavailable, Op: "open", Field: "host", Err: err,
+		Detail: fmt.Sprintf("cannot connect to PostgreSQL at %s; check that it runs, the user, the password and the database", where),
+	}
+}
+
+func addressError(field, detail string) error {
+	return &driver.Error{Code: driver.ErrInvalid, Op: "open", Field: field, Detail: detail}
+}
