@@ -54,6 +54,8 @@ REPORT := awk -f tools/report.awk
 # Vet runs before the tests.
 TEST   := $(GO) test -vet=off -timeout $(TIMEOUT)
 FULL    = $(TEST) -v -skip $(call pattern,Alone|Measures)
+# A pattern that matches no line.
+NOTHING := '^$$.'
 # The output lines of tests with figures that make test prints.
 FIGURES := '[.]go:[0-9]+:|^---'
 
@@ -62,7 +64,7 @@ test: format-check vet setup ## Everything a commit must pass; CI runs exactly t
 	@echo; echo "All packages under the race detector, repetitive tests in part:"
 	@$(TEST) -race -p 3 -parallel 4 -skip $(call pattern,Alone|Measures) $(waiting) ./... 2>&1 | $(REPORT)
 	@echo; echo "Packages with repetitive tests, in full, without it:"
-	@$(FULL) $(call marked,Repeats|InFull) 2>&1 | $(REPORT) -v show=none
+	@$(FULL) $(call marked,Repeats|InFull) 2>&1 | $(REPORT) -v show=$(NOTHING)
 	@echo; echo "Tests that run alone, under the race detector:"
 	@$(TEST) -race -p 1 -v -run $(call pattern,Alone) $(call marked,Alone) 2>&1 | $(REPORT) -v show=$(FIGURES)
 	@echo; echo "Measurements, without it:"

@@ -14,9 +14,19 @@ type modelTurn struct {
 
 // chooseFairly is choose for a queue with fair groups.
 func (m *Model) chooseFairly(req driver.ReceiveRequest) (batch []*Message, atCeiling bool) {
+	return m.fill(req, m.quietest, func(msg *Message) {
+		if msg.Group != "" {
+			m.serve(msg.Group)
+		}
+	})
+}
+
+// fill fills a batch with what next returns, which is nil at the end, and calls took for
+// each message of it.
+func (m *Model) fill(req driver.ReceiveRequest, next func(batch []*Message) *Message, took func(*Message)) (batch []*Message, atCeiling bool) {
 	size := 0
 	for len(batch) < req.Max {
-		msg := m.quietest(batch)
+		msg := next(batch)
 		switch {
 		case msg == nil:
 			return batch, false
@@ -30,9 +40,7 @@ func (m *Model) chooseFairly(req driver.ReceiveRequest) (batch []*Message, atCei
 		}
 		batch = append(batch, msg)
 		size += len(msg.Body)
-		if msg.Group != "" {
-			m.serve(msg.Group)
-		}
+		took(msg)
 	}
 	return batch, false
 }

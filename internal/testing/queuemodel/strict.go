@@ -6,35 +6,18 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// chooseStrictly is choose for a queue with strict groups (ORD-4).
+// chooseStrictly is choose for a queue with strict groups (ORD-4). A group that was
+// received from goes behind the others, when the batch is complete.
 func (m *Model) chooseStrictly(req driver.ReceiveRequest) (batch []*Message, atCeiling bool) {
-	defer func() { // a group that was received from goes behind the others
-		served := make(map[string]bool)
-		for _, msg := range batch {
-			if !served[msg.Group] {
-				served[msg.Group] = true
-				m.serve(msg.Group)
-			}
+	batch, atCeiling = m.fill(req, m.nextOfGroups, func(*Message) {})
+	served := make(map[string]bool)
+	for _, msg := range batch {
+		if !served[msg.Group] {
+			served[msg.Group] = true
+			m.serve(msg.Group)
 		}
-	}()
-	size := 0
-	for len(batch) < req.Max {
-		msg := m.nextOfGroups(batch)
-		switch {
-		case msg == nil:
-			return batch, false
-		case m.exhausted(msg): // DLQ-1: moved instead of delivered
-			m.dieOrWait(msg)
-			continue
-		case m.Config.MaxInFlight > 0 && m.out(nil)+len(batch) >= m.Config.MaxInFlight:
-			return batch, true
-		case len(batch) > 0 && req.MaxBytes > 0 && size+len(msg.Body) > req.MaxBytes:
-			return batch, false
-		}
-		batch = append(batch, msg)
-		size += len(msg.Body)
 	}
-	return batch, false
+	return batch, atCeiling
 }
 
 // nextOfGroups returns the message to add to a batch next, or nil: the first of the group that
