@@ -1,12 +1,10 @@
 package httpapi
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"reflect"
 	"slices"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/spelling"
+	"github.com/mailboxmq/mailbox/internal/strictjson"
 )
 
 // decodeStrictly reads one JSON object into the struct that target points to.
@@ -32,15 +31,11 @@ func decodeStrictly(data []byte, target any) error {
 	if !utf8.Valid(data) {
 		return schemaError("body", "is not valid UTF-8")
 	}
-	d := strictDecoder{json: json.NewDecoder(bytes.NewReader(data))}
-	d.json.UseNumber()
-	// Package json replaces half a surrogate pair by this character, which would silently
-	// change the text.
-	d.replacementAllowed = bytes.Contains(data, []byte("\ufffd")) || bytes.Contains(bytes.ToLower(data), []byte(`\ufffd`))
+	d := strictDecoder{strictjson.Reader{Data: data}}
 	if err := d.object(reflect.ValueOf(target).Elem(), "body"); err != nil {
 		return err
 	}
-	if _, err := d.json.Token(); !errors.Is(err, io.EOF) {
+	if d.Peek(); d.At < len(data) {
 		return schemaError("body", "has data after the object")
 	}
 	return nil
@@ -50,10 +45,7 @@ func schemaError(field, detail string) error {
 	return &driver.Error{Code: driver.ErrEncoding, Op: "read", Field: field, Detail: detail}
 }
 
-type strictDecoder struct {
-	json               *json.Decoder
-	replacementAllowed bool
-}
+type strictDecoder struct{ strictjson.Reader }
 
 // fieldsOf returns the fields of a struct type by their names in JSON.
 func fieldsOf(t reflect.Type) map[string]int {
@@ -74,36 +66,75 @@ var fieldTables sync.Map
 
 var durationType = reflect.TypeFor[duration]()
 
-func (d *strictDecoder) token(field string) (json.Token, error) {
-	token, err := d.json.Token()
-	if err != nil {
-		return nil, schemaError(field, fmt.Sprintf("is not valid JSON (byte %d of the request)", d.json.InputOffset()+1))
-	}
-	if text, ok := token.(string); ok && !d.replacementAllowed && strings.ContainsRune(text, utf8.RuneError) {
-		return nil, schemaError(field, "has half of a surrogate pair")
-	}
-	return token, nil
+// malformed is the error at the current position.
+func (d *strictDecoder) malformed(field string) error {
+	return schemaError(field, fmt.Sprintf("is not valid JSON (byte %d of the request)", d.At+1))
 }
 
-// open expects a delimiter.
-func (d *strictDecoder) open(delimiter json.Delim, field, what string) error {
-	token, err := d.token(field)
-	if err != nil {
-		return err
+// text reads a string at its opening quote.
+func (d *strictDecoder) text(field string) (string, error) {
+	text, err := d.Text()
+	switch {
+	case errors.Is(err, strictjson.ErrSurrogate):
+		return "", schemaError(field, "has half of a surrogate pair")
+	case err != nil:
+		return "", d.malformed(field)
 	}
-	if token != delimiter {
+	return string(text), nil
+}
+
+// scalar reads a string, a json.Number, a bool or null, which is nil.
+func (d *strictDecoder) scalar(field string) (any, error) {
+	switch c := d.Peek(); {
+	case c == '"':
+		return d.text(field)
+	case c == '-' || '0' <= c && c <= '9':
+		number, ok := d.Number()
+		if !ok {
+			return nil, d.malformed(field)
+		}
+		return json.Number(number), nil
+	case d.Word("true"):
+		return true, nil
+	case d.Word("false"):
+		return false, nil
+	case d.Word("null"):
+		return nil, nil
+	case c == '{' || c == '[':
+		return json.Delim(c), nil // no field of a single value has this type
+	}
+	return nil, d.malformed(field)
+}
+
+// elements calls each for every element between two delimiters, with the reader before
+// the element.
+func (d *strictDecoder) elements(open, end byte, field, what string, each func() error) error {
+	if !d.Take(open) {
+		if _, err := d.scalar(field); err != nil {
+			return err
+		}
 		return schemaError(field, "want "+what)
 	}
-	return nil
+	if d.Take(end) {
+		return nil
+	}
+	for {
+		if err := each(); err != nil {
+			return err
+		}
+		if d.Take(end) {
+			return nil
+		}
+		if !d.Take(',') {
+			return d.malformed(field)
+		}
+	}
 }
 
 func (d *strictDecoder) object(target reflect.Value, field string) error {
-	if err := d.open('{', field, "an object"); err != nil {
-		return err
-	}
 	fields := fieldsOf(target.Type())
 	seen := make(map[string]bool, len(fields))
-	for d.json.More() {
+	return d.elements('{', '}', field, "an object", func() error {
 		key, err := d.key(field, seen)
 		if err != nil {
 			return err
@@ -112,11 +143,8 @@ func (d *strictDecoder) object(target reflect.Value, field string) error {
 		if !known {
 			return schemaError(field, unknownField(key, fields))
 		}
-		if err := d.value(target.Field(index), key); err != nil {
-			return err
-		}
-	}
-	return d.open('}', field, "an object")
+		return d.value(target.Field(index), key)
+	})
 }
 
 // otherNames are common names of fields in other systems.
@@ -157,14 +185,19 @@ func shown(word string) string {
 	return strconv.Quote(word)
 }
 
+// key reads the name of a field and the colon after it.
 func (d *strictDecoder) key(field string, seen map[string]bool) (string, error) {
-	token, err := d.token(field)
-	if err != nil {
-		return "", err
+	if d.Peek() != '"' {
+		return "", d.malformed(field)
 	}
-	key, _ := token.(string) // a key is always a string
-	if seen[key] {
+	key, err := d.text(field)
+	switch {
+	case err != nil:
+		return "", err
+	case seen[key]:
 		return "", schemaError(field, "field "+shown(key)+" is given twice")
+	case !d.Take(':'):
+		return "", d.malformed(field)
 	}
 	seen[key] = true
 	return key, nil
@@ -184,14 +217,14 @@ func (d *strictDecoder) value(target reflect.Value, field string) error {
 			return d.list(target, field)
 		}
 	}
-	token, err := d.token(field)
+	value, err := d.scalar(field)
 	if err != nil {
 		return err
 	}
-	return setScalar(target, token, field)
+	return setScalar(target, value, field)
 }
 
-func setScalar(target reflect.Value, token json.Token, field string) error {
+func setScalar(target reflect.Value, token any, field string) error {
 	switch target.Kind() { //nolint:exhaustive // as above
 	case reflect.String:
 		text, ok := token.(string)
@@ -240,41 +273,37 @@ func setScalar(target reflect.Value, token json.Token, field string) error {
 }
 
 func (d *strictDecoder) list(target reflect.Value, field string) error {
-	if err := d.open('[', field, "a list"); err != nil {
-		return err
-	}
 	list := reflect.MakeSlice(target.Type(), 0, 0)
-	for d.json.More() {
+	err := d.elements('[', ']', field, "a list", func() error {
 		element := reflect.New(target.Type().Elem()).Elem()
 		if err := d.value(element, field); err != nil {
 			return err
 		}
 		list = reflect.Append(list, element)
-	}
+		return nil
+	})
 	target.Set(list)
-	return d.open(']', field, "a list")
+	return err
 }
 
 func (d *strictDecoder) stringMap(target reflect.Value, field string) error {
-	if err := d.open('{', field, "an object"); err != nil {
-		return err
-	}
 	values, seen := make(map[string]string), make(map[string]bool)
-	for d.json.More() {
+	err := d.elements('{', '}', field, "an object", func() error {
 		key, err := d.key(field, seen)
 		if err != nil {
 			return err
 		}
-		token, err := d.token(field)
+		value, err := d.scalar(field)
 		if err != nil {
 			return err
 		}
-		text, ok := token.(string)
+		text, ok := value.(string)
 		if !ok {
 			return schemaError(field, "want strings as values")
 		}
 		values[key] = text
-	}
+		return nil
+	})
 	target.Set(reflect.ValueOf(values))
-	return d.open('}', field, "an object")
+	return err
 }

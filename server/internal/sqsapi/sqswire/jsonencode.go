@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/mailboxmq/mailbox/internal/strictjson"
 )
 
 // appendJSON appends s as an object, without the members that are empty.
@@ -143,7 +145,7 @@ func appendQuoted(b []byte, text string) []byte {
 	start := 0
 	for i := 0; i < len(text); {
 		c, size := text[i], 1
-		if c < utf8.RuneSelf && plainInJSON[c] {
+		if c < utf8.RuneSelf && strictjson.Plain[c] {
 			i++
 			continue
 		}
