@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/mailboxmq/mailbox/internal/testing/proctest"
 )
 
 // repository is the root of the repository.
@@ -36,6 +38,7 @@ type image struct {
 // left out: the module cache and the certificates of this machine replace them.
 func assemble(t *testing.T) *image {
 	t.Helper()
+	proctest.Find(t, "sh")
 	i := &image{t: t, root: t.TempDir(), build: t.TempDir(), context: t.TempDir(), env: make(map[string]string)}
 	if err := os.Chmod(i.root, 0o755); err != nil { // it is / of the image
 		t.Fatal(err)

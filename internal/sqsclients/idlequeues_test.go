@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"runtime"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,8 +39,12 @@ func TestIdleQueuesCostNextToNothing(t *testing.T) {
 				d.add(kind, 20, 20+queues)
 				cost, more := liveHeap()-heap, runtime.NumGoroutine()-goroutines
 				t.Logf("%d idle queues: %d KiB, %d bytes each; %+d goroutines", queues, cost>>10, cost/queues, more)
-				if cost > kind.most {
-					t.Errorf("that is more than %d KiB", kind.most>>10)
+				most := kind.most
+				if !usesC() {
+					most += 1 << 20 // the memory tables of the store are in the heap, not in C's
+				}
+				if cost > most {
+					t.Errorf("that is more than %d KiB", most>>10)
 				}
 				if cost < 100*queues {
 					t.Error("the measurement is implausible")
@@ -49,6 +55,12 @@ func TestIdleQueuesCostNextToNothing(t *testing.T) {
 			})
 		}
 	}
+}
+
+// usesC reports whether this program was built with a C compiler.
+func usesC() bool {
+	info, _ := debug.ReadBuildInfo()
+	return !slices.Contains(info.Settings, debug.BuildSetting{Key: "CGO_ENABLED", Value: "0"})
 }
 
 // idleKind is a kind of idle queue, and how much it may cost at most.

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/mailboxmq/mailbox/internal/testing/proctest"
 )
 
 func readDeploy(t *testing.T, name string) string {
@@ -70,6 +72,7 @@ func TestDeployedServiceRunsAsDocumentedUser(t *testing.T) {
 
 // TestShellBlocksOfDocumentsParse: a block marked sh is pasted into any shell.
 func TestShellBlocksOfDocumentsParse(t *testing.T) {
+	shell := proctest.Find(t, "sh")
 	files, err := filepath.Glob("../../docs/*.md")
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +89,7 @@ func TestShellBlocksOfDocumentsParse(t *testing.T) {
 				continue
 			}
 			blocks++
-			command := exec.Command("sh", "-n")
+			command := exec.Command(shell, "-n")
 			command.Stdin = strings.NewReader(script)
 			if out, err := command.CombinedOutput(); err != nil {
 				t.Errorf("%s: %v: %s\n%s", filepath.Base(file), err, out, script)

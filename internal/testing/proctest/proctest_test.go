@@ -14,10 +14,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func shell(script string) *exec.Cmd { return exec.Command("sh", "-c", script) }
+func shell(t *testing.T, script string) *exec.Cmd {
+	t.Helper()
+	return exec.Command(Find(t, "sh"), "-c", script)
+}
 
 func TestProcessOutputIsKept(t *testing.T) {
-	p := Start(t, shell(`echo out; echo noise >&2; echo '{"msg":"started","http":"here"}' >&2`))
+	p := Start(t, shell(t, `echo out; echo noise >&2; echo '{"msg":"started","http":"here"}' >&2`))
 	<-p.Ended()
 	if p.Err() != nil || p.Stdout.String() != "out\n" || !strings.HasPrefix(p.Stderr.String(), "noise\n") {
 		t.Errorf("got %q, %q, %v", p.Stdout.String(), p.Stderr.String(), p.Err())
@@ -31,7 +34,7 @@ func TestProcessOutputIsKept(t *testing.T) {
 }
 
 func TestProcessCanBeKilledTwice(t *testing.T) {
-	p := Start(t, shell("exec sleep 1000"))
+	p := Start(t, shell(t, "exec sleep 1000"))
 	p.Kill()
 	if p.Err() == nil {
 		t.Error("a killed process ended without an error")
@@ -40,7 +43,7 @@ func TestProcessCanBeKilledTwice(t *testing.T) {
 }
 
 func TestStopWaitsForOrderlyEnd(t *testing.T) {
-	p := Start(t, shell(`trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done`))
+	p := Start(t, shell(t, `trap 'exit 0' TERM; echo ready; while :; do sleep 0.01; done`))
 	Eventually(t, time.Minute, "ready", func() bool { return p.Stdout.String() == "ready\n" })
 	p.Stop(t)
 }
