@@ -85,6 +85,7 @@ func TestClosedMailboxMakesNoBackendCalls(t *testing.T) {
 	errs["Ack"] = message.Ack(t.Context())
 	errs["Nack"] = message.Nack(t.Context(), 0, nil)
 	errs["Release"] = message.Release(t.Context())
+	errs["PutBack"] = message.PutBack(t.Context(), 0, nil)
 	errs["Extend"] = message.Extend(t.Context(), time.Second)
 	errs["DeadLetter"] = message.DeadLetter(t.Context(), mailbox.ReasonFatal, nil)
 	errs["AckAll"] = mailbox.AckAll(t.Context(), message)

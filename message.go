@@ -16,7 +16,7 @@ type Receipt = driver.Receipt
 // A Message is a received message, leased until it is settled or its visibility ends.
 // The receiver owns its fields: changing them has no effect elsewhere.
 //
-// A message is settled once, by the first of Ack, Nack, Release and DeadLetter that
+// A message is settled once, by the first of Ack, Nack, Release, PutBack and DeadLetter that
 // succeeds or finds that the lease is over (ErrReceiptExpired). After that, and while
 // another call is settling it, settling and extending return ErrSettled without a call
 // of the backend. Any other error, such as ErrUnavailable or an error of the context,
@@ -30,10 +30,10 @@ type Message[T any] struct {
 	// Receipt identifies this delivery.
 	Receipt Receipt
 	// Deliveries counts the deliveries of the message, including this one: it is 1 on
-	// the first delivery.
+	// the first delivery. Those that were released or put back do not count.
 	Deliveries int
 	// EnqueuedAt is when the message was sent, and FirstReceivedAt when it was
-	// delivered for the first time; both in UTC.
+	// delivered for the first time without being given back; both in UTC.
 	EnqueuedAt      time.Time
 	FirstReceivedAt time.Time
 	Attributes      map[string]string
@@ -62,6 +62,7 @@ const (
 	phaseAcked
 	phaseNacked
 	phaseReleased
+	phasePutBack
 	phaseDead
 	phaseExpired
 )
@@ -73,6 +74,7 @@ var phaseNames = [...]string{
 	phaseAcked:    "acked",
 	phaseNacked:   "nacked",
 	phaseReleased: "released",
+	phasePutBack:  "put back",
 	phaseDead:     "dead-lettered",
 	phaseExpired:  "its receipt had expired",
 }
@@ -124,11 +126,19 @@ func (m *Message[T]) Nack(ctx context.Context, delay time.Duration, cause error)
 	return m.perform(ctx, action{kind: OutcomeNack, duration: delay, cause: cause})
 }
 
-// Release ends the lease: the message is ready at once, at its place. Use it for
-// messages that were not processed; the delivery still counts. Codes: ErrSettled,
-// ErrReceiptExpired.
-func (m *Message[T]) Release(ctx context.Context) error {
-	return m.perform(ctx, action{kind: OutcomeRelease})
+// Release gives the message back as if it had not been delivered: it is ready at its
+// place, at once or after WithDelay. Use it for messages that were not processed. The
+// delivery does not count, except after driver.MaxReleases times in a row, and on a backend
+// without Traits.Release. Codes: ErrInvalid (the delay), ErrSettled, ErrReceiptExpired.
+func (m *Message[T]) Release(ctx context.Context, options ...ReleaseOption) error {
+	return m.perform(ctx, action{kind: OutcomeRelease, duration: releaseDelay(options)})
+}
+
+// PutBack is Nack for a message that another receiver should have, or that cannot be
+// processed now for a reason outside of it. As with Release, the delivery does not count.
+// Codes: ErrInvalid (the delay), ErrSettled, ErrReceiptExpired.
+func (m *Message[T]) PutBack(ctx context.Context, delay time.Duration, cause error) error {
+	return m.perform(ctx, action{kind: OutcomePutBack, duration: delay, cause: cause})
 }
 
 // DeadLetter dead-letters the message, with the reason and the text and type of cause,
@@ -177,6 +187,7 @@ func (m *Message[T]) perform(ctx context.Context, a action) error {
 	if err := m.begin(ctx, a); err != nil {
 		return err
 	}
+	a = a.on(m.mailbox.Queue())
 	batch := actionBatches.get()
 	defer batch.free()
 	batch.add(m.Receipt, a)

@@ -29,6 +29,9 @@ var everySettlement = map[string]func(context.Context, *mailbox.Message[string])
 	"ack":     func(ctx context.Context, m *mailbox.Message[string]) error { return m.Ack(ctx) },
 	"nack":    func(ctx context.Context, m *mailbox.Message[string]) error { return m.Nack(ctx, 0, nil) },
 	"release": func(ctx context.Context, m *mailbox.Message[string]) error { return m.Release(ctx) },
+	"put-back": func(ctx context.Context, m *mailbox.Message[string]) error {
+		return m.PutBack(ctx, 0, nil)
+	},
 }
 
 func TestSettlingTwiceIsErrSettledWithoutBackendCall(t *testing.T) {
@@ -256,7 +259,63 @@ func TestReleaseKeepsPlace(t *testing.T) {
 	wantError(t, mustReceive(t, m, 1)[0].Release(t.Context()), nil)
 	got := mustReceive(t, m, 2)
 	wantSame(t, "bodies", bodies(got), []string{"first", "second"})
-	wantEqual(t, "deliveries", got[0].Deliveries, 2)
+	wantEqual(t, "deliveries", got[0].Deliveries, 1)
+}
+
+func TestReleaseWithDelayKeepsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := onMemory(t, nil)
+		mustSend(t, m, "first", "second")
+		wantError(t, mustReceive(t, m, 1)[0].Release(t.Context(), nil, mailbox.WithDelay(time.Minute)), nil)
+		wantStats(t, m, mailbox.Stats{Ready: 1, Delayed: 1})
+		time.Sleep(time.Minute)
+		got := mustReceive(t, m, 2)
+		wantSame(t, "bodies", bodies(got), []string{"first", "second"})
+		wantEqual(t, "deliveries", got[0].Deliveries, 1)
+		wantField(t, got[0].Release(t.Context(), mailbox.WithDelay(-1)), mailbox.ErrInvalid, "Delay")
+		wantField(t, got[0].PutBack(t.Context(), 13*time.Hour, nil), mailbox.ErrInvalid, "Delay")
+	})
+}
+
+func TestPutBackGoesToTheTailUncounted(t *testing.T) {
+	m, _ := onMemory(t, nil)
+	mustSend(t, m, "first", "second")
+	wantError(t, mustReceive(t, m, 1)[0].PutBack(t.Context(), 0, errors.New("not mine")), nil)
+	got := mustReceive(t, m, 2)
+	wantSame(t, "bodies", bodies(got), []string{"second", "first"})
+	wantEqual(t, "deliveries", got[1].Deliveries, 1)
+	wantEqual(t, "last error", got[1].LastError, "not mine")
+	wantError(t, mailbox.PutBackAll(t.Context(), 0, nil, got...), nil)
+	wantError(t, got[1].Ack(t.Context()), mailbox.ErrSettled)
+	again := mustReceive(t, m, 2)
+	wantSame(t, "bodies", bodies(again), []string{"second", "first"})
+	wantEqual(t, "deliveries", again[0].Deliveries, 1)
+}
+
+// TestReleaseCountsWithoutTrait: the lease ends, or is cut to the delay, and a message that
+// is put back is nacked.
+func TestReleaseCountsWithoutTrait(t *testing.T) {
+	queue := newFake()
+	var extended []driver.Extension
+	var nacked []driver.Nack
+	queue.extend = func(_ context.Context, extensions []driver.Extension) error {
+		extended = append(extended, extensions...)
+		return nil
+	}
+	queue.nack = func(_ context.Context, nacks []driver.Nack) error {
+		nacked = append(nacked, nacks...)
+		return nil
+	}
+	wantError(t, held(t, queue).Release(t.Context()), nil)
+	wantError(t, held(t, queue).Release(t.Context(), mailbox.WithDelay(time.Minute)), nil)
+	wantError(t, held(t, queue).PutBack(t.Context(), time.Second, errors.New("not mine")), nil)
+	wantEqual(t, "extensions", len(extended), 2)
+	wantEqual(t, "visibility", extended[0].Visibility, 0)
+	wantEqual(t, "visibility", extended[1].Visibility, time.Minute)
+	wantEqual(t, "nacks", len(nacked), 1)
+	wantEqual(t, "mode", nacked[0].Mode, driver.NackFailed)
+	wantEqual(t, "delay", nacked[0].Delay, time.Second)
+	wantEqual(t, "cause", nacked[0].Cause, "not mine")
 }
 
 func TestSettlingBeyondTraitsIsRefusedWithoutBackendCall(t *testing.T) {

@@ -22,6 +22,18 @@ type ReceiveOption interface {
 	receiveOption()
 }
 
+// A ReleaseOption changes one release. Options print as the call that made them.
+type ReleaseOption interface {
+	fmt.Stringer
+	releaseOption()
+}
+
+// A DelayOption is an option of sends and releases.
+type DelayOption interface {
+	SendOption
+	ReleaseOption
+}
+
 type (
 	delayOption         time.Duration
 	replyToOption       string
@@ -40,9 +52,10 @@ type (
 	waitOption       time.Duration
 )
 
-// WithDelay delays delivery of the message by d, at most Traits.MaxDelay. The message
+// WithDelay delays delivery of the message by d: of one that is sent by at most
+// Traits.MaxDelay, of one that is released by at most Traits.MaxVisibility. The message
 // keeps its place in the order.
-func WithDelay(d time.Duration) SendOption { return delayOption(d) }
+func WithDelay(d time.Duration) DelayOption { return delayOption(d) }
 
 // WithReplyTo sets the address for the answer: the name of a mailbox, or a reply slot.
 func WithReplyTo(id string) SendOption { return replyToOption(id) }
@@ -96,6 +109,8 @@ func (groupOption) sendOption()         {}
 func (correlationIDOption) sendOption() {}
 func (attributesOption) sendOption()    {}
 
+func (delayOption) releaseOption() {}
+
 func (maxOption) receiveOption()        {}
 func (maxBytesOption) receiveOption()   {}
 func (visibilityOption) receiveOption() {}
@@ -120,6 +135,16 @@ func (o visibilityOption) String() string {
 	return fmt.Sprintf("WithVisibility(%v)", time.Duration(o))
 }
 func (o waitOption) String() string { return fmt.Sprintf("WithWait(%v)", time.Duration(o)) }
+
+// releaseDelay returns the delay of a release. It skips nil options.
+func releaseDelay(options []ReleaseOption) (delay time.Duration) {
+	for _, option := range options {
+		if o, ok := option.(delayOption); ok {
+			delay = time.Duration(o)
+		}
+	}
+	return delay
+}
 
 // applySend applies options. It is a type switch, because a method call through the
 // interface would make every option that is not constant escape to the heap. It skips

@@ -14,7 +14,7 @@ import (
 // The zero Disposition dead-letters it.
 type Disposition struct {
 	Action PoisonAction
-	// Delay is the delay of PoisonNack, cut to what the backend allows.
+	// Delay is the delay of PoisonNack and PoisonPutBack, cut to what the backend allows.
 	Delay time.Duration
 }
 
@@ -30,6 +30,9 @@ const (
 	// PoisonNack nacks it with Disposition.Delay, for a receiver that can decode
 	// it.
 	PoisonNack PoisonAction = "nack"
+	// PoisonPutBack puts it back with Disposition.Delay: as PoisonNack, and the delivery
+	// does not count; see Message.PutBack.
+	PoisonPutBack PoisonAction = "put-back"
 	// PoisonAck acks it, for a Poison function that has stored it elsewhere.
 	PoisonAck PoisonAction = "ack"
 )
@@ -37,13 +40,13 @@ const (
 // PoisonDelay is the delay of an undecodable message that cannot be dead-lettered.
 const PoisonDelay = 15 * time.Minute
 
-// String returns "dead-letter", "nack after 1m0s" or "ack".
+// String returns "dead-letter", "nack after 1m0s", "put-back after 1m0s" or "ack".
 func (d Disposition) String() string {
 	switch d.Action {
 	case PoisonDeadLetter:
 		return "dead-letter"
-	case PoisonNack:
-		return "nack after " + d.Delay.String()
+	case PoisonNack, PoisonPutBack:
+		return string(d.Action) + " after " + d.Delay.String()
 	}
 	return string(d.Action)
 }
@@ -82,14 +85,15 @@ func (m *Mailbox[T]) dispose(ctx context.Context, poisoned []poisonedDelivery) p
 		}
 	}
 	m.carryOut(ctx, poisoned, PoisonNack)
+	m.carryOut(ctx, poisoned, PoisonPutBack)
 	m.carryOut(ctx, poisoned, PoisonAck)
 
 	result := poisonFound{found: true}
 	for i := range poisoned {
 		p := &poisoned[i]
 		m.report(ctx, p)
-		putOff := p.disposition.Action != PoisonNack || p.disposition.Delay >= idlePauseMax
-		if p.failure != nil || !putOff {
+		returns := p.disposition.Action == PoisonNack || p.disposition.Action == PoisonPutBack
+		if p.failure != nil || returns && p.disposition.Delay < idlePauseMax {
 			result.returns = true
 		}
 	}
@@ -115,8 +119,8 @@ func (d Disposition) within(traits *driver.Traits) Disposition {
 	switch d.Action {
 	case PoisonAck:
 		return Disposition{Action: PoisonAck}
-	case PoisonNack:
-		return Disposition{Action: PoisonNack, Delay: max(0, min(d.Delay, traits.MaxVisibility))}
+	case PoisonNack, PoisonPutBack:
+		return Disposition{Action: d.Action, Delay: max(0, min(d.Delay, traits.MaxVisibility))}
 	}
 	if !traits.DeadLetters {
 		return longestNack(traits)
@@ -145,6 +149,8 @@ func (m *Mailbox[T]) carryOut(ctx context.Context, poisoned []poisonedDelivery, 
 			last = action{kind: OutcomeDeadLetter, reason: driver.ReasonParse, cause: p.cause}
 		case PoisonNack:
 			last = action{kind: OutcomeNack, duration: p.disposition.Delay, cause: p.cause}
+		case PoisonPutBack:
+			last = action{kind: OutcomePutBack, duration: p.disposition.Delay, cause: p.cause}.on(m.Queue())
 		case PoisonAck:
 			last = action{kind: OutcomeAck}
 		}

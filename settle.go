@@ -16,6 +16,7 @@ const (
 	OutcomeAck        Outcome = "ack"
 	OutcomeNack       Outcome = "nack"
 	OutcomeRelease    Outcome = "release"
+	OutcomePutBack    Outcome = "put-back"
 	OutcomeDeadLetter Outcome = "dead-letter"
 )
 
@@ -35,9 +36,14 @@ func NackAll[T any](ctx context.Context, delay time.Duration, cause error, messa
 	return performAll(ctx, action{kind: OutcomeNack, duration: delay, cause: cause}, messages)
 }
 
-// ReleaseAll releases messages as AckAll acks them.
+// ReleaseAll releases messages as AckAll acks them, without a delay.
 func ReleaseAll[T any](ctx context.Context, messages ...*Message[T]) error {
 	return performAll(ctx, action{kind: OutcomeRelease}, messages)
+}
+
+// PutBackAll puts messages back as AckAll acks them, all with the same delay and cause.
+func PutBackAll[T any](ctx context.Context, delay time.Duration, cause error, messages ...*Message[T]) error {
+	return performAll(ctx, action{kind: OutcomePutBack, duration: delay, cause: cause}, messages)
 }
 
 // ExtendAll extends messages as AckAll acks them, all to the same visibility.
@@ -91,6 +97,7 @@ func (g *mailboxGroup[T]) perform(ctx context.Context, a action, messages []*Mes
 	}
 	batch := actionBatches.get()
 	defer batch.free()
+	a = a.on(g.mailbox.Queue())
 	var broken error
 	for from := 0; from < len(g.positions); from += maxBatch {
 		step := g.positions[from:min(from+maxBatch, len(g.positions))]
@@ -124,10 +131,11 @@ func (m *Mailbox[T]) observes(a action) bool {
 // An action settles or extends leased messages.
 type action struct {
 	kind     Outcome       // an outcome, or extension
-	duration time.Duration // the delay of a nack, the visibility of an extension
+	duration time.Duration // the delay of a message that is given back, the visibility of an extension
 	granted  time.Duration // how long an extension leased the message
 	reason   Reason        // of a dead letter
-	cause    error         // of a nack or dead letter
+	cause    error         // of a nack, a put back or a dead letter
+	counted  bool          // a message is given back to a queue that counts every delivery
 	// unanswered acks a request although its reply slot waits for an answer.
 	unanswered bool
 }
@@ -142,12 +150,20 @@ func (a action) with(granted []time.Duration, i int) action {
 	return a
 }
 
+// on returns a for a queue.
+func (a action) on(queue driver.Queue) action {
+	if a.kind == OutcomeRelease || a.kind == OutcomePutBack {
+		a.counted = !queue.Traits().Release
+	}
+	return a
+}
+
 // check returns a new error if the queue cannot perform the action.
 func (a action) check(queue driver.Queue) error {
 	switch a.kind {
-	case OutcomeNack:
+	case OutcomeNack, OutcomeRelease, OutcomePutBack:
 		traits := queue.Traits()
-		return driver.CheckVisibility(string(OutcomeNack), "Delay", a.duration, &traits)
+		return driver.CheckVisibility(string(a.kind), "Delay", a.duration, &traits)
 	case extension:
 		traits := queue.Traits()
 		return driver.CheckVisibility(extension, "Visibility", a.duration, &traits)
@@ -172,9 +188,28 @@ func (a action) phase() uint32 {
 		return phaseNacked
 	case OutcomeRelease:
 		return phaseReleased
+	case OutcomePutBack:
+		return phasePutBack
 	default:
 		return phaseDead
 	}
+}
+
+// extends reports whether the action is a release on a queue that counts it: the lease
+// ends, at once or after the delay, and the message is at its place.
+func (a action) extends() bool { return a.kind == OutcomeRelease && a.counted }
+
+// mode returns the mode of a nack.
+func (a action) mode() driver.NackMode {
+	switch {
+	case a.counted:
+		return driver.NackFailed
+	case a.kind == OutcomeRelease:
+		return driver.NackRelease
+	case a.kind == OutcomePutBack:
+		return driver.NackPutBack
+	}
+	return driver.NackFailed
 }
 
 // actionBatch holds the arguments of one call of a backend, in the slice that the action
@@ -208,9 +243,13 @@ func (b *actionBatch) add(receipt driver.Receipt, a action) {
 	switch a.kind {
 	case OutcomeAck:
 		b.receipts = append(b.receipts, receipt)
-	case OutcomeNack:
-		b.nacks = append(b.nacks, driver.Nack{Receipt: receipt, Delay: a.duration, Cause: causeText(a.cause)})
-	case OutcomeRelease, extension:
+	case OutcomeNack, OutcomeRelease, OutcomePutBack:
+		if a.extends() {
+			b.extensions = append(b.extensions, driver.Extension{Receipt: receipt, Visibility: a.duration})
+			return
+		}
+		b.nacks = append(b.nacks, driver.Nack{Receipt: receipt, Delay: a.duration, Cause: causeText(a.cause), Mode: a.mode()})
+	case extension:
 		b.extensions = append(b.extensions, driver.Extension{Receipt: receipt, Visibility: a.duration})
 	case OutcomeDeadLetter:
 		request := driver.DeadLetterRequest{Receipt: receipt, Reason: a.reason, Error: causeText(a.cause)}
@@ -226,7 +265,11 @@ func (b *actionBatch) send(ctx context.Context, queue driver.Queue, a action) (g
 	switch a.kind {
 	case OutcomeAck:
 		return nil, queue.Ack(ctx, b.receipts)
-	case OutcomeNack:
+	case OutcomeNack, OutcomeRelease, OutcomePutBack:
+		if a.extends() {
+			_, err = queue.Extend(ctx, b.extensions)
+			return nil, err
+		}
 		return nil, queue.Nack(ctx, b.nacks)
 	case OutcomeDeadLetter:
 		return nil, queue.DeadLetter(ctx, b.deadLetters)

@@ -16,6 +16,8 @@ type claim[T any] struct {
 	remove func(context.Context) error
 	// putOff leaves it in the queue and hides it for the delay.
 	putOff func(ctx context.Context, delay time.Duration, cause error) error
+	// release leaves it in the queue as if it had not been claimed.
+	release func(ctx context.Context) error
 	// redrive sends the message back, calls mark, and removes the dead letter. It
 	// may be repeated and continues where it failed.
 	redrive func(ctx context.Context, mark func() error) error
@@ -66,6 +68,7 @@ func (s *sentClaims[T]) claim(ctx context.Context, wait bool) (*claim[T], error)
 		putOff: func(ctx context.Context, delay time.Duration, cause error) error {
 			return message.Nack(ctx, min(delay, longest), cause)
 		},
+		release: func(ctx context.Context) error { return message.Release(ctx) },
 		redrive: func(ctx context.Context, mark func() error) error {
 			if !resent {
 				if err := s.queue.resend(ctx, &message.Body); err != nil {
@@ -113,6 +116,7 @@ func (k *keptClaims[T]) claim(ctx context.Context, wait bool) (*claim[T], error)
 			k.putOff[letter.MessageID] = time.Now().Add(delay)
 			return nil
 		},
+		release: func(context.Context) error { return nil },
 		redrive: func(ctx context.Context, mark func() error) error {
 			if _, err := k.queue.source.Redrive(ctx, ids); err != nil {
 				return err

@@ -225,7 +225,7 @@ func (c *Consumer[T]) redrive(ctx context.Context, claim *claim[T]) verdict {
 func (c *Consumer[T]) putBack(ctx context.Context, claim *claim[T]) {
 	ctx, cancel := c.settling(ctx)
 	defer cancel()
-	if err := c.persist(ctx, func() error { return claim.putOff(ctx, 0, nil) }); err != nil {
+	if err := c.persist(ctx, func() error { return claim.release(ctx) }); err != nil {
 		c.logger.LogAttrs(ctx, slog.LevelWarn, "deadletter: could not release a dead letter; it comes back when its visibility ends",
 			slog.String("consumer", c.Name()), slog.String("id", claim.letter.MessageID), slog.Any("err", err))
 	}

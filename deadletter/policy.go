@@ -84,6 +84,10 @@ func (p *Policy[T]) Default(message *mailbox.Message[T], err error) (mailbox.Rea
 	return "", false
 }
 
+// Forgives reports whether err is on the list Never: the message is tried again, and the
+// delivery does not count (FLOW-4). If Decide is set, no error is.
+func (p *Policy[T]) Forgives(err error) bool { return p.Decide == nil && matches(p.Never, err) }
+
 // Queue returns the dead-letter queue of source according to this policy.
 func (p *Policy[T]) Queue(source *mailbox.Mailbox[T]) *Queue[T] {
 	queue := NewQueue(source, p.Mailbox)

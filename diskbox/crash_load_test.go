@@ -288,11 +288,13 @@ func (c *crashClient) settle(q crashQueue) error {
 		}
 	case choice < 8:
 		delay = c.pick(0, 0, time.Second, 20*time.Second)
+		mode := []driver.NackMode{driver.NackFailed, driver.NackFailed, driver.NackRelease, driver.NackPutBack}[c.rng.IntN(4)]
 		nacks := make([]driver.Nack, count)
 		for n := range nacks {
-			nacks[n] = driver.Nack{Receipt: deliveries[n].Receipt, Delay: delay, Cause: crashCause(tokens[n])}
+			nacks[n] = driver.Nack{Receipt: deliveries[n].Receipt, Delay: delay, Cause: crashCause(tokens[n]), Mode: mode}
 		}
 		op = models.begin(q.model, opNack, tokens)
+		op.mode = mode
 		err = q.queue.Nack(c.ctx, nacks)
 	default:
 		requests := make([]driver.DeadLetterRequest, count)

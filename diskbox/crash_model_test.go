@@ -66,6 +66,7 @@ type crashOp struct {
 	tokens []int // of its messages; nil means all
 	began  int64 // tick
 	at     time.Time
+	mode   driver.NackMode // of a nack
 }
 
 // A crashSpan is the time of an event, in ticks: after from and before to.
@@ -267,20 +268,24 @@ func (l *crashModels) settled(d *crashOp, held []driver.Delivery, delay time.Dur
 		if driver.At(err, n) != nil {
 			continue
 		}
-		i.settledAt = max(i.settledAt, held[n].Deliveries)
+		counted := held[n].Deliveries
+		if d.mode != driver.NackFailed {
+			counted-- // unless it was released too often
+		}
+		i.settledAt = max(i.settledAt, counted)
 		switch d.kind {
 		case opAck: // permanent, whatever else is pending
 			i.gone, i.goneAt, i.may = true, l.tick, isAbsent
 		case opNack:
 			i.lastError = crashCause(token)
-			if limit := d.model.config.MaxDeliveries; limit > 0 && held[n].Deliveries >= limit {
+			if limit := d.model.config.MaxDeliveries; limit > 0 && counted >= limit {
 				l.becomes(i, d, isDead)
 				i.died = [2]time.Time{d.at, time.Now()}
 				continue
 			}
 			l.becomes(i, d, isWaiting)
 			i.notBefore = d.at.Add(delay)
-			if !d.model.config.StrictGroups {
+			if !d.model.config.StrictGroups && d.mode != driver.NackRelease {
 				i.place = crashSpan{from: d.began, to: l.tick, position: n}
 			}
 		case opDeadLetter:

@@ -203,7 +203,7 @@ func (j *journal) Removed(shard host.ShardID, e *engine.Entry) {
 		return
 	}
 	j.erase(shard, e, e.Place)
-	if e.Deliveries > 1 || e.Is(engine.LeasedAgain) { // otherwise it has never returned
+	if e.Deliveries > 1 || e.Releases() > 0 || e.Is(engine.LeasedAgain) { // otherwise it has never returned
 		j.remove(stateKind, shard, e.Seq)
 	}
 	j.ledger.change(shard).left(e)
@@ -214,7 +214,7 @@ func (j *journal) Withdrawn(shard host.ShardID, e *engine.Entry) {
 		return
 	}
 	j.erase(shard, e, e.Place)
-	if e.Deliveries > 0 { // it may have returned
+	if e.HasReturned() {
 		j.remove(stateKind, shard, e.Seq)
 	}
 	j.forgetDue(shard, e)

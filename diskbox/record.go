@@ -200,7 +200,7 @@ func (r *reader) state(e *engine.Entry) {
 }
 
 // lasting are the marks that are stored.
-const lasting = engine.Timed | engine.Damaged | engine.Leaving | engine.Late | engine.LeasedAgain
+const lasting = engine.Timed | engine.Damaged | engine.Leaving | engine.Late | engine.LeasedAgain | engine.First | engine.ReleaseCount
 
 // due writes when a message is due, and its marks.
 func (w *writer) due(e *engine.Entry) {

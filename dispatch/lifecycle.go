@@ -124,6 +124,7 @@ func (d *Dispatcher) settled(ctx context.Context, event mailbox.SettledEvent) {
 var outcomes = map[mailbox.PoisonAction]mailbox.Outcome{
 	mailbox.PoisonDeadLetter: mailbox.OutcomeDeadLetter,
 	mailbox.PoisonNack:       mailbox.OutcomeNack,
+	mailbox.PoisonPutBack:    mailbox.OutcomePutBack,
 	mailbox.PoisonAck:        mailbox.OutcomeAck,
 }
 

@@ -62,9 +62,14 @@ type Queue interface {
 	// strict group: at their own place), with Cause kept as the last error. A
 	// message at its delivery limit becomes a dead letter instead.
 	//
+	// Nack.Mode releases a message or puts it back: the delivery does not count, up to
+	// MaxReleases times between two that count, and FirstReceivedAt is that of a later
+	// delivery. A released message keeps its place, also while it is delayed. Trait:
+	// Release.
+	//
 	// Repeating it is safe and answers ErrReceiptExpired. Codes per position:
-	// ErrReceiptExpired, ErrInvalid (delay); for the call: ErrUnavailable,
-	// ErrClosed.
+	// ErrReceiptExpired, ErrInvalid (delay, mode), ErrUnsupported (mode); for the call:
+	// ErrUnavailable, ErrClosed.
 	Nack(ctx context.Context, nacks []Nack) error
 
 	// Extend moves deadlines to Visibility from now, later or earlier; zero

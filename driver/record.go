@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 )
@@ -98,6 +99,46 @@ type Nack struct {
 	Delay time.Duration
 	// Cause is kept as the message's last error.
 	Cause string
+	// Mode says whether the delivery counts, and where the message waits.
+	Mode NackMode
+}
+
+// A NackMode says why a delivery is given back: because it failed, or without having been
+// tried. The modes but NackFailed need Traits.Release.
+type NackMode uint8
+
+// The modes.
+const (
+	// NackFailed: the delivery counts, and the message waits at the tail; in a strict
+	// group at its place.
+	NackFailed NackMode = iota
+	// NackRelease: the delivery does not count, and the message keeps its place.
+	NackRelease
+	// NackPutBack: the delivery does not count, and the message waits at the tail; in a
+	// strict group at its place.
+	NackPutBack
+)
+
+// MaxReleases is how often a message can be given back uncounted between two deliveries
+// that count. The next one counts, as NackFailed does, so that no message circulates
+// without end.
+const MaxReleases = 16
+
+// Check returns nil if a queue with these traits can give a delivery back like this, and
+// otherwise an *Error (ErrInvalid or ErrUnsupported) that names the field and its limit.
+// Backends call it before they do anything.
+func (n *Nack) Check(t *Traits) error {
+	switch {
+	case n.Mode == NackFailed:
+	case n.Mode > NackPutBack:
+		return &Error{
+			Code: ErrInvalid, Op: "nack", Field: "Mode",
+			Detail: fmt.Sprintf("%d is not a mode; want NackFailed, NackRelease or NackPutBack", n.Mode),
+		}
+	case !t.Release:
+		return &Error{Code: ErrUnsupported, Op: "nack", Field: "Mode", Detail: "this queue counts every delivery"}
+	}
+	return CheckVisibility("nack", "Delay", n.Delay, t)
 }
 
 // Extension moves the deadline of a delivery.

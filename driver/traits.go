@@ -27,6 +27,8 @@ type Traits struct {
 	ForgetDedup bool
 	Usage       bool
 	Pause       bool
+	// Release: Nack takes NackRelease and NackPutBack.
+	Release bool
 	// Seals: Outgoing.Seal is kept.
 	Seals bool
 	// DedupWindow is how long a dedup key is remembered; 0 means that

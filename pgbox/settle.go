@@ -130,7 +130,7 @@ func (h *handle) Nack(ctx context.Context, nacks []driver.Nack) error {
 	traits := h.Traits()
 	return h.settle(ctx, "nack", "n", len(nacks), func(i int) (settlement, error) {
 		nack := &nacks[i]
-		err := driver.CheckVisibility("nack", "Delay", nack.Delay, &traits)
+		err := nack.Check(&traits)
 		return settlement{receipt: nack.Receipt, number: micros(nack.Delay), cause: driver.TrimCause(nack.Cause)}, err
 	}, nil)
 }

@@ -224,8 +224,10 @@ func (d *comparison) settle() (what, model, redis string) {
 		want, got = d.model.Ack(d.now(), a), d.queue.Ack(ctx, b)
 	case 1:
 		var a, b []driver.Nack
+		nack := driver.Nack{Delay: delay, Cause: "why", Mode: driver.NackMode(d.pick(0, 0, 1, 2))}
 		for _, pair := range chosen {
-			a, b = append(a, driver.Nack{Receipt: pair[0], Delay: delay, Cause: "why"}), append(b, driver.Nack{Receipt: pair[1], Delay: delay, Cause: "why"})
+			a, b = append(a, nack), append(b, nack)
+			a[len(a)-1].Receipt, b[len(b)-1].Receipt = pair[0], pair[1]
 		}
 		want, got = d.model.Nack(d.now(), a), d.queue.Nack(ctx, b)
 	case 2:

@@ -30,10 +30,12 @@ func (h *handle) Nack(ctx context.Context, nacks []driver.Nack) error {
 	traits := h.Traits()
 	return h.settle(ctx, "nack", len(nacks), func(i int) (driver.Receipt, string, string, error) {
 		nack := &nacks[i]
-		err := driver.CheckVisibility("nack", "Delay", nack.Delay, &traits)
-		return nack.Receipt, "n", shard.PackDoubles(shard.Micros(nack.Delay)) + shard.PackLong(driver.TrimCause(nack.Cause)), err
+		return nack.Receipt, nackModes[nack.Mode], shard.PackNack(nack), nack.Check(&traits)
 	})
 }
+
+// nackModes are the operations of settle.lua.
+var nackModes = map[driver.NackMode]string{driver.NackFailed: "n", driver.NackRelease: "r", driver.NackPutBack: "p"}
 
 func (h *handle) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
 	return h.extend(ctx, extensions, "e")

@@ -27,6 +27,8 @@ type link struct {
 	// crowded is set when the latest read brought answers for several callers, so
 	// that more requests are about to follow.
 	crowded atomic.Bool
+	// releases is set when the daemon has said that a queue can release messages.
+	releases atomic.Bool
 
 	mu       sync.Mutex // guards the fields below
 	pending  []byte     // frames that are not being written yet
@@ -252,32 +254,43 @@ func (l *link) takeTraits(payload []byte, parse func([]byte) (oap.Opened, error)
 	return nil
 }
 
-// giveBack returns messages that came for a caller that has gone to their places in
-// the queue.
+// giveBack releases messages that came for a caller that has gone.
 func (l *link) giveBack(c *call) {
 	if c.status != oap.StatusOK {
 		return
 	}
 	if got, err := oap.ParseDeliveries(c.payload, nil); err == nil {
-		l.extend(c.handle, leases(got))
+		l.giveBackAll(c.handle, got)
 	}
 }
 
-// extend extends leases. It does not wait for the answer.
-func (l *link) extend(handle uint32, extensions []driver.Extension) {
+// giveBackAll releases messages, or ends their leases where the daemon counts every delivery. It
+// does not wait for the answer.
+func (l *link) giveBackAll(handle uint32, got []driver.Delivery) {
 	l.mu.Lock()
-	l.extendLocked(handle, extensions)
+	l.giveBackLocked(handle, got)
 	l.unlockAndWrite()
 }
 
-// giveBackBatch is how many leases one request ends: what every queue allows. The
+// giveBackBatch is how many messages one request releases: what every queue allows. The
 // daemon does requests that follow each other in one go anyway.
 const giveBackBatch = 10
 
-func (l *link) extendLocked(handle uint32, extensions []driver.Extension) {
-	for batch := range slices.Chunk(extensions, giveBackBatch) {
-		l.requestLocked(oap.OpExtend, func(dst []byte) []byte {
-			return oap.AppendExtend(dst, oap.Target{Handle: handle}, batch)
-		})
+func (l *link) giveBackLocked(handle uint32, got []driver.Delivery) {
+	target := oap.Target{Handle: handle}
+	for batch := range slices.Chunk(got, giveBackBatch) {
+		if !l.releases.Load() {
+			ends := make([]driver.Extension, len(batch))
+			for i := range batch {
+				ends[i].Receipt = batch[i].Receipt
+			}
+			l.requestLocked(oap.OpExtend, func(dst []byte) []byte { return oap.AppendExtend(dst, target, ends) })
+			continue
+		}
+		nacks := make([]driver.Nack, len(batch))
+		for i := range batch {
+			nacks[i] = driver.Nack{Receipt: batch[i].Receipt, Mode: driver.NackRelease}
+		}
+		l.requestLocked(oap.OpRelease, func(dst []byte) []byte { return oap.AppendRelease(dst, target, nacks) })
 	}
 }

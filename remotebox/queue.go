@@ -105,6 +105,9 @@ func (q *queue) openWith(identity string, do func(*operation) (again bool, err e
 func (q *queue) learn(l *link, opened *oap.Opened) {
 	opened.Traits.MaxBodyBytes = min(opened.Traits.MaxBodyBytes, q.backend.maxBody())
 	q.traits.Store(&opened.Traits)
+	if opened.Traits.Release {
+		l.releases.Store(true)
+	}
 	if opened.Identity != "" {
 		q.known.Store(&known{identity: opened.Identity, daemon: l.instance})
 	}

@@ -3,6 +3,7 @@ package remotebox
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -21,10 +22,44 @@ func (q *queue) Ack(ctx context.Context, receipts []driver.Receipt) error {
 
 // Nack gives messages back. It blocks until the daemon has answered.
 func (q *queue) Nack(ctx context.Context, nacks []driver.Nack) error {
-	return settle(ctx, q, "nack", oap.OpNack, nacks, filledBy(oap.AppendNack), oap.ParseFailures,
-		func(n *driver.Nack) int {
-			return textOverhead + len(n.Receipt.Handle) + min(len(n.Cause), driver.MaxCauseBytes)
-		})
+	size := func(n *driver.Nack) int {
+		return textOverhead + len(n.Receipt.Handle) + min(len(n.Cause), driver.MaxCauseBytes)
+	}
+	if !slices.ContainsFunc(nacks, func(n driver.Nack) bool { return n.Mode != driver.NackFailed }) {
+		return settle(ctx, q, "nack", oap.OpNack, nacks, filledBy(oap.AppendNack), oap.ParseFailures, size)
+	}
+	if traits := q.Traits(); !traits.Release { // a daemon of an earlier version has no such request
+		return q.nackWithoutRelease(ctx, nacks, &traits)
+	}
+	return settle(ctx, q, "nack", oap.OpRelease, nacks, filledBy(oap.AppendRelease), oap.ParseFailures, size)
+}
+
+// nackWithoutRelease nacks those messages of a batch that are not released, and refuses the
+// others.
+func (q *queue) nackWithoutRelease(ctx context.Context, nacks []driver.Nack, traits *driver.Traits) error {
+	errs := make([]error, len(nacks))
+	var failed []driver.Nack
+	var positions []int
+	for i := range nacks {
+		if nacks[i].Mode != driver.NackFailed {
+			errs[i] = nacks[i].Check(traits)
+			if e, ok := errors.AsType[*driver.Error](errs[i]); ok {
+				e.Queue, e.MessageID = q.name, nacks[i].Receipt.Handle
+			}
+			continue
+		}
+		failed, positions = append(failed, nacks[i]), append(positions, i)
+	}
+	if len(failed) > 0 {
+		err := q.Nack(ctx, failed)
+		if err != nil && !isBatch(err) {
+			return err
+		}
+		for k, i := range positions {
+			errs[i] = driver.At(err, k)
+		}
+	}
+	return driver.NewBatchError(errs)
 }
 
 // Extend moves deadlines. It blocks until the daemon has answered. A daemon of an

@@ -44,7 +44,7 @@ func (s *stream) take(code uint16, payload []byte) (last bool) {
 	s.begun = nil
 	if s.leftBy != nil && code == oap.EventDeliver {
 		if got, err := oap.ParseDeliveries(copied, nil); err == nil {
-			s.leftBy.extendLocked(s.handle, leases(got))
+			s.leftBy.giveBackLocked(s.handle, got)
 		}
 		return false
 	}

@@ -107,30 +107,20 @@ func (l *link) leaveStream(c *call, rest []driver.Delivery) {
 		c.stream.handle = c.handle
 	}
 	l.mu.Unlock()
-	extensions := leases(rest)
 	for {
 		select {
 		case page, ok := <-c.stream.parts:
 			if !ok {
-				l.extend(c.handle, extensions)
+				l.giveBackAll(c.handle, rest)
 				return
 			}
 			if got, err := oap.ParseDeliveries(page, nil); err == nil {
-				extensions = append(extensions, leases(got)...)
+				rest = append(rest, got...)
 			}
 			continue
 		default:
 		}
-		l.extend(c.handle, extensions)
+		l.giveBackAll(c.handle, rest)
 		return
 	}
-}
-
-// leases are extensions that end the leases of deliveries.
-func leases(got []driver.Delivery) []driver.Extension {
-	extensions := make([]driver.Extension, len(got))
-	for i := range got {
-		extensions[i].Receipt = got[i].Receipt
-	}
-	return extensions
 }

@@ -131,7 +131,7 @@ func strangers[R any](messages []*mailbox.Message[Result[R]], requestID string, 
 	return found
 }
 
-// putBack nacks replies for others, or for later, and releases those that were not
+// putBack puts back replies for others, or for later, and releases those that were not
 // looked at, also when ctx has ended. If that fails, they come back when their
 // visibility ends.
 func putBack[R any](ctx context.Context, others, unseen []*mailbox.Message[Result[R]]) {
@@ -140,7 +140,7 @@ func putBack[R any](ctx context.Context, others, unseen []*mailbox.Message[Resul
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
-	_ = mailbox.NackAll(ctx, 0, nil, others...)
+	_ = mailbox.PutBackAll(ctx, 0, nil, others...)
 	_ = mailbox.ReleaseAll(ctx, unseen...)
 }
 

@@ -83,7 +83,7 @@ func (h *handle) Nack(ctx context.Context, nacks []driver.Nack) error {
 	current := h.settings.Load()
 	c := h.newChanges("nack", len(nacks))
 	for i, n := range nacks {
-		if err := driver.CheckVisibility("nack", "Delay", n.Delay, &current.traits); err != nil {
+		if err := n.Check(&current.traits); err != nil {
 			c.bad[i] = driver.Annotate(err, h.name, "nack")
 			continue
 		}

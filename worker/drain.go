@@ -56,7 +56,7 @@ func (r *run[T]) start(ctx, polling context.Context) (settling context.Context, 
 
 // drain ends a run. It releases at once the messages that no handler has started.
 // Handlers may continue for the drain time; then they are cancelled, and their
-// messages are nacked without waiting for them to return.
+// messages are released without waiting for them to return.
 func (r *run[T]) drain(settling context.Context, t *team) error {
 	timeout := time.NewTimer(max(0, r.loop.options.Drain))
 	defer timeout.Stop()
@@ -131,9 +131,10 @@ func (r *run[T]) cutShort() []*job[T] {
 	return jobs
 }
 
-// giveBack nacks the messages of cancelled handlers, except those that succeeded at
+// giveBack releases the messages of cancelled handlers, except those that succeeded at
 // the last moment. They are ready again at once, because nothing is wrong with
-// them.
+// them. A queue that counts every delivery gets a nack, whose text says that the
+// delivery does not count for the limit of a policy.
 func (r *run[T]) giveBack(settling context.Context, jobs []*job[T]) {
 	r.mu.Lock()
 	jobs = slices.DeleteFunc(jobs, func(j *job[T]) bool {
@@ -147,9 +148,12 @@ func (r *run[T]) giveBack(settling context.Context, jobs []*job[T]) {
 	if len(jobs) == 0 {
 		return
 	}
-	r.loop.options.Logger.LogAttrs(settling, slog.LevelWarn, "worker: handlers cancelled at the end of the drain time, their messages are nacked",
+	r.loop.options.Logger.LogAttrs(settling, slog.LevelWarn, "worker: handlers cancelled at the end of the drain time, their messages are released",
 		slog.String("loop", r.loop.options.Name), slog.Int("messages", len(jobs)))
-	// A cancelled delivery does not count for the limit of a policy.
+	if r.loop.mailbox.Traits().Release {
+		r.release(settling, jobs)
+		return
+	}
 	byDeliveries := make(map[int][]*job[T])
 	for _, j := range jobs {
 		byDeliveries[j.message.Deliveries] = append(byDeliveries[j.message.Deliveries], j)

@@ -37,7 +37,7 @@ func (r *run[T]) fail(settling context.Context, j *job[T], o *outcome) {
 	case o.kind == outcomeDiscard:
 		r.answer(settling, j, o.cause(), ResultDiscarded)
 	case o.kind == outcomeRetry && o.err == nil:
-		r.nack(settling, j, o.delay, nil)
+		r.putBack(settling, j, o.delay, nil)
 	case o.kind == outcomeUnsent && errors.Is(o.err, mailbox.ErrNoReplyTo) && atLimit(policy, message):
 		r.deadLetterQuietly(settling, j, mailbox.ReasonMaxDeliveries, o.err)
 	case o.kind == outcomeUnsent && (policy == nil || !errors.Is(o.err, mailbox.ErrReplyExpected)):
@@ -70,11 +70,14 @@ func (r *run[T]) decide(settling context.Context, j *job[T], o *outcome) {
 	if o.kind != outcomePermanent {
 		reason, final = r.loop.options.DeadLetters.Final(settling, j.message, o.cause())
 	}
-	if !final {
+	switch {
+	case final:
+		r.deadLetter(settling, j, reason, o)
+	case r.loop.options.DeadLetters.Forgives(o.cause()):
+		r.putBack(settling, j, r.delay(j, o), o.cause())
+	default:
 		r.nack(settling, j, r.delay(j, o), o.cause())
-		return
 	}
-	r.deadLetter(settling, j, reason, o)
 }
 
 // deadLetter dead-letters a message according to the policy.

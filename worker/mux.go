@@ -52,9 +52,10 @@ type Mux struct {
 // MuxOptions configure a Mux. The zero value, and nil, are the defaults.
 type MuxOptions struct {
 	// Unknown says what happens to a message whose kind has no handler. The zero value
-	// dead-letters it with reason parse. To leave it to other workers, give it back with
-	// a delay: {Action: mailbox.PoisonNack, Delay: time.Minute}. Each time counts as a
-	// delivery of the message.
+	// dead-letters it with reason parse. To leave it to other workers, put it back with
+	// a delay: {Action: mailbox.PoisonPutBack, Delay: time.Minute}. That does not count as a
+	// delivery of the message, except after driver.MaxReleases times in a row; with
+	// mailbox.PoisonNack each time counts.
 	Unknown mailbox.Disposition
 }
 
@@ -123,10 +124,10 @@ func NewMux(options *MuxOptions, handlers ...KindHandler) (*Mux, error) {
 		return &mailbox.Error{Code: mailbox.ErrInvalid, Op: "mux", Field: field, Detail: detail}
 	}
 	switch action := m.unknown.Action; action {
-	case mailbox.PoisonDeadLetter, mailbox.PoisonNack, mailbox.PoisonAck:
+	case mailbox.PoisonDeadLetter, mailbox.PoisonNack, mailbox.PoisonPutBack, mailbox.PoisonAck:
 	default:
-		return nil, invalid("Unknown", fmt.Sprintf("invalid action %q; want %q, %q or %q",
-			action, mailbox.PoisonDeadLetter, mailbox.PoisonNack, mailbox.PoisonAck))
+		return nil, invalid("Unknown", fmt.Sprintf("invalid action %q; want %q, %q, %q or %q",
+			action, mailbox.PoisonDeadLetter, mailbox.PoisonNack, mailbox.PoisonPutBack, mailbox.PoisonAck))
 	}
 	if len(handlers) == 0 {
 		return nil, invalid("handlers", "is empty")

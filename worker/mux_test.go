@@ -171,7 +171,7 @@ func TestMuxTreatsUnknownKindsAsConfigured(t *testing.T) {
 		}},
 		{"they are given back with a delay", func(s *env) {
 			done := ruletest.NewRecorder()
-			mux := s.newMux(&worker.MuxOptions{Unknown: mailbox.Disposition{Action: mailbox.PoisonNack, Delay: time.Minute}}, done)
+			mux := s.newMux(&worker.MuxOptions{Unknown: mailbox.Disposition{Action: mailbox.PoisonPutBack, Delay: time.Minute}}, done)
 			jobs := s.openMux("jobs", mux)
 			sendKind(s, "jobs", "sandwich", nil, "ham")
 			sendKind(s, "jobs", "drink", mailbox.String(), "{not json")

@@ -24,9 +24,10 @@ const (
 // keeps none, is nacked with mailbox.PoisonDelay. err may be nil.
 func Permanent(err error) error { return &outcome{kind: outcomePermanent, err: err} }
 
-// RetryAfter nacks the message with delay, which may be 0. If err is nil, that does
-// not count as a failure, and the policy is not consulted; otherwise the policy may
-// decide that the failure is final.
+// RetryAfter gives the message back to the tail of the queue, with delay, which may be 0. If
+// err is nil, that is not a failure: the policy is not consulted, and the delivery does not
+// count, as with mailbox.Message.PutBack. Otherwise the message is nacked, unless the policy
+// decides that the failure is final.
 func RetryAfter(delay time.Duration, err error) error {
 	return &outcome{kind: outcomeRetry, delay: max(0, delay), err: err}
 }

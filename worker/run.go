@@ -243,7 +243,7 @@ func (r *run[T]) doneLocked(slot int, j *job[T]) {
 			r.loop.completed.put(j.id, struct{}{})
 		}
 		return
-	case j.cut && !j.succeeded: // it is being nacked
+	case j.cut && !j.succeeded: // it is being released
 		return
 	}
 	j.phase = jobSettling

@@ -228,8 +228,22 @@ func (r *run[T]) ackRequest(settling context.Context, j *job[T]) {
 	}
 }
 
-// nack nacks a message and repeats that while it may succeed and the lease lasts.
+// nack nacks a message.
 func (r *run[T]) nack(ctx context.Context, j *job[T], delay time.Duration, cause error) {
+	r.giveBackLater(ctx, j, delay, cause, j.message.Nack)
+}
+
+// putBack gives a message back uncounted.
+func (r *run[T]) putBack(ctx context.Context, j *job[T], delay time.Duration, cause error) {
+	r.giveBackLater(ctx, j, delay, cause, j.message.PutBack)
+}
+
+// giveBackLater gives a message back with do, and repeats that while it may succeed and the
+// lease lasts.
+func (r *run[T]) giveBackLater(
+	ctx context.Context, j *job[T], delay time.Duration, cause error,
+	do func(context.Context, time.Duration, error) error,
+) {
 	r.letGo(j)
 	r.mu.Lock()
 	until := r.began.Add(j.lease.until)
@@ -239,7 +253,7 @@ func (r *run[T]) nack(ctx context.Context, j *job[T], delay time.Duration, cause
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	noted := nackCause(r.loop.options.DeadLetters, j.message, cause)
-	err := r.persist(ctx, j, "nack", func() error { return j.message.Nack(ctx, delay, noted) })
+	err := r.persist(ctx, j, "nack", func() error { return do(ctx, delay, noted) })
 	event := SettledEvent{Result: ResultNacked, Delay: delay, Cause: cause}
 	switch {
 	case err == nil:

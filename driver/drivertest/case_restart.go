@@ -38,6 +38,7 @@ var restarts = []restartCase{
 	{id: "CNT-1", title: "stats are what they were", needs: []need{needExactStats}, cleanOnly: true, run: statsSurvive},
 	{id: "CNT-3", title: "what was purged stays gone", run: purgeSurvives},
 	{id: "FLOW-2", title: "a paused queue is paused, and a resumed one is not", needs: []need{needPause}, run: pauseSurvives},
+	{id: "FLOW-4", title: "messages that were given back are as they were, and their releases are counted", needs: []need{needRelease, needFIFO}, run: releasesSurvive},
 	{id: "DLQ-4", title: "a dead letter is there with its record", needs: []need{needDeadLetters}, run: deadLetterSurvives},
 	{id: "DLQ-5", title: "a redriven message is ready and not dead", needs: []need{needDeadLetters}, run: redriveSurvives},
 	{
@@ -241,6 +242,29 @@ func nackSurvives(e *env, q driver.Queue, how Crash) {
 	got := e.expectNext(q, "b", "a", "c")[1]
 	if got.Deliveries != 2 || got.LastError != "why" {
 		e.failf("a nacked message after %v: got Deliveries %d, LastError %q; want 2 and its cause", how, got.Deliveries, got.LastError)
+	}
+}
+
+func releasesSurvive(e *env, q driver.Queue, how Crash) {
+	e.send(q, "a", "b")
+	e.giveBack(q, "a", 1, driver.MaxReleases-1, driver.NackRelease)
+	held := e.expectNext(q, "a", "b")
+	e.giveBackOne(q, held[0], driver.Nack{Mode: driver.NackRelease})
+	e.giveBackOne(q, held[1], driver.Nack{Mode: driver.NackPutBack, Cause: "why"})
+	e.send(q, "c")
+	q = e.restart(how)
+	got := e.expectNext(q, "a", "b", "c")
+	for _, d := range got {
+		if d.Deliveries != 1 {
+			e.failf("%s after %v: got Deliveries %d, want 1", d.Body, how, d.Deliveries)
+		}
+	}
+	if got[1].LastError != "why" {
+		e.failf("a message that was put back after %v: got LastError %q, want its cause", how, got[1].LastError)
+	}
+	e.giveBackOne(q, got[0], driver.Nack{Mode: driver.NackRelease})
+	if d := e.expectNext(q, "a")[0]; d.Deliveries != 2 {
+		e.failf("a release too many after %v: got Deliveries %d, want 2", how, d.Deliveries)
 	}
 }
 

@@ -346,7 +346,11 @@ func (g *planner) moveBack(t *rapid.T) operation {
 }
 
 func (g *planner) nack(t *rapid.T) operation {
-	return nackOperation{deliveries: g.deliveries(t), delay: g.duration(t), cause: pick(t, "", "oops", "no")}
+	op := nackOperation{deliveries: g.deliveries(t), delay: g.duration(t), cause: pick(t, "", "oops", "no")}
+	if g.traits.Release {
+		op.mode = pick(t, driver.NackFailed, driver.NackFailed, driver.NackRelease, driver.NackPutBack)
+	}
+	return op
 }
 
 func (g *planner) extend(t *rapid.T) operation {

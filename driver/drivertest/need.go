@@ -60,6 +60,20 @@ var needSeals = need{
 	},
 }
 
+// needRelease: deliveries can be given back uncounted. Without it they stay in flight.
+var needRelease = need{
+	met: func(_ *env, q driver.Queue) bool { return q.Traits().Release },
+	refused: func(e *env, q driver.Queue) {
+		e.send(q, "a")
+		held := e.expectNext(q, "a")[0]
+		for _, mode := range []driver.NackMode{driver.NackRelease, driver.NackPutBack} {
+			err := q.Nack(e.ctx(), []driver.Nack{{Receipt: held.Receipt, Mode: mode}})
+			e.expectInvalid(driver.At(err, 0), driver.ErrUnsupported, "", nackVerbs[mode]+" on a queue that counts every delivery")
+		}
+		e.ack(q, held)
+	},
+}
+
 // needDeadLetters and the like: the queue has an ability. Without it, the methods of the
 // ability return ErrUnsupported.
 var (

@@ -84,6 +84,7 @@ type (
 		deliveries []string
 		delay      time.Duration
 		cause      string
+		mode       driver.NackMode
 	}
 	extendOperation struct {
 		deliveries []string
@@ -240,7 +241,11 @@ func (o ackOperation) String() string     { return command("ack", o.deliveries) 
 func (o lateAckOperation) String() string { return command("ack-late", o.deliveries) }
 
 func (o nackOperation) String() string {
-	return command("nack", o.deliveries, timeOption("delay", o.delay), textOption("cause", o.cause))
+	return command(nackVerbs[o.mode], o.deliveries, timeOption("delay", o.delay), textOption("cause", o.cause))
+}
+
+var nackVerbs = map[driver.NackMode]string{
+	driver.NackFailed: "nack", driver.NackRelease: "release", driver.NackPutBack: "put-back",
 }
 
 func (o extendOperation) String() string {

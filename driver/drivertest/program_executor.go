@@ -168,9 +168,13 @@ func otherName(name string) string { return name + "-other" }
 func (o nackOperation) run(ctx context.Context, p *executor) result {
 	nacks := make([]driver.Nack, len(o.deliveries))
 	for i, n := range o.deliveries {
-		nacks[i] = driver.Nack{Receipt: p.receipt(n), Delay: o.delay, Cause: o.cause}
+		nacks[i] = driver.Nack{Receipt: p.receipt(n), Delay: o.delay, Cause: o.cause, Mode: o.mode}
 	}
-	return p.positions(o.deliveries, p.queue.Nack(ctx, nacks))
+	err := p.queue.Nack(ctx, nacks)
+	if o.mode != driver.NackFailed && p.story != nil {
+		p.story.forgetFirst(nacks)
+	}
+	return p.positions(o.deliveries, err)
 }
 
 func (o extendOperation) run(ctx context.Context, p *executor) result {

@@ -172,7 +172,9 @@ var verbs = map[string]func(a *arguments) operation{
 	"receive":     parseReceive,
 	"ack":         func(a *arguments) operation { return ackOperation{a.words} },
 	"ack-late":    func(a *arguments) operation { return lateAckOperation{a.words} },
-	"nack":        func(a *arguments) operation { return nackOperation{a.words, a.duration("delay", 0), a.text("cause")} },
+	"nack":        func(a *arguments) operation { return parseNack(a, driver.NackFailed) },
+	"release":     func(a *arguments) operation { return parseNack(a, driver.NackRelease) },
+	"put-back":    func(a *arguments) operation { return parseNack(a, driver.NackPutBack) },
 	"extend":      func(a *arguments) operation { return parseExtend(a, false) },
 	"extend-late": func(a *arguments) operation { return parseExtend(a, true) },
 	"dead-letter": func(a *arguments) operation {
@@ -226,6 +228,10 @@ func parseReceive(a *arguments) operation {
 		a.none()
 	}
 	return op
+}
+
+func parseNack(a *arguments, mode driver.NackMode) operation {
+	return nackOperation{a.words, a.duration("delay", 0), a.text("cause"), mode}
 }
 
 func parseExtend(a *arguments, late bool) operation {

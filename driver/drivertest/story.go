@@ -31,6 +31,7 @@ var storyNeeds = map[string]need{
 	"late-ack":     needLateAck,
 	"forget":       needForget,
 	"pause":        needPause,
+	"release":      needRelease,
 	"drop-expired": needDropExpired,
 	"admin":        needAdmin,
 }

@@ -283,6 +283,19 @@ func (p *executor) take(d *driver.Delivery) string {
 	return label
 }
 
+// forgetFirst forgets the first deliveries among those that were given back: another delivery
+// is the first one then.
+func (s *storyState) forgetFirst(nacks []driver.Nack) {
+	for _, taken := range s.taken {
+		for _, d := range taken {
+			isGiven := slices.ContainsFunc(nacks, func(nack driver.Nack) bool { return nack.Receipt == d.Receipt })
+			if isGiven && d.Deliveries == 1 {
+				delete(s.first, d.ID)
+			}
+		}
+	}
+}
+
 // deadStory prints the dead letters in one line. Those that died at the same instant may be
 // listed in any order.
 func (p *executor) deadStory(ctx context.Context) (r result) {

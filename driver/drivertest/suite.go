@@ -144,7 +144,7 @@ func allCases() []testCase {
 		receiveCases, wakeCases, closeCases,
 		visibilityCases, receiptCases, lateAckCases, settleCases,
 		orderCases, groupCases, fairCases, shardCases, exactCases,
-		countCases, peekCases, pauseCases,
+		countCases, peekCases, pauseCases, releaseCases,
 		defaultCases, deadLetterCases, redriveCases, deadLetterToCases, deadLetterCircleCases,
 		moveCases, endingCases,
 		limitCases, adminCases, annotationCases,

@@ -26,7 +26,7 @@ func newMemoryBacklog() *memoryBacklog {
 func (b *memoryBacklog) put(e *Entry, state State) {
 	copied := *e
 	copied.group, copied.State = nil, state
-	copied.Marks &= Timed | Late
+	copied.Marks &= Timed | Late | LeasedAgain | First | ReleaseCount
 	if e.Extra != nil {
 		extra := *e.Extra
 		copied.Extra = &extra
@@ -179,9 +179,9 @@ func TestShardWithBacklogBehavesLikeOneWithout(t *testing.T) {
 			"ack late": func(*rapid.T) {
 				p.settle(func(s *Shard, d Delivery) (*Entry, error) { return s.StageLateAck(at(p.now), d) })
 			},
-			"nack": func(*rapid.T) {
-				delay := seconds("delay", 4)
-				p.settle(func(s *Shard, d Delivery) (*Entry, error) { return s.StageNack(at(p.now), d, delay, "cause") })
+			"nack": func(t *rapid.T) {
+				delay, mode := seconds("delay", 4), anyMode(t)
+				p.settle(func(s *Shard, d Delivery) (*Entry, error) { return s.StageNack(at(p.now), d, delay, "cause", mode) })
 			},
 			"dead-letter": func(*rapid.T) {
 				p.settle(func(s *Shard, d Delivery) (*Entry, error) {

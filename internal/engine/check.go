@@ -81,7 +81,7 @@ func (s *Shard) Check() error {
 func (s *Shard) checkReturned() error {
 	found := 0
 	for e := range s.entries {
-		if s.window != nil || !e.Waits() || e.Deliveries == 0 {
+		if s.window != nil || !e.Waits() || !e.HasReturned() {
 			continue
 		}
 		found++

@@ -70,7 +70,7 @@ type Entry struct {
 	State State
 	// Outcome is what publishing does with a staged message.
 	Outcome Outcome
-	// Marks are further yes-or-no facts.
+	// Marks are further yes-or-no facts, and the count of releases.
 	Marks Marks
 
 	timerIndex int32
@@ -94,7 +94,7 @@ type Content struct {
 	Extra *Extra
 }
 
-// Marks are yes-or-no facts about an entry.
+// Marks are yes-or-no facts about an entry, and one count.
 type Marks uint16
 
 // The marks.
@@ -121,7 +121,25 @@ const (
 	// LeasedAgain: after it returned it was leased again under the same receipt,
 	// which does not count as a delivery.
 	LeasedAgain
+	// First: FirstReceivedAt is the time of the latest delivery.
+	First
 )
+
+// ReleaseCount are the bits of Marks that count how often the message was given back
+// uncounted since its last delivery that counted: 0…driver.MaxReleases.
+const (
+	ReleaseCount Marks = 31 << releaseShift
+	releaseShift       = 11
+)
+
+// Releases returns how often e was given back uncounted since its last delivery that
+// counted.
+func (e *Entry) Releases() int { return int(e.Marks & ReleaseCount >> releaseShift) }
+
+func (e *Entry) setReleases(n int) { e.Marks = e.Marks&^ReleaseCount | Marks(n)<<releaseShift }
+
+// HasReturned reports whether a message that waits was delivered before.
+func (e *Entry) HasReturned() bool { return e.Deliveries > 0 || e.Releases() > 0 }
 
 // Is reports whether e has one of the marks.
 func (e *Entry) Is(marks Marks) bool { return e.Marks&marks != 0 }

@@ -100,7 +100,7 @@ func TestFairGroupsBeyondLimitAreDelivered(t *testing.T) {
 				}
 			},
 			"nack": func(t *rapid.T) {
-				put(s.StageNack(at(now), anyOut(t), time.Duration(rapid.IntRange(0, 2).Draw(t, "delay"))*time.Second, ""))
+				put(s.StageNack(at(now), anyOut(t), time.Duration(rapid.IntRange(0, 2).Draw(t, "delay"))*time.Second, "", anyMode(t)))
 			},
 			"time": func(t *rapid.T) {
 				now += rapid.IntRange(0, 3).Draw(t, "seconds")

@@ -38,6 +38,11 @@ func anyConfig(t *rapid.T) driver.Config {
 	}
 }
 
+// anyMode draws how a delivery is given back.
+func anyMode(t *rapid.T) driver.NackMode {
+	return rapid.SampledFrom([]driver.NackMode{driver.NackFailed, driver.NackRelease, driver.NackPutBack}).Draw(t, "mode")
+}
+
 // TestStructureHoldsUnderRandomPrograms runs random operations and checks every
 // invariant after each of them.
 func TestStructureHoldsUnderRandomPrograms(t *testing.T) {
@@ -90,7 +95,7 @@ func TestStructureHoldsUnderRandomPrograms(t *testing.T) {
 					stage(e, err)
 				}
 			},
-			"stage a nack":        func(*rapid.T) { stage(s.StageNack(at(now), anyDelivery(), seconds("delay", 4), "cause")) },
+			"stage a nack":        func(t *rapid.T) { stage(s.StageNack(at(now), anyDelivery(), seconds("delay", 4), "cause", anyMode(t))) },
 			"stage a dead letter": func(*rapid.T) { stage(s.StageDeadLetter(at(now), anyDelivery(), driver.ReasonFatal, "", "")) },
 			"publish": func(*rapid.T) {
 				if len(staged) > 0 {
@@ -99,7 +104,7 @@ func TestStructureHoldsUnderRandomPrograms(t *testing.T) {
 				}
 			},
 			"ack":         func(*rapid.T) { _ = s.Ack(at(now), anyDelivery()) },
-			"nack":        func(*rapid.T) { _ = s.Nack(at(now), anyDelivery(), seconds("delay", 4), "cause") },
+			"nack":        func(t *rapid.T) { _ = s.Nack(at(now), anyDelivery(), seconds("delay", 4), "cause", anyMode(t)) },
 			"extend":      func(*rapid.T) { _, _ = s.Extend(at(now), anyDelivery(), seconds("visibility", 6)) },
 			"dead-letter": func(*rapid.T) { _ = s.DeadLetter(at(now), anyDelivery(), driver.ReasonFatal, "cause", "type") },
 			"redrive": func(*rapid.T) {

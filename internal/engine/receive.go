@@ -75,7 +75,7 @@ func (s *Shard) take(e *Entry) {
 	s.stats.Ready--
 	if s.window != nil {
 		s.window.dropReady(e)
-	} else if e.Deliveries > 0 {
+	} else if e.HasReturned() {
 		s.returned.remove(e)
 	}
 	if e.group != nil {
@@ -90,7 +90,9 @@ func (s *Shard) lease(now Moment, e *Entry, visibility time.Duration) {
 	e.Deliveries++
 	e.Nonce = s.nonce(e, uint32(s.nextNonce))
 	s.nextNonce++
-	if e.FirstReceivedAt == 0 {
+	e.set(LeasedAgain, false)
+	e.set(First, e.FirstReceivedAt == 0)
+	if e.Is(First) {
 		e.FirstReceivedAt = now.Wall
 	}
 	s.putInFlight(now, e, visibility)

@@ -101,7 +101,7 @@ func (p *runner) run(command story.Command) string {
 		p.now += p.duration(names[0])
 		p.shard.Advance(p.moment())
 		return fmt.Sprintf("now %v\n", p.now)
-	case "ack", "nack", "extend", "dead-letter":
+	case "ack", "nack", "release", "put-back", "extend", "dead-letter":
 		return p.settle(command.Verb, names, options)
 	case "redrive", "discard":
 		return p.revive(command.Verb, names)
@@ -192,8 +192,9 @@ func (p *runner) settle(op string, names []string, options map[string]string) (o
 		switch op {
 		case "ack":
 			err = p.shard.Ack(p.moment(), delivery)
-		case "nack":
-			err = p.shard.Nack(p.moment(), delivery, p.duration(options["delay"]), options["cause"])
+		case "nack", "release", "put-back":
+			mode := map[string]driver.NackMode{"release": driver.NackRelease, "put-back": driver.NackPutBack}[op]
+			err = p.shard.Nack(p.moment(), delivery, p.duration(options["delay"]), options["cause"], mode)
 		case "extend":
 			_, err = p.shard.Extend(p.moment(), delivery, p.duration(options["visibility"]))
 		case "dead-letter":

@@ -49,22 +49,42 @@ func (s *Shard) StageAck(now Moment, d Delivery) (*Entry, error) {
 }
 
 // StageNack prepares to return a message to the tail of the queue, ready after
-// delay; in strict groups it keeps its place. A message that has used up its
-// deliveries is dead-lettered instead. It may return ErrReceiptExpired.
-func (s *Shard) StageNack(now Moment, d Delivery, delay time.Duration, cause string) (*Entry, error) {
+// delay; in strict groups, and with NackRelease, it keeps its place. A message that has
+// used up its deliveries is dead-lettered instead. It may return ErrReceiptExpired.
+func (s *Shard) StageNack(now Moment, d Delivery, delay time.Duration, cause string, mode driver.NackMode) (*Entry, error) {
 	e, err := s.stage(now, d)
 	if err != nil {
 		return nil, err
 	}
+	e.endDelivery(mode)
 	if cause != "" {
 		e.extra().LastError = cause
 	}
 	s.stageRequeue(now, e, delay)
-	if e.Outcome == Waits && !s.config.StrictGroups && !s.exhausted(e) {
+	if e.Outcome == Waits && mode != driver.NackRelease && !s.config.StrictGroups && !s.exhausted(e) {
 		s.moveToTail(e)
 	}
 	e.set(recorded, true)
 	return e, nil
+}
+
+// endDelivery counts the delivery of e that is over, or takes it back: if it did not
+// fail, and the message was not given back too often before. A delivery that was leased
+// again had ended, and was counted, before. The receipt of a delivery that was given back
+// cannot lease the message again.
+func (e *Entry) endDelivery(mode driver.NackMode) {
+	if mode != driver.NackFailed {
+		e.Nonce = 0
+	}
+	if mode == driver.NackFailed || e.Releases() >= driver.MaxReleases || e.Is(LeasedAgain) {
+		e.setReleases(0)
+		return
+	}
+	e.setReleases(e.Releases() + 1)
+	e.Deliveries--
+	if e.Is(First) {
+		e.FirstReceivedAt = 0
+	}
 }
 
 // StageDeadLetter prepares to dead-letter a message. It may return
@@ -250,8 +270,8 @@ func (s *Shard) Ack(now Moment, d Delivery) error {
 }
 
 // Nack returns a message to the queue; see StageNack.
-func (s *Shard) Nack(now Moment, d Delivery, delay time.Duration, cause string) error {
-	e, err := s.StageNack(now, d, delay, cause)
+func (s *Shard) Nack(now Moment, d Delivery, delay time.Duration, cause string, mode driver.NackMode) error {
+	e, err := s.StageNack(now, d, delay, cause, mode)
 	if err == nil {
 		s.PublishNow(now, e)
 	}
@@ -288,6 +308,7 @@ func (s *Shard) Extend(now Moment, d Delivery, visibility time.Duration) (grante
 func (s *Shard) expire(at Moment, e *Entry) {
 	s.timers.remove(e)
 	e.State = Staged
+	e.endDelivery(driver.NackFailed)
 	s.stageRequeue(at, e, 0)
 	s.PublishNow(at, e)
 }

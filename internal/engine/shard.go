@@ -175,7 +175,7 @@ func (s *Shard) delay(e *Entry) {
 // extract takes a waiting message out of the middle of its order. It leaves a Gone
 // entry there, and returns a copy of the message that is in no order.
 func (s *Shard) extract(e *Entry) *Entry {
-	if e.Deliveries > 0 {
+	if e.HasReturned() {
 		s.returned.remove(e)
 	}
 	moved := *e

@@ -16,7 +16,7 @@ import (
 
 // blocksWhileDelayed reports whether e blocks its group while it is delayed.
 func (s *Shard) blocksWhileDelayed(e *Entry) bool {
-	return s.config.StrictGroups && e.Deliveries > 0
+	return s.config.StrictGroups && e.HasReturned()
 }
 
 // limit returns the place before which messages of a group can be delivered.

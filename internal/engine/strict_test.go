@@ -170,7 +170,7 @@ func (r *strictRun) settle(t *rapid.T) {
 		return
 	}
 	delay := time.Duration(rapid.IntRange(0, 2).Draw(t, "delay")) * time.Second
-	r.put(r.s.StageNack(at(r.now), d, delay, ""))
+	r.put(r.s.StageNack(at(r.now), d, delay, "", driver.NackFailed))
 }
 
 func (r *strictRun) forget(id string) {

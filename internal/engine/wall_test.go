@@ -53,8 +53,8 @@ func TestWallClockDecidesNothing(t *testing.T) {
 			},
 			"nack": func(t *rapid.T) {
 				if len(deliveries) > 0 {
-					d := rapid.SampledFrom(deliveries).Draw(t, "delivery")
-					both(func(s *Shard, now Moment) string { return fmt.Sprint(s.Nack(now, d, time.Second, "")) })
+					d, mode := rapid.SampledFrom(deliveries).Draw(t, "delivery"), anyMode(t)
+					both(func(s *Shard, now Moment) string { return fmt.Sprint(s.Nack(now, d, time.Second, "", mode)) })
 				}
 			},
 			"time": func(t *rapid.T) {

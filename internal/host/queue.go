@@ -118,6 +118,7 @@ func (b *Backend) traitsOf(config driver.Config, shards int) driver.Traits {
 		ForgetDedup:   true,
 		Usage:         true,
 		Pause:         true,
+		Release:       true,
 		Seals:         true,
 		DedupWindow:   max(config.Effective().DedupWindow, 0), // Off: keys are refused
 		MaxBodyBytes:  b.options.MaxBodyBytes,

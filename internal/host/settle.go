@@ -67,12 +67,12 @@ func (h *handle) stageNacks(nacks []driver.Nack) settleBatch {
 	traits := h.settings.Load().traits
 	batch := settleBatch{run: run{queue: h.queue}, op: "nack", length: len(nacks)}
 	for i, nack := range nacks {
-		if err := driver.CheckVisibility("nack", "Delay", nack.Delay, traits); err != nil {
+		if err := nack.Check(traits); err != nil {
 			batch.fail(i, h.named(err, "nack"))
 			continue
 		}
 		if delivery, ok := batch.locate(i, nack.Receipt); ok {
-			e, err := batch.shard.engine.StageNack(batch.now, delivery, nack.Delay, driver.TrimCause(nack.Cause))
+			e, err := batch.shard.engine.StageNack(batch.now, delivery, nack.Delay, driver.TrimCause(nack.Cause), nack.Mode)
 			batch.staged(i, e, err, nack.Receipt)
 		}
 	}

@@ -37,6 +37,9 @@ const (
 	OpPause       uint16 = 0x1a
 	OpResume      uint16 = 0x1b
 	OpStatsPaused uint16 = 0x1c
+	// OpRelease is OpNack with a mode for each delivery, for queues whose traits have the
+	// ability. Earlier servers answer StatusUnsupported.
+	OpRelease uint16 = 0x1d
 
 	OpDeadLetter  uint16 = 0x20
 	OpDeadLetters uint16 = 0x21

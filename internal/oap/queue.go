@@ -34,15 +34,19 @@ const (
 	traitPeek
 	traitFairGroups
 	traitPause
+	traitRelease
 
 	// KnownTraits are all of them, and PlainTraits those that clients know that have not
 	// told theirs with OpKnow.
-	KnownTraits = traitPause<<1 - 1
+	KnownTraits = traitRelease<<1 - 1
 	PlainTraits = traitFairGroups<<1 - 1
 )
 
 // Tell removes from the traits what a client does not know.
-func (o *Opened) Tell(known uint64) { o.Traits.Pause = o.Traits.Pause && known&traitPause != 0 }
+func (o *Opened) Tell(known uint64) {
+	o.Traits.Pause = o.Traits.Pause && known&traitPause != 0
+	o.Traits.Release = o.Traits.Release && known&traitRelease != 0
+}
 
 // AppendKnown writes the payload of OpKnow. A server ignores traits that it does not know.
 func AppendKnown(dst []byte, known uint64) []byte { return appendNumber(dst, known) }
@@ -66,7 +70,7 @@ func AppendOpened(dst []byte, o *Opened) []byte {
 	t := &o.Traits
 	dst = appendNumber(dst, uint64(o.Handle))
 	bits := uint64(0)
-	for i, set := range []bool{t.ExactStats, t.Groups, t.StrictGroups, t.DeadLetters, t.Peek, t.FairGroups, t.Pause} {
+	for i, set := range []bool{t.ExactStats, t.Groups, t.StrictGroups, t.DeadLetters, t.Peek, t.FairGroups, t.Pause, t.Release} {
 		if set {
 			bits |= 1 << i
 		}
@@ -100,6 +104,7 @@ func ParseOpened(payload []byte) (o Opened, err error) {
 		Peek:         bits&traitPeek != 0,
 		FairGroups:   bits&traitFairGroups != 0,
 		Pause:        bits&traitPause != 0,
+		Release:      bits&traitRelease != 0,
 
 		Ordering: driver.Ordering(r.text()), Durability: driver.Durability(r.text()),
 		DedupWindow: r.duration(), MaxBodyBytes: r.int(), MaxBatch: r.int(), MaxDelay: r.duration(),

@@ -121,6 +121,16 @@ func requestSamples() []sample {
 			},
 		},
 		{
+			"release", oap.AppendRelease(nil, aTarget, []driver.Nack{
+				{Receipt: aReceipt, Delay: time.Second, Cause: "because", Mode: driver.NackRelease},
+				{Receipt: aReceipt, Mode: driver.NackPutBack},
+			}),
+			func(p []byte) ([]byte, error) {
+				t, v, err := oap.ParseRelease(p, nil)
+				return oap.AppendRelease(nil, t, v), err
+			},
+		},
+		{
 			"extend", oap.AppendExtend(nil, aTarget, []driver.Extension{{Receipt: aReceipt, Visibility: time.Hour}}),
 			func(p []byte) ([]byte, error) {
 				t, v, err := oap.ParseExtend(p, nil)
@@ -175,6 +185,10 @@ func openedSamples() []sample {
 		},
 		{
 			"pausable opened", oap.AppendOpened(nil, &oap.Opened{Handle: 9, Traits: driver.Traits{Pause: true}}),
+			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
+		},
+		{
+			"releasing opened", oap.AppendOpened(nil, &oap.Opened{Handle: 9, Traits: driver.Traits{Release: true}}),
 			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
 		},
 		{

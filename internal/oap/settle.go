@@ -48,6 +48,31 @@ func ParseNack(payload []byte, nacks []driver.Nack) (Target, []driver.Nack, erro
 	return t, nacks, r.end()
 }
 
+// AppendRelease writes the payload of OpRelease.
+func AppendRelease(dst []byte, t Target, nacks []driver.Nack) []byte {
+	dst = appendNumber(AppendTarget(dst, t), uint64(len(nacks)))
+	for i := range nacks {
+		dst = appendReceipt(dst, &nacks[i].Receipt)
+		dst = appendDuration(dst, nacks[i].Delay)
+		dst = appendText(dst, driver.TrimCause(nacks[i].Cause))
+		dst = append(dst, byte(nacks[i].Mode))
+	}
+	return dst
+}
+
+// ParseRelease reads the payload of OpRelease and adds its nacks to nacks.
+func ParseRelease(payload []byte, nacks []driver.Nack) (Target, []driver.Nack, error) {
+	r := reader{rest: payload}
+	t := r.target()
+	for range r.count(1 + 3) {
+		nacks = append(nacks, driver.Nack{Receipt: r.receipt(), Delay: r.duration(), Cause: r.text(), Mode: driver.NackMode(r.byte())})
+		if r.err != nil {
+			break
+		}
+	}
+	return t, nacks, r.end()
+}
+
 // AppendExtend writes the payload of OpExtend.
 func AppendExtend(dst []byte, t Target, extensions []driver.Extension) []byte {
 	dst = appendNumber(AppendTarget(dst, t), uint64(len(extensions)))

@@ -26,6 +26,60 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// NackMode says why a delivery is given back. The modes but the first need the trait
+// release of the queue.
+type NackMode int32
+
+const (
+	// The delivery failed: it counts, and the message waits at the tail.
+	NackMode_NACK_MODE_UNSPECIFIED NackMode = 0
+	// The delivery does not count, and the message keeps its place.
+	NackMode_NACK_MODE_RELEASE NackMode = 1
+	// The delivery does not count, and the message waits at the tail.
+	NackMode_NACK_MODE_PUT_BACK NackMode = 2
+)
+
+// Enum value maps for NackMode.
+var (
+	NackMode_name = map[int32]string{
+		0: "NACK_MODE_UNSPECIFIED",
+		1: "NACK_MODE_RELEASE",
+		2: "NACK_MODE_PUT_BACK",
+	}
+	NackMode_value = map[string]int32{
+		"NACK_MODE_UNSPECIFIED": 0,
+		"NACK_MODE_RELEASE":     1,
+		"NACK_MODE_PUT_BACK":    2,
+	}
+)
+
+func (x NackMode) Enum() *NackMode {
+	p := new(NackMode)
+	*p = x
+	return p
+}
+
+func (x NackMode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (NackMode) Descriptor() protoreflect.EnumDescriptor {
+	return file_mailbox_v1_mailbox_proto_enumTypes[0].Descriptor()
+}
+
+func (NackMode) Type() protoreflect.EnumType {
+	return &file_mailbox_v1_mailbox_proto_enumTypes[0]
+}
+
+func (x NackMode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use NackMode.Descriptor instead.
+func (NackMode) EnumDescriptor() ([]byte, []int) {
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{0}
+}
+
 // SendRequest enqueues messages.
 type SendRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -648,10 +702,13 @@ type NackEntry struct {
 	// The delivery to nack.
 	Delivery *DeliveryRef `protobuf:"bytes,1,opt,name=delivery,proto3" json:"delivery,omitempty"`
 	// The delay before the next delivery; 0 is none. If absent, the daemon chooses a
-	// random one below a limit that doubles with each attempt.
+	// random one below a limit that doubles with each attempt; none for a message that is
+	// released or put back.
 	DelayMs *float64 `protobuf:"fixed64,2,opt,name=delay_ms,json=delayMs,proto3,oneof" json:"delay_ms,omitempty"`
 	// The cause, which is stored as the last error of the message.
-	Cause         string `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"`
+	Cause string `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"`
+	// Whether the delivery counts, and where the message waits.
+	Mode          NackMode `protobuf:"varint,4,opt,name=mode,proto3,enum=mailbox.v1.NackMode" json:"mode,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -705,6 +762,13 @@ func (x *NackEntry) GetCause() string {
 		return x.Cause
 	}
 	return ""
+}
+
+func (x *NackEntry) GetMode() NackMode {
+	if x != nil {
+		return x.Mode
+	}
+	return NackMode_NACK_MODE_UNSPECIFIED
 }
 
 // NackResponse has the result of each delivery.
@@ -1404,7 +1468,7 @@ type LifeEvent struct {
 	// When it happened.
 	At *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
 	// "sent", "delivered", "extended", "failed", "dead-lettered", "redriven",
-	// "discarded" or "acked".
+	// "discarded", "acked" or "released".
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
 	// The id of the token of the caller; empty if the daemon did it.
 	By string `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`
@@ -2402,11 +2466,12 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\aresults\x18\x01 \x03(\v2\x18.mailbox.v1.SettleResultR\aresults\"T\n" +
 	"\vNackRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12/\n" +
-	"\aentries\x18\x02 \x03(\v2\x15.mailbox.v1.NackEntryR\aentries\"\x83\x01\n" +
+	"\aentries\x18\x02 \x03(\v2\x15.mailbox.v1.NackEntryR\aentries\"\xad\x01\n" +
 	"\tNackEntry\x123\n" +
 	"\bdelivery\x18\x01 \x01(\v2\x17.mailbox.v1.DeliveryRefR\bdelivery\x12\x1e\n" +
 	"\bdelay_ms\x18\x02 \x01(\x01H\x00R\adelayMs\x88\x01\x01\x12\x14\n" +
-	"\x05cause\x18\x03 \x01(\tR\x05causeB\v\n" +
+	"\x05cause\x18\x03 \x01(\tR\x05cause\x12(\n" +
+	"\x04mode\x18\x04 \x01(\x0e2\x14.mailbox.v1.NackModeR\x04modeB\v\n" +
 	"\t_delay_ms\"B\n" +
 	"\fNackResponse\x122\n" +
 	"\aresults\x18\x01 \x03(\v2\x18.mailbox.v1.SettleResultR\aresults\"X\n" +
@@ -2499,7 +2564,11 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\"\x10\n" +
 	"\x0eResumeResponse\"\r\n" +
 	"\vPingRequest\"\x0e\n" +
-	"\fPingResponse2\xe7\v\n" +
+	"\fPingResponse*T\n" +
+	"\bNackMode\x12\x19\n" +
+	"\x15NACK_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11NACK_MODE_RELEASE\x10\x01\x12\x16\n" +
+	"\x12NACK_MODE_PUT_BACK\x10\x022\xe7\v\n" +
 	"\aMailbox\x129\n" +
 	"\x04Send\x12\x17.mailbox.v1.SendRequest\x1a\x18.mailbox.v1.SendResponse\x129\n" +
 	"\x04Recv\x12\x17.mailbox.v1.RecvRequest\x1a\x18.mailbox.v1.RecvResponse\x12O\n" +
@@ -2538,145 +2607,148 @@ func file_mailbox_v1_mailbox_proto_rawDescGZIP() []byte {
 	return file_mailbox_v1_mailbox_proto_rawDescData
 }
 
+var file_mailbox_v1_mailbox_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_mailbox_v1_mailbox_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_mailbox_v1_mailbox_proto_goTypes = []any{
-	(*SendRequest)(nil),           // 0: mailbox.v1.SendRequest
-	(*SendResponse)(nil),          // 1: mailbox.v1.SendResponse
-	(*SendResult)(nil),            // 2: mailbox.v1.SendResult
-	(*RecvRequest)(nil),           // 3: mailbox.v1.RecvRequest
-	(*RecvResponse)(nil),          // 4: mailbox.v1.RecvResponse
-	(*RecvStreamRequest)(nil),     // 5: mailbox.v1.RecvStreamRequest
-	(*RecvStreamResponse)(nil),    // 6: mailbox.v1.RecvStreamResponse
-	(*AckRequest)(nil),            // 7: mailbox.v1.AckRequest
-	(*AckResponse)(nil),           // 8: mailbox.v1.AckResponse
-	(*NackRequest)(nil),           // 9: mailbox.v1.NackRequest
-	(*NackEntry)(nil),             // 10: mailbox.v1.NackEntry
-	(*NackResponse)(nil),          // 11: mailbox.v1.NackResponse
-	(*ExtendRequest)(nil),         // 12: mailbox.v1.ExtendRequest
-	(*ExtendEntry)(nil),           // 13: mailbox.v1.ExtendEntry
-	(*ExtendResponse)(nil),        // 14: mailbox.v1.ExtendResponse
-	(*BuryRequest)(nil),           // 15: mailbox.v1.BuryRequest
-	(*BuryEntry)(nil),             // 16: mailbox.v1.BuryEntry
-	(*BuryResponse)(nil),          // 17: mailbox.v1.BuryResponse
-	(*SettleResult)(nil),          // 18: mailbox.v1.SettleResult
-	(*PeekRequest)(nil),           // 19: mailbox.v1.PeekRequest
-	(*PeekResponse)(nil),          // 20: mailbox.v1.PeekResponse
-	(*LifeRequest)(nil),           // 21: mailbox.v1.LifeRequest
-	(*LifeResponse)(nil),          // 22: mailbox.v1.LifeResponse
-	(*LifeEvent)(nil),             // 23: mailbox.v1.LifeEvent
-	(*StatsRequest)(nil),          // 24: mailbox.v1.StatsRequest
-	(*StatsResponse)(nil),         // 25: mailbox.v1.StatsResponse
-	(*DeadLettersRequest)(nil),    // 26: mailbox.v1.DeadLettersRequest
-	(*DeadLettersResponse)(nil),   // 27: mailbox.v1.DeadLettersResponse
-	(*RedriveRequest)(nil),        // 28: mailbox.v1.RedriveRequest
-	(*RedriveResponse)(nil),       // 29: mailbox.v1.RedriveResponse
-	(*DiscardRequest)(nil),        // 30: mailbox.v1.DiscardRequest
-	(*DiscardResponse)(nil),       // 31: mailbox.v1.DiscardResponse
-	(*PurgeDeadRequest)(nil),      // 32: mailbox.v1.PurgeDeadRequest
-	(*PurgeDeadResponse)(nil),     // 33: mailbox.v1.PurgeDeadResponse
-	(*PurgeRequest)(nil),          // 34: mailbox.v1.PurgeRequest
-	(*PurgeResponse)(nil),         // 35: mailbox.v1.PurgeResponse
-	(*PauseRequest)(nil),          // 36: mailbox.v1.PauseRequest
-	(*PauseResponse)(nil),         // 37: mailbox.v1.PauseResponse
-	(*ResumeRequest)(nil),         // 38: mailbox.v1.ResumeRequest
-	(*ResumeResponse)(nil),        // 39: mailbox.v1.ResumeResponse
-	(*PingRequest)(nil),           // 40: mailbox.v1.PingRequest
-	(*PingResponse)(nil),          // 41: mailbox.v1.PingResponse
-	nil,                           // 42: mailbox.v1.PeekRequest.AttrsEntry
-	(*Outgoing)(nil),              // 43: mailbox.v1.Outgoing
-	(*ErrorDetail)(nil),           // 44: mailbox.v1.ErrorDetail
-	(*Delivery)(nil),              // 45: mailbox.v1.Delivery
-	(*DeliveryRef)(nil),           // 46: mailbox.v1.DeliveryRef
-	(MessageState)(0),             // 47: mailbox.v1.MessageState
-	(*Peeked)(nil),                // 48: mailbox.v1.Peeked
-	(*timestamppb.Timestamp)(nil), // 49: google.protobuf.Timestamp
-	(*TraitsRequest)(nil),         // 50: mailbox.v1.TraitsRequest
-	(*TopicsRequest)(nil),         // 51: mailbox.v1.TopicsRequest
-	(*DescribeRequest)(nil),       // 52: mailbox.v1.DescribeRequest
-	(*ConfigureRequest)(nil),      // 53: mailbox.v1.ConfigureRequest
-	(*DeleteRequest)(nil),         // 54: mailbox.v1.DeleteRequest
-	(*TraitsResponse)(nil),        // 55: mailbox.v1.TraitsResponse
-	(*TopicsResponse)(nil),        // 56: mailbox.v1.TopicsResponse
-	(*DescribeResponse)(nil),      // 57: mailbox.v1.DescribeResponse
-	(*ConfigureResponse)(nil),     // 58: mailbox.v1.ConfigureResponse
-	(*DeleteResponse)(nil),        // 59: mailbox.v1.DeleteResponse
+	(NackMode)(0),                 // 0: mailbox.v1.NackMode
+	(*SendRequest)(nil),           // 1: mailbox.v1.SendRequest
+	(*SendResponse)(nil),          // 2: mailbox.v1.SendResponse
+	(*SendResult)(nil),            // 3: mailbox.v1.SendResult
+	(*RecvRequest)(nil),           // 4: mailbox.v1.RecvRequest
+	(*RecvResponse)(nil),          // 5: mailbox.v1.RecvResponse
+	(*RecvStreamRequest)(nil),     // 6: mailbox.v1.RecvStreamRequest
+	(*RecvStreamResponse)(nil),    // 7: mailbox.v1.RecvStreamResponse
+	(*AckRequest)(nil),            // 8: mailbox.v1.AckRequest
+	(*AckResponse)(nil),           // 9: mailbox.v1.AckResponse
+	(*NackRequest)(nil),           // 10: mailbox.v1.NackRequest
+	(*NackEntry)(nil),             // 11: mailbox.v1.NackEntry
+	(*NackResponse)(nil),          // 12: mailbox.v1.NackResponse
+	(*ExtendRequest)(nil),         // 13: mailbox.v1.ExtendRequest
+	(*ExtendEntry)(nil),           // 14: mailbox.v1.ExtendEntry
+	(*ExtendResponse)(nil),        // 15: mailbox.v1.ExtendResponse
+	(*BuryRequest)(nil),           // 16: mailbox.v1.BuryRequest
+	(*BuryEntry)(nil),             // 17: mailbox.v1.BuryEntry
+	(*BuryResponse)(nil),          // 18: mailbox.v1.BuryResponse
+	(*SettleResult)(nil),          // 19: mailbox.v1.SettleResult
+	(*PeekRequest)(nil),           // 20: mailbox.v1.PeekRequest
+	(*PeekResponse)(nil),          // 21: mailbox.v1.PeekResponse
+	(*LifeRequest)(nil),           // 22: mailbox.v1.LifeRequest
+	(*LifeResponse)(nil),          // 23: mailbox.v1.LifeResponse
+	(*LifeEvent)(nil),             // 24: mailbox.v1.LifeEvent
+	(*StatsRequest)(nil),          // 25: mailbox.v1.StatsRequest
+	(*StatsResponse)(nil),         // 26: mailbox.v1.StatsResponse
+	(*DeadLettersRequest)(nil),    // 27: mailbox.v1.DeadLettersRequest
+	(*DeadLettersResponse)(nil),   // 28: mailbox.v1.DeadLettersResponse
+	(*RedriveRequest)(nil),        // 29: mailbox.v1.RedriveRequest
+	(*RedriveResponse)(nil),       // 30: mailbox.v1.RedriveResponse
+	(*DiscardRequest)(nil),        // 31: mailbox.v1.DiscardRequest
+	(*DiscardResponse)(nil),       // 32: mailbox.v1.DiscardResponse
+	(*PurgeDeadRequest)(nil),      // 33: mailbox.v1.PurgeDeadRequest
+	(*PurgeDeadResponse)(nil),     // 34: mailbox.v1.PurgeDeadResponse
+	(*PurgeRequest)(nil),          // 35: mailbox.v1.PurgeRequest
+	(*PurgeResponse)(nil),         // 36: mailbox.v1.PurgeResponse
+	(*PauseRequest)(nil),          // 37: mailbox.v1.PauseRequest
+	(*PauseResponse)(nil),         // 38: mailbox.v1.PauseResponse
+	(*ResumeRequest)(nil),         // 39: mailbox.v1.ResumeRequest
+	(*ResumeResponse)(nil),        // 40: mailbox.v1.ResumeResponse
+	(*PingRequest)(nil),           // 41: mailbox.v1.PingRequest
+	(*PingResponse)(nil),          // 42: mailbox.v1.PingResponse
+	nil,                           // 43: mailbox.v1.PeekRequest.AttrsEntry
+	(*Outgoing)(nil),              // 44: mailbox.v1.Outgoing
+	(*ErrorDetail)(nil),           // 45: mailbox.v1.ErrorDetail
+	(*Delivery)(nil),              // 46: mailbox.v1.Delivery
+	(*DeliveryRef)(nil),           // 47: mailbox.v1.DeliveryRef
+	(MessageState)(0),             // 48: mailbox.v1.MessageState
+	(*Peeked)(nil),                // 49: mailbox.v1.Peeked
+	(*timestamppb.Timestamp)(nil), // 50: google.protobuf.Timestamp
+	(*TraitsRequest)(nil),         // 51: mailbox.v1.TraitsRequest
+	(*TopicsRequest)(nil),         // 52: mailbox.v1.TopicsRequest
+	(*DescribeRequest)(nil),       // 53: mailbox.v1.DescribeRequest
+	(*ConfigureRequest)(nil),      // 54: mailbox.v1.ConfigureRequest
+	(*DeleteRequest)(nil),         // 55: mailbox.v1.DeleteRequest
+	(*TraitsResponse)(nil),        // 56: mailbox.v1.TraitsResponse
+	(*TopicsResponse)(nil),        // 57: mailbox.v1.TopicsResponse
+	(*DescribeResponse)(nil),      // 58: mailbox.v1.DescribeResponse
+	(*ConfigureResponse)(nil),     // 59: mailbox.v1.ConfigureResponse
+	(*DeleteResponse)(nil),        // 60: mailbox.v1.DeleteResponse
 }
 var file_mailbox_v1_mailbox_proto_depIdxs = []int32{
-	43, // 0: mailbox.v1.SendRequest.messages:type_name -> mailbox.v1.Outgoing
-	2,  // 1: mailbox.v1.SendResponse.results:type_name -> mailbox.v1.SendResult
-	44, // 2: mailbox.v1.SendResult.error:type_name -> mailbox.v1.ErrorDetail
-	45, // 3: mailbox.v1.RecvResponse.messages:type_name -> mailbox.v1.Delivery
-	45, // 4: mailbox.v1.RecvStreamResponse.messages:type_name -> mailbox.v1.Delivery
-	46, // 5: mailbox.v1.AckRequest.deliveries:type_name -> mailbox.v1.DeliveryRef
-	18, // 6: mailbox.v1.AckResponse.results:type_name -> mailbox.v1.SettleResult
-	10, // 7: mailbox.v1.NackRequest.entries:type_name -> mailbox.v1.NackEntry
-	46, // 8: mailbox.v1.NackEntry.delivery:type_name -> mailbox.v1.DeliveryRef
-	18, // 9: mailbox.v1.NackResponse.results:type_name -> mailbox.v1.SettleResult
-	13, // 10: mailbox.v1.ExtendRequest.entries:type_name -> mailbox.v1.ExtendEntry
-	46, // 11: mailbox.v1.ExtendEntry.delivery:type_name -> mailbox.v1.DeliveryRef
-	18, // 12: mailbox.v1.ExtendResponse.results:type_name -> mailbox.v1.SettleResult
-	16, // 13: mailbox.v1.BuryRequest.entries:type_name -> mailbox.v1.BuryEntry
-	46, // 14: mailbox.v1.BuryEntry.delivery:type_name -> mailbox.v1.DeliveryRef
-	18, // 15: mailbox.v1.BuryResponse.results:type_name -> mailbox.v1.SettleResult
-	44, // 16: mailbox.v1.SettleResult.error:type_name -> mailbox.v1.ErrorDetail
-	47, // 17: mailbox.v1.PeekRequest.states:type_name -> mailbox.v1.MessageState
-	42, // 18: mailbox.v1.PeekRequest.attrs:type_name -> mailbox.v1.PeekRequest.AttrsEntry
-	48, // 19: mailbox.v1.PeekResponse.messages:type_name -> mailbox.v1.Peeked
-	48, // 20: mailbox.v1.LifeResponse.message:type_name -> mailbox.v1.Peeked
-	23, // 21: mailbox.v1.LifeResponse.events:type_name -> mailbox.v1.LifeEvent
-	49, // 22: mailbox.v1.LifeEvent.at:type_name -> google.protobuf.Timestamp
-	48, // 23: mailbox.v1.DeadLettersResponse.messages:type_name -> mailbox.v1.Peeked
-	0,  // 24: mailbox.v1.Mailbox.Send:input_type -> mailbox.v1.SendRequest
-	3,  // 25: mailbox.v1.Mailbox.Recv:input_type -> mailbox.v1.RecvRequest
-	5,  // 26: mailbox.v1.Mailbox.RecvStream:input_type -> mailbox.v1.RecvStreamRequest
-	7,  // 27: mailbox.v1.Mailbox.Ack:input_type -> mailbox.v1.AckRequest
-	9,  // 28: mailbox.v1.Mailbox.Nack:input_type -> mailbox.v1.NackRequest
-	12, // 29: mailbox.v1.Mailbox.Extend:input_type -> mailbox.v1.ExtendRequest
-	15, // 30: mailbox.v1.Mailbox.Bury:input_type -> mailbox.v1.BuryRequest
-	19, // 31: mailbox.v1.Mailbox.Peek:input_type -> mailbox.v1.PeekRequest
-	21, // 32: mailbox.v1.Mailbox.Life:input_type -> mailbox.v1.LifeRequest
-	24, // 33: mailbox.v1.Mailbox.Stats:input_type -> mailbox.v1.StatsRequest
-	26, // 34: mailbox.v1.Mailbox.DeadLetters:input_type -> mailbox.v1.DeadLettersRequest
-	28, // 35: mailbox.v1.Mailbox.Redrive:input_type -> mailbox.v1.RedriveRequest
-	30, // 36: mailbox.v1.Mailbox.Discard:input_type -> mailbox.v1.DiscardRequest
-	32, // 37: mailbox.v1.Mailbox.PurgeDead:input_type -> mailbox.v1.PurgeDeadRequest
-	34, // 38: mailbox.v1.Mailbox.Purge:input_type -> mailbox.v1.PurgeRequest
-	36, // 39: mailbox.v1.Mailbox.Pause:input_type -> mailbox.v1.PauseRequest
-	38, // 40: mailbox.v1.Mailbox.Resume:input_type -> mailbox.v1.ResumeRequest
-	50, // 41: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
-	51, // 42: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
-	52, // 43: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
-	53, // 44: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
-	54, // 45: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
-	40, // 46: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
-	1,  // 47: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
-	4,  // 48: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
-	6,  // 49: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
-	8,  // 50: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
-	11, // 51: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
-	14, // 52: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
-	17, // 53: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
-	20, // 54: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
-	22, // 55: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
-	25, // 56: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
-	27, // 57: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
-	29, // 58: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
-	31, // 59: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
-	33, // 60: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
-	35, // 61: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
-	37, // 62: mailbox.v1.Mailbox.Pause:output_type -> mailbox.v1.PauseResponse
-	39, // 63: mailbox.v1.Mailbox.Resume:output_type -> mailbox.v1.ResumeResponse
-	55, // 64: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
-	56, // 65: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
-	57, // 66: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
-	58, // 67: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
-	59, // 68: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
-	41, // 69: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
-	47, // [47:70] is the sub-list for method output_type
-	24, // [24:47] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	44, // 0: mailbox.v1.SendRequest.messages:type_name -> mailbox.v1.Outgoing
+	3,  // 1: mailbox.v1.SendResponse.results:type_name -> mailbox.v1.SendResult
+	45, // 2: mailbox.v1.SendResult.error:type_name -> mailbox.v1.ErrorDetail
+	46, // 3: mailbox.v1.RecvResponse.messages:type_name -> mailbox.v1.Delivery
+	46, // 4: mailbox.v1.RecvStreamResponse.messages:type_name -> mailbox.v1.Delivery
+	47, // 5: mailbox.v1.AckRequest.deliveries:type_name -> mailbox.v1.DeliveryRef
+	19, // 6: mailbox.v1.AckResponse.results:type_name -> mailbox.v1.SettleResult
+	11, // 7: mailbox.v1.NackRequest.entries:type_name -> mailbox.v1.NackEntry
+	47, // 8: mailbox.v1.NackEntry.delivery:type_name -> mailbox.v1.DeliveryRef
+	0,  // 9: mailbox.v1.NackEntry.mode:type_name -> mailbox.v1.NackMode
+	19, // 10: mailbox.v1.NackResponse.results:type_name -> mailbox.v1.SettleResult
+	14, // 11: mailbox.v1.ExtendRequest.entries:type_name -> mailbox.v1.ExtendEntry
+	47, // 12: mailbox.v1.ExtendEntry.delivery:type_name -> mailbox.v1.DeliveryRef
+	19, // 13: mailbox.v1.ExtendResponse.results:type_name -> mailbox.v1.SettleResult
+	17, // 14: mailbox.v1.BuryRequest.entries:type_name -> mailbox.v1.BuryEntry
+	47, // 15: mailbox.v1.BuryEntry.delivery:type_name -> mailbox.v1.DeliveryRef
+	19, // 16: mailbox.v1.BuryResponse.results:type_name -> mailbox.v1.SettleResult
+	45, // 17: mailbox.v1.SettleResult.error:type_name -> mailbox.v1.ErrorDetail
+	48, // 18: mailbox.v1.PeekRequest.states:type_name -> mailbox.v1.MessageState
+	43, // 19: mailbox.v1.PeekRequest.attrs:type_name -> mailbox.v1.PeekRequest.AttrsEntry
+	49, // 20: mailbox.v1.PeekResponse.messages:type_name -> mailbox.v1.Peeked
+	49, // 21: mailbox.v1.LifeResponse.message:type_name -> mailbox.v1.Peeked
+	24, // 22: mailbox.v1.LifeResponse.events:type_name -> mailbox.v1.LifeEvent
+	50, // 23: mailbox.v1.LifeEvent.at:type_name -> google.protobuf.Timestamp
+	49, // 24: mailbox.v1.DeadLettersResponse.messages:type_name -> mailbox.v1.Peeked
+	1,  // 25: mailbox.v1.Mailbox.Send:input_type -> mailbox.v1.SendRequest
+	4,  // 26: mailbox.v1.Mailbox.Recv:input_type -> mailbox.v1.RecvRequest
+	6,  // 27: mailbox.v1.Mailbox.RecvStream:input_type -> mailbox.v1.RecvStreamRequest
+	8,  // 28: mailbox.v1.Mailbox.Ack:input_type -> mailbox.v1.AckRequest
+	10, // 29: mailbox.v1.Mailbox.Nack:input_type -> mailbox.v1.NackRequest
+	13, // 30: mailbox.v1.Mailbox.Extend:input_type -> mailbox.v1.ExtendRequest
+	16, // 31: mailbox.v1.Mailbox.Bury:input_type -> mailbox.v1.BuryRequest
+	20, // 32: mailbox.v1.Mailbox.Peek:input_type -> mailbox.v1.PeekRequest
+	22, // 33: mailbox.v1.Mailbox.Life:input_type -> mailbox.v1.LifeRequest
+	25, // 34: mailbox.v1.Mailbox.Stats:input_type -> mailbox.v1.StatsRequest
+	27, // 35: mailbox.v1.Mailbox.DeadLetters:input_type -> mailbox.v1.DeadLettersRequest
+	29, // 36: mailbox.v1.Mailbox.Redrive:input_type -> mailbox.v1.RedriveRequest
+	31, // 37: mailbox.v1.Mailbox.Discard:input_type -> mailbox.v1.DiscardRequest
+	33, // 38: mailbox.v1.Mailbox.PurgeDead:input_type -> mailbox.v1.PurgeDeadRequest
+	35, // 39: mailbox.v1.Mailbox.Purge:input_type -> mailbox.v1.PurgeRequest
+	37, // 40: mailbox.v1.Mailbox.Pause:input_type -> mailbox.v1.PauseRequest
+	39, // 41: mailbox.v1.Mailbox.Resume:input_type -> mailbox.v1.ResumeRequest
+	51, // 42: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
+	52, // 43: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
+	53, // 44: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
+	54, // 45: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
+	55, // 46: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
+	41, // 47: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
+	2,  // 48: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
+	5,  // 49: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
+	7,  // 50: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
+	9,  // 51: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
+	12, // 52: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
+	15, // 53: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
+	18, // 54: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
+	21, // 55: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
+	23, // 56: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
+	26, // 57: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
+	28, // 58: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
+	30, // 59: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
+	32, // 60: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
+	34, // 61: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
+	36, // 62: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
+	38, // 63: mailbox.v1.Mailbox.Pause:output_type -> mailbox.v1.PauseResponse
+	40, // 64: mailbox.v1.Mailbox.Resume:output_type -> mailbox.v1.ResumeResponse
+	56, // 65: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
+	57, // 66: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
+	58, // 67: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
+	59, // 68: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
+	60, // 69: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
+	42, // 70: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
+	48, // [48:71] is the sub-list for method output_type
+	25, // [25:48] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_mailbox_v1_mailbox_proto_init() }
@@ -2696,13 +2768,14 @@ func file_mailbox_v1_mailbox_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mailbox_v1_mailbox_proto_rawDesc), len(file_mailbox_v1_mailbox_proto_rawDesc)),
-			NumEnums:      0,
+			NumEnums:      1,
 			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_mailbox_v1_mailbox_proto_goTypes,
 		DependencyIndexes: file_mailbox_v1_mailbox_proto_depIdxs,
+		EnumInfos:         file_mailbox_v1_mailbox_proto_enumTypes,
 		MessageInfos:      file_mailbox_v1_mailbox_proto_msgTypes,
 	}.Build()
 	File_mailbox_v1_mailbox_proto = out.File

@@ -105,7 +105,9 @@ type TraitsResponse struct {
 	// The most bytes of all keys and values of the attributes of a message.
 	MaxAttributeBytes int32 `protobuf:"varint,16,opt,name=max_attribute_bytes,json=maxAttributeBytes,proto3" json:"max_attribute_bytes,omitempty"`
 	// The queue can be paused.
-	Pause         bool `protobuf:"varint,17,opt,name=pause,proto3" json:"pause,omitempty"`
+	Pause bool `protobuf:"varint,17,opt,name=pause,proto3" json:"pause,omitempty"`
+	// Deliveries can be given back uncounted.
+	Release       bool `protobuf:"varint,18,opt,name=release,proto3" json:"release,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -255,6 +257,13 @@ func (x *TraitsResponse) GetMaxAttributeBytes() int32 {
 func (x *TraitsResponse) GetPause() bool {
 	if x != nil {
 		return x.Pause
+	}
+	return false
+}
+
+func (x *TraitsResponse) GetRelease() bool {
+	if x != nil {
+		return x.Release
 	}
 	return false
 }
@@ -844,7 +853,7 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\x16mailbox/v1/topic.proto\x12\n" +
 	"mailbox.v1\"%\n" +
 	"\rTraitsRequest\x12\x14\n" +
-	"\x05topic\x18\x01 \x01(\tR\x05topic\"\xd9\x04\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\"\xf3\x04\n" +
 	"\x0eTraitsResponse\x12\x1a\n" +
 	"\bordering\x18\x01 \x01(\tR\bordering\x12\x1e\n" +
 	"\n" +
@@ -867,7 +876,8 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\x11purge_cooldown_ms\x18\x0e \x01(\x01R\x0fpurgeCooldownMs\x12%\n" +
 	"\x0emax_attributes\x18\x0f \x01(\x05R\rmaxAttributes\x12.\n" +
 	"\x13max_attribute_bytes\x18\x10 \x01(\x05R\x11maxAttributeBytes\x12\x14\n" +
-	"\x05pause\x18\x11 \x01(\bR\x05pause\"\x0f\n" +
+	"\x05pause\x18\x11 \x01(\bR\x05pause\x12\x18\n" +
+	"\arelease\x18\x12 \x01(\bR\arelease\"\x0f\n" +
 	"\rTopicsRequest\"(\n" +
 	"\x0eTopicsResponse\x12\x16\n" +
 	"\x06topics\x18\x01 \x03(\tR\x06topics\"'\n" +

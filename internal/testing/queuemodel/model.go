@@ -47,6 +47,9 @@ type Message struct {
 	diedAt  time.Duration
 
 	Leased    bool
+	Again     bool // leased again under the receipt of a delivery that was over (VIS-7)
+	First     bool // FirstReceivedAt is that of the latest delivery
+	Releases  int  // how often it was given back since its last delivery that counted (FLOW-4)
 	Nonce     uint64
 	Given     []uint64      // nonces of all deliveries at this place
 	Deadline  time.Duration // of the lease
@@ -136,7 +139,7 @@ func (m *Model) send(msg *driver.Outgoing) (driver.Sent, error) {
 // enqueue adds a message at the tail (ORD-1); its age counts from when it is due (RET-1).
 func (m *Model) enqueue(msg *Message) {
 	m.Place++
-	msg.Place, msg.Given, msg.born = m.Place, nil, max(m.Now, msg.due)
+	msg.Place, msg.Given, msg.born, msg.Releases = m.Place, nil, max(m.Now, msg.due), 0
 	msg.Delayed = msg.due > m.Now
 	m.Waiting = append(m.Waiting, msg)
 }
@@ -155,7 +158,7 @@ func (m *Model) Receive(now time.Duration, req driver.ReceiveRequest) ([]driver.
 	deliveries := make([]driver.Delivery, len(batch))
 	for i, msg := range batch {
 		m.Nonce++
-		msg.Leased, msg.Nonce = true, m.Nonce // VIS-2: a fresh receipt each time
+		msg.Leased, msg.Again, msg.Nonce = true, false, m.Nonce // VIS-2: a fresh receipt each time
 		msg.Given = append(msg.Given, m.Nonce)
 		msg.Deadline = m.Now + req.Visibility
 		msg.HoldUntil = 0
@@ -163,7 +166,7 @@ func (m *Model) Receive(now time.Duration, req driver.ReceiveRequest) ([]driver.
 			msg.HoldUntil = m.Now + bound
 		}
 		msg.Deliveries++
-		if msg.FirstReceivedAt.IsZero() {
+		if msg.First = msg.FirstReceivedAt.IsZero(); msg.First {
 			msg.FirstReceivedAt = m.wall()
 		}
 		deliveries[i] = driver.Delivery{Message: msg.Message, Receipt: driver.Receipt{Handle: msg.ID, Nonce: m.Nonce}}
@@ -231,12 +234,12 @@ func (m *Model) AckLate(now time.Duration, receipts []driver.Receipt) error {
 	})
 }
 
-// Nack makes messages ready at the tail (ACK-1, ORD-2), in a strict group at their own place
-// (ORD-4).
+// Nack makes messages ready at the tail (ACK-1, ORD-2), in a strict group (ORD-4) and if they
+// are released (FLOW-4) at their own place.
 func (m *Model) Nack(now time.Duration, nacks []driver.Nack) error {
 	m.advance(now)
 	return eachOf(nacks, func(nack driver.Nack) error {
-		if err := driver.CheckVisibility("nack", "Delay", nack.Delay, &m.Traits); err != nil {
+		if err := nack.Check(&m.Traits); err != nil {
 			return err
 		}
 		msg := m.Held(nack.Receipt)
@@ -244,12 +247,13 @@ func (m *Model) Nack(now time.Duration, nacks []driver.Nack) error {
 			return m.fail("nack", driver.ErrReceiptExpired, 0)
 		}
 		msg.Leased = false
+		m.count(msg, nack.Mode)
 		msg.due = m.Now + nack.Delay
 		msg.Delayed = nack.Delay > 0
 		if nack.Cause != "" {
 			msg.LastError = driver.TrimCause(nack.Cause)
 		}
-		if !m.exhausted(msg) && !m.Config.StrictGroups {
+		if !m.exhausted(msg) && !m.Config.StrictGroups && nack.Mode != driver.NackRelease {
 			m.Place++
 			msg.Place, msg.Given = m.Place, nil
 		}
@@ -257,6 +261,22 @@ func (m *Model) Nack(now time.Duration, nacks []driver.Nack) error {
 		m.settle()
 		return nil
 	})
+}
+
+// count counts a delivery that is over, or takes it back (FLOW-4).
+func (m *Model) count(msg *Message, mode driver.NackMode) {
+	if mode != driver.NackFailed {
+		msg.Nonce = 0 // it cannot be leased again under its receipt
+	}
+	if mode == driver.NackFailed || msg.Releases == driver.MaxReleases || msg.Again {
+		msg.Releases = 0
+		return
+	}
+	msg.Releases++
+	msg.Deliveries--
+	if msg.First {
+		msg.FirstReceivedAt = time.Time{}
+	}
 }
 
 // Extend moves deadlines, relative to now (VIS-3), within MaxHold (VIS-5).
@@ -306,7 +326,7 @@ func (m *Model) ExtendLate(now time.Duration, extensions []driver.Extension) err
 			return m.fail("extend", driver.ErrReceiptExpired, 0)
 		}
 		if extension.Visibility > 0 {
-			msg.Leased, msg.Deadline, msg.HoldUntil = true, m.Now+extension.Visibility, 0
+			msg.Leased, msg.Again, msg.Deadline, msg.HoldUntil = true, true, m.Now+extension.Visibility, 0
 			if bound := driver.HoldBound(m.Config.MaxHold, extension.Visibility); bound > 0 {
 				msg.HoldUntil = m.Now + bound
 			}
@@ -461,6 +481,7 @@ var AllTraits = driver.Traits{
 	Move:          true,
 	LateAck:       true,
 	Pause:         true,
+	Release:       true,
 	DedupWindow:   driver.DefaultDedupWindow,
 	MaxBodyBytes:  driver.DefaultMaxBodyBytes,
 	MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes,

@@ -59,5 +59,5 @@ func (m *Model) unblocked() (ready []*Message) {
 // blocks reports whether a message of a strict group was delivered and is now delayed: it
 // blocks later ones like a lease. A send delay does not.
 func (m *Model) blocks(msg *Message) bool {
-	return m.Config.StrictGroups && msg.Deliveries > 0 && msg.due > m.Now
+	return m.Config.StrictGroups && (msg.Deliveries > 0 || msg.Releases > 0) && msg.due > m.Now
 }

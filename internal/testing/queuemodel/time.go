@@ -73,6 +73,7 @@ func (m *Model) settle() {
 	for _, msg := range slices.Clone(m.Waiting) {
 		if msg.Leased && msg.Deadline <= m.Now { // VIS-1: at its deadline a lease is over
 			msg.Leased = false // the message keeps its place (ORD-2)
+			m.count(msg, driver.NackFailed)
 			m.comeBack(msg)
 		}
 		if msg.Delayed && msg.due <= m.Now { // SND-2

@@ -99,8 +99,7 @@ func (o *ReceiveOp) Deliveries(s *Shard) (got []driver.Delivery, damaged []drive
 	return got, damaged, nil
 }
 
-// giveBack returns messages to their places as if they had not been delivered,
-// because the caller of the receive has left.
+// giveBack releases messages, because the caller of the receive has left.
 func (s *Shard) giveBack(ctx context.Context, op *ReceiveOp) {
 	if op.Count == 0 {
 		return
@@ -111,7 +110,7 @@ func (s *Shard) giveBack(ctx context.Context, op *ReceiveOp) {
 	}
 	back := NewSettleOp(ctx, s)
 	for i, d := range got {
-		back.Add(i, "r", d.Receipt, "")
+		back.Add(i, "r", d.Receipt, PackNack(&driver.Nack{}))
 	}
 	if len(got) > 0 {
 		s.Shared.Submit(ctx, back)

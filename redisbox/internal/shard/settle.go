@@ -15,6 +15,11 @@ func PackDeadLetter(reason driver.Reason, failure, kind string) string {
 	return packShort(string(reason)) + PackLong(driver.TrimCause(failure)) + PackLong(driver.TrimCause(kind))
 }
 
+// PackNack packs the detail of a settlement that gives a delivery back.
+func PackNack(nack *driver.Nack) string {
+	return PackDoubles(Micros(nack.Delay)) + PackLong(driver.TrimCause(nack.Cause))
+}
+
 // packShort and PackLong pack texts as struct.pack does for 'Bc0' and 'Hc0'.
 func packShort(text string) string { return string([]byte{byte(len(text))}) + text }
 

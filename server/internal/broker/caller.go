@@ -58,12 +58,25 @@ func (c Caller) Existing() Caller {
 	return c
 }
 
-// Returning returns the same caller, which may settle deliveries whatever its token
-// allows, and after the token has expired. It is for surfaces that return deliveries
-// they could not hand over, never for a request of a client.
-func (c Caller) Returning() Caller {
+// GiveBack releases deliveries that a surface could not hand over (FLOW-4). On a backend
+// that counts every delivery it ends their leases. It does so whatever the token allows, and
+// after the token has expired: it is never for a request of a client. If it fails, the
+// messages become ready again when their leases end. It blocks on the backend.
+func (c Caller) GiveBack(ctx context.Context, queue string, deliveries []Delivery) error {
+	if len(deliveries) == 0 {
+		return nil
+	}
 	c.returns = true
-	return c
+	nacks, ends := make([]Nack, len(deliveries)), make([]Extension, len(deliveries))
+	for i := range deliveries {
+		nacks[i] = Nack{Receipt: deliveries[i].Receipt, Mode: driver.NackRelease}
+		ends[i].Receipt = deliveries[i].Receipt
+	}
+	err := c.Nack(ctx, queue, nacks)
+	if errors.Is(driver.At(err, 0), driver.ErrUnsupported) {
+		_, err = c.Extend(ctx, queue, ends)
+	}
+	return err
 }
 
 // TokenID returns the id of the token. It is unverified until an operation was

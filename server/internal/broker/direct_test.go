@@ -206,7 +206,7 @@ func (q *directQueue) Nack(ctx context.Context, nacks []driver.Nack) error {
 	}
 	out := make([]broker.Nack, len(nacks))
 	for i, n := range nacks {
-		out[i] = broker.Nack{Receipt: sealed(n.Receipt), Delay: n.Delay, Cause: n.Cause}
+		out[i] = broker.Nack{Receipt: sealed(n.Receipt), Delay: n.Delay, Cause: n.Cause, Mode: n.Mode}
 	}
 	return q.caller.Nack(ctx, q.name, out)
 }

@@ -25,6 +25,9 @@ type Nack struct {
 	Delay   time.Duration
 	Backoff bool
 	Cause   string
+	// Mode is that of driver.Nack. Messages that are released or put back are not
+	// delayed by Backoff.
+	Mode driver.NackMode
 }
 
 // An Extension moves the deadline of a delivery.
@@ -65,7 +68,7 @@ var acking = &settleCall[string, driver.Receipt]{
 }
 
 // Nack gives messages back, as driver.Queue.Nack does. Codes per position:
-// ErrReceiptExpired, ErrInvalid (delay).
+// ErrReceiptExpired, ErrInvalid (delay, mode), ErrUnsupported (mode).
 func (c Caller) Nack(ctx context.Context, queue string, nacks []Nack) error {
 	return settle(ctx, &c, queue, nacks, c.nacking(ctx))
 }
@@ -78,20 +81,33 @@ func (c *Caller) nacking(ctx context.Context) *settleCall[Nack, driver.Nack] {
 		receipt:   func(n *Nack) string { return n.Receipt },
 		convert: func(u *queueUse, n *Nack, r driver.Receipt) driver.Nack {
 			delay := n.Delay
-			if n.Backoff {
+			switch {
+			case n.Backoff && n.Mode == driver.NackFailed:
 				delay = c.broker.backoff(u.leases.attempt(r.Handle, r))
+			case n.Backoff:
+				delay = 0
 			}
-			return driver.Nack{Receipt: r, Delay: delay, Cause: text(n.Cause)}
+			return driver.Nack{Receipt: r, Delay: delay, Cause: text(n.Cause), Mode: n.Mode}
 		},
 		call: func(ctx context.Context, q *queueUse, ns []driver.Nack) error { return q.handle.Nack(ctx, ns) },
 		start: func(q *queueUse, r *completion.Round, ns []driver.Nack, done completion.Settled) {
 			q.started.StartNack(r, ns, done)
 		},
+		outcome: func(n *Nack) string { return nackOutcomes[n.Mode] },
 		done: func(u *queueUse, _ position, n *Nack, r driver.Receipt) {
 			c.logNacked(ctx, u, r)
-			u.ended(r, EventFailed, n.Cause)
+			kind := EventFailed
+			if n.Mode != driver.NackFailed {
+				kind = EventReleased
+			}
+			u.ended(r, kind, n.Cause)
 		},
 	}
+}
+
+// nackOutcomes are the outcomes that metrics tell.
+var nackOutcomes = map[driver.NackMode]string{
+	driver.NackFailed: "nack", driver.NackRelease: "release", driver.NackPutBack: "put-back",
 }
 
 // logNacked logs a nacked delivery at debug level.
@@ -210,6 +226,8 @@ type settleCall[E, D any] struct {
 	spare     sync.Pool                                                   // of *settling, for start
 	// done is called for each position that succeeded.
 	done func(*queueUse, position, *E, driver.Receipt)
+	// outcome is what metrics call an element; nil means op.
+	outcome func(*E) string
 }
 
 // A position is the index of an element in the call, and among the elements that went
@@ -380,7 +398,11 @@ func finish[E, D any](use *queueUse, elements []E, receipts []driver.Receipt, fa
 		}
 		switch failure := driver.At(err, next); {
 		case failure == nil:
-			worked++
+			if how.outcome == nil {
+				worked++
+			} else {
+				use.meter.Settled(how.outcome(&elements[i]), 1)
+			}
 			how.done(use, position{i, next}, &elements[i], receipts[next])
 		case errors.Is(failure, driver.ErrReceiptExpired):
 			use.gone = append(use.gone, receipts[next])

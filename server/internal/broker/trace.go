@@ -37,11 +37,12 @@ const (
 	EventRedriven
 	EventDiscarded
 	EventAcked
+	EventReleased // or put back
 )
 
 // String returns the kind as surfaces show it.
 func (k EventKind) String() string {
-	return [...]string{"sent", "delivered", "extended", "failed", "dead-lettered", "redriven", "discarded", "acked"}[k]
+	return [...]string{"sent", "delivered", "extended", "failed", "dead-lettered", "redriven", "discarded", "acked", "released"}[k]
 }
 
 // A Trace is the recorded life of one message.

@@ -247,8 +247,8 @@ func (q *clientQueue) Nack(ctx context.Context, nacks []driver.Nack) error {
 	traits := q.Traits()
 	_, err := batch(ctx, q, "/v1/nack", "nacks", nacks, func(n driver.Nack) (any, error) {
 		cause := strings.ToValidUTF8(driver.TrimCause(n.Cause), "\ufffd")
-		return object{"receipt": sealed(n.Receipt), "delay_ms": ms(n.Delay), "reason": cause},
-			driver.CheckVisibility("nack", "Delay", n.Delay, &traits)
+		mode := map[driver.NackMode]string{driver.NackRelease: "release", driver.NackPutBack: "put_back"}[n.Mode]
+		return object{"receipt": sealed(n.Receipt), "delay_ms": ms(n.Delay), "reason": cause, "mode": mode}, n.Check(&traits)
 	})
 	return err
 }

@@ -94,6 +94,7 @@ type traitsResponse struct {
 	DeadLetters     bool     `json:"dead_letters"`
 	Peek            bool     `json:"peek"`
 	Pause           bool     `json:"pause"`
+	Release         bool     `json:"release"`
 	DedupWindowMS   duration `json:"dedup_window_ms"`
 	MaxBodyBytes    int      `json:"max_body_bytes"`
 	MaxAttributes   int      `json:"max_attributes"`
@@ -117,7 +118,7 @@ func (h *Handler) traits(c *call) error {
 	}
 	return c.ok(traitsResponse{
 		Ordering: string(t.Ordering), Durability: string(t.Durability), ExactStats: t.ExactStats, Groups: t.Groups,
-		StrictGroups: t.StrictGroups, FairGroups: t.FairGroups, DeadLetters: t.DeadLetters, Peek: t.Peek, Pause: t.Pause,
+		StrictGroups: t.StrictGroups, FairGroups: t.FairGroups, DeadLetters: t.DeadLetters, Peek: t.Peek, Pause: t.Pause, Release: t.Release,
 		DedupWindowMS: duration(t.DedupWindow), MaxBodyBytes: min(t.MaxBodyBytes, MaxBodyBytes), MaxBatch: t.MaxBatch,
 		MaxAttributes: t.MaxAttributes, MaxAttrBytes: t.MaxAttributeBytes,
 		MaxDelayMS: duration(t.MaxDelay), MaxVisibilityMS: duration(t.MaxVisibility),

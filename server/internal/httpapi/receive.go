@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -96,14 +97,21 @@ func (h *Handler) receive(c *call) error {
 		return err
 	}
 	b := append(make([]byte, 0, sizeOf(deliveries)), `{"messages":[`...)
+	shown, err := 0, error(nil)
 	for i := range deliveries {
-		if i > 0 {
+		end := len(b)
+		if shown > 0 {
 			b = append(b, ',')
 		}
 		if b, err = appendDelivery(b, &deliveries[i], request.Details); err != nil {
-			c.giveBack(request.Queue, deliveries)
-			return err
+			b = b[:end]
+			c.unencodable(&deliveries[i], err)
+			continue
 		}
+		shown++
+	}
+	if shown == 0 && err != nil {
+		return err
 	}
 	c.begin(http.StatusOK, "application/json")
 	if _, err = c.writer.Write(append(b, "]}\n"...)); err != nil { //nolint:gosec // JSON, with a Content-Type and nosniff
@@ -121,16 +129,16 @@ func sizeOf(deliveries []broker.Delivery) int {
 	return size
 }
 
-// giveBack makes deliveries of a disconnected client ready again, at their places.
+// unencodable logs a delivery that cannot be answered. It is not released, because it would
+// be the next one again: it counts, and comes back when its lease ends.
+func (c *call) unencodable(d *broker.Delivery, err error) {
+	c.handler.log.LogAttrs(c.ctx(), slog.LevelError, "message.unencodable", slog.String("corr_id", c.corr),
+		slog.String("queue", d.Queue), slog.String("msg_id", d.ID), slog.String("error", err.Error()))
+}
+
+// giveBack releases deliveries of a disconnected client.
 func (c *call) giveBack(queue string, deliveries []broker.Delivery) {
-	if len(deliveries) == 0 {
-		return
-	}
-	back := make([]broker.Extension, len(deliveries))
-	for i := range deliveries {
-		back[i].Receipt = deliveries[i].Receipt
-	}
-	_, _ = c.caller.Returning().Extend(context.WithoutCancel(c.ctx()), queue, back) // on an error they come back when their leases end
+	_ = c.caller.GiveBack(context.WithoutCancel(c.ctx()), queue, deliveries) // on an error they come back when their leases end
 }
 
 // streamBatch is how many messages a stream leases at once: few, because they are in
@@ -178,10 +186,11 @@ func (h *Handler) receiveStream(c *call) error {
 func (c *call) writeAll(out *lines, deliveries []broker.Delivery, details bool) (handed int, err error) {
 	for i := range deliveries {
 		line, err := appendDelivery(nil, &deliveries[i], details)
-		if err == nil {
-			err = out.add(line)
-		}
 		if err != nil {
+			c.unencodable(&deliveries[i], err)
+			continue
+		}
+		if err := out.add(line); err != nil {
 			return handed, err
 		}
 		if len(out.buffer) == 0 { // this one and all before it were written

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -21,6 +22,7 @@ type nackOneRequest struct {
 	Receipt string    `json:"receipt"`
 	Reason  string    `json:"reason"`
 	DelayMS *duration `json:"delay_ms"`
+	Mode    nackMode  `json:"mode"`
 }
 
 type extendOneRequest struct {
@@ -57,21 +59,41 @@ func (h *Handler) ackOne(c *call) error {
 	return c.okUnless(c.caller.AckOne(c.ctx(), c.target(r.Queue, r.Receipt)))
 }
 
-// nackOne is POST /v1/nack/{msg_id}. Without delay_ms the daemon chooses one.
+// nackMode is how a delivery is given back: failed, or empty, which is the same, release or
+// put_back.
+type nackMode string
+
+var nackModes = map[nackMode]driver.NackMode{
+	"": driver.NackFailed, "failed": driver.NackFailed, "release": driver.NackRelease, "put_back": driver.NackPutBack,
+}
+
+// nackOne is POST /v1/nack/{msg_id}. Without delay_ms the daemon chooses one for a failed
+// delivery.
 func (h *Handler) nackOne(c *call) error {
 	var r nackOneRequest
 	if err := c.decodeOptional(&r); err != nil {
 		return err
 	}
-	return c.okUnless(c.caller.NackOne(c.ctx(), c.target(r.Queue, r.Receipt), nackOf("", r.DelayMS, r.Reason)))
+	nack, err := nackOf(&nackElement{DelayMS: r.DelayMS, Reason: r.Reason, Mode: r.Mode})
+	if err != nil {
+		return err
+	}
+	return c.okUnless(c.caller.NackOne(c.ctx(), c.target(r.Queue, r.Receipt), nack))
 }
 
-func nackOf(receipt string, delayMS *duration, reason string) broker.Nack {
-	nack := broker.Nack{Receipt: receipt, Backoff: delayMS == nil, Cause: reason}
-	if delayMS != nil {
-		nack.Delay = time.Duration(*delayMS)
+func nackOf(e *nackElement) (broker.Nack, error) {
+	mode, ok := nackModes[e.Mode]
+	if !ok {
+		return broker.Nack{}, &driver.Error{
+			Code: driver.ErrInvalid, Op: "nack", Field: "Mode",
+			Detail: fmt.Sprintf("%.40q is not a mode; want failed, release or put_back", e.Mode),
+		}
 	}
-	return nack
+	nack := broker.Nack{Receipt: e.Receipt, Backoff: e.DelayMS == nil, Cause: e.Reason, Mode: mode}
+	if e.DelayMS != nil {
+		nack.Delay = time.Duration(*e.DelayMS)
+	}
+	return nack, nil
 }
 
 // extendOneResponse has the remaining lease of the delivery.
@@ -127,6 +149,7 @@ type nackElement struct {
 	Receipt string    `json:"receipt"`
 	DelayMS *duration `json:"delay_ms"`
 	Reason  string    `json:"reason"`
+	Mode    nackMode  `json:"mode"`
 }
 
 type nackBatchRequest struct {
@@ -144,8 +167,12 @@ func (h *Handler) nackBatch(c *call) error {
 		return required("topic")
 	}
 	nacks := make([]broker.Nack, len(r.Nacks))
-	for i, n := range r.Nacks {
-		nacks[i] = nackOf(n.Receipt, n.DelayMS, n.Reason)
+	for i := range r.Nacks {
+		nack, err := nackOf(&r.Nacks[i])
+		if err != nil {
+			return err
+		}
+		nacks[i] = nack
 	}
 	return c.answerPositions(len(nacks), c.caller.Nack(c.ctx(), r.Queue, nacks), nil)
 }

@@ -21,6 +21,7 @@ type Queue struct {
 
 	sent, repeated, handed, redriven atomic.Uint64
 	acked, nacked, deadLettered      atomic.Uint64
+	released, putBack                atomic.Uint64
 	extended                         atomic.Uint64
 	removed, dropped, keyless        atomic.Uint64
 
@@ -42,13 +43,18 @@ func (q *Queue) Sent(accepted, repeats int) {
 // Delivered counts deliveries.
 func (q *Queue) Delivered(n int) { q.handed.Add(uint64(n)) }
 
-// Settled counts deliveries that were acked, nacked, dead-lettered or extended.
+// Settled counts deliveries that were acked, nacked, released, put back, dead-lettered or
+// extended.
 func (q *Queue) Settled(how string, n int) {
 	switch how {
 	case "ack":
 		q.acked.Add(uint64(n))
 	case "nack":
 		q.nacked.Add(uint64(n))
+	case "release":
+		q.released.Add(uint64(n))
+	case "put-back":
+		q.putBack.Add(uint64(n))
 	case "dead-letter":
 		q.deadLettered.Add(uint64(n))
 	case "extend":
@@ -109,7 +115,7 @@ func (s *queueSeries) init(registry *prometheus.Registry) {
 	s.sent = series("mailbox_enqueued_total", "Messages that were accepted.")
 	s.repeated = series("mailbox_deduplicated_total", "Sends that were repeats of an earlier one.")
 	s.handed = series("mailbox_delivered_total", "Deliveries.")
-	s.settled = series("mailbox_settled_total", "Deliveries that were acked, nacked or dead-lettered, by outcome.", "outcome")
+	s.settled = series("mailbox_settled_total", "Deliveries that were acked, nacked, released, put back or dead-lettered, by outcome.", "outcome")
 	s.extended = series("mailbox_extended_total", "Deliveries that were extended.")
 	s.died = series("mailbox_dlq_total", "Messages that became dead letters, by reason.", "reason")
 	s.redriven = series("mailbox_dlq_redriven_total", "Dead letters that were made ready again.")
@@ -183,6 +189,8 @@ func (s *queueSeries) collectCounts(q *Queue, series chan<- prometheus.Metric) {
 	counter(s.keyless, q.keyless.Load())
 	counter(s.settled, q.acked.Load(), "ack")
 	counter(s.settled, q.nacked.Load(), "nack")
+	counter(s.settled, q.released.Load(), "release")
+	counter(s.settled, q.putBack.Load(), "put-back")
 	counter(s.settled, q.deadLettered.Load(), "dead-letter")
 	counter(s.extended, q.extended.Load())
 	q.mu.Lock()

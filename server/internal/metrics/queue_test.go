@@ -49,6 +49,8 @@ func TestQueueSeriesShowCountsAndLevels(t *testing.T) {
 	queue.Delivered(4)
 	queue.Settled("ack", 1)
 	queue.Settled("nack", 2)
+	queue.Settled("release", 12)
+	queue.Settled("put-back", 13)
 	queue.Settled("dead-letter", 11)
 	queue.Settled("extend", 3)
 	queue.Died("expired", 1)
@@ -116,6 +118,10 @@ counter mailbox_settled_total{outcome=dead-letter,queue=acme/orders} 11
 counter mailbox_settled_total{outcome=dead-letter,queue=other} 0
 counter mailbox_settled_total{outcome=nack,queue=acme/orders} 2
 counter mailbox_settled_total{outcome=nack,queue=other} 0
+counter mailbox_settled_total{outcome=put-back,queue=acme/orders} 13
+counter mailbox_settled_total{outcome=put-back,queue=other} 0
+counter mailbox_settled_total{outcome=release,queue=acme/orders} 12
+counter mailbox_settled_total{outcome=release,queue=other} 0
 `), "\n")
 	if got := shown(t, s); !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

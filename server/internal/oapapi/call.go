@@ -100,6 +100,8 @@ func (k *call) add(r request, payload []byte) (err error) {
 		r.end, err = parsed(payload, &k.receipts, oap.ParseAck)
 	case oap.OpNack:
 		r.end, err = parsed(payload, &k.nacks, oap.ParseNack)
+	case oap.OpRelease:
+		r.end, err = parsed(payload, &k.nacks, oap.ParseRelease)
 	case oap.OpDeadLetter:
 		r.end, err = parsed(payload, &k.deadLetters, oap.ParseDeadLetterRequests)
 	case oap.OpExtend, oap.OpExtendGranted:
@@ -160,7 +162,7 @@ func (k *call) start(ctx context.Context) {
 			k.texts = append(k.texts, k.receipts[i].Handle)
 		}
 		q.caller.user.StartAck(ctx, round, q.name, k.texts, k.whenSettled)
-	case oap.OpNack:
+	case oap.OpNack, oap.OpRelease:
 		q.caller.startNack(ctx, round, q.name, k.nacks, k.whenSettled)
 	case oap.OpDeadLetter:
 		q.caller.startDeadLetter(ctx, round, q.name, k.deadLetters, k.whenSettled)

@@ -112,7 +112,7 @@ func withSeal(d *broker.Delivery) map[string]string {
 func (c *caller) startNack(ctx context.Context, r *completion.Round, queue string, nacks []driver.Nack, done completion.Settled) {
 	out := make([]broker.Nack, len(nacks))
 	for i, n := range nacks {
-		out[i] = broker.Nack{Receipt: n.Receipt.Handle, Delay: n.Delay, Cause: n.Cause}
+		out[i] = broker.Nack{Receipt: n.Receipt.Handle, Delay: n.Delay, Cause: n.Cause, Mode: n.Mode}
 	}
 	c.user.StartNack(ctx, r, queue, out, done)
 }

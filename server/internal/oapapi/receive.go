@@ -3,6 +3,7 @@ package oapapi
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -139,8 +140,8 @@ func (c *conn) received(round *completion.Round, q *queue, correlation uint64, v
 		c.held.took(len(kept), visibility)
 		delivered := c.deliver(round, q, receiveFrames, correlation, kept)
 		c.inFlight.Add(-1)
-		if !delivered && len(got) > 0 {
-			c.giveBack(q, got)
+		if !delivered {
+			c.giveBack(q, kept)
 		}
 		return
 	case errors.Is(err, errElsewhere):
@@ -183,14 +184,10 @@ func (c *conn) deliver(round *completion.Round, q *queue, as frameCodes, correla
 	return true
 }
 
-// giveBack returns messages that the client was not told about to their places. Nothing is
-// lost if that fails: they return when their visibility ends.
+// giveBack releases messages that the client was not told about. Nothing is lost if that
+// fails: they return when their visibility ends.
 func (c *conn) giveBack(q *queue, got []broker.Delivery) {
-	ends := make([]broker.Extension, len(got))
-	for i := range got {
-		ends[i].Receipt = got[i].Receipt
-	}
-	caller := q.caller.user.Returning()
 	ctx := context.Background() // the connection's has ended
-	go caller.StartExtend(ctx, new(completion.Round), q.name, ends, func(*completion.Round, []time.Duration, error) {})
+	got = slices.Clone(got)     // the caller reuses it
+	go func() { _ = q.caller.user.GiveBack(ctx, q.name, got) }()
 }

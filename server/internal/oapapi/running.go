@@ -228,7 +228,7 @@ func (c *conn) push(ctx context.Context, r *running, correlation uint64, q *queu
 		credit -= len(kept)
 		c.held.took(len(kept), s.Visibility)
 		if len(kept) > 0 && !c.deliver(nil, q, pushFrames, correlation, kept) {
-			c.giveBack(q, got)
+			c.giveBack(q, kept)
 			return context.Canceled
 		}
 		c.out.Flush()

@@ -58,18 +58,11 @@ func (s *service) Recv(ctx context.Context, r *mailboxv1.RecvRequest) (*mailboxv
 // giveBackTimeout bounds how long a call goes on after its client is gone.
 const giveBackTimeout = 5 * time.Second
 
-// giveBack ends the leases of deliveries that were not handed over, so that other
-// receivers get them at once and in their old order. If that fails, the messages become
-// ready again when their leases expire.
+// giveBack releases deliveries that were not handed over, so that other receivers get
+// them at once and in their old order. If that fails, the messages become ready again when
+// their leases expire.
 func (c *call) giveBack(ctx context.Context, queue string, deliveries []broker.Delivery) {
-	if len(deliveries) == 0 {
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 	defer cancel()
-	extensions := make([]broker.Extension, len(deliveries))
-	for i := range deliveries {
-		extensions[i].Receipt = deliveries[i].Receipt
-	}
-	_, _ = c.caller.Returning().Extend(ctx, queue, extensions)
+	_ = c.caller.GiveBack(ctx, queue, deliveries)
 }

@@ -237,7 +237,7 @@ func (q *rpcQueue) Nack(ctx context.Context, nacks []driver.Nack) error {
 	}
 	r := &mailboxv1.NackRequest{Topic: q.name}
 	for _, n := range nacks {
-		r.Entries = append(r.Entries, &mailboxv1.NackEntry{Delivery: ref(n.Receipt), DelayMs: proto.Float64(ms(n.Delay)), Cause: driver.TrimCause(n.Cause)})
+		r.Entries = append(r.Entries, &mailboxv1.NackEntry{Delivery: ref(n.Receipt), DelayMs: proto.Float64(ms(n.Delay)), Cause: driver.TrimCause(n.Cause), Mode: mailboxv1.NackMode(n.Mode)})
 	}
 	response, err := q.rpc.Nack(ctx, r)
 	return settled(ctx, response, err)
@@ -396,7 +396,7 @@ func (q *rpcQueue) Traits() driver.Traits {
 	}
 	return driver.Traits{
 		Ordering: driver.Ordering(r.GetOrdering()), Durability: driver.Durability(r.GetDurability()), ExactStats: r.GetExactStats(),
-		Groups: r.GetGroups(), StrictGroups: r.GetStrictGroups(), DeadLetters: r.GetDeadLetters(), Peek: r.GetPeek(), Pause: r.GetPause(), DedupWindow: span(r.GetDedupWindowMs()),
+		Groups: r.GetGroups(), StrictGroups: r.GetStrictGroups(), DeadLetters: r.GetDeadLetters(), Peek: r.GetPeek(), Pause: r.GetPause(), Release: r.GetRelease(), DedupWindow: span(r.GetDedupWindowMs()),
 		MaxBodyBytes:  int(r.GetMaxPayloadBytes()),
 		MaxAttributes: int(r.GetMaxAttributes()), MaxAttributeBytes: int(r.GetMaxAttributeBytes()), MaxBatch: int(r.GetMaxBatch()), MaxDelay: span(r.GetMaxDelayMs()),
 		MaxVisibility: span(r.GetMaxVisibilityMs()), MaxWait: span(r.GetMaxWaitMs()), PurgeCooldown: span(r.GetPurgeCooldownMs()),

@@ -2,6 +2,7 @@ package rpcapi
 
 import (
 	"context"
+	"math"
 
 	"github.com/mailboxmq/mailbox/driver"
 	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
@@ -30,6 +31,7 @@ func (s *service) Nack(ctx context.Context, r *mailboxv1.NackRequest) (*mailboxv
 		convert: func(e *mailboxv1.NackEntry) broker.Nack {
 			return broker.Nack{
 				Receipt: e.GetDelivery().GetReceipt(), Delay: duration(e.GetDelayMs()), Backoff: e.DelayMs == nil, Cause: e.GetCause(),
+				Mode: driver.NackMode(min(max(e.GetMode(), 0), math.MaxUint8)),
 			}
 		},
 		all: func(nacks []broker.Nack, _ []*mailboxv1.SettleResult) error {

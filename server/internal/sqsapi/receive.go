@@ -64,7 +64,7 @@ func (r *request) receiveMessage(ctx context.Context, in *sqswire.ReceiveMessage
 	if len(deliveries) == 0 {
 		return new(sqswire.ReceiveMessageOutput), nil
 	}
-	r.giveBack = func(ctx context.Context) { r.makeVisible(ctx, q, deliveries) }
+	r.giveBack = func(ctx context.Context) { r.release(ctx, q, deliveries) }
 	out := &sqswire.ReceiveMessageOutput{Messages: make([]sqswire.Message, len(deliveries))}
 	for i := range deliveries {
 		r.show(&out.Messages[i], q, &deliveries[i], wanted)
@@ -181,14 +181,10 @@ func (r *request) take(ctx context.Context, q *queue, wanted *receiveOptions) ([
 	return nil, nil
 }
 
-// makeVisible gives back deliveries that could not be returned to the client.
-func (r *request) makeVisible(ctx context.Context, q *queue, deliveries []broker.Delivery) {
-	back := make([]broker.Extension, len(deliveries))
-	for i := range deliveries {
-		back[i].Receipt = deliveries[i].Receipt
-	}
+// release gives back deliveries that could not be returned to the client.
+func (r *request) release(ctx context.Context, q *queue, deliveries []broker.Delivery) {
 	if daemon, err := r.service.daemon(q.Tenant); err == nil {
-		_, _ = daemon.Extend(ctx, q.Queue, back) // on an error they come back when their leases end
+		_ = daemon.GiveBack(ctx, q.Queue, deliveries) // on an error they come back when their leases end
 	}
 }
 

@@ -125,7 +125,7 @@ func (r *receiver) execute(ctx context.Context, d *driver.Delivery) executionVie
 		v.Outcome, v.Error = outcomeLost, "the lease was lost while the command ran"
 	case cause != nil:
 		v.Outcome, v.Error = outcomeReleased, "the command was interrupted"
-		_, err = r.queue.Extend(settleCtx, []driver.Extension{{Receipt: d.Receipt}})
+		err = r.release(ctx, []driver.Delivery{*d})
 	default:
 		v.Outcome, v.Error = outcomeNacked, failure.Error()
 		err = r.queue.Nack(settleCtx, []driver.Nack{{Receipt: d.Receipt, Delay: r.delay(d.Deliveries), Cause: failure.Error()}})

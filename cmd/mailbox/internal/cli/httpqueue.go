@@ -68,6 +68,7 @@ type (
 		DelayMS      *int64 `json:"delay_ms,omitempty"`
 		Reason       string `json:"reason,omitempty"`
 		VisibilityMS *int64 `json:"visibility_ms,omitempty"`
+		Mode         string `json:"mode,omitempty"`
 	}
 )
 
@@ -143,11 +144,14 @@ func (q *httpQueue) Ack(ctx context.Context, receipts []driver.Receipt) error {
 	return q.settle(ctx, "/v1/ack", "receipts", texts, len(texts), new(batchAnswer))
 }
 
+// nackModes are the modes of a nack in requests.
+var nackModes = map[driver.NackMode]string{driver.NackRelease: modeRelease, driver.NackPutBack: modePutBack}
+
 // Nack returns messages to the queue.
 func (q *httpQueue) Nack(ctx context.Context, nacks []driver.Nack) error {
 	elements := make([]settleElement, len(nacks))
 	for i, n := range nacks {
-		elements[i] = settleElement{Receipt: n.Receipt.Handle, DelayMS: milliseconds(n.Delay), Reason: n.Cause}
+		elements[i] = settleElement{Receipt: n.Receipt.Handle, DelayMS: milliseconds(n.Delay), Reason: n.Cause, Mode: nackModes[n.Mode]}
 	}
 	return q.settle(ctx, "/v1/nack", "nacks", elements, len(elements), new(batchAnswer))
 }

@@ -194,7 +194,7 @@ func (r *receiver) printBatch(ctx context.Context, got []driver.Delivery) error 
 	var receipts []driver.Receipt
 	for i := range got {
 		if err := r.print(&got[i]); err != nil {
-			r.release(ctx, got[i:])
+			_ = r.release(ctx, got[i:]) // otherwise their leases expire
 			return errors.Join(r.ack(ctx, receipts), err)
 		}
 		receipts = append(receipts, got[i].Receipt)
@@ -237,13 +237,19 @@ func (r *receiver) ack(ctx context.Context, receipts []driver.Receipt) error {
 	return err
 }
 
-// release makes deliveries ready again at their places.
-func (r *receiver) release(ctx context.Context, deliveries []driver.Delivery) {
+// release makes deliveries ready again at their places, uncounted. A daemon that cannot do
+// that ends their leases.
+func (r *receiver) release(ctx context.Context, deliveries []driver.Delivery) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
-	extensions := make([]driver.Extension, len(deliveries))
+	nacks, extensions := make([]driver.Nack, len(deliveries)), make([]driver.Extension, len(deliveries))
 	for i := range deliveries {
+		nacks[i] = driver.Nack{Receipt: deliveries[i].Receipt, Mode: driver.NackRelease}
 		extensions[i].Receipt = deliveries[i].Receipt
 	}
-	_, _ = r.queue.Extend(ctx, extensions) // otherwise their leases expire
+	err := r.queue.Nack(ctx, nacks)
+	if errors.Is(err, driver.ErrUnsupported) || errors.Is(err, driver.ErrInvalid) { // an earlier version does not know the mode
+		_, err = r.queue.Extend(ctx, extensions)
+	}
+	return err
 }

@@ -44,9 +44,11 @@ func (s *shell) nackCommand() *cobra.Command {
 	var d deliveryFlags
 	var cause, reason string
 	var delay time.Duration
-	var dead bool
+	var dead, release, putBack bool
 	c := &cobra.Command{
-		Use: "nack ID...", Short: "Return received messages to the queue", Long: "Return received messages to the tail of the queue, to be delivered again, or dead-letter them with --dead.\n\n" + settleHelp,
+		Use: "nack ID...", Short: "Return received messages to the queue",
+		Long: "Return received messages to the tail of the queue, to be delivered again, or dead-letter them with --dead.\n" +
+			"With --release, which keeps their places, and --put-back the delivery does not count.\n\n" + settleHelp,
 		Example: "mailbox nack 01K9ZQ4T1V6N8F7M2C3B5D0XAW --cause 'no such customer' --delay 1m",
 		Args:    wants(1, -1),
 	}
@@ -54,9 +56,13 @@ func (s *shell) nackCommand() *cobra.Command {
 	c.Flags().StringVarP(&cause, "cause", "c", "", "what went wrong; stored with the message")
 	c.Flags().DurationVarP(&delay, "delay", "d", 0, "how long to wait before the next delivery; the default grows with each delivery")
 	c.Flags().BoolVar(&dead, "dead", false, "dead-letter them at once")
+	c.Flags().BoolVar(&release, "release", false, "return them to their places, uncounted, at once or after --delay")
+	c.Flags().BoolVar(&putBack, "put-back", false, "return them to the tail, uncounted, at once or after --delay")
 	c.Flags().StringVar(&reason, "reason", string(driver.ReasonOperator), "reason of the dead letters: fatal, parse or operator")
 	c.RunE = s.run(func(ctx context.Context, args []string) error {
 		switch {
+		case dead && (release || putBack), release && putBack:
+			return usageError("--dead, --release and --put-back exclude each other; leave one")
 		case dead && c.Flags().Changed("delay"):
 			return usageError("--delay and --dead exclude each other; leave one out")
 		case !dead && c.Flags().Changed("reason"):
@@ -67,6 +73,12 @@ func (s *shell) nackCommand() *cobra.Command {
 			return s.settle(ctx, "bury", &d, args, map[string]any{"reason": reason, "error": cause})
 		}
 		body := map[string]any{"reason": cause}
+		switch {
+		case release:
+			body["mode"] = modeRelease
+		case putBack:
+			body["mode"] = modePutBack
+		}
 		if c.Flags().Changed("delay") {
 			body["delay_ms"] = delay.Milliseconds()
 		}
@@ -109,7 +121,16 @@ func (v *settledView) words(asked any) string {
 	return fmt.Sprintf("%s by %v: max-hold of the queue is reached", v.Outcome, granted.Round(time.Millisecond))
 }
 
-var outcomes = map[string]string{"ack": "acked", "nack": "nacked", "extend": "extended", "bury": "dead"}
+// outcomes are those of verbs, and of the modes of a nack.
+var outcomes = map[string]string{
+	"ack": "acked", "nack": "nacked", "extend": "extended", "bury": "dead", modeRelease: "released", modePutBack: "put back",
+}
+
+// The modes of a nack in requests.
+const (
+	modeRelease = "release"
+	modePutBack = "put_back"
+)
 
 // settle settles each message. It continues after a failure, and fails at the
 // end.
@@ -131,6 +152,9 @@ func (s *shell) settle(ctx context.Context, verb string, d *deliveryFlags, ids [
 	var first error
 	for _, id := range ids {
 		view := settledView{ID: id, Outcome: outcomes[verb]}
+		if mode, ok := body["mode"].(string); ok {
+			view.Outcome = outcomes[mode]
+		}
 		answer := struct {
 			VisibilityMS **float64 `json:"visibility_ms"`
 		}{&view.VisibilityMS}

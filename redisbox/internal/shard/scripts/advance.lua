@@ -52,7 +52,7 @@ local function fire(timer)
     if shard.strict then
       call('ZREM', shard.out, engine.member(e))
     end
-    e.nonce, e.hold = 0, -e.nonce -- the delivery that has ended, see settle.lua
+    e.nonce, e.hold, e.releases = 0, -e.nonce, 0 -- the delivery that has ended, see settle.lua
     engine.requeue(e, 0)
     engine.expireByCount()
   else

@@ -28,7 +28,7 @@ function engine.splitBundle(name)
   for i = 0, n - 1 do
     local locator = sub(packed, BUNDLE_HEAD + LOCATOR * i + 1, BUNDLE_HEAD + LOCATOR * (i + 1))
     local e = engine.fresh(sub(locator, 1, ID), parse('<d', locator, ID + 1), (parse('<I4', packed, BUNDLE_HEAD + LOCATOR * n + 4 * i + 1)))
-    e.deliveries, e.first, e.hold, e.kept = 1, first, hold, true
+    e.deliveries, e.first, e.started, e.hold, e.kept = 1, first, true, hold, true
     e.nonce = engine.nonceOf(name, byte(packed, BUNDLE_HEAD + (LOCATOR + 4) * n + i + 1))
     shard.entries[e.id], shard.changed[e.id] = e, e
     leases[2 * i + 1], leases[2 * i + 2] = format('%.0f', due), e.id

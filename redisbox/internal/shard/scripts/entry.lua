@@ -1,28 +1,40 @@
 -- An entry is the state of a message since it was sent. A message that has only been
 -- sent has none, unless it was delayed or its group is strict.
+--
+-- After the fields there is a byte, unless it is 0: how often the message was given back
+-- uncounted since its last delivery that counted (releases), 32 if first is the time of the
+-- latest delivery (started), and 64 if that was leased again under its receipt (again).
+-- Versions before it ignore the byte, and drop it when they write the entry.
 
 local ENTRY = '<ddddddddddBc0Bc0Hc0Hc0'
 
 function engine.encode(e)
+  local marks = e.releases + (e.started and 32 or 0) + (e.again and 64 or 0)
   return pack(ENTRY, e.place, e.seq, e.deliveries, e.nonce, e.first, e.hold, e.size, e.aged, e.redrives, e.deadAt,
-    #e.group, e.group, #e.reason, e.reason, #e.failure, e.failure, #e.kind, e.kind)
+    #e.group, e.group, #e.reason, e.reason, #e.failure, e.failure, #e.kind, e.kind) .. (marks > 0 and char(marks) or '')
 end
 
 function engine.fresh(id, seq, size)
   return {
     id = id, place = seq, seq = seq, deliveries = 0, nonce = 0, first = 0, hold = 0, size = size,
     aged = 0, redrives = 0, deadAt = 0, group = '', reason = '', failure = '', kind = '',
+    releases = 0,
   }
 end
 
 function engine.decode(id, raw)
-  local ok, place, seq, deliveries, nonce, first, hold, size, aged, redrives, deadAt, group, reason, failure, kind =
+  local ok, place, seq, deliveries, nonce, first, hold, size, aged, redrives, deadAt, group, reason, failure, kind, rest =
     pcall(parse, ENTRY, raw)
   if not ok then
     return nil
   end
+  local marks = byte(raw, rest) or 0
   return {
     id = id, place = place, seq = seq, deliveries = deliveries, nonce = nonce, first = first, hold = hold, size = size,
     aged = aged, redrives = redrives, deadAt = deadAt, group = group, reason = reason, failure = failure, kind = kind,
+    releases = marks % 32, started = marks % 64 >= 32, again = marks >= 64,
   }
 end
+
+-- hasReturned reports whether a message that waits was delivered before.
+function engine.hasReturned(e) return e.deliveries > 0 or e.releases > 0 end

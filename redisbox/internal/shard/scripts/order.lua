@@ -116,14 +116,14 @@ function engine.wait(e, due)
     shard.changed[e.id] = e
   end
   if due > shard.at then
-    if e.deliveries == 0 and e.aged == 0 then
+    if e.aged == 0 and not engine.hasReturned(e) then
       e.aged = -due
     end
     call('ZADD', shard.delayed, due, e.id)
     shard.newDelay = math.min(shard.newDelay or due, due)
     engine.note(due)
     if shard.strict then
-      if e.deliveries > 0 then -- a message delayed since it was sent blocks none
+      if engine.hasReturned(e) then -- a message delayed since it was sent blocks none
         engine.block(e)
       end
       engine.regroup(e.group)

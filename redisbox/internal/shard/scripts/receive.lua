@@ -52,9 +52,9 @@ end
 
 -- lease leases a message.
 local function lease(e, nonce, visibility)
-  e.deliveries, e.nonce, e.kept = e.deliveries + 1, nonce, true
+  e.deliveries, e.nonce, e.kept, e.again, e.started = e.deliveries + 1, nonce, true, false, e.first == 0
   e.hold = shard.maxHold > 0 and shard.now + math.max(shard.maxHold, HOLD_FACTOR * visibility) or 0
-  if e.first == 0 then
+  if e.started then
     e.first = shard.wall
   end
   shard.changed[e.id] = e

@@ -36,7 +36,7 @@ for i = 6, #ARGV do
     elseif e then
       e.seq = engine.tail()
       e.place = e.seq
-      e.deliveries, e.redrives, e.aged = 0, e.redrives + 1, 0
+      e.deliveries, e.releases, e.redrives, e.aged = 0, 0, e.redrives + 1, 0
       e.reason, e.kind, e.deadAt, e.kept = '', '', 0, true
       shard.bytes = shard.bytes + e.size
       shard.count = shard.count and shard.count + 1

@@ -1,13 +1,29 @@
 -- Settling deliveries.
 --
 -- ids are those of messages of one bundle. how packs the operation, the name of the
--- bundle, the number of each message in it, and the details: a ack; l ack late (place); n nack (delay, cause); e extend (visibility); g
--- extend, or lease again (visibility); b dead-letter (reason, failure, kind); r return,
--- as if it had not been delivered.
+-- bundle, the number of each message in it, and the details: a ack; l ack late (place); n nack, r release, p put back
+-- (delay, cause); e extend (visibility); g extend, or lease again (visibility); b dead-letter
+-- (reason, failure, kind).
 --
 -- The codes: s settled, x the receipt has expired, f the dead letters are full, c
 -- extended, but not as far as was asked for. After the codes comes for each c the time
 -- granted, packed.
+
+local MAX_RELEASES = 16 -- see driver.MaxReleases
+
+-- endDelivery counts a delivery that is over, or takes it back: with r and p, if the message
+-- was not given back too often before. A delivery that was leased again had ended, and was
+-- counted, before.
+local function endDelivery(what, e)
+  if what == 'n' or e.releases >= MAX_RELEASES or e.again then
+    e.releases = 0
+    return
+  end
+  e.releases, e.deliveries = e.releases + 1, e.deliveries - 1
+  if e.started then
+    e.first = 0
+  end
+end
 
 -- act settles a message that is in flight. It returns the code, and with c the time
 -- granted.
@@ -24,7 +40,7 @@ local function act(what, e, detail)
     return cut and 'c' or 's', cut
   end
   local delay, reason, failure = 0, '', ''
-  if what == 'n' then
+  if what == 'n' or what == 'r' or what == 'p' then
     delay, failure = parse('<dHc0', detail)
   elseif what == 'b' then
     if engine.deadFull() then
@@ -41,17 +57,12 @@ local function act(what, e, detail)
     engine.remove(e)
   elseif what == 'b' then
     engine.deadLetter(e, reason)
-  elseif what == 'n' then
-    if not shard.strict and not engine.exhausted(e) then
-      e.place = engine.tail() -- a nacked message goes to the tail of the queue
+  else
+    endDelivery(what, e)
+    if what ~= 'r' and not shard.strict and not engine.exhausted(e) then
+      e.place = engine.tail() -- a message that is not released goes to the tail of the queue
     end
     engine.requeue(e, delay)
-  else
-    e.deliveries = e.deliveries - 1
-    if e.deliveries == 0 and e.redrives == 0 then
-      e.first = 0
-    end
-    engine.wait(e, shard.now)
   end
   if shard.strict then
     engine.regroup(e.group)
@@ -68,7 +79,7 @@ local PLACES = 1099511627776 -- receipts contain places modulo this, see shard.g
 local function lateAck(id, place)
   engine.flush()
   local e = call('HEXISTS', shard.state, id) == 1 and engine.get(id)
-  if not e or e.damaged or e.deliveries == 0 or e.reason == 'moving' or e.place % PLACES ~= place then
+  if not e or e.damaged or not engine.hasReturned(e) or e.reason == 'moving' or e.place % PLACES ~= place then
     return 'x'
   elseif e.nonce ~= 0 then
     return act('a', e)
@@ -90,6 +101,7 @@ local function leaseAgain(id, nonce, visibility)
     return 's'
   end
   engine.unwait(e)
+  e.again = true
   e.nonce, e.hold = nonce, shard.maxHold > 0 and shard.now + math.max(shard.maxHold, HOLD_FACTOR * visibility) or 0
   shard.changed[id] = e
   call('ZADD', shard.invisible, shard.now + visibility, id)
