@@ -39,7 +39,7 @@ type Queue[T any] struct {
 // or, if that is nil, kept by the backend of source. It does no I/O. Source may be
 // nil if letters is not; then DeadLetter and Redrive return ErrInvalid.
 func NewQueue[T any](source *mailbox.Mailbox[T], letters *mailbox.Mailbox[Message[T]]) *Queue[T] {
-	return &Queue[T]{source: source, letters: letters, notifier: ErrorReplies[T]{}}
+	return &Queue[T]{source: source, letters: letters, notifier: errorReplies[T]{}}
 }
 
 // Name returns the name of the mailbox that the dead letters are in: the source,
@@ -173,15 +173,17 @@ type Notifier[T any] interface {
 	Fail(ctx context.Context, message *mailbox.Message[T], failure error) error
 }
 
-// ErrorReplies is the default Notifier of queues and loops: it sends an error reply
+// ErrorReplies returns the default Notifier of queues and loops: it sends an error reply
 // to the reply address of the message.
-type ErrorReplies[T any] struct{}
+func ErrorReplies[T any]() Notifier[T] { return errorReplies[T]{} }
+
+type errorReplies[T any] struct{}
 
 // Waits reports whether the message has a reply address.
-func (ErrorReplies[T]) Waits(message *mailbox.Message[T]) bool { return message.ExpectsReply() }
+func (errorReplies[T]) Waits(message *mailbox.Message[T]) bool { return message.ExpectsReply() }
 
 // Fail sends the error as the reply. Codes: those of mailbox.ReplyChannel.Fail.
-func (ErrorReplies[T]) Fail(ctx context.Context, message *mailbox.Message[T], failure error) error {
+func (errorReplies[T]) Fail(ctx context.Context, message *mailbox.Message[T], failure error) error {
 	return mailbox.NewReplyChannel[struct{}](message, nil).Fail(ctx, failure)
 }
 
@@ -191,7 +193,7 @@ func (q *Queue[T]) WithNotifier(notifier Notifier[T]) *Queue[T] {
 	other := *q
 	other.notifier = notifier
 	if notifier == nil {
-		other.notifier = ErrorReplies[T]{}
+		other.notifier = errorReplies[T]{}
 	}
 	return &other
 }

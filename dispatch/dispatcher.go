@@ -47,14 +47,14 @@ func New(options *Options) *Dispatcher {
 	return d
 }
 
-// A PanicError is the error of a subscriber that panicked.
-type PanicError struct {
+// A panicError is the error of a subscriber that panicked.
+type panicError struct {
 	Value any
 	Stack []byte
 }
 
 // Error returns the panic value and the stack.
-func (e *PanicError) Error() string {
+func (e *panicError) Error() string {
 	return fmt.Sprintf("dispatch: subscriber panicked: %v\n%s", e.Value, e.Stack)
 }
 
@@ -96,7 +96,7 @@ func (d *Dispatcher) subscribe(kind reflect.Type, handle func(context.Context, a
 }
 
 // Publish calls all subscribers to events of type E and returns when they have
-// returned. The error joins those of the subscribers that failed, a *PanicError
+// returned. The error joins those of the subscribers that failed, one with the stack
 // for one that panicked. Subscribers are called even if the context has ended.
 func Publish[E any](ctx context.Context, d *Dispatcher, event E) error {
 	subscribers := d.of(reflect.TypeFor[E]())
@@ -139,7 +139,7 @@ func (d *Dispatcher) tell(ctx context.Context, subscribers []*subscriber, event 
 func (s *subscriber) call(ctx context.Context, event any) (err error) {
 	defer func() {
 		if value := recover(); value != nil {
-			err = &PanicError{Value: value, Stack: debug.Stack()}
+			err = &panicError{Value: value, Stack: debug.Stack()}
 		}
 	}()
 	return s.handle(ctx, event)

@@ -41,7 +41,7 @@ type Config struct {
 	// DefaultMaxDead, and Off where RetainDead or DeadLetterTo bounds them.
 	MaxDead int
 	// DedupWindow is how long a dedup key is remembered, and DedupMax how many
-	// keys are. The defaults are DefaultDedupWindow and DefaultDedupMax. With
+	// keys are. The defaults are DefaultDedupWindow and 1,000,000. With
 	// DedupWindow Off, dedup keys are refused; with DedupMax Off, keys are not
 	// counted.
 	DedupWindow time.Duration
@@ -57,7 +57,7 @@ type Config struct {
 	DropExpired bool
 	// MaxHold bounds how long one delivery can be held by extending it, counted
 	// from the delivery; see HoldBound. An extension beyond it is cut. It is at
-	// least MinMaxHold. The default is Off.
+	// least 2 ms. The default is Off.
 	MaxHold time.Duration
 	// DeadLetterTo sends messages that die to another queue of the same
 	// backend, or to the tail of this one, instead of keeping them as this queue's
@@ -85,7 +85,7 @@ type Retention struct {
 const (
 	DefaultMaxDeliveries = 5
 	DefaultMaxDead       = 10_000
-	DefaultDedupMax      = 1_000_000
+	defaultDedupMax      = 1_000_000
 )
 
 // DeadRetry is how long a message that ought to be dead is delayed when the
@@ -119,8 +119,8 @@ func (c Config) Validate() error {
 			return configError(age.field, outside(age.value, MaxRetention))
 		}
 	}
-	if c.MaxHold > 0 && c.MaxHold < MinMaxHold {
-		return configError("MaxHold", fmt.Sprintf("%v is less than %v; it is a time, not a multiple of the visibility", c.MaxHold, MinMaxHold))
+	if c.MaxHold > 0 && c.MaxHold < minMaxHold {
+		return configError("MaxHold", fmt.Sprintf("%v is less than %v; it is a time, not a multiple of the visibility", c.MaxHold, minMaxHold))
 	}
 	if c.FairGroups && c.StrictGroups {
 		return configError("FairGroups", "strict groups have an order of their own; choose one of FairGroups and StrictGroups")

@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	// MinMaxHold is the least Config.MaxHold. It is more nanoseconds than the
+	// minMaxHold is the least Config.MaxHold. It is more nanoseconds than the
 	// highest multiple that MaxHold could be in earlier versions; see ReadMaxHold.
-	MinMaxHold = 2 * time.Millisecond
+	minMaxHold = 2 * time.Millisecond
 	// MinHoldFactor is how many times the visibility it was received with a
 	// delivery can always be held, however small MaxHold is.
 	MinHoldFactor = 10

@@ -53,7 +53,7 @@ func (c Config) Resolve(existing *Config, defaults Config) Config {
 		return c
 	}
 	c.fill(defaults)
-	common := Config{Shards: 1, MaxDeliveries: DefaultMaxDeliveries, DedupWindow: DefaultDedupWindow, DedupMax: DefaultDedupMax}
+	common := Config{Shards: 1, MaxDeliveries: DefaultMaxDeliveries, DedupWindow: DefaultDedupWindow, DedupMax: defaultDedupMax}
 	if c.RetainDead.Age <= 0 && c.RetainDead.Count <= 0 && c.DeadLetterTo == "" {
 		common.MaxDead = DefaultMaxDead
 	}
@@ -98,7 +98,7 @@ func (c Config) Effective() Config {
 		c.DedupWindow = DefaultDedupWindow
 	}
 	if c.DedupMax == 0 {
-		c.DedupMax = DefaultDedupMax
+		c.DedupMax = defaultDedupMax
 	}
 	for _, setting := range c.settings() {
 		if setting.get() == 0 {

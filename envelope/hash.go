@@ -31,9 +31,6 @@ func (h *Hash) append(b []byte) []byte {
 	return hex.AppendEncode(append(b, hashPrefix...), h[:])
 }
 
-// AppendText appends what String returns. The error is always nil.
-func (h Hash) AppendText(b []byte) ([]byte, error) { return h.append(b), nil }
-
 // MarshalText makes a Hash a string in JSON. The error is always nil.
 func (h Hash) MarshalText() ([]byte, error) { return h.append(nil), nil }
 

@@ -44,7 +44,7 @@ func ExampleRegistry() {
 }
 
 // Tenants share a backend, and each sees only the queues within its prefix.
-func ExamplePrefix() {
+func ExampleNewPrefix() {
 	ctx := context.Background()
 	backend := membox.New(nil)
 	defer backend.Close()

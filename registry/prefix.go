@@ -9,23 +9,12 @@ import (
 	"github.com/mailboxmq/mailbox/internal/identifier"
 )
 
-// A Prefix is an opener that puts a prefix before every name, so that a tenant can open
-// only queues whose names begin with it. Make one with NewPrefix, and pass it to the
-// tenant instead of the backend, or as the fallback of a Registry for the tenant.
-//
-// Names are restricted: segments of ASCII letters and digits, "-", "_" and ".", joined by
-// ":", but not "." and ".." alone, and not those of reply slots. So no path, URI or
-// Unicode normalisation in a backend can change their meaning. In the backend, each ":" of
-// a name is a "~". The last character of a prefix therefore never occurs after it, and
-// two different prefixes never lead to the same queue: "a:" with "b:c" is "a:b~c", and
-// "a:b:" with "c" is "a:b:c".
-type Prefix struct {
+// A prefixOpener puts a prefix before every name.
+type prefixOpener struct {
 	opener  driver.Opener
 	prefix  string
 	problem string // why the prefix is invalid
 }
-
-var _ driver.Opener = (*Prefix)(nil)
 
 const (
 	// prefixSeparators are the last characters of prefixes; names do not contain them.
@@ -37,15 +26,25 @@ const (
 
 // NewPrefix returns an opener of the queues of backend whose names begin with prefix. The
 // prefix ends with ":" or "/", and consists of the characters of names and these two. It
-// does no I/O. OpenQueue returns an error if the prefix is invalid.
-func NewPrefix(backend driver.Opener, prefix string) *Prefix {
-	return &Prefix{opener: backend, prefix: prefix, problem: prefixProblem(backend, prefix)}
+// does no I/O. OpenQueue returns an error if the prefix is invalid. Pass the opener to a
+// tenant instead of the backend, or as the fallback of a Registry for the tenant, so that
+// it can open only queues whose names begin with the prefix.
+//
+// Names are restricted: segments of ASCII letters and digits, "-", "_" and ".", joined by
+// ":", but not "." and ".." alone, and not those of reply slots. So no path, URI or
+// Unicode normalisation in a backend can change their meaning. In the backend, each ":" of
+// a name is a "~". The last character of a prefix therefore never occurs after it, and
+// two different prefixes never lead to the same queue: "a:" with "b:c" is "a:b~c", and
+// "a:b:" with "c" is "a:b:c".
+//
+// OpenQueue blocks, and fails, as the backend does. Codes: ErrInvalid (the name or the
+// prefix), those of the backend.
+func NewPrefix(backend driver.Opener, prefix string) driver.Opener {
+	return &prefixOpener{opener: backend, prefix: prefix, problem: prefixProblem(backend, prefix)}
 }
 
-// OpenQueue opens the queue called name within the prefix. It blocks, and
-// fails, as the backend does. Codes: ErrInvalid (the name or the prefix), those
-// of the backend.
-func (p *Prefix) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+// OpenQueue opens the queue called name within the prefix.
+func (p *prefixOpener) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
 	if p.problem != "" {
 		return nil, &driver.Error{Code: driver.ErrInvalid, Op: "open", Queue: identifier.Printable(name), Field: "prefix", Detail: p.problem}
 	}
@@ -60,14 +59,14 @@ func (p *Prefix) OpenQueue(ctx context.Context, name string) (driver.Queue, erro
 }
 
 // backendName returns the name in the backend of the queue called name.
-func (p *Prefix) backendName(name string) string {
+func (p *prefixOpener) backendName(name string) string {
 	return p.prefix + strings.ReplaceAll(name, segmentSeparator, segmentMark)
 }
 
 // prefixQueue is a queue whose messages stay within the prefix.
 type prefixQueue struct {
 	driver.Queue
-	prefix *Prefix
+	prefix *prefixOpener
 	name   string
 }
 
@@ -97,7 +96,7 @@ func prefixProblem(backend driver.Opener, prefix string) string {
 	return ""
 }
 
-func (p *Prefix) nameProblem(name string) string {
+func (p *prefixOpener) nameProblem(name string) string {
 	longest := driver.MaxNameBytes - len(p.prefix)
 	switch {
 	case name == "":

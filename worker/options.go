@@ -108,7 +108,7 @@ func (o Options[T]) withDefaults(name string) Options[T] {
 		o.Backoff = DefaultBackoff
 	}
 	if o.Notifier == nil {
-		o.Notifier = deadletter.ErrorReplies[T]{}
+		o.Notifier = deadletter.ErrorReplies[T]()
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

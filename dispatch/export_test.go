@@ -1,0 +1,4 @@
+package dispatch
+
+// PanicError is the error of a subscriber that panicked.
+type PanicError = panicError

@@ -1,0 +1,7 @@
+package driver
+
+// Names for tests of the package as others see it.
+const (
+	MinMaxHold      = minMaxHold
+	DefaultDedupMax = defaultDedupMax
+)
