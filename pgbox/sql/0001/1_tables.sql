@@ -47,13 +47,15 @@ ALTER TABLE mailbox.body ALTER COLUMN body SET STORAGE EXTERNAL;
 --   d  delayed        w  delayed after a delivery, in a queue with strict groups
 --   f  in flight      x  dead; place is the order of deaths, and born the time of death
 --
--- grp is set in queues with strict groups, until the message dies.
+-- arrived is the order in which messages were sent, redriven or moved here: of those that fall due together, the
+-- first goes first. grp is set in queues with strict groups, until the message dies.
 CREATE TABLE mailbox.message (
   seq bigint PRIMARY KEY,
   qid int NOT NULL,
   shard int NOT NULL,
   state "char" NOT NULL,
   place bigint NOT NULL,
+  arrived bigint NOT NULL,
   born bigint NOT NULL,
   due bigint NOT NULL,
   hold bigint NOT NULL DEFAULT 0,
@@ -75,8 +77,8 @@ CREATE TABLE mailbox.message (
 ) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX message_sent ON mailbox.message (qid, shard, place) WHERE state = 'r';
 CREATE INDEX message_back ON mailbox.message (qid, shard, place) WHERE state IN ('b', 's');
-CREATE INDEX message_age ON mailbox.message (qid, shard, born, seq) WHERE state IN ('b', 's');
-CREATE INDEX message_due ON mailbox.message (qid, shard, due, seq) WHERE state IN ('d', 'w', 'f');
+CREATE INDEX message_age ON mailbox.message (qid, shard, born, arrived) WHERE state IN ('b', 's');
+CREATE INDEX message_due ON mailbox.message (qid, shard, due, arrived) WHERE state IN ('d', 'w', 'f');
 CREATE INDEX message_dead ON mailbox.message (qid, shard, place) WHERE state = 'x';
 CREATE INDEX message_dead_id ON mailbox.message (qid, id) WHERE state = 'x';
 CREATE INDEX message_group ON mailbox.message (qid, shard, grp, place) WHERE state = 's';

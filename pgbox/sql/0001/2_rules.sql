@@ -183,13 +183,13 @@ CREATE FUNCTION mailbox.arrival_shard(t mailbox.queue, m mailbox.message) RETURN
 
 -- arrive makes a message of one queue ready at the tail of another. Its age begins again.
 CREATE FUNCTION mailbox.arrive(q mailbox.queue, t mailbox.queue, m mailbox.message, p_at bigint) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE v_shard int := mailbox.arrival_shard(t, m); v_grp bytea;
+DECLARE v_shard int := mailbox.arrival_shard(t, m); v_place bigint := nextval('mailbox.place'); v_grp bytea;
 BEGIN
   IF t.is_strict THEN
     SELECT coalesce(b.grp, '') INTO v_grp FROM mailbox.body b WHERE b.seq = m.seq;
   END IF;
   UPDATE mailbox.message a SET qid = t.qid, shard = v_shard, state = CASE WHEN t.is_strict THEN 's' ELSE 'b' END,
-    place = nextval('mailbox.place'), born = p_at, due = p_at, hold = 0, nonce = 0, deliveries = 0, grp = v_grp, error = m.error,
+    place = v_place, arrived = v_place, born = p_at, due = p_at, hold = 0, nonce = 0, deliveries = 0, grp = v_grp, error = m.error,
     error_type = NULL, reason = NULL, dead_at = NULL, from_reason = m.from_reason, from_queue = m.from_queue,
     from_deliveries = m.from_deliveries, from_error = m.from_error
     WHERE a.seq = m.seq;
@@ -308,8 +308,8 @@ BEGIN
   SELECT * INTO m FROM (
     (SELECT * FROM mailbox.message a WHERE a.qid = p_qid AND a.shard = p_shard AND a.state = 'r' ORDER BY a.place LIMIT 1)
     UNION ALL
-    (SELECT * FROM mailbox.message a WHERE a.qid = p_qid AND a.shard = p_shard AND a.state IN ('b', 's') ORDER BY a.born, a.seq LIMIT 1)) z
-    ORDER BY z.born, z.seq LIMIT 1;
+    (SELECT * FROM mailbox.message a WHERE a.qid = p_qid AND a.shard = p_shard AND a.state IN ('b', 's') ORDER BY a.born, a.arrived LIMIT 1)) z
+    ORDER BY z.born, z.arrived LIMIT 1;
   RETURN m;
 END $$;
 
@@ -389,7 +389,7 @@ BEGIN
     v_fired := 0;
     FOR m IN SELECT * FROM mailbox.message a
       WHERE a.qid = q.qid AND a.shard = p_shard AND a.state IN ('d', 'w', 'f') AND a.due > p_low AND a.due <= p_now
-      ORDER BY a.due, a.seq LIMIT v_budget FOR UPDATE SKIP LOCKED LOOP
+      ORDER BY a.due, a.arrived LIMIT v_budget FOR UPDATE SKIP LOCKED LOOP
       v_at := mailbox.retain(q, p_shard, m.due, false, v_at);
       IF m.due > v_at THEN
         v_at := m.due;

@@ -72,8 +72,8 @@ BEGIN
   ELSE
     WITH n AS MATERIALIZED (SELECT nextval('mailbox.place') AS seq, u.* FROM unnest(p_shards, p_ids, p_bodies, p_groups, p_extras, p_delays) AS u(shard, id, body, grp, extra, delay)),
     b AS (INSERT INTO mailbox.body (seq, sent_at, grp, extra, body) SELECT n.seq, t, n.grp, n.extra, n.body FROM n)
-    INSERT INTO mailbox.message (seq, qid, shard, state, place, born, due, size, id)
-      SELECT n.seq, p_qid, n.shard, CASE WHEN n.delay > 0 THEN 'd' ELSE 'r' END::"char", n.seq, t + n.delay, t + n.delay, length(n.body), n.id FROM n;
+    INSERT INTO mailbox.message (seq, qid, shard, state, place, arrived, born, due, size, id)
+      SELECT n.seq, p_qid, n.shard, CASE WHEN n.delay > 0 THEN 'd' ELSE 'r' END::"char", n.seq, n.seq, t + n.delay, t + n.delay, length(n.body), n.id FROM n;
   END IF;
   woken := current_setting('mailboxmq.woken', true);
   endings := mailbox.endings();
@@ -122,8 +122,8 @@ BEGIN
         keys := keys + 1;
       END IF;
       INSERT INTO mailbox.body (seq, sent_at, grp, extra, body) VALUES (v_seq, t, p_groups[i], p_extras[i], p_bodies[i]);
-      INSERT INTO mailbox.message (seq, qid, shard, state, place, born, due, size, id, grp, from_reason, from_queue, from_deliveries, from_error)
-        VALUES (v_seq, q.qid, v_shard, CASE WHEN p_delays[i] > 0 THEN 'd' WHEN q.is_strict THEN 's' ELSE 'r' END, v_seq, t + p_delays[i], t + p_delays[i],
+      INSERT INTO mailbox.message (seq, qid, shard, state, place, arrived, born, due, size, id, grp, from_reason, from_queue, from_deliveries, from_error)
+        VALUES (v_seq, q.qid, v_shard, CASE WHEN p_delays[i] > 0 THEN 'd' WHEN q.is_strict THEN 's' ELSE 'r' END, v_seq, v_seq, t + p_delays[i], t + p_delays[i],
           length(p_bodies[i]), p_ids[i], v_grp, p_past[4 * i - 3], p_past[4 * i - 2], p_past[4 * i - 1], p_past[4 * i]);
       IF q.is_strict THEN
         PERFORM mailbox.regroup(q.qid, v_shard, v_grp);

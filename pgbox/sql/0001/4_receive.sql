@@ -83,7 +83,7 @@ CREATE FUNCTION mailbox.next_due(q mailbox.queue, p_shard int, t bigint) RETURNS
 DECLARE v_due bigint; v_dead bigint; m mailbox.message;
 BEGIN
   SELECT a.due INTO v_due FROM mailbox.message a WHERE a.qid = q.qid AND a.shard = p_shard AND a.state IN ('d', 'w', 'f') AND a.due > t
-    ORDER BY a.due, a.seq LIMIT 1;
+    ORDER BY a.due LIMIT 1;
   IF q.ready_age > 0 THEN
     m := mailbox.oldest_ready(q.qid, p_shard);
     IF m.born + q.ready_age > t THEN

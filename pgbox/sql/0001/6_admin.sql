@@ -72,7 +72,7 @@ END $$;
 -- up to the place p_until. p_until is null in the first call. stopped is set if the queue is full.
 CREATE FUNCTION mailbox.redrive(p_qid int, p_ids uuid[], p_limit int, p_wide bool, INOUT p_until bigint,
   OUT moved int, OUT stopped bool, OUT woken text, OUT endings text) LANGUAGE plpgsql AS $$
-DECLARE q mailbox.queue := mailbox.rules(p_qid, 0); m mailbox.message; t bigint; v_grp bytea;
+DECLARE q mailbox.queue := mailbox.rules(p_qid, 0); m mailbox.message; t bigint; v_place bigint; v_grp bytea;
 BEGIN
   PERFORM mailbox.durable();
   stopped := false;
@@ -88,12 +88,13 @@ BEGIN
         stopped := true;
         EXIT;
       END IF;
+      v_place := nextval('mailbox.place');
       v_grp := NULL;
       IF q.is_strict THEN
         SELECT coalesce(b.grp, '') INTO v_grp FROM mailbox.body b WHERE b.seq = m.seq;
       END IF;
-      UPDATE mailbox.message a SET state = CASE WHEN q.is_strict THEN 's' ELSE 'b' END, place = nextval('mailbox.place'), born = t, due = t,
-        deliveries = 0, redrives = a.redrives + 1, nonce = 0, hold = 0, reason = NULL, error_type = NULL, dead_at = NULL, grp = v_grp
+      UPDATE mailbox.message a SET state = CASE WHEN q.is_strict THEN 's' ELSE 'b' END, place = v_place, arrived = v_place,
+        born = t, due = t, deliveries = 0, redrives = a.redrives + 1, nonce = 0, hold = 0, reason = NULL, error_type = NULL, dead_at = NULL, grp = v_grp
         WHERE a.seq = m.seq;
       IF q.is_strict THEN
         PERFORM mailbox.regroup(p_qid, m.shard, v_grp);
