@@ -33,6 +33,9 @@ func (h *handle) check(ctx context.Context, op string) error {
 	if h.isEnded.Load() {
 		return h.failure(h.code, op)
 	}
+	if txOf(ctx) != nil && !worksInTx(op) {
+		return &driver.Error{Code: driver.ErrUnsupported, Op: op, Queue: h.name, Detail: "only send, ack and nack can be part of a transaction"}
+	}
 	return ctx.Err()
 }
 

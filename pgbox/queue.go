@@ -29,6 +29,8 @@ type queue struct {
 	nextTake atomic.Uint64 // the shard to receive from first
 	keyRoom  atomic.Int64  // how many dedup keys can be used before they are counted again
 
+	inbox inbox
+
 	timerMu sync.Mutex // guards the fields below
 	timer   *time.Timer
 	timerAt time.Time

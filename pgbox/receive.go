@@ -89,6 +89,7 @@ type head struct {
 
 // perform makes the call for a batch of receives.
 func (s *shard) perform(ctx context.Context, batch []*receiveOp) {
+	s.queue.collectSometimes(ctx)
 	begun := time.Now()
 	full := begun.After(s.nextFull)
 	if full {

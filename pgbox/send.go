@@ -66,6 +66,9 @@ func (h *handle) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sen
 	if len(op.rows) == 0 {
 		return sent, driver.NewBatchError(failed)
 	}
+	if tx := txOf(ctx); tx != nil {
+		return h.sendInTx(ctx, tx, op, sent, failed)
+	}
 	h.sends.submit(ctx, op)
 	select {
 	case <-op.done:

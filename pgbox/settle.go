@@ -26,6 +26,9 @@ type ackOp struct {
 func (op *ackOp) size() (elements, bytes int) { return len(op.seqs), 0 }
 
 func (h *handle) Ack(ctx context.Context, receipts []driver.Receipt) error {
+	if tx := txOf(ctx); tx != nil {
+		return h.settleInTx(ctx, tx, "ack", len(receipts), func(i int) (settlement, error) { return settlement{receipt: receipts[i]}, nil })
+	}
 	if h.settings.Load().config.StrictGroups { // the next messages of the groups become ready
 		return h.settle(ctx, "ack", "a", len(receipts), func(i int) (s settlement, err error) {
 			return settlement{receipt: receipts[i]}, nil
@@ -128,11 +131,15 @@ func (h *handle) AckLate(ctx context.Context, receipts []driver.Receipt) error {
 
 func (h *handle) Nack(ctx context.Context, nacks []driver.Nack) error {
 	traits := h.Traits()
-	return h.settle(ctx, "nack", "n", len(nacks), func(i int) (settlement, error) {
+	each := func(i int) (settlement, error) {
 		nack := &nacks[i]
 		err := nack.Check(&traits)
 		return settlement{receipt: nack.Receipt, number: micros(nack.Delay), cause: driver.TrimCause(nack.Cause)}, err
-	}, nil)
+	}
+	if tx := txOf(ctx); tx != nil {
+		return h.settleInTx(ctx, tx, "nack", len(nacks), each)
+	}
+	return h.settle(ctx, "nack", "n", len(nacks), each, nil)
 }
 
 func (h *handle) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {

@@ -1,0 +1,174 @@
+package pgbox
+
+import (
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/pgtest"
+)
+
+// hold is a visibility that does not end during a test.
+const hold = 10 * time.Minute
+
+// txQueue opens a queue of a backend in a schema of its own, with a configuration.
+func txQueue(t *testing.T, config driver.Config) (*Backend, driver.Queue) {
+	t.Helper()
+	b := open(t, pgtest.Shared(t).Pool(t), &Options{Schema: pgtest.Schema()})
+	if err := b.ConfigureQueue(t.Context(), "orders", config); err != nil {
+		t.Fatal(err)
+	}
+	q, err := b.OpenQueue(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b, q
+}
+
+func begin(t *testing.T, b *Backend) pgx.Tx {
+	t.Helper()
+	tx, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback(t.Context()) }) // most are over
+	return tx
+}
+
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// receiveBodies receives messages until it has n, and returns their bodies, joined.
+func receiveBodies(t *testing.T, q driver.Queue, n int) (text string, got []driver.Delivery) {
+	t.Helper()
+	for len(got) < n {
+		more, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: n - len(got), Visibility: hold, Wait: time.Minute})
+		ok(t, err)
+		if len(more) == 0 {
+			t.Fatalf("received %d messages, want %d", len(got), n)
+		}
+		got = append(got, more...)
+	}
+	for _, d := range got {
+		text += string(d.Body)
+	}
+	return text, got
+}
+
+func outgoing(bodies ...string) (msgs []driver.Outgoing) {
+	for _, body := range bodies {
+		msgs = append(msgs, driver.Outgoing{Body: []byte(body)})
+	}
+	return msgs
+}
+
+func TestSendInTransactionIsVisibleAfterCommit(t *testing.T) {
+	t.Parallel()
+	for name, config := range map[string]driver.Config{"plain": {}, "strict": {StrictGroups: true}} {
+		t.Run(name, func(t *testing.T) {
+			b, q := txQueue(t, config)
+			tx, lost := begin(t, b), begin(t, b)
+			_, err := q.Send(InTx(t.Context(), tx), outgoing("a", "b"))
+			ok(t, err)
+			_, err = q.Send(InTx(t.Context(), lost), outgoing("lost"))
+			ok(t, err)
+			_, err = q.Send(t.Context(), outgoing("c")) // no open transaction delays it
+			ok(t, err)
+			if text, _ := receiveBodies(t, q, 1); text != "c" {
+				t.Fatalf("received %q before the commit, want c", text)
+			}
+			ok(t, tx.Commit(t.Context()))
+			ok(t, lost.Rollback(t.Context()))
+			if config.StrictGroups { // c blocks its group
+				stats, err := q.Stats(t.Context())
+				for err == nil && stats.Ready < 2 {
+					<-time.After(5 * time.Millisecond)
+					stats, err = q.Stats(t.Context())
+				}
+				ok(t, err)
+				return
+			}
+			if text, _ := receiveBodies(t, q, 2); text != "ab" {
+				t.Fatalf("received %q after the commit, want ab", text)
+			}
+			stats, err := q.Stats(t.Context())
+			ok(t, err)
+			if stats.Waiting() != 3 {
+				t.Errorf("got %+v; a message of a transaction that was rolled back is there", stats)
+			}
+		})
+	}
+}
+
+func TestAckInTransactionHoldsHoweverLateItCommits(t *testing.T) {
+	t.Parallel()
+	b, q := txQueue(t, driver.Config{})
+	_, err := q.Send(t.Context(), outgoing("acked", "back"))
+	ok(t, err)
+	got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 2, Visibility: 2 * time.Second})
+	ok(t, err)
+	tx, lost := begin(t, b), begin(t, b)
+	ok(t, q.Ack(InTx(t.Context(), tx), []driver.Receipt{got[0].Receipt}))
+	ok(t, q.Ack(InTx(t.Context(), lost), []driver.Receipt{got[1].Receipt}))
+	ok(t, lost.Rollback(t.Context()))
+	if text, _ := receiveBodies(t, q, 1); text != "back" { // after both leases have ended
+		t.Fatalf("received %q, want back", text)
+	}
+	ok(t, tx.Commit(t.Context()))
+	stats, err := q.Stats(t.Context())
+	ok(t, err)
+	if stats.Waiting() != 1 {
+		t.Errorf("got %+v, want only the message in flight", stats)
+	}
+	expired := q.Ack(InTx(t.Context(), begin(t, b)), []driver.Receipt{got[0].Receipt})
+	if driver.At(expired, 0) == nil {
+		t.Error("a receipt could be acked twice")
+	}
+}
+
+func TestNackInTransactionOfDatabaseSQL(t *testing.T) {
+	t.Parallel()
+	b, q := txQueue(t, driver.Config{})
+	db := stdlib.OpenDBFromPool(b.pool)
+	defer func() { _ = db.Close() }()
+	_, err := q.Send(t.Context(), outgoing("a"))
+	ok(t, err)
+	_, got := receiveBodies(t, q, 1)
+	tx, err := db.BeginTx(t.Context(), &sql.TxOptions{})
+	ok(t, err)
+	ok(t, q.Nack(InSQLTx(t.Context(), tx), []driver.Nack{{Receipt: got[0].Receipt, Cause: "failed"}}))
+	_, err = q.Send(InSQLTx(t.Context(), tx), outgoing("b"))
+	ok(t, err)
+	ok(t, tx.Commit())
+	text, got := receiveBodies(t, q, 2)
+	if text != "ab" || got[0].Deliveries != 2 || got[0].LastError != "failed" {
+		t.Errorf("received %q, delivery %d with last error %q; want ab, 2 and failed", text, got[0].Deliveries, got[0].LastError)
+	}
+}
+
+func TestTransactionsThatDoNotWaitForTheDiskAreRefused(t *testing.T) {
+	t.Parallel()
+	b, q := txQueue(t, driver.Config{})
+	tx := begin(t, b)
+	_, err := tx.Exec(t.Context(), "SET LOCAL synchronous_commit = off")
+	ok(t, err)
+	if _, err := q.Send(InTx(t.Context(), tx), outgoing("a")); !isCode(err, driver.ErrInvalid) {
+		t.Errorf("send: got %v, want %v", err, driver.ErrInvalid)
+	}
+	if _, err := q.Stats(InTx(t.Context(), tx)); !isCode(err, driver.ErrUnsupported) {
+		t.Errorf("stats: got %v, want %v", err, driver.ErrUnsupported)
+	}
+}
+
+func isCode(err error, code driver.Code) bool {
+	e, ok := err.(*driver.Error)
+	return ok && e.Code == code
+}
