@@ -36,6 +36,7 @@ type DelayOption interface {
 
 type (
 	delayOption         time.Duration
+	deliverAtOption     time.Time
 	replyToOption       string
 	dedupKeyOption      string
 	groupOption         string
@@ -56,6 +57,12 @@ type (
 // Traits.MaxDelay, of one that is released by at most Traits.MaxVisibility. The message
 // keeps its place in the order.
 func WithDelay(d time.Duration) DelayOption { return delayOption(d) }
+
+// WithDeliverAt delays delivery of the message until a time, at most Traits.MaxDelay from
+// now, instead of WithDelay. A time that is past does not delay it. It follows the wall
+// clock of the backend, also across restarts and when that clock is set; a delay is
+// elapsed time. Without Traits.DeliverAt it is refused with ErrUnsupported.
+func WithDeliverAt(t time.Time) SendOption { return deliverAtOption(t) }
 
 // WithReplyTo sets the address for the answer: the name of a mailbox, or a reply slot.
 func WithReplyTo(id string) SendOption { return replyToOption(id) }
@@ -103,6 +110,7 @@ func WithVisibility(d time.Duration) ReceiveOption { return visibilityOption(d) 
 func WithWait(d time.Duration) ReceiveOption { return waitOption(d) }
 
 func (delayOption) sendOption()         {}
+func (deliverAtOption) sendOption()     {}
 func (replyToOption) sendOption()       {}
 func (dedupKeyOption) sendOption()      {}
 func (groupOption) sendOption()         {}
@@ -116,7 +124,10 @@ func (maxBytesOption) receiveOption()   {}
 func (visibilityOption) receiveOption() {}
 func (waitOption) receiveOption()       {}
 
-func (o delayOption) String() string         { return fmt.Sprintf("WithDelay(%v)", time.Duration(o)) }
+func (o delayOption) String() string { return fmt.Sprintf("WithDelay(%v)", time.Duration(o)) }
+func (o deliverAtOption) String() string {
+	return fmt.Sprintf("WithDeliverAt(%s)", time.Time(o).Format(time.RFC3339))
+}
 func (o replyToOption) String() string       { return fmt.Sprintf("WithReplyTo(%q)", string(o)) }
 func (o dedupKeyOption) String() string      { return fmt.Sprintf("WithDedupKey(%q)", string(o)) }
 func (o groupOption) String() string         { return fmt.Sprintf("WithGroup(%q)", string(o)) }
@@ -155,6 +166,8 @@ func applySend(msg *driver.Outgoing, options []SendOption) {
 		switch o := option.(type) {
 		case delayOption:
 			msg.Delay = time.Duration(o)
+		case deliverAtOption:
+			msg.DeliverAt = time.Time(o)
 		case replyToOption:
 			msg.ReplyTo = string(o)
 		case dedupKeyOption:

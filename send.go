@@ -15,6 +15,7 @@ type Outgoing[T any] struct {
 	Body          T
 	Attributes    map[string]string
 	Delay         time.Duration
+	DeliverAt     time.Time
 	DedupKey      string
 	Group         string
 	ReplyTo       string
@@ -88,6 +89,7 @@ func (m *Mailbox[T]) SendMessages(ctx context.Context, messages []Outgoing[T]) (
 		*msg = driver.Outgoing{
 			Attributes:    from.Attributes,
 			Delay:         from.Delay,
+			DeliverAt:     from.DeliverAt,
 			DedupKey:      from.DedupKey,
 			Group:         from.Group,
 			ReplyTo:       from.ReplyTo,

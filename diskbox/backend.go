@@ -8,8 +8,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/engine"
 	"github.com/mailboxmq/mailbox/internal/host"
 	"github.com/mailboxmq/mailbox/internal/store"
 )
@@ -48,6 +50,9 @@ func Open(ctx context.Context, dir string, options *Options) (*Backend, error) {
 	if o.boot == nil {
 		o.boot = kernelClock{}
 	}
+	if o.wall == nil {
+		o.wall = time.Now
+	}
 	var opened atomic.Pointer[Backend]
 	if tell := o.OnFail; tell != nil {
 		o.OnFail = func(err error) {
@@ -72,12 +77,12 @@ func Open(ctx context.Context, dir string, options *Options) (*Backend, error) {
 }
 
 func assemble(s *store.Store, o Options, durability driver.Durability) (*Backend, error) {
-	axis, err := readAxis(o.boot, s)
+	axis, err := readAxis(o.boot, o.wall, s)
 	if err != nil {
 		return nil, err
 	}
-	now := axis.now()
-	recovered, err := recoverAll(s, now)
+	now := engine.Moment{At: axis.now(), Wall: o.wall().UnixNano()}
+	recovered, err := recoverAll(s, axis, now)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +106,7 @@ func assemble(s *store.Store, o Options, durability driver.Durability) (*Backend
 	recovered.orphans.log(o.Logger)
 	h := host.New(host.Options{
 		Defaults: o.Defaults, MaxBodyBytes: o.MaxBodyBytes, Durability: durability,
-		Journal: j, Secret: j.secret, Now: now, Hold: o.hold(),
+		Journal: j, Secret: j.secret, Now: now, Wall: o.wall, Hold: o.hold(),
 	})
 	var queues []host.RestoredQueue
 	for _, id := range slices.Sorted(maps.Keys(recovered.queues)) {

@@ -133,7 +133,7 @@ func TestDamagedRecordsAreNoticed(t *testing.T) {
 func deadRecord(key []byte, e *engine.Entry) []byte {
 	j := journal{key: key}
 	j.beginMessage().dead(e)
-	return j.w.endMessage(e.Seal, e.Body)
+	return j.w.endMessage(e)
 }
 
 func TestClosedBackendSaysSo(t *testing.T) {
@@ -175,7 +175,7 @@ func FuzzRecords(f *testing.F) {
 		sealed := slices.Clone(w.end())
 		j := journal{key: key}
 		j.beginMessage().buf = append(j.w.buf, record...)
-		for _, sealed := range [][]byte{sealed, j.w.endMessage(nil, record), record} {
+		for _, sealed := range [][]byte{sealed, j.w.endMessage(&engine.Entry{Content: engine.Content{Body: record}}), record} {
 			for _, read := range []func(*reader, *engine.Entry){
 				(*reader).message, (*reader).further, (*reader).dead, func(r *reader, e *engine.Entry) { r.state(e) },
 			} {

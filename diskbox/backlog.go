@@ -181,26 +181,35 @@ func (b *backlog) findDue(e *engine.Entry) {
 	if !e.Is(unreadable) {
 		return
 	}
-	from := appendShardKey(nil, dueKind, b.shard)
-	it := b.store.Iterate(from, successor(from))
-	for it.Next() {
-		if key := it.Key(); len(key) == dueKeyLen && lastNumber(key) == e.Seq {
-			e.Due = parseInstant(key[shardKeyLen:])
-			e.Marks |= engine.Timed
+	for kind, marks := range dueMarks {
+		from := appendShardKey(nil, kind, b.shard)
+		it := b.store.Iterate(from, successor(from))
+		for it.Next() {
+			if key := it.Key(); len(key) == dueKeyLen && lastNumber(key) == e.Seq && len(it.Value()) == 0 {
+				e.Due = parseInstant(key[shardKeyLen:])
+				e.Marks |= marks
+			}
 		}
+		b.fail(it.Close())
 	}
-	b.fail(it.Close())
 }
 
-func (b *backlog) Delayed(from engine.DuePoint) iter.Seq[*engine.Entry] {
+// dueMarks are the marks of delayed messages by the kind of their index record.
+var dueMarks = map[byte]engine.Marks{dueKind: engine.Timed, alarmKind: engine.Timed | engine.Wall}
+
+func (b *backlog) Delayed(wall bool, from engine.DuePoint) iter.Seq[*engine.Entry] {
+	kind := byte(dueKind)
+	if wall {
+		kind = alarmKind
+	}
 	return func(yield func(*engine.Entry) bool) {
-		for key := range b.each(appendDueKey(nil, b.shard, from.Due, from.Seq), shardKeyLen) {
-			if len(key) != dueKeyLen {
+		for key, value := range b.each(appendDueKey(nil, kind, b.shard, from.Due, from.Seq), shardKeyLen) {
+			if len(key) != dueKeyLen || len(value) > 0 { // estimated
 				continue
 			}
 			due := parseInstant(key[shardKeyLen:])
 			e := b.load(lastNumber(key))
-			if e != nil && e.Due == due && !yield(e) {
+			if e != nil && e.Due == due && e.Is(engine.Wall) == wall && !yield(e) {
 				return
 			}
 		}

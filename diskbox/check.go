@@ -80,7 +80,7 @@ func (c *checker) run() error {
 		return err
 	}
 	var err error
-	if c.recovered, err = recoverAll(c.store, 0); err != nil {
+	if c.recovered, err = recoverAll(c.store, new(axis), engine.Moment{}); err != nil {
 		return err
 	}
 	c.report.Queues, c.report.Orphans = len(c.recovered.queues), c.recovered.orphans.records()
@@ -93,6 +93,7 @@ func (c *checker) run() error {
 		{leaseKind, c.lease},
 		{placeKind, c.place},
 		{dueKind, c.due},
+		{alarmKind, c.due},
 		{groupKind, c.group},
 		{deadKind, c.dead},
 		{deadIDKind, c.deadID},
@@ -137,7 +138,7 @@ func (c *checker) message(shard host.ShardID, key, value []byte) {
 		c.problem("message %d of %s is damaged", e.Seq, c.name(shard))
 	}
 	c.counted.change(shard).arrived(e)
-	if e.Is(engine.Timed) && e.Due < e.Born {
+	if e.Is(engine.Timed) && !e.Is(engine.Wall) && e.Due < e.Born {
 		c.problem("message %d of %s is delayed until before it was sent", e.Seq, c.name(shard))
 	}
 	c.inGroup(shard, e)

@@ -29,12 +29,13 @@
 //	l queue shard message     its lease, while it is in flight
 //	w queue shard place       the message at a place that is not its number
 //	t queue shard due message a delayed message
+//	a queue shard due message a message with a due time, by wall time; t has an estimate
 //	g queue shard group place a message of a strict or fair group, by a hash of its name
 //	d queue shard death       a dead letter, whole
 //	i queue shard id          the death of a dead letter
 //	f queue shard death       the id of a dead letter that is about to be forwarded
 //	k queue end digest        a dedup key: body digest, message id
-//	T                         the clock: boot id, and the time of the last commit
+//	T                         the clock: boot id, and the times of the last commit
 //	X                         secret of the dedup digests, last queue number
 //	Z                         present while the store is closed in order
 //
@@ -49,6 +50,8 @@
 //
 // Deadlines use a time axis of their own, which follows the time since boot while the
 // machine is not restarted: a lease of a minute ends after a minute, whether or not the
-// process was running. After a reboot the axis continues from the last commit, so that
-// deadlines come late rather than early.
+// process was running. After a reboot the axis has moved on since the last commit by as much as
+// the wall clock says, and not back. Leases do not rely on the wall clock: they are moved by
+// as much, and so end late rather than early. Due times are wall times, and are compared with
+// the wall clock.
 package diskbox

@@ -91,7 +91,7 @@ func (d *dumper) listed(queue string, shard int, state string, e *engine.Entry) 
 		Deliveries: int(e.Deliveries), Size: int(e.Size), Body: e.Body,
 	}
 	if state == stateDelayed || state == stateInFlight {
-		l.DueIn = time.Duration(e.Due - d.now)
+		l.DueIn = d.dueIn(e)
 	}
 	if x := e.Extra; x != nil {
 		l.Group, l.ReplyTo, l.CorrelationID, l.LastError, l.Attributes = x.Group, x.ReplyTo, x.CorrelationID, x.LastError, x.Attributes
@@ -115,7 +115,7 @@ const (
 type dumper struct {
 	ctx   context.Context //nolint:containedctx // lives as long as one call
 	store *store.Store
-	now   engine.Instant
+	now   engine.Moment
 	err   error
 
 	beginQueue func(q *host.RestoredQueue)
@@ -139,12 +139,12 @@ func walk(ctx context.Context, dir string, options *Options, prepare func(*dumpe
 }
 
 func (d *dumper) run() error {
-	axis, err := readAxis(kernelClock{}, d.store)
+	axis, err := readAxis(kernelClock{}, time.Now, d.store)
 	if err != nil {
 		return err
 	}
-	d.now = axis.now()
-	recovered, err := recoverAll(d.store, d.now)
+	d.now = engine.Moment{At: axis.now(), Wall: time.Now().UnixNano()}
+	recovered, err := recoverAll(d.store, axis, d.now)
 	if err != nil {
 		return err
 	}
@@ -193,11 +193,19 @@ func (d *dumper) stopped() bool {
 	return d.err != nil
 }
 
+// dueIn returns when a message is due, from now.
+func (d *dumper) dueIn(e *engine.Entry) time.Duration {
+	if e.Is(engine.Wall) {
+		return time.Duration(int64(e.Due) - d.now.Wall)
+	}
+	return time.Duration(e.Due - d.now.At)
+}
+
 func (d *dumper) state(e *engine.Entry) string {
 	switch {
 	case e.Is(engine.Damaged):
 		return stateDamaged
-	case e.Due > d.now:
+	case d.dueIn(e) > 0:
 		return stateDelayed
 	}
 	return stateReady
@@ -217,7 +225,7 @@ func (d *listing) message(state string, e *engine.Entry) {
 		add("%d deliveries", e.Deliveries)
 	}
 	if state == stateDelayed || state == stateInFlight {
-		add("due in %v", time.Duration(e.Due-d.now).Round(time.Millisecond))
+		add("due in %v", d.dueIn(e).Round(time.Millisecond))
 	}
 	if x := e.Extra; x != nil {
 		for _, field := range []struct{ name, value string }{

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/engine"
 	"github.com/mailboxmq/mailbox/internal/host"
 	"github.com/mailboxmq/mailbox/internal/store"
 	"github.com/mailboxmq/mailbox/internal/testing/storetest"
@@ -128,10 +129,10 @@ func TestDeathsMoveOnceWhileTimePasses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := newAxis(o.boot, nil)
+		a := newAxis(o.boot, time.Now, nil)
 		var slow atomic.Bool
 		j := slowJournal{newJournal(s, a), &slow}
-		b := host.New(host.Options{Journal: j, Secret: aSecret, Now: a.now(), Hold: o.hold()})
+		b := host.New(host.Options{Journal: j, Secret: aSecret, Now: engine.Moment{At: a.now()}, Hold: o.hold()})
 		q := configure(t, b, "a", driver.Config{
 			MaxDeliveries: 1, DeadLetterTo: "b", RetainReady: driver.Retention{Age: 10 * time.Second},
 		})

@@ -79,11 +79,19 @@ func (j *journal) adopt(r *recovery) {
 	for _, id := range r.leases {
 		j.stored[id] = struct{}{}
 	}
+	for _, key := range r.stale {
+		j.batch.Delete(key)
+	}
 	for id, q := range r.queues {
 		j.queues[id] = &queueNotes{groups: groupsOf(q.Config)}
 		for n := range q.Shards {
-			totals := q.Shards[n].Totals
-			j.ledger.shards[host.ShardID{Queue: id, Shard: uint16(n)}] = &account{Totals: totals, written: totals.NextSeq}
+			totals, shard := q.Shards[n].Totals, host.ShardID{Queue: id, Shard: uint16(n)}
+			j.ledger.shards[shard] = &account{Totals: totals, written: totals.NextSeq}
+			if r.clock.skipped > 0 {
+				for _, e := range q.Shards[n].InFlight {
+					j.leases.add(shard, e)
+				}
+			}
 		}
 	}
 }
@@ -134,8 +142,12 @@ func (j *journal) Sent(shard host.ShardID, e *engine.Entry) {
 // indexDue adds an index record of when a delayed message is due. The record stays until
 // that time is past, see trimLocked, unless the message is removed before.
 func (j *journal) indexDue(shard host.ShardID, e *engine.Entry) {
+	if e.Is(engine.Wall) {
+		j.indexAlarm(shard, e)
+		return
+	}
 	if e.Is(engine.Timed) {
-		j.key = appendDueKey(j.key[:0], shard, e.Due, e.Seq)
+		j.key = appendDueKey(j.key[:0], dueKind, shard, e.Due, e.Seq)
 		j.batch.Set(j.key, nil)
 		j.ledger.change(shard).timed++
 	}
@@ -182,6 +194,7 @@ func (j *journal) Waits(shard host.ShardID, e *engine.Entry, now engine.Instant)
 			j.indexGroup(shard, e)
 		}
 	}
+	j.forgetAlarm(shard, e)
 	j.indexDue(shard, e)
 	a := j.ledger.change(shard)
 	a.used(e)
@@ -196,6 +209,7 @@ func (j *journal) erase(shard host.ShardID, e *engine.Entry, place uint64) {
 		j.remove(placeKind, shard, place)
 	}
 	j.forgetGroup(shard, e, place)
+	j.forgetAlarm(shard, e)
 }
 
 func (j *journal) Removed(shard host.ShardID, e *engine.Entry) {
@@ -224,7 +238,11 @@ func (j *journal) Withdrawn(shard host.ShardID, e *engine.Entry) {
 // forgetDue removes the index record of indexDue.
 func (j *journal) forgetDue(shard host.ShardID, e *engine.Entry) {
 	if e.Is(engine.Timed) {
-		j.key = appendDueKey(j.key[:0], shard, e.Due, e.Seq)
+		due := e.Due
+		if e.Is(engine.Wall) {
+			due = e.Born
+		}
+		j.key = appendDueKey(j.key[:0], dueKind, shard, due, e.Seq)
 		j.batch.Delete(j.key)
 	}
 }

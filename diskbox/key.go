@@ -18,6 +18,7 @@ const (
 	leaseKind   = 'l'
 	placeKind   = 'w'
 	dueKind     = 't'
+	alarmKind   = 'a'
 	groupKind   = 'g'
 	deadKind    = 'd'
 	deadIDKind  = 'i'
@@ -28,7 +29,7 @@ const (
 // liveKinds are the kinds of records of messages that are not dead, and deadKinds of dead
 // letters.
 var (
-	liveKinds = []byte{messageKind, stateKind, leaseKind, placeKind, dueKind, groupKind}
+	liveKinds = []byte{messageKind, stateKind, leaseKind, placeKind, dueKind, alarmKind, groupKind}
 	deadKinds = []byte{deadKind, deadIDKind, leavingKind}
 )
 
@@ -78,14 +79,15 @@ func parseShardKey(key []byte) (shard host.ShardID, ok bool) {
 // lastNumber returns the number at the end of a key.
 func lastNumber(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]) }
 
-// appendDueKey appends the key of a delayed message.
-func appendDueKey(dst []byte, shard host.ShardID, due engine.Instant, seq uint64) []byte {
-	return binary.BigEndian.AppendUint64(appendDuePrefix(dst, shard, due), seq)
+// appendDueKey appends the key of a delayed message. The kind is dueKind, or alarmKind if due
+// is a wall time.
+func appendDueKey(dst []byte, kind byte, shard host.ShardID, due engine.Instant, seq uint64) []byte {
+	return binary.BigEndian.AppendUint64(appendDuePrefix(dst, kind, shard, due), seq)
 }
 
 // appendDuePrefix appends the prefix of the keys of all messages due at one time.
-func appendDuePrefix(dst []byte, shard host.ShardID, due engine.Instant) []byte {
-	return appendInstant(appendShardKey(dst, dueKind, shard), due)
+func appendDuePrefix(dst []byte, kind byte, shard host.ShardID, due engine.Instant) []byte {
+	return appendInstant(appendShardKey(dst, kind, shard), due)
 }
 
 // appendInstant appends a time so that keys sort by time.

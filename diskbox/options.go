@@ -40,6 +40,7 @@ type Options struct {
 	// For tests.
 	fs    vfs.FS
 	boot  bootClock
+	wall  func() time.Time
 	small bool // open stores that need little memory, and hold few messages
 	room  *host.Room
 	// secret is the secret of a new directory, for tests in which two directories must

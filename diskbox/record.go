@@ -200,11 +200,15 @@ func (r *reader) state(e *engine.Entry) {
 }
 
 // lasting are the marks that are stored.
-const lasting = engine.Timed | engine.Damaged | engine.Leaving | engine.Late | engine.LeasedAgain | engine.First | engine.ReleaseCount
+const lasting = engine.Timed | engine.Damaged | engine.Leaving | engine.Late | engine.LeasedAgain | engine.First | engine.ReleaseCount | engine.Wall
 
 // due writes when a message is due, and its marks.
 func (w *writer) due(e *engine.Entry) {
-	w.signed(int64(e.Due))
+	due := e.Due
+	if e.Is(engine.Wall) { // a further field has the due time
+		due = e.Born
+	}
+	w.signed(int64(due))
 	w.number(uint64(e.Marks & lasting))
 }
 

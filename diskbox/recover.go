@@ -1,6 +1,7 @@
 package diskbox
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -15,7 +16,8 @@ import (
 // flight with their leases, and dedup keys.
 type recovery struct {
 	store  *store.Store
-	now    engine.Instant
+	clock  *axis
+	now    engine.Moment
 	queues map[uint32]*host.RestoredQueue
 	lastID uint32
 	leases []leaseID // all in the store
@@ -23,13 +25,14 @@ type recovery struct {
 	// closed: the last process closed the store; crashed: it did not. A new store is
 	// neither.
 	closed, crashed bool
+	stale           [][]byte // keys of index records to remove
 	orphans
 }
 
-// recoverAll reads all of it. now is the current time on the axis.
-func recoverAll(s *store.Store, now engine.Instant) (*recovery, error) {
+// recoverAll reads all of it, as of now.
+func recoverAll(s *store.Store, clock *axis, now engine.Moment) (*recovery, error) {
 	r := &recovery{
-		store: s, now: now,
+		store: s, clock: clock, now: now,
 		queues: make(map[uint32]*host.RestoredQueue),
 	}
 	for _, step := range []func() error{r.readMeta, r.readQueues, r.findOrphans, r.readTotals, r.readLeases, r.readLeaving, r.countDelayed, r.readKeys} {
@@ -180,6 +183,7 @@ func (r *recovery) readLeases() error {
 		e := readMessage(message, body)
 		readState(e, key, value)
 		if !e.Is(unreadable) { // otherwise it waits, and is dead-lettered when it is read
+			r.clock.moveLease(e)
 			shard.InFlight = append(shard.InFlight, e)
 		}
 		return nil
@@ -199,11 +203,13 @@ func (r *recovery) readLeaving() error {
 // countDelayed counts the messages whose delay has not ended.
 func (r *recovery) countDelayed() error {
 	return r.eachShard(func(id host.ShardID, shard *host.RestoredShard) error {
-		it := r.store.Iterate(appendDuePrefix(nil, id, r.now+1), successor(appendShardKey(nil, dueKind, id)))
+		it := r.store.Iterate(appendDuePrefix(nil, dueKind, id, r.now.At+1), successor(appendShardKey(nil, dueKind, id)))
 		for it.Next() {
-			shard.Totals.Delayed++
+			if len(it.Value()) == 0 { // otherwise it is estimated
+				shard.Totals.Delayed++
+			}
 		}
-		return it.Close()
+		return cmp.Or(it.Close(), r.countAlarms(id, shard))
 	})
 }
 
@@ -222,7 +228,7 @@ func (r *recovery) readKeys() error {
 	return r.each(dedupKind, func(key, value []byte) error {
 		queue, ends, digest, ours := parseDedupKey(key)
 		q := r.queues[queue]
-		if !ours || q == nil || ends <= r.now {
+		if !ours || q == nil || ends <= r.now.At {
 			return nil
 		}
 		if _, ok := sealed(key, value); !ok || len(value) != 32+sumLen {

@@ -36,7 +36,7 @@ func (j *journal) trimLocked() {
 		}
 		if a.timed >= sweepEvery {
 			a.timed = 0
-			j.batch.DeleteRange(appendShardKey(nil, dueKind, shard), appendDuePrefix(nil, shard, a.now.Add(-sweepMargin)))
+			j.batch.DeleteRange(appendShardKey(nil, dueKind, shard), appendDuePrefix(nil, dueKind, shard, a.now.Add(-sweepMargin)))
 		}
 		if a.removed >= trimEvery || a.freed >= trimBytes {
 			a.removed, a.freed = 0, 0

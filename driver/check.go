@@ -79,6 +79,8 @@ func (m *Outgoing) Check(t *Traits) error {
 		return sendError(ErrTooLarge, "Body", fmt.Sprintf("%d bytes, at most %d are allowed", len(m.Body), t.MaxBodyBytes))
 	case m.Delay < 0 || m.Delay > t.MaxDelay:
 		return sendError(ErrInvalid, "Delay", outside(m.Delay, t.MaxDelay))
+	case !m.DeliverAt.IsZero() && m.checkDeliverAt(t) != nil:
+		return m.checkDeliverAt(t)
 	case m.DedupKey != "" && t.DedupWindow == 0:
 		return sendError(ErrUnsupported, "DedupKey", "this queue keeps no dedup window")
 	case m.Group != "" && !t.Groups:
@@ -95,6 +97,20 @@ func (m *Outgoing) Check(t *Traits) error {
 	}
 	if len(m.Attributes) > 0 {
 		return checkAttributes(m.Attributes, t)
+	}
+	return nil
+}
+
+// checkDeliverAt returns why a queue with these traits cannot take m with its due time, or
+// nil.
+func (m *Outgoing) checkDeliverAt(t *Traits) error {
+	switch ahead := time.Until(m.DeliverAt.Round(0)); {
+	case !t.DeliverAt:
+		return sendError(ErrUnsupported, "DeliverAt", "this queue takes no due times; give a delay")
+	case m.Delay != 0:
+		return sendError(ErrInvalid, "DeliverAt", fmt.Sprintf("a delay of %v is given too; give one of the two", m.Delay))
+	case ahead > t.MaxDelay:
+		return sendError(ErrInvalid, "DeliverAt", fmt.Sprintf("%s is %v ahead, at most %v are allowed", m.DeliverAt.UTC().Format(time.RFC3339), ahead.Round(time.Second), t.MaxDelay))
 	}
 	return nil
 }

@@ -13,6 +13,11 @@ type Outgoing struct {
 	// Delay keeps the message from being delivered before its time,
 	// 0…Traits.MaxDelay. It does not cost the message its place.
 	Delay time.Duration
+	// DeliverAt is given instead of Delay: the message is not delivered before this time,
+	// which is at most Traits.MaxDelay ahead. A time that is past does not delay it. A Delay
+	// is elapsed time; DeliverAt follows the wall clock of the backend, also when that
+	// steps. The zero time means none. Trait: DeliverAt.
+	DeliverAt time.Time
 	// DedupKey makes repeats harmless: within the queue's dedup window the
 	// same key with the same body is the same message. Empty means none.
 	DedupKey string

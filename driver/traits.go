@@ -29,6 +29,8 @@ type Traits struct {
 	Pause       bool
 	// Release: Nack takes NackRelease and NackPutBack.
 	Release bool
+	// DeliverAt: Outgoing.DeliverAt is accepted.
+	DeliverAt bool
 	// Seals: Outgoing.Seal is kept.
 	Seals bool
 	// DedupWindow is how long a dedup key is remembered; 0 means that

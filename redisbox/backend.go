@@ -358,6 +358,7 @@ func (b *Backend) newSettings(config driver.Config, version int64) *shard.Settin
 		ForgetDedup:   true,
 		Pause:         true,
 		Release:       true,
+		DeliverAt:     true,
 		Usage:         true,
 		DedupWindow:   shard.DedupWindow(config),
 		MaxBodyBytes:  b.options.MaxBodyBytes,

@@ -16,7 +16,7 @@
 //
 // A FIFO queue, whose name ends in .fifo, has strict groups and a dedup window of five
 // minutes. Config.StrictGroups makes one; it can be opened with and without the suffix.
-// SQS does not delay single messages there: Traits.MaxDelay is 0.
+// SQS does not delay single messages there: Traits.MaxDelay is 0, and due times are refused.
 //
 // # Messages
 //

@@ -106,8 +106,12 @@ func (q *queue) entry(msg *driver.Outgoing) (sendEntry, error) {
 	if len(p.attributes) > 0 {
 		entry.MessageAttributes = p.attributes
 	}
-	if msg.Delay > 0 {
-		entry.DelaySeconds = int32(wholeSeconds(msg.Delay))
+	delay := msg.Delay
+	if !msg.DeliverAt.IsZero() {
+		delay = min(time.Until(msg.DeliverAt.Round(0)), limits.MaxDelay)
+	}
+	if delay > 0 {
+		entry.DelaySeconds = int32(wholeSeconds(delay))
 	}
 	if msg.Group != "" {
 		entry.MessageGroupId = aws.String(group) // on a standard queue: for fair sharing

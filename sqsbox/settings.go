@@ -36,7 +36,7 @@ func readSettings(b *Backend, physical string, attributes map[string]string) *se
 	}
 	s.traits = driver.Traits{
 		Ordering: driver.OrderingNone, Durability: driver.DurabilityReplicated,
-		Groups: true, StrictGroups: fifo, Move: true,
+		Groups: true, StrictGroups: fifo, Move: true, DeliverAt: !fifo,
 		MaxBodyBytes:  (s.maxMessage - metadataRoom) / 4 * 3, // fits even as base64
 		MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes,
 		MaxBatch: maxEntries, MaxDelay: maxDelay, MaxVisibility: driver.DefaultMaxVisibility,

@@ -23,6 +23,7 @@ var restarts = []restartCase{
 	{id: "SND-1", title: "what was sent is there, complete and in order", run: sentSurvives},
 	{id: "SND-1", title: "ids stay unique", run: idsStayUnique},
 	{id: "SND-2", title: "a delayed message does not come early", run: delaySurvives},
+	{id: "SND-2", title: "a message with a due time comes then, and not early", needs: []need{needDeliverAt}, run: dueTimeSurvives},
 	{id: "SND-5", title: "a full queue is full", config: always(driver.Config{MaxMessages: 2}), run: capacitySurvives},
 	{id: "DUP-3", title: "dedup keys are remembered", needs: []need{needDedup}, run: dedupSurvives},
 	{id: "DUP-3", title: "forgotten dedup keys stay forgotten", needs: []need{needDedup, needForget}, run: forgettingSurvives},
@@ -148,6 +149,16 @@ func delaySurvives(e *env, q driver.Queue, how Crash) {
 	q = e.restart(how)
 	e.expectEventually(q, sent.Add(2*e.tick), 2*e.tick, "later")
 	e.sendLater(q, e.hold, "much later")
+	q = e.restart(how)
+	e.expectNothing(q)
+}
+
+func dueTimeSurvives(e *env, q driver.Queue, how Crash) {
+	due := time.Now().Add(2 * e.tick)
+	e.sendOne(q, driver.Outgoing{Body: []byte("later"), DeliverAt: due})
+	e.sendOne(q, driver.Outgoing{Body: []byte("much later"), DeliverAt: due.Add(e.hold)})
+	q = e.restart(how)
+	e.expectEventually(q, due, 2*e.tick, "later")
 	q = e.restart(how)
 	e.expectNothing(q)
 }

@@ -18,6 +18,10 @@ var sendCases = []testCase{
 
 	{id: "SND-2", title: "hundreds of delays in any order are all kept", run: manyDelaysAreKept},
 
+	{id: "SND-2", title: "hundreds of due times in any order are all kept", needs: []need{needDeliverAt}, run: manyDueTimesAreKept},
+	{id: "SND-2", title: "a due time that is too far ahead is refused, and one that is not is kept", needs: []need{needDeliverAt}, run: dueTimesHaveALimit},
+	{id: "CNT-2", title: "peek tells due times and when delays end, in order", needs: []need{needDeliverAt, needPeek}, run: peekTellsDueTimes},
+
 	{id: "SND-3", title: "bodies are kept to the byte", run: bodiesAreExact},
 	{id: "SND-3", title: "a body of exactly the largest size is kept", run: largestBodyIsKept},
 	{id: "SND-3", title: "attributes are kept exactly", run: attributesAreExact},
@@ -104,6 +108,48 @@ func manyDelaysAreKept(e *env, q driver.Queue) {
 		e.sendLater(q, delay, body)
 	}
 	e.expectArrivals(q, due)
+}
+
+func manyDueTimesAreKept(e *env, q driver.Queue) {
+	due := make(map[string]time.Time)
+	for _, body := range numbered("m", e.rounds(500, 50)) {
+		due[body] = time.Now().Add(rand.N(3 * e.tick))
+		e.sendOne(q, driver.Outgoing{Body: []byte(body), DeliverAt: due[body]})
+	}
+	e.expectArrivals(q, due)
+}
+
+func dueTimesHaveALimit(e *env, q driver.Queue) {
+	longest := q.Traits().MaxDelay
+	for what, at := range map[string]time.Time{
+		"a due time that is too far ahead":    time.Now().Add(longest + time.Minute),
+		"a due time in the next century":      time.Date(2199, 1, 1, 0, 0, 0, 0, time.UTC),
+		"a due time in the next ten thousand": time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
+	} {
+		e.expectBadSend(q, driver.Outgoing{DeliverAt: at}, driver.ErrInvalid, longest, what)
+	}
+	e.sendOne(q, driver.Outgoing{Body: []byte("latest"), DeliverAt: time.Now().Add(longest - time.Minute)})
+	e.sendOne(q, driver.Outgoing{Body: []byte("long past"), DeliverAt: time.Date(1, 2, 3, 4, 5, 6, 7, time.UTC)})
+	e.expectNext(q, "long past")
+	e.expectNothing(q)
+	e.expectStats(q, driver.Stats{Delayed: 1, InFlight: 1})
+}
+
+func peekTellsDueTimes(e *env, q driver.Queue) {
+	at := time.Now().Add(e.hold).Truncate(time.Millisecond)
+	e.sendOne(q, driver.Outgoing{Body: []byte("due"), DeliverAt: at})
+	e.sendLater(q, e.hold+e.hold/2, "delayed")
+	e.sendOne(q, driver.Outgoing{Body: []byte("due later"), DeliverAt: at.Add(e.hold)})
+	var got []string
+	for _, peeked := range e.peek(q, driver.Query{States: []driver.State{driver.StateDelayed}}) {
+		got = append(got, string(peeked.Body))
+		if string(peeked.Body) == "due" && !peeked.DueAt.Equal(at) {
+			e.failf("peek: due at %v, want %v", peeked.DueAt, at)
+		}
+	}
+	if want := []string{"due", "delayed", "due later"}; !slices.Equal(got, want) {
+		e.failf("peek at delayed messages: got %q, want %q", got, want)
+	}
 }
 
 func bodiesAreExact(e *env, q driver.Queue) {

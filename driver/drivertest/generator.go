@@ -1,6 +1,7 @@
 package drivertest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -220,7 +221,14 @@ func (g *planner) send(t *rapid.T) operation {
 	var op sendOperation
 	for range upTo(t, 4) {
 		msg := g.message(t)
-		op.messages = append(op.messages, outgoing{string(msg.Body), msg})
+		named := outgoing{name: string(msg.Body), Outgoing: msg}
+		if g.traits.DeliverAt && rarely(t, 3) {
+			named.ahead = g.ahead(t)
+			if !rarely(t, 6) { // both together are refused
+				named.Delay = 0
+			}
+		}
+		op.messages = append(op.messages, named)
 	}
 	return op
 }
@@ -260,6 +268,17 @@ func (g *planner) duration(t *rapid.T) time.Duration {
 		return pick(t, 0, 10*time.Minute)
 	}
 	return pick[time.Duration](t, 0, 1, 2, 3, 5, 10, 60, 90) * time.Second
+}
+
+// ahead returns how far a due time is ahead; it may be past, or too far.
+func (g *planner) ahead(t *rapid.T) time.Duration {
+	switch {
+	case rarely(t, 6):
+		return g.traits.MaxDelay + time.Hour
+	case rarely(t, 4):
+		return -time.Second
+	}
+	return cmp.Or(g.duration(t), -time.Hour)
 }
 
 func (g *planner) receive(t *rapid.T) operation {

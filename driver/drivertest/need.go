@@ -1,6 +1,8 @@
 package drivertest
 
 import (
+	"time"
+
 	"github.com/mailboxmq/mailbox/driver"
 )
 
@@ -46,6 +48,16 @@ var needGroups = need{
 	refused: func(e *env, q driver.Queue) {
 		_, err := q.Send(e.ctx(), []driver.Outgoing{{Body: []byte("a"), Group: "g"}})
 		e.expectInvalid(err, driver.ErrUnsupported, "", "send with a group to a queue without groups")
+		e.expectEmpty(q)
+	},
+}
+
+// needDeliverAt: due times are accepted.
+var needDeliverAt = need{
+	met: func(_ *env, q driver.Queue) bool { return q.Traits().DeliverAt },
+	refused: func(e *env, q driver.Queue) {
+		_, err := q.Send(e.ctx(), []driver.Outgoing{{Body: []byte("a"), DeliverAt: time.Now().Add(time.Second)}})
+		e.expectInvalid(err, driver.ErrUnsupported, "", "send with a due time to a queue that takes none")
 		e.expectEmpty(q)
 	},
 }

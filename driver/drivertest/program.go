@@ -128,6 +128,17 @@ type (
 type outgoing struct {
 	name string
 	driver.Outgoing
+	// ahead, unless 0, is how far the due time is ahead when the message is sent.
+	ahead time.Duration
+}
+
+// at returns the message as it is sent at this time.
+func (m *outgoing) at(now time.Time) driver.Outgoing {
+	msg := m.Outgoing
+	if m.ahead != 0 {
+		msg.DeliverAt = now.Add(m.ahead)
+	}
+	return msg
 }
 
 // A messageNumber names the n-th message that was sent; unknownMessage is an id that no message
@@ -216,6 +227,7 @@ func (o sendOperation) String() string {
 		options := given([]story.Option{
 			textOption("key", msg.DedupKey), textOption("group", msg.Group), textOption("reply-to", msg.ReplyTo),
 			textOption("correlation", msg.CorrelationID), textOption("seal", string(msg.Seal)), timeOption("delay", msg.Delay),
+			timeOption("due", msg.ahead),
 		})
 		if msg.name != string(msg.Body) {
 			options = append(options, story.Option{Key: "body", Value: string(msg.Body)})

@@ -72,7 +72,7 @@ func (o sendOperation) run(ctx context.Context, p *executor) (r result) {
 	}
 	messages := make([]driver.Outgoing, len(o.messages))
 	for i := range o.messages {
-		messages[i] = o.messages[i].Outgoing
+		messages[i] = o.messages[i].at(p.start.Add(p.clock()))
 	}
 	sent, err := p.queue.Send(ctx, messages)
 	for i := range o.messages {

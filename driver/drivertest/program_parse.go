@@ -285,12 +285,13 @@ func parseSend(c story.Command, names durations) (operation, error) {
 		if seal, ok := a.take("seal"); ok {
 			msg.Seal = []byte(seal)
 		}
+		ahead := a.duration("due", 0)
 		body, given := a.take("body")
 		if err := a.done(); err != nil {
 			return nil, err
 		}
 		for _, name := range part.Words {
-			named := outgoing{name, msg}
+			named := outgoing{name: name, Outgoing: msg, ahead: ahead}
 			named.Attributes = maps.Clone(msg.Attributes)
 			named.Body = []byte(name)
 			if given {

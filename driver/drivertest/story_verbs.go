@@ -118,7 +118,7 @@ func (forgetOperation) run(ctx context.Context, p *executor) (r result) {
 
 func (o killOperation) run(ctx context.Context, p *executor) (r result) {
 	for _, name := range o.names {
-		sent := p.sendStory(ctx, []outgoing{{name, driver.Outgoing{Body: []byte(name)}}})
+		sent := p.sendStory(ctx, []outgoing{{name: name, Outgoing: driver.Outgoing{Body: []byte(name)}}})
 		d := p.story.env.expectNext(p.queue, name)[0]
 		p.take(&d)
 		p.story.env.deadLetter(p.queue, d, driver.ReasonFatal)
@@ -195,7 +195,7 @@ func (p *executor) sendStory(ctx context.Context, messages []outgoing) (r result
 	for chunk := range slices.Chunk(messages, p.queue.Traits().MaxBatch) {
 		batch := make([]driver.Outgoing, len(chunk))
 		for i, msg := range chunk {
-			batch[i] = msg.Outgoing
+			batch[i] = msg.at(time.Now())
 		}
 		sent, err := p.queue.Send(ctx, batch)
 		r.addShape(err)

@@ -6,9 +6,11 @@ import "github.com/mailboxmq/mailbox/driver"
 // dead letters that pass their retention. Each is handled with its own time, in the
 // order of those times.
 func (s *Shard) Advance(now Moment) {
+	s.moment = now
 	for {
 		s.runDue(now)
 		s.moveClock(now.At)
+		s.wall = max(s.wall, Instant(now.Wall))
 		s.stamp = s.clock
 		s.moment = now
 		s.expireDeadByCount()
@@ -34,8 +36,12 @@ func (s *Shard) runDue(now Moment) {
 		switch what {
 		case timerEvent:
 			s.fire(s.moment, s.timers[0])
+		case alarmEvent:
+			s.fire(s.moment, (*s.alarms)[0])
 		case backlogEvent:
-			s.refillDelayed()
+			s.refillDelayed(&s.window.delays, false)
+		case alarmBacklogEvent:
+			s.refillDelayed(&s.window.alarms, true)
 		case retentionEvent:
 			s.expireOldest(s.moment)
 		case deadRetentionEvent:
@@ -53,6 +59,9 @@ func (s *Shard) fire(at Moment, e *Entry) {
 		return
 	}
 	s.dropDelayed(e)
+	if e.Is(Wall) {
+		s.ring(at, e)
+	}
 	s.stats.Delayed--
 	s.stats.Ready++
 	e.State = Ready
@@ -75,16 +84,21 @@ func (s *Shard) fire(at Moment, e *Entry) {
 
 // dropDelayed takes a delayed message out of the timers.
 func (s *Shard) dropDelayed(e *Entry) {
-	s.timers.remove(e)
+	s.timersOf(e).remove(e)
 	if s.window != nil {
-		s.window.heldDelayed--
-		s.window.delayedBytes -= int(e.Size)
+		d := s.window.delaysOf(e)
+		d.held--
+		d.bytes -= int(e.Size)
 	}
 }
 
-// NextDeadline returns the time of the next event; ok is false if there is none.
+// NextDeadline returns the time of the next event, or an earlier one at which the owner
+// has to look whether the wall clock has stepped; ok is false if there is none.
 func (s *Shard) NextDeadline() (at Instant, ok bool) {
 	at, what := s.nextEvent()
+	if s.hasAlarms() {
+		at = min(at, s.clock.Add(wallLook))
+	}
 	return at, what != nothing
 }
 
@@ -93,7 +107,9 @@ type event uint8
 const (
 	nothing event = iota
 	timerEvent
+	alarmEvent
 	backlogEvent
+	alarmBacklogEvent
 	retentionEvent
 	deadRetentionEvent
 )
@@ -106,9 +122,10 @@ func (s *Shard) nextEvent() (at Instant, what event) {
 	if len(s.timers) > 0 {
 		at, what = s.timers[0].Due, timerEvent
 	}
-	if w := s.window; w != nil && w.dueHorizon.Due <= at && w.dueHorizon != allTimes {
-		at, what = w.dueHorizon.Due, backlogEvent
+	if w := s.window; w != nil && w.delays.horizon.Due <= at && w.delays.horizon != allTimes {
+		at, what = w.delays.horizon.Due, backlogEvent
 	}
+	at, what = s.nextAlarm(at, what)
 	if s.config.RetainReady.Age > 0 && s.mayExpire() {
 		if born, ok := s.oldestBorn(); ok {
 			if due := born.Add(s.config.RetainReady.Age); due < at {

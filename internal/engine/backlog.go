@@ -29,9 +29,9 @@ type Reader interface {
 	Waiting(from uint64) iter.Seq[*Entry]
 	// Aged yields the same messages by Seq, the first at or after from.
 	Aged(from uint64) iter.Seq[*Entry]
-	// Delayed yields the delayed messages by Due and Seq, the first at or after
-	// from.
-	Delayed(from DuePoint) iter.Seq[*Entry]
+	// Delayed yields the delayed messages with or without the mark Wall by Due and
+	// Seq, the first at or after from.
+	Delayed(wall bool, from DuePoint) iter.Seq[*Entry]
 	// Group yields the messages of a group that are not dead by Place, the first at
 	// or after from. It is called with strict groups, and with fair groups that
 	// have a name.
@@ -63,7 +63,7 @@ func (p GroupPoint) nextGroup() GroupPoint   { return GroupPoint{p.Group, allPla
 // backlog returns the backlog after passing it the effects it does not have yet.
 func (s *Shard) backlog() Backlog {
 	if news := s.effects[s.caughtUp:]; len(news) > 0 {
-		s.caughtUp = len(s.effects)
+		s.caughtUp = int32(len(s.effects))
 		s.window.CatchUp(news)
 		for i := range news {
 			news[i].Recorded = true
@@ -117,7 +117,7 @@ func (s *Shard) deadLetterDamaged(e *Entry) {
 	if s.heldWaiting(e.Seq) != nil {
 		return
 	}
-	if e.Due > s.clock || !e.duePoint().before(w.dueHorizon) { // otherwise it fell due, and was in the window then
+	if e.Due > s.clockOf(e) || !e.duePoint().before(w.delaysOf(e).horizon) { // otherwise it fell due, and was in the window then
 		s.stats.Delayed--
 		w.reread = s.config.StrictGroups // it may have blocked a group, and which one is unknown
 	} else {

@@ -26,7 +26,7 @@ func newMemoryBacklog() *memoryBacklog {
 func (b *memoryBacklog) put(e *Entry, state State) {
 	copied := *e
 	copied.group, copied.State = nil, state
-	copied.Marks &= Timed | Late | LeasedAgain | First | ReleaseCount
+	copied.Marks &= Timed | Late | LeasedAgain | First | ReleaseCount | Wall
 	if e.Extra != nil {
 		extra := *e.Extra
 		copied.Extra = &extra
@@ -97,8 +97,10 @@ func (b *memoryBacklog) Aged(from uint64) iter.Seq[*Entry] {
 		func(a, b *Entry) int { return cmp.Compare(a.Seq, b.Seq) })
 }
 
-func (b *memoryBacklog) Delayed(from DuePoint) iter.Seq[*Entry] {
-	return sorted(b.live, func(e *Entry) bool { return e.State == Ready && e.Is(Timed) && !e.duePoint().before(from) },
+func (b *memoryBacklog) Delayed(wall bool, from DuePoint) iter.Seq[*Entry] {
+	return sorted(b.live, func(e *Entry) bool {
+		return e.State == Ready && e.Is(Timed) && e.Is(Wall) == wall && !e.duePoint().before(from)
+	},
 		func(a, b *Entry) int { return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Seq, b.Seq)) })
 }
 
@@ -171,28 +173,29 @@ func TestShardWithBacklogBehavesLikeOneWithout(t *testing.T) {
 			return time.Duration(rapid.IntRange(0, most).Draw(t, name)) * time.Second
 		}
 		t.Repeat(map[string]func(*rapid.T){
-			"send":    p.send,
-			"receive": p.receive,
+			"send":      p.send,
+			"receive":   p.receive,
+			"step wall": p.stepWall,
 			"ack": func(*rapid.T) {
-				p.settle(func(s *Shard, d Delivery) (*Entry, error) { return s.StageAck(at(p.now), d) })
+				p.settle(func(s *Shard, d Delivery) (*Entry, error) { return s.StageAck(p.moment(), d) })
 			},
 			"ack late": func(*rapid.T) {
-				p.settle(func(s *Shard, d Delivery) (*Entry, error) { return s.StageLateAck(at(p.now), d) })
+				p.settle(func(s *Shard, d Delivery) (*Entry, error) { return s.StageLateAck(p.moment(), d) })
 			},
 			"nack": func(t *rapid.T) {
 				delay, mode := seconds("delay", 4), anyMode(t)
-				p.settle(func(s *Shard, d Delivery) (*Entry, error) { return s.StageNack(at(p.now), d, delay, "cause", mode) })
+				p.settle(func(s *Shard, d Delivery) (*Entry, error) { return s.StageNack(p.moment(), d, delay, "cause", mode) })
 			},
 			"dead-letter": func(*rapid.T) {
 				p.settle(func(s *Shard, d Delivery) (*Entry, error) {
-					return s.StageDeadLetter(at(p.now), d, "fatal", "", "")
+					return s.StageDeadLetter(p.moment(), d, "fatal", "", "")
 				})
 			},
 			"extend": func(t *rapid.T) {
 				visibility := seconds("visibility", 4)
 				if len(p.deliveries) > 0 {
 					d := rapid.SampledFrom(p.deliveries).Draw(t, "delivery")
-					p.step(func(s *Shard) string { return fmt.Sprint(s.Extend(at(p.now), d, visibility)) })
+					p.step(func(s *Shard) string { return fmt.Sprint(s.Extend(p.moment(), d, visibility)) })
 				}
 			},
 			"forward": p.forward,
@@ -202,7 +205,7 @@ func TestShardWithBacklogBehavesLikeOneWithout(t *testing.T) {
 			"publish": func(*rapid.T) { p.publish() },
 			"time": func(t *rapid.T) {
 				p.now += rapid.IntRange(0, 3).Draw(t, "seconds")
-				p.step(func(s *Shard) string { return fmt.Sprint(s.Stats(at(p.now))) })
+				p.step(func(s *Shard) string { return fmt.Sprint(s.Stats(p.moment())) })
 			},
 			"look":    p.look,
 			"restore": func(t *rapid.T) { p.restore(t, config) },
@@ -210,7 +213,7 @@ func TestShardWithBacklogBehavesLikeOneWithout(t *testing.T) {
 			"give":    p.giveRoom,
 			"configure": func(t *rapid.T) {
 				other := anyConfig(t)
-				p.step(func(s *Shard) string { s.Configure(at(p.now), other); return "" })
+				p.step(func(s *Shard) string { s.Configure(p.moment(), other); return "" })
 				other.StrictGroups, other.FairGroups = config.StrictGroups, config.FairGroups
 				config = other
 			},
@@ -218,7 +221,7 @@ func TestShardWithBacklogBehavesLikeOneWithout(t *testing.T) {
 				if rapid.IntRange(0, 9).Draw(t, "really") == 0 {
 					p.publishAll()
 					p.step(func(s *Shard) string {
-						removed := s.Purge(at(p.now))
+						removed := s.Purge(p.moment())
 						if s == p.windowed {
 							s.backlog() // passes it the effects
 							clear(p.store.live)

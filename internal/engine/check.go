@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -103,18 +104,26 @@ func (s *Shard) checkTimers() error {
 		}
 	}
 	delayed := s.stats.Delayed
-	if s.window != nil {
-		delayed = s.window.heldDelayed
+	if w := s.window; w != nil {
+		delayed = w.delays.held + w.alarms.held
 	}
-	if len(s.timers) != delayed+s.stats.InFlight-staged {
-		return fmt.Errorf("engine: %d timers for %+v", len(s.timers), s.stats)
+	alarms := s.alarmsSet()
+	if len(s.timers)+len(alarms) != delayed+s.stats.InFlight-staged {
+		return fmt.Errorf("engine: %d timers and %d alarms for %+v", len(s.timers), len(alarms), s.stats)
 	}
-	for i, e := range s.timers {
+	return cmp.Or(s.timers.check(false), alarms.check(true))
+}
+
+func (t timers) check(wall bool) error {
+	for i, e := range t {
 		if int(e.timerIndex) != i {
 			return fmt.Errorf("engine: timer %d has index %d", i, e.timerIndex)
 		}
-		if i > 0 && s.timers.before(i, (i-1)/2) {
+		if i > 0 && t.before(i, (i-1)/2) {
 			return fmt.Errorf("engine: timer %d is before its parent", i)
+		}
+		if e.Is(Wall) != wall {
+			return fmt.Errorf("engine: message %d is among the wrong timers", e.Seq)
 		}
 	}
 	return nil
@@ -239,7 +248,7 @@ func (s *Shard) checkBacklog(counted *driver.Stats) error {
 	}
 	for e := range s.InState(Delayed) {
 		counted.Delayed++
-		if e.duePoint().before(s.window.dueHorizon) && s.findDelayed(e) == nil {
+		if e.duePoint().before(s.window.delaysOf(e).horizon) && s.findDelayed(e) == nil {
 			return fmt.Errorf("engine: message %d is delayed but not in the window", e.Seq)
 		}
 	}

@@ -43,10 +43,10 @@ func (s *Shard) RecordEffects(on bool) { s.recordEffects = on }
 // the next call of any other method.
 func (s *Shard) Effects() []Effect {
 	effects := s.effects
-	if len(effects) < s.shown { // do not keep the entries of the last call alive
+	if len(effects) < int(s.shown) { // do not keep the entries of the last call alive
 		clear(effects[len(effects):s.shown])
 	}
-	s.effects, s.shown, s.caughtUp, s.unseen = s.effects[:0], len(effects), 0, 0
+	s.effects, s.shown, s.caughtUp, s.unseen = s.effects[:0], int32(len(effects)), 0, 0
 	if len(effects) == 0 && cap(effects) > maxSpare {
 		s.effects = nil
 	}

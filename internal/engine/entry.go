@@ -16,8 +16,8 @@ func (i Instant) Add(d time.Duration) Instant { return i + Instant(d) }
 // never is later than every deadline.
 const never = Instant(1<<63 - 1)
 
-// Moment is a point in time. All decisions depend on At; Wall (Unix nanoseconds)
-// is only shown.
+// Moment is a point in time. All decisions depend on At, except when a message with a
+// due time is due: that depends on Wall (Unix nanoseconds), which may step.
 type Moment struct {
 	At   Instant
 	Wall int64
@@ -60,7 +60,7 @@ type Entry struct {
 	EnqueuedAt      int64
 	FirstReceivedAt int64
 	// Due is when a delay or a lease ends. For a staged message that will wait, it
-	// is when the delay will end.
+	// is when the delay will end. With the mark Wall it is a wall time.
 	Due Instant
 	// Nonce names the latest delivery.
 	Nonce      uint64
@@ -123,6 +123,9 @@ const (
 	LeasedAgain
 	// First: FirstReceivedAt is the time of the latest delivery.
 	First
+	// Wall: it has not been delivered since it was given a due time, and Due is
+	// Extra.DeliverAt; see wall.go.
+	Wall
 )
 
 // ReleaseCount are the bits of Marks that count how often the message was given back
@@ -157,6 +160,9 @@ type Extra struct {
 	Group         string
 	ReplyTo       string
 	CorrelationID string
+	// DeliverAt is the due time that the message was given, a wall time; 0 if it was
+	// given none.
+	DeliverAt int64
 
 	LastError string
 	Redrives  int

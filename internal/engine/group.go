@@ -154,7 +154,7 @@ func (s *Shard) inGroup(e *Entry) bool {
 func (s *Shard) waitInGroup(e *Entry, how EffectKind) {
 	left := e.group // set if it was in flight, or the head of its group
 	e.group = nil
-	if e.Due > s.clock {
+	if e.Due > s.clockOf(e) {
 		s.stats.Delayed++
 		s.delay(e)
 		s.effect(how, e)

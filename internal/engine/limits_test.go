@@ -59,7 +59,7 @@ func reread(s *Shard, on *countingBacklog, limits Limits) *Shard {
 		switch {
 		case e.State == InFlight:
 			out = append(out, e)
-		case e.Due > s.clock:
+		case e.Due > s.clockOf(e):
 			totals.Delayed++
 		}
 	}
@@ -67,7 +67,7 @@ func reread(s *Shard, on *countingBacklog, limits Limits) *Shard {
 	again.config = s.config
 	again.SetBacklog(on, limits)
 	again.RecordEffects(true)
-	again.Restore(s.clock, totals, out)
+	again.Restore(Moment{At: s.clock, Wall: int64(s.wall)}, totals, out)
 	return again
 }
 

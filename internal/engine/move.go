@@ -56,7 +56,7 @@ func (s *Shard) backlogFrom(place uint64) iter.Seq[*Entry] {
 	return func(yield func(*Entry) bool) {
 		for e := range s.backlog().Waiting(place) {
 			e.State = Gone
-			if !s.notWaiting(e) && e.Due <= s.clock {
+			if !s.notWaiting(e) && e.Due <= s.clockOf(e) {
 				e.State = Ready
 			}
 			if !yield(e) {
@@ -197,7 +197,7 @@ func (s *Shard) Withdraw(now Moment, mark Mark) *Entry {
 func (s *Shard) marked(mark Mark) *Entry {
 	e := mark.entry
 	if s.window != nil {
-		if e = s.findInBacklog(mark.Seq); e == nil || e.Due > s.clock {
+		if e = s.findInBacklog(mark.Seq); e == nil || e.Due > s.clockOf(e) {
 			return nil
 		}
 		e.State = Ready

@@ -18,6 +18,7 @@ type pair struct {
 	whole, windowed *Shard
 	store           *memoryBacklog
 	now, sent       int
+	ahead           int   // how far the wall clock has stepped
 	room            *room // may be nil
 	others          int64 // what other shards have taken of the room
 	deliveries      []Delivery
@@ -31,6 +32,21 @@ const roomBytes = 8 * entryBytes
 
 func (r *room) Free() int64      { return roomBytes - r.taken }
 func (r *room) Take(bytes int64) { r.taken += bytes }
+
+func (p *pair) moment() Moment {
+	m := at(p.now)
+	m.Wall += int64(1000+p.ahead) * int64(time.Second) // a Point needs wall times above 0
+	return m
+}
+
+// stepWall steps the wall clock. What is born at a due time is not exact then, so retention
+// must be off.
+func (p *pair) stepWall(t *rapid.T) {
+	if !p.whole.tracksAge() {
+		p.ahead += rapid.IntRange(-5, 5).Draw(t, "step")
+		p.step(func(s *Shard) string { s.Advance(p.moment()); return "" })
+	}
+}
 
 func (p *pair) step(on func(s *Shard) string) {
 	a := on(p.whole) + p.act(p.whole)
@@ -54,7 +70,7 @@ func (p *pair) step(on func(s *Shard) string) {
 	if held := p.windowed.window.heldReady; held > most {
 		p.t.Fatalf("%d ready messages are held with a limit of %d", held, p.limits.Messages)
 	}
-	if held := p.windowed.window.heldDelayed; held > 3*p.limits.Messages {
+	if held := max(p.windowed.window.delays.held, p.windowed.window.alarms.held); held > 3*p.limits.Messages {
 		p.t.Fatalf("%d delayed messages are held with a limit of %d", held, p.limits.Messages)
 	}
 	if held := len(p.windowed.dead.byID); held > 3*p.limits.Messages+16 { // staged deaths are held when they are published
@@ -84,22 +100,27 @@ func (p *pair) act(s *Shard) (gone string) {
 				p.store.CatchUp([]Effect{effect})
 			}
 		}
-		s.Advance(at(p.now))
+		s.Advance(p.moment())
 	}
 	return gone
 }
 
 func (p *pair) send(t *rapid.T) {
 	delay := time.Duration(rapid.SampledFrom([]int{0, 0, 1, 4}).Draw(t, "delay")) * time.Second
+	due := rapid.SampledFrom([]int{0, 0, 0, -1, 1, 4}).Draw(t, "due") // unless 0, instead of the delay
 	group := rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "group")
 	size := rapid.IntRange(0, 2).Draw(t, "size")
 	var both [2]*Entry
 	p.sent++
 	p.step(func(s *Shard) string {
-		if err := s.Room(at(p.now), size); err != nil {
+		if err := s.Room(p.moment(), size); err != nil {
 			return err.Error()
 		}
-		p.note(s, s.StageSend(at(p.now), Content{ID: fmt.Sprint(p.sent), Body: make([]byte, size), Extra: &Extra{Group: group}}, delay), &both)
+		extra := &Extra{Group: group}
+		if due != 0 {
+			extra.DeliverAt = p.moment().Wall + int64(due)*int64(time.Second)
+		}
+		p.note(s, s.StageSend(p.moment(), Content{ID: fmt.Sprint(p.sent), Body: make([]byte, size), Extra: extra}, delay), &both)
 		return "staged"
 	})
 	p.stage(both)
@@ -111,13 +132,13 @@ func (p *pair) forward(t *rapid.T) {
 	group := rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "group")
 	p.sent++
 	p.step(func(s *Shard) string {
-		if err := s.Room(at(p.now), 1); err != nil {
+		if err := s.Room(p.moment(), 1); err != nil {
 			return err.Error()
 		}
 		var both [2]*Entry
-		e := s.StageSend(at(p.now), Content{ID: fmt.Sprint(p.sent), Body: []byte{1}, Extra: &Extra{Group: group}}, 0)
+		e := s.StageSend(p.moment(), Content{ID: fmt.Sprint(p.sent), Body: []byte{1}, Extra: &Extra{Group: group}}, 0)
 		p.note(s, e, &both)
-		s.PublishNow(at(p.now), e)
+		s.PublishNow(p.moment(), e)
 		return "sent"
 	})
 }
@@ -131,12 +152,12 @@ func (p *pair) move(t *rapid.T) {
 		until, moved := s.Tail(), 0
 		for last := uint64(0); last < until && moved < most; {
 			var found []*Entry
-			found, last = s.Movable(at(p.now), last, until, page, func(*Entry) bool { return true })
+			found, last = s.Movable(p.moment(), last, until, page, func(*Entry) bool { return true })
 			for _, e := range found {
 				if moved == most {
 					break
 				}
-				if gone := s.Withdraw(at(p.now), MarkOf(e)); gone != nil {
+				if gone := s.Withdraw(p.moment(), MarkOf(e)); gone != nil {
 					moved++
 					result += gone.ID + " "
 					p.handOver(s, gone, comeBack)
@@ -154,9 +175,9 @@ func (p *pair) handOver(s *Shard, gone *Entry, comeBack bool) {
 	}
 	if comeBack {
 		var both [2]*Entry
-		e := s.StageArrival(at(p.now), gone, gone.Extra)
+		e := s.StageArrival(p.moment(), gone, gone.Extra)
 		p.note(s, e, &both)
-		s.PublishNow(at(p.now), e)
+		s.PublishNow(p.moment(), e)
 	}
 	s.UnblockGroup(gone)
 }
@@ -200,7 +221,7 @@ func (p *pair) settle(stage func(s *Shard, d Delivery) (*Entry, error)) {
 func (p *pair) redrive(*rapid.T) {
 	var both [2]*Entry
 	p.step(func(s *Shard) string {
-		s.Advance(at(p.now))
+		s.Advance(p.moment())
 		dead := slices.Collect(s.InState(Dead))
 		if len(dead) == 0 {
 			return "none"
@@ -210,7 +231,7 @@ func (p *pair) redrive(*rapid.T) {
 			oldest = s.FindDead(dead[len(dead)-1].ID)
 		}
 		id, death := oldest.ID, oldest.Place
-		e, err := s.StageRedrive(at(p.now), oldest)
+		e, err := s.StageRedrive(p.moment(), oldest)
 		if err != nil {
 			return err.Error()
 		}
@@ -227,12 +248,12 @@ func (p *pair) redrive(*rapid.T) {
 func (p *pair) discard(t *rapid.T) {
 	id := fmt.Sprint(rapid.IntRange(1, p.sent+1).Draw(t, "id"))
 	p.step(func(s *Shard) string {
-		s.Advance(at(p.now))
+		s.Advance(p.moment())
 		dead := s.FindDead(id)
 		if dead == nil {
 			return "none"
 		}
-		s.Discard(at(p.now), dead)
+		s.Discard(p.moment(), dead)
 		return "discarded"
 	})
 }
@@ -245,9 +266,9 @@ func (p *pair) publish() {
 	p.staged = p.staged[1:]
 	p.step(func(s *Shard) string {
 		if s == p.whole {
-			s.Publish(at(p.now), both[0])
+			s.Publish(p.moment(), both[0])
 		} else {
-			s.Publish(at(p.now), both[1])
+			s.Publish(p.moment(), both[1])
 		}
 		return ""
 	})
@@ -268,12 +289,12 @@ func (p *pair) receive(t *rapid.T) {
 	var got []Delivery
 	p.step(func(s *Shard) (result string) {
 		got = nil
-		entries, blocked := s.Receive(at(p.now), most, 0, visibility, nil)
+		entries, blocked := s.Receive(p.moment(), most, 0, visibility, nil)
 		for rounds := 0; len(entries) == 0 && s.Searching(); rounds++ {
 			if rounds > 1000 {
 				p.t.Fatal("Searching stays true")
 			}
-			entries, blocked = s.Receive(at(p.now), most, 0, visibility, nil)
+			entries, blocked = s.Receive(p.moment(), most, 0, visibility, nil)
 		}
 		for _, e := range entries {
 			got = append(got, Delivery{Seq: e.Seq, Nonce: e.Nonce, ID: e.ID})
@@ -287,7 +308,7 @@ func (p *pair) receive(t *rapid.T) {
 // look compares the messages in all states.
 func (p *pair) look(*rapid.T) {
 	p.step(func(s *Shard) (result string) {
-		s.Advance(at(p.now))
+		s.Advance(p.moment())
 		for _, state := range []State{Ready, Delayed, InFlight, Dead} {
 			result += fmt.Sprint(state, ": ")
 			for e := range s.InState(state) {
@@ -316,7 +337,8 @@ func (p *pair) othersTake(t *rapid.T) {
 // restore replaces the windowed shard by one restored from its backlog.
 func (p *pair) restore(_ *rapid.T, config driver.Config) {
 	p.publishAll()
-	p.step(func(s *Shard) string { s.Advance(at(p.now)); return "" })
+	p.ahead = max(p.ahead, int(int64(p.whole.wall)/int64(time.Second))-p.now-1000) // alarms that fired are not set again
+	p.step(func(s *Shard) string { s.Advance(p.moment()); return "" })
 	old := p.windowed
 	totals := Totals{Dead: len(p.store.dead), NextSeq: old.nextSeq, Deaths: old.deaths}
 	var out []*Entry
@@ -326,7 +348,7 @@ func (p *pair) restore(_ *rapid.T, config driver.Config) {
 		switch {
 		case e.State == InFlight:
 			out = append(out, e)
-		case e.Due > at(p.now).At:
+		case e.Due > old.clockOf(e):
 			totals.Delayed++
 		}
 	}
@@ -336,11 +358,11 @@ func (p *pair) restore(_ *rapid.T, config driver.Config) {
 	p.windowed.SetBacklog(p.store, p.limits)
 	p.windowed.RecordEffects(true)
 	p.windowed.ForwardDead(p.whole.forwardRoom)
-	p.windowed.Restore(at(p.now).At, totals, out)
+	p.windowed.Restore(p.moment(), totals, out)
 	for _, g := range p.whole.groups.byName { // turns are not kept
 		p.whole.groups.remove(g)
 		g.after, g.served = 0, 0
 		p.whole.regroup(g)
 	}
-	p.step(func(s *Shard) string { s.Configure(at(p.now), config); return "" })
+	p.step(func(s *Shard) string { s.Configure(p.moment(), config); return "" })
 }

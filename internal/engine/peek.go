@@ -36,7 +36,7 @@ func (s *Shard) InState(state State) iter.Seq[*Entry] {
 			if state == Ready {
 				return cmp.Compare(a.Place, b.Place)
 			}
-			return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Seq, b.Seq))
+			return cmp.Or(cmp.Compare(s.dueAt(a), s.dueAt(b)), cmp.Compare(a.Seq, b.Seq))
 		})
 		for _, e := range found {
 			if !yield(e) {
@@ -46,15 +46,24 @@ func (s *Shard) InState(state State) iter.Seq[*Entry] {
 	}
 }
 
-// Point is a position among the entries in one state: the Place of an entry, and its
-// Due and Seq. The zero Point is before all entries.
+// Point is a position among the entries in one state: the Place of an entry, and the
+// due points of the last delayed messages without and with the mark Wall. The zero Point
+// is before all entries.
 type Point struct {
 	Place uint64
 	Due   DuePoint
+	Alarm DuePoint
 }
 
-// PointOf returns the position of e.
-func PointOf(e *Entry) Point { return Point{Place: e.Place, Due: e.duePoint()} }
+// Pass moves the position to e, which is after it.
+func (p *Point) Pass(e *Entry) {
+	p.Place = e.Place
+	if e.Is(Wall) {
+		p.Alarm = e.duePoint()
+	} else {
+		p.Due = e.duePoint()
+	}
+}
 
 // After is InState after a point, for a shard with a backlog and all states but
 // InFlight. It yields every entry that it reads, and whether it is in that state.
@@ -66,13 +75,11 @@ func (s *Shard) After(state State, last Point) iter.Seq2[*Entry, bool] {
 			all = s.backlog().Dead(last.Place + 1)
 		case state == Ready:
 			all = s.backlog().Waiting(last.Place + 1)
-		case last.Due.Due > s.clock:
-			all = s.backlog().Delayed(DuePoint{Due: last.Due.Due, Seq: last.Due.Seq + 1})
 		default:
-			all = s.backlog().Delayed(DuePoint{Due: s.clock + 1})
+			all = s.delayedAfter(last)
 		}
 		for e := range all {
-			found := s.inFlight.get(e.Seq) == nil && (state == Dead || !s.notWaiting(e)) && (state != Ready || e.Due <= s.clock)
+			found := s.inFlight.get(e.Seq) == nil && (state == Dead || !s.notWaiting(e)) && (state != Ready || e.Due <= s.clockOf(e))
 			if found {
 				e.State = state
 			}

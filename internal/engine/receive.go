@@ -101,6 +101,7 @@ func (s *Shard) lease(now Moment, e *Entry, visibility time.Duration) {
 // putInFlight starts a lease of a message that is in no order.
 func (s *Shard) putInFlight(now Moment, e *Entry, visibility time.Duration) {
 	e.State = InFlight
+	e.set(Wall, false)
 	e.Due = now.At.Add(visibility)
 	e.HoldUntil = never
 	if bound := driver.HoldBound(s.config.MaxHold, visibility); bound > 0 {

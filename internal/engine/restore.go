@@ -14,8 +14,8 @@ type Totals struct {
 // Restore restores a shard with a backlog after a restart; inFlight are the messages
 // whose leases survived. It is called after SetBacklog. The first Advance then handles
 // the events that fell due meanwhile.
-func (s *Shard) Restore(now Instant, totals Totals, inFlight []*Entry) {
-	s.clock = now
+func (s *Shard) Restore(now Moment, totals Totals, inFlight []*Entry) {
+	s.clock, s.wall = now.At, Instant(now.Wall)
 	s.nextSeq = max(s.nextSeq, totals.NextSeq)
 	s.deaths = totals.Deaths
 	s.bytes = totals.Bytes
@@ -28,7 +28,7 @@ func (s *Shard) Restore(now Instant, totals Totals, inFlight []*Entry) {
 		w.horizon, w.oldest = 0, allAges
 	}
 	if totals.Delayed > 0 {
-		w.dueHorizon = DuePoint{Due: now + 1}
+		w.delays.horizon, w.alarms.horizon = DuePoint{Due: s.clock + 1}, DuePoint{Due: s.wall + 1}
 	}
 	if totals.Dead > 0 {
 		w.deadHorizon = 0

@@ -250,10 +250,10 @@ func (s *Shard) findOldestBack() *Entry {
 	for len(w.backs) > 0 {
 		for e := range s.backlog().Aged(w.backs[0].seq) {
 			e = s.intact(e)
-			if e.Seq == w.backs[0].seq && s.isReady(e) {
+			if e.agePoint() == w.backs[0] && s.isReady(e) {
 				return e
 			}
-			break
+			break // its due time was changed, or it is not ready
 		}
 		w.backs = w.backs[1:]
 	}
@@ -263,24 +263,24 @@ func (s *Shard) findOldestBack() *Entry {
 // isReady reports whether a message from the backlog is ready. A message that is due
 // right now may still be among the timers.
 func (s *Shard) isReady(e *Entry) bool {
-	if s.notWaiting(e) || e.Due > s.clock {
+	if s.notWaiting(e) || e.Due > s.clockOf(e) {
 		return false
 	}
-	return e.Due < s.clock || s.findDelayed(e) == nil
+	return e.Due < s.clockOf(e) || s.findDelayed(e) == nil
 }
 
 // takeFromWindow takes a waiting message that was read from the backlog out of the
 // window, if it is there, and returns it.
 func (s *Shard) takeFromWindow(e *Entry) *Entry {
 	e.timerIndex = -1
-	if e.Due >= s.clock { // it may still be among the timers
+	if e.Due >= s.clockOf(e) { // it may still be among the timers
 		if held := s.findDelayed(e); held != nil {
 			s.stats.Delayed--
 			s.dropDelayed(held)
 			return e
 		}
 	}
-	if e.Due > s.clock {
+	if e.Due > s.clockOf(e) {
 		s.stats.Delayed--
 		return e
 	}

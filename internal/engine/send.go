@@ -27,7 +27,8 @@ func (s *Shard) Fits(size int) bool {
 	return s.config.MaxBytes == 0 || s.bytes+s.arrivingBytes+size <= s.config.MaxBytes
 }
 
-// StageSend prepares a new message. The caller has called Room with the same now.
+// StageSend prepares a new message, delayed until content.Extra.DeliverAt if that is
+// set. The caller has called Room with the same now.
 // The content belongs to the shard from now on.
 func (s *Shard) StageSend(now Moment, content Content, delay time.Duration) *Entry {
 	e := s.newEntry()
@@ -35,7 +36,11 @@ func (s *Shard) StageSend(now Moment, content Content, delay time.Duration) *Ent
 	e.Size = uint32(len(content.Body))
 	e.EnqueuedAt = now.Wall
 	e.Due = now.At.Add(delay)
+	if x := content.Extra; x != nil && x.DeliverAt != 0 {
+		e.Due = now.At.Add(time.Duration(x.DeliverAt - now.Wall))
+	}
 	s.arrive(now, e)
+	s.followWall(now, e)
 	return e
 }
 

@@ -158,6 +158,7 @@ func (s *Shard) stageRequeue(now Moment, e *Entry, delay time.Duration) {
 func (s *Shard) stageDeath(now Moment, e *Entry, reason driver.Reason) {
 	e.Outcome = Dies
 	e.set(Leaving, s.forwards(reason))
+	e.set(Wall, false)
 	s.dying++
 	s.deaths++
 	e.Left, e.Place = e.Place, s.deaths

@@ -23,9 +23,10 @@ type Shard struct {
 	ready    order  // ready messages that are not in groups
 	groups   groups // ready messages of strict and fair groups
 	inFlight leases
-	returned leases // messages that wait after a delivery, if there is no backlog
-	timers   timers // delayed and in-flight messages by Due
-	ages     order  // ready messages by age, if retention needs them
+	returned leases  // messages that wait after a delivery, if there is no backlog
+	timers   timers  // delayed and in-flight messages by Due
+	alarms   *timers // delayed messages that wait for the wall clock; see wall.go
+	ages     order   // ready messages by age, if retention needs them
 	dead     *deadLetters
 	window   *window // nil: there is no backlog, and the shard holds all messages
 
@@ -36,14 +37,15 @@ type Shard struct {
 	recordEffects bool
 	recordEndings bool
 	effects       []Effect
-	shown         int // how many effects the last call of Effects returned
-	caughtUp      int // how many of the effects the backlog knows
+	shown         int32 // how many effects the last call of Effects returned
+	caughtUp      int32 // how many of the effects the backlog knows
 
 	endings *[]driver.Ending // see effects.go; nil in most shards
 
 	clock  Instant  // every event up to here has been handled
+	wall   Instant  // every alarm up to here has fired
 	stamp  Instant  // time of the latest handled event; behind clock after Restore
-	moment Moment   // time of the event being handled
+	moment Moment   // time of the event being handled, or of the latest Advance
 	spare  []*Entry // entries for reuse
 	taken  []*group // groups touched by the batch being received
 }
@@ -61,7 +63,7 @@ func New(config driver.Config, nonce uint64) *Shard {
 		seal:      nonce,
 		dead:      noDeadLetters,
 	}
-	s.clock, s.stamp = -never, -never
+	s.clock, s.wall, s.stamp = -never, -never, -never
 	s.ages.byAge = true
 	return s
 }
@@ -134,7 +136,7 @@ func (s *Shard) wait(e *Entry, how EffectKind) {
 		return
 	}
 	defer s.effect(how, e)
-	if e.Due > s.clock {
+	if e.Due > s.clockOf(e) {
 		s.stats.Delayed++
 		s.delay(e)
 	} else {
@@ -163,12 +165,12 @@ func (s *Shard) offer(e *Entry) {
 func (s *Shard) delay(e *Entry) {
 	e.State = Delayed
 	if s.window == nil {
-		s.timers.push(e)
+		s.timersOf(e).push(e)
 		return
 	}
-	if e.duePoint().before(s.window.dueHorizon) {
+	if e.duePoint().before(s.window.delaysOf(e).horizon) {
 		s.holdDelayed(e)
-		s.trimDelayed()
+		s.trimDelayed(s.window.delaysOf(e), s.timersOf(e))
 	}
 }
 
@@ -184,7 +186,7 @@ func (s *Shard) extract(e *Entry) *Entry {
 		s.stats.Ready--
 	} else {
 		s.stats.Delayed--
-		s.timers.remove(e)
+		s.timersOf(e).remove(e)
 	}
 	s.vanish(e)
 	moved.timerIndex = -1
@@ -221,9 +223,11 @@ func (s *Shard) entries(yield func(*Entry) bool) {
 			return
 		}
 	}
-	for _, e := range s.timers {
-		if !yield(e) {
-			return
+	for _, timers := range []timers{s.timers, s.alarmsSet()} {
+		for _, e := range timers {
+			if !yield(e) {
+				return
+			}
 		}
 	}
 	for _, g := range s.groups.byName {
@@ -267,7 +271,7 @@ func (s *Shard) Purge(now Moment) (removed int) {
 	s.ages.clear()
 	s.inFlight, s.returned = leases{}, leases{}
 	clear(s.timers)
-	s.timers = s.timers[:0]
+	s.timers, s.alarms = s.timers[:0], nil
 	if s.window != nil {
 		s.window.empty()
 	}

@@ -2,10 +2,13 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/mailboxmq/mailbox/driver"
 )
 
 // TestWallClockDecidesNothing runs the same program twice, once with a wall clock that
@@ -63,4 +66,70 @@ func TestWallClockDecidesNothing(t *testing.T) {
 			},
 		})
 	})
+}
+
+// dueAfter sends a message with a due time, in seconds on the wall clock.
+func dueAfter(s *Shard, now Moment, id string, wall int) {
+	s.Send(now, Content{ID: id, Extra: &Extra{DeliverAt: int64(wall) * int64(time.Second)}}, 0)
+}
+
+// skewed returns a moment in seconds since the start whose wall clock is ahead by so many.
+func skewed(now, ahead int) Moment {
+	m := at(now)
+	m.Wall += int64(ahead) * int64(time.Second)
+	return m
+}
+
+func TestDueTimeFollowsStepsOfWallClock(t *testing.T) {
+	const due = 100
+	for _, test := range []struct {
+		name string
+		// ahead is how far the wall clock steps in second 10, and ready is the second in
+		// which the message must become ready.
+		ahead, ready int
+	}{
+		{"no step", 0, due},
+		{"forward", 30, due - 30},
+		{"forward past it", 200, 10},
+		{"back", -50, due + 50},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := New(driver.Config{}, 1)
+			dueAfter(s, at(0), "a", due)
+			s.Send(at(0), Content{ID: "b"}, 60*time.Second)
+			for second := 1; second <= test.ready; second++ {
+				ahead := 0
+				if second >= 10 {
+					ahead = test.ahead
+				}
+				s.Advance(skewed(second, ahead))
+				if at, ok := s.NextDeadline(); second < test.ready && (!ok || at > s.clock.Add(wallLook)) {
+					t.Fatalf("second %d: the next look is at %v", second, at)
+				}
+				if isReady := slices.ContainsFunc(slices.Collect(s.InState(Ready)), func(e *Entry) bool { return e.ID == "a" }); isReady != (second == test.ready) {
+					t.Fatalf("second %d: ready is %v", second, isReady)
+				}
+			}
+		})
+	}
+}
+
+// A message that became ready stays ready when the wall clock is set back, and one that is sent
+// meanwhile waits for as long as its due time says.
+func TestWallClockSetBackUndoesNothing(t *testing.T) {
+	s := New(driver.Config{}, 1)
+	dueAfter(s, at(0), "a", 50)
+	s.Advance(skewed(1, 100))
+	if got := s.Stats(skewed(2, 0)); got != (driver.Stats{Ready: 1}) {
+		t.Fatalf("after the clock was set back: %+v", got)
+	}
+	dueAfter(s, skewed(2, 0), "b", 12)
+	for second := 2; second < 12; second++ {
+		if got := s.Stats(skewed(second, 0)); got != (driver.Stats{Ready: 1, Delayed: 1}) {
+			t.Fatalf("second %d: %+v", second, got)
+		}
+	}
+	if got := s.Stats(skewed(12, 0)); got != (driver.Stats{Ready: 2}) {
+		t.Fatalf("when it is due: %+v", got)
+	}
 }

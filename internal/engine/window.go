@@ -46,7 +46,7 @@ func (l Limits) prefix(entries []*Entry) (n int) {
 
 // window is the part of a backlog that a shard holds in memory: every ready message
 // whose place is before horizon, every delayed one whose due point is before
-// dueHorizon, and every dead letter whose place is before deadHorizon. Others are
+// the horizon of delays or alarms, and every dead letter whose place is before deadHorizon. Others are
 // only counted. Messages of groups are held by group; see window_groups.go.
 type window struct {
 	Backlog
@@ -57,9 +57,8 @@ type window struct {
 	readyBytes int
 	taken      int64 // of limits.Room
 
-	dueHorizon   DuePoint
-	heldDelayed  int
-	delayedBytes int
+	delays delays
+	alarms delays // of messages that wait for the wall clock; see wall.go
 
 	deadHorizon uint64
 
@@ -73,6 +72,12 @@ type window struct {
 	// strayed: Shard.ready may hold messages of unknown fair groups.
 	strayed bool
 	looks   int // how many more messages this call may read to find a quieter group
+}
+
+// delays are the delayed messages in a window.
+type delays struct {
+	horizon     DuePoint
+	held, bytes int
 }
 
 // allPlaces and allTimes are beyond all messages: as horizons they mean that every
@@ -92,7 +97,7 @@ func (s *Shard) SetBacklog(backlog Backlog, limits Limits) {
 // empty empties the window, except for dead letters.
 func (w *window) empty() {
 	w.emptyReady(allPlaces)
-	w.dueHorizon, w.heldDelayed, w.delayedBytes = allTimes, 0, 0
+	w.delays, w.alarms = delays{horizon: allTimes}, delays{horizon: allTimes}
 	w.oldest, w.backs = noAges, nil
 	w.listing = listing{}
 }
@@ -131,7 +136,7 @@ func (s *Shard) advanceHorizon() (met []*group) {
 		isNews := s.notWaiting(e)
 		switch {
 		case isNews:
-		case e.Due > s.clock:
+		case e.Due > s.clockOf(e):
 			if s.blocksWhileDelayed(e) {
 				s.groups.get(e.groupName()).block(e.Place)
 			}
@@ -230,38 +235,38 @@ func (p DuePoint) before(q DuePoint) bool {
 
 func (e *Entry) duePoint() DuePoint { return DuePoint{Due: e.Due, Seq: e.Seq} }
 
-// refillDelayed loads the next delayed messages from the backlog, and at least all
-// that are due together with the first.
-func (s *Shard) refillDelayed() {
-	w := s.window
-	first := w.dueHorizon.Due
-	for e := range s.backlog().Delayed(w.dueHorizon) {
-		if e.Due > first && w.limits.enough(w.heldDelayed, w.delayedBytes) {
-			w.dueHorizon = e.duePoint()
+// refillDelayed loads the next delayed messages of one kind from the backlog, and at
+// least all that are due together with the first.
+func (s *Shard) refillDelayed(d *delays, wall bool) {
+	first := d.horizon.Due
+	for e := range s.backlog().Delayed(wall, d.horizon) {
+		if e.Due > first && s.window.limits.enough(d.held, d.bytes) {
+			d.horizon = e.duePoint()
 			return
 		}
 		if !s.notWaiting(e) {
 			s.holdDelayed(e)
 		}
 	}
-	w.dueHorizon = allTimes
+	d.horizon = allTimes
 }
 
 // holdDelayed puts a delayed message among the timers.
 func (s *Shard) holdDelayed(e *Entry) {
 	e.State = Delayed
 	e.group = nil
-	s.timers.push(e)
-	s.window.heldDelayed++
-	s.window.delayedBytes += int(e.Size)
+	s.timersOf(e).push(e)
+	d := s.window.delaysOf(e)
+	d.held++
+	d.bytes += int(e.Size)
 }
 
 // findDelayed returns the entry of a delayed message in the window, or nil.
 func (s *Shard) findDelayed(e *Entry) *Entry {
-	if !e.duePoint().before(s.window.dueHorizon) {
+	if !e.duePoint().before(s.window.delaysOf(e).horizon) {
 		return nil
 	}
-	for _, held := range s.timers {
+	for _, held := range *s.timersOf(e) {
 		if held.Seq == e.Seq && held.State == Delayed {
 			return held
 		}
@@ -269,16 +274,15 @@ func (s *Shard) findDelayed(e *Entry) *Entry {
 	return nil
 }
 
-// trimDelayed evicts the delayed messages that are due last when far more are held
-// than the limits say.
-func (s *Shard) trimDelayed() {
-	w := s.window
-	if !w.limits.tooMany(w.heldDelayed, w.delayedBytes) {
+// trimDelayed evicts the delayed messages of one kind that are due last when far more
+// are held than the limits say.
+func (s *Shard) trimDelayed(d *delays, held *timers) {
+	if !s.window.limits.tooMany(d.held, d.bytes) {
 		return
 	}
 	var delayed []*Entry
 	var kept timers
-	for _, e := range s.timers {
+	for _, e := range *held {
 		if e.State == Delayed {
 			delayed = append(delayed, e)
 		} else {
@@ -288,15 +292,15 @@ func (s *Shard) trimDelayed() {
 	slices.SortFunc(delayed, func(a, b *Entry) int {
 		return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Seq, b.Seq))
 	})
-	keep := w.limits.prefix(delayed)
-	w.heldDelayed, w.delayedBytes = keep, 0
+	keep := s.window.limits.prefix(delayed)
+	d.held, d.bytes = keep, 0
 	for _, e := range delayed[:keep] {
 		kept.push(e)
-		w.delayedBytes += int(e.Size)
+		d.bytes += int(e.Size)
 	}
-	s.timers = kept
+	*held = kept
 	if keep < len(delayed) {
-		w.dueHorizon = delayed[keep].duePoint()
+		d.horizon = delayed[keep].duePoint()
 	}
 }
 

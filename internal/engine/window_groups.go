@@ -254,7 +254,8 @@ func (s *Shard) refillGroup(g *group, least int) {
 // isDelayed reports whether a message from the backlog is delayed. A message that is
 // due right now may still be among the timers, and is offered when its timer fires.
 func (s *Shard) isDelayed(e *Entry) bool {
-	return e.Due > s.clock || (e.Due == s.clock && e.Is(Timed) && s.findDelayed(e) != nil)
+	clock := s.clockOf(e)
+	return e.Due > clock || (e.Due == clock && e.Is(Timed) && s.findDelayed(e) != nil)
 }
 
 // takeFromGroup takes a ready message out of its group, and reports whether the group

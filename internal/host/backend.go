@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/endings"
@@ -61,14 +62,17 @@ type Options struct {
 	Hold engine.Limits
 	// Wipe overwrites messages that are gone; see packed.wipe.
 	Wipe bool
-	// Now is the start of the time axis, after all times in the journal.
-	Now engine.Instant
+	// Now is the start of the time axis, after all times in the journal, and the wall time
+	// of which Restore gets the counts.
+	Now engine.Moment
+	// Wall reads the wall clock; nil means time.Now.
+	Wall func() time.Time
 }
 
 // New returns an empty backend. It does no I/O.
 func New(options Options) *Backend {
 	b := &Backend{options: options, queues: make(map[string]*queue), sources: make(map[string][]*queue)}
-	b.clock.init(options.Now)
+	b.clock.init(options.Now.At, options.Wall)
 	if b.options.Secret == [32]byte{} {
 		_, _ = crand.Read(b.options.Secret[:]) // never fails, see crypto/rand
 	}

@@ -79,7 +79,7 @@ func (p *pages[T]) readBacklogPage(now engine.Moment) {
 		}
 		looked++
 		bytes += int(e.Size)
-		p.last = engine.PointOf(e)
+		p.last.Pass(e)
 		if found && p.add(e, now) {
 			break
 		}

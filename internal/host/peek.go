@@ -142,6 +142,9 @@ func (q *queue) peeked(state driver.State, e *engine.Entry, now engine.Moment) d
 		p.DeadLetter = deadLetter(q.name, e)
 	case driver.StateDelayed, driver.StateInFlight:
 		p.DueAt = time.Unix(0, now.Wall+int64(e.Due-now.At)).UTC()
+		if e.Is(engine.Wall) {
+			p.DueAt = wallTime(int64(e.Due))
+		}
 		fallthrough
 	default:
 		fill(&p.Message, e)

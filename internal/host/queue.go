@@ -119,6 +119,7 @@ func (b *Backend) traitsOf(config driver.Config, shards int) driver.Traits {
 		Usage:         true,
 		Pause:         true,
 		Release:       true,
+		DeliverAt:     true,
 		Seals:         true,
 		DedupWindow:   max(config.Effective().DedupWindow, 0), // Off: keys are refused
 		MaxBodyBytes:  b.options.MaxBodyBytes,

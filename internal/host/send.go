@@ -79,7 +79,7 @@ func (s *sendBatch) all(msgs []driver.Outgoing) {
 		case err != nil:
 			s.failures = driver.FailAt(s.failures, len(msgs), i, s.queue.named(err, "send"))
 		case s.sent[i].Duplicate:
-		case msg.Delay > 0:
+		case msg.Delay > 0 || !msg.DeliverAt.IsZero():
 			s.delayed = true
 		default:
 			s.ready++

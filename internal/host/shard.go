@@ -136,8 +136,9 @@ func packMessage(msg *driver.Outgoing) packed {
 	p := packed{buf: make([]byte, ident.TextLen+len(msg.Seal)+len(msg.Body)), seal: len(msg.Seal), delay: msg.Delay}
 	copy(p.buf[ident.TextLen:], msg.Seal)
 	copy(p.buf[ident.TextLen+len(msg.Seal):], msg.Body)
-	if len(msg.Attributes) > 0 || msg.Group != "" || msg.ReplyTo != "" || msg.CorrelationID != "" {
+	if len(msg.Attributes) > 0 || msg.Group != "" || msg.ReplyTo != "" || msg.CorrelationID != "" || !msg.DeliverAt.IsZero() {
 		p.extra = &engine.Extra{
+			DeliverAt:     wallNanos(msg.DeliverAt),
 			Attributes:    maps.Clone(msg.Attributes),
 			Group:         msg.Group,
 			ReplyTo:       msg.ReplyTo,
@@ -197,6 +198,18 @@ func fill(m *driver.Message, e *engine.Entry) {
 		m.CorrelationID = x.CorrelationID
 		m.LastError = x.LastError
 	}
+}
+
+// wallNanos returns a due time in Unix nanoseconds; 0 if there is none. The future of a valid
+// one is limited, and how long it is past does not matter.
+func wallNanos(at time.Time) int64 {
+	switch {
+	case at.IsZero():
+		return 0
+	case at.Unix() <= 0:
+		return 1
+	}
+	return at.UnixNano()
 }
 
 func wallTime(nanoseconds int64) time.Time { return time.Unix(0, nanoseconds).UTC() }

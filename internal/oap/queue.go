@@ -35,10 +35,11 @@ const (
 	traitFairGroups
 	traitPause
 	traitRelease
+	traitDeliverAt
 
 	// KnownTraits are all of them, and PlainTraits those that clients know that have not
 	// told theirs with OpKnow.
-	KnownTraits = traitRelease<<1 - 1
+	KnownTraits = traitDeliverAt<<1 - 1
 	PlainTraits = traitFairGroups<<1 - 1
 )
 
@@ -46,6 +47,7 @@ const (
 func (o *Opened) Tell(known uint64) {
 	o.Traits.Pause = o.Traits.Pause && known&traitPause != 0
 	o.Traits.Release = o.Traits.Release && known&traitRelease != 0
+	o.Traits.DeliverAt = o.Traits.DeliverAt && known&traitDeliverAt != 0
 }
 
 // AppendKnown writes the payload of OpKnow. A server ignores traits that it does not know.
@@ -70,7 +72,7 @@ func AppendOpened(dst []byte, o *Opened) []byte {
 	t := &o.Traits
 	dst = appendNumber(dst, uint64(o.Handle))
 	bits := uint64(0)
-	for i, set := range []bool{t.ExactStats, t.Groups, t.StrictGroups, t.DeadLetters, t.Peek, t.FairGroups, t.Pause, t.Release} {
+	for i, set := range []bool{t.ExactStats, t.Groups, t.StrictGroups, t.DeadLetters, t.Peek, t.FairGroups, t.Pause, t.Release, t.DeliverAt} {
 		if set {
 			bits |= 1 << i
 		}
@@ -105,6 +107,7 @@ func ParseOpened(payload []byte) (o Opened, err error) {
 		FairGroups:   bits&traitFairGroups != 0,
 		Pause:        bits&traitPause != 0,
 		Release:      bits&traitRelease != 0,
+		DeliverAt:    bits&traitDeliverAt != 0,
 
 		Ordering: driver.Ordering(r.text()), Durability: driver.Durability(r.text()),
 		DedupWindow: r.duration(), MaxBodyBytes: r.int(), MaxBatch: r.int(), MaxDelay: r.duration(),

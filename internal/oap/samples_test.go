@@ -44,6 +44,7 @@ var (
 			DedupKey: "key", Group: "group", ReplyTo: "reply", CorrelationID: "corr",
 		},
 	}
+	someDue  = []driver.Outgoing{{Body: []byte("due"), Group: "group", DeliverAt: aTime}, {DeliverAt: time.Unix(0, 0)}}
 	aReceipt = driver.Receipt{Handle: "receipt"}
 )
 
@@ -92,6 +93,10 @@ func requestSamples() []sample {
 			},
 		},
 		{"send", appendSend(aTarget, someOut), func(p []byte) ([]byte, error) {
+			t, v, err := oap.ParseSend(p, nil)
+			return appendSend(t, v), err
+		}},
+		{"send with due times", appendSend(aTarget, someDue), func(p []byte) ([]byte, error) {
 			t, v, err := oap.ParseSend(p, nil)
 			return appendSend(t, v), err
 		}},
@@ -182,6 +187,10 @@ func openedSamples() []sample {
 				v, err := oap.ParseIdentified(p)
 				return oap.AppendIdentified(nil, &v), err
 			},
+		},
+		{
+			"opened with due times", oap.AppendOpened(nil, &oap.Opened{Handle: 9, Traits: driver.Traits{DeliverAt: true}}),
+			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
 		},
 		{
 			"pausable opened", oap.AppendOpened(nil, &oap.Opened{Handle: 9, Traits: driver.Traits{Pause: true}}),

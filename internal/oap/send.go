@@ -2,6 +2,7 @@ package oap
 
 import (
 	"slices"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
@@ -14,8 +15,9 @@ const (
 	outGroup
 	outReplyTo
 	outCorrelation
+	outDeliverAt
 
-	outKnown = outCorrelation<<1 - 1
+	outKnown = outDeliverAt<<1 - 1
 )
 
 // AppendSend writes the payload of OpSend up to the messages, of which
@@ -44,6 +46,11 @@ func AppendOutgoing(dst []byte, m *driver.Outgoing) []byte {
 			dst = appendText(dst, text)
 		}
 	}
+	if !m.DeliverAt.IsZero() {
+		bits |= outDeliverAt
+		dst = appendSigned(dst, max(m.DeliverAt.Unix(), 0))
+		dst = appendSigned(dst, int64(m.DeliverAt.Nanosecond()))
+	}
 	dst[start] = bits
 	return dst
 }
@@ -51,7 +58,7 @@ func AppendOutgoing(dst []byte, m *driver.Outgoing) []byte {
 // OutgoingBytes is at least as much as AppendOutgoing writes.
 func OutgoingBytes(m *driver.Outgoing) int {
 	const length = 10 // of a number, at most
-	n := 1 + length + len(m.Body) + length + length
+	n := 1 + length + len(m.Body) + length + 3*length
 	for key, value := range m.Attributes {
 		n += 2*length + len(key) + len(value)
 	}
@@ -111,6 +118,20 @@ func (r *reader) outgoing(m *driver.Outgoing) {
 			}
 		}
 	}
+	if bits&outDeliverAt != 0 {
+		m.DeliverAt = r.dueTime()
+	}
+}
+
+// dueTime reads seconds since 1970 and nanoseconds. Unlike other times it may be any that a
+// sender can think of.
+func (r *reader) dueTime() time.Time {
+	seconds, nanoseconds := r.signed(), r.signed()
+	if seconds < 0 || nanoseconds < 0 || nanoseconds >= int64(time.Second) {
+		r.fail("a due time is not a time")
+		return time.Time{}
+	}
+	return time.Unix(seconds, nanoseconds).UTC()
 }
 
 // What became of a message.

@@ -106,7 +106,10 @@ type Outgoing struct {
 	// When the message was signed, in milliseconds since 1970.
 	SentAtMs int64 `protobuf:"varint,8,opt,name=sent_at_ms,json=sentAtMs,proto3" json:"sent_at_ms,omitempty"`
 	// The Ed25519 signature of the sender, see package envelope: 64 bytes, or absent.
-	Sig           []byte `protobuf:"bytes,9,opt,name=sig,proto3" json:"sig,omitempty"`
+	Sig []byte `protobuf:"bytes,9,opt,name=sig,proto3" json:"sig,omitempty"`
+	// Instead of delay_ms: the message is not delivered before this time, by the wall
+	// clock of the daemon's backend. A time that is past does not delay it.
+	DeliverAt     *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=deliver_at,json=deliverAt,proto3" json:"deliver_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -200,6 +203,13 @@ func (x *Outgoing) GetSentAtMs() int64 {
 func (x *Outgoing) GetSig() []byte {
 	if x != nil {
 		return x.Sig
+	}
+	return nil
+}
+
+func (x *Outgoing) GetDeliverAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DeliverAt
 	}
 	return nil
 }
@@ -741,7 +751,7 @@ var File_mailbox_v1_message_proto protoreflect.FileDescriptor
 const file_mailbox_v1_message_proto_rawDesc = "" +
 	"\n" +
 	"\x18mailbox/v1/message.proto\x12\n" +
-	"mailbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd3\x02\n" +
+	"mailbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8e\x03\n" +
 	"\bOutgoing\x12\x18\n" +
 	"\apayload\x18\x01 \x01(\fR\apayload\x12\x19\n" +
 	"\bidem_key\x18\x02 \x01(\tR\aidemKey\x125\n" +
@@ -752,7 +762,10 @@ const file_mailbox_v1_message_proto_rawDesc = "" +
 	"\x0ecorrelation_id\x18\a \x01(\tR\rcorrelationId\x12\x1c\n" +
 	"\n" +
 	"sent_at_ms\x18\b \x01(\x03R\bsentAtMs\x12\x10\n" +
-	"\x03sig\x18\t \x01(\fR\x03sig\x1a8\n" +
+	"\x03sig\x18\t \x01(\fR\x03sig\x129\n" +
+	"\n" +
+	"deliver_at\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\tdeliverAt\x1a8\n" +
 	"\n" +
 	"AttrsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -842,22 +855,23 @@ var file_mailbox_v1_message_proto_goTypes = []any{
 }
 var file_mailbox_v1_message_proto_depIdxs = []int32{
 	8,  // 0: mailbox.v1.Outgoing.attrs:type_name -> mailbox.v1.Outgoing.AttrsEntry
-	3,  // 1: mailbox.v1.Delivery.envelope:type_name -> mailbox.v1.Envelope
-	4,  // 2: mailbox.v1.Delivery.history:type_name -> mailbox.v1.History
-	9,  // 3: mailbox.v1.Envelope.attrs:type_name -> mailbox.v1.Envelope.AttrsEntry
-	10, // 4: mailbox.v1.History.enqueued_at:type_name -> google.protobuf.Timestamp
-	10, // 5: mailbox.v1.History.first_received_at:type_name -> google.protobuf.Timestamp
-	3,  // 6: mailbox.v1.Peeked.envelope:type_name -> mailbox.v1.Envelope
-	4,  // 7: mailbox.v1.Peeked.history:type_name -> mailbox.v1.History
-	0,  // 8: mailbox.v1.Peeked.state:type_name -> mailbox.v1.MessageState
-	10, // 9: mailbox.v1.Peeked.due_at:type_name -> google.protobuf.Timestamp
-	7,  // 10: mailbox.v1.Peeked.death:type_name -> mailbox.v1.Death
-	10, // 11: mailbox.v1.Death.dead_at:type_name -> google.protobuf.Timestamp
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	10, // 1: mailbox.v1.Outgoing.deliver_at:type_name -> google.protobuf.Timestamp
+	3,  // 2: mailbox.v1.Delivery.envelope:type_name -> mailbox.v1.Envelope
+	4,  // 3: mailbox.v1.Delivery.history:type_name -> mailbox.v1.History
+	9,  // 4: mailbox.v1.Envelope.attrs:type_name -> mailbox.v1.Envelope.AttrsEntry
+	10, // 5: mailbox.v1.History.enqueued_at:type_name -> google.protobuf.Timestamp
+	10, // 6: mailbox.v1.History.first_received_at:type_name -> google.protobuf.Timestamp
+	3,  // 7: mailbox.v1.Peeked.envelope:type_name -> mailbox.v1.Envelope
+	4,  // 8: mailbox.v1.Peeked.history:type_name -> mailbox.v1.History
+	0,  // 9: mailbox.v1.Peeked.state:type_name -> mailbox.v1.MessageState
+	10, // 10: mailbox.v1.Peeked.due_at:type_name -> google.protobuf.Timestamp
+	7,  // 11: mailbox.v1.Peeked.death:type_name -> mailbox.v1.Death
+	10, // 12: mailbox.v1.Death.dead_at:type_name -> google.protobuf.Timestamp
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_mailbox_v1_message_proto_init() }

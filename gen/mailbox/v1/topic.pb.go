@@ -107,7 +107,9 @@ type TraitsResponse struct {
 	// The queue can be paused.
 	Pause bool `protobuf:"varint,17,opt,name=pause,proto3" json:"pause,omitempty"`
 	// Deliveries can be given back uncounted.
-	Release       bool `protobuf:"varint,18,opt,name=release,proto3" json:"release,omitempty"`
+	Release bool `protobuf:"varint,18,opt,name=release,proto3" json:"release,omitempty"`
+	// Messages can be sent with a due time.
+	DeliverAt     bool `protobuf:"varint,19,opt,name=deliver_at,json=deliverAt,proto3" json:"deliver_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -264,6 +266,13 @@ func (x *TraitsResponse) GetPause() bool {
 func (x *TraitsResponse) GetRelease() bool {
 	if x != nil {
 		return x.Release
+	}
+	return false
+}
+
+func (x *TraitsResponse) GetDeliverAt() bool {
+	if x != nil {
+		return x.DeliverAt
 	}
 	return false
 }
@@ -853,7 +862,7 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\x16mailbox/v1/topic.proto\x12\n" +
 	"mailbox.v1\"%\n" +
 	"\rTraitsRequest\x12\x14\n" +
-	"\x05topic\x18\x01 \x01(\tR\x05topic\"\xf3\x04\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\"\x92\x05\n" +
 	"\x0eTraitsResponse\x12\x1a\n" +
 	"\bordering\x18\x01 \x01(\tR\bordering\x12\x1e\n" +
 	"\n" +
@@ -877,7 +886,9 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\x0emax_attributes\x18\x0f \x01(\x05R\rmaxAttributes\x12.\n" +
 	"\x13max_attribute_bytes\x18\x10 \x01(\x05R\x11maxAttributeBytes\x12\x14\n" +
 	"\x05pause\x18\x11 \x01(\bR\x05pause\x12\x18\n" +
-	"\arelease\x18\x12 \x01(\bR\arelease\"\x0f\n" +
+	"\arelease\x18\x12 \x01(\bR\arelease\x12\x1d\n" +
+	"\n" +
+	"deliver_at\x18\x13 \x01(\bR\tdeliverAt\"\x0f\n" +
 	"\rTopicsRequest\"(\n" +
 	"\x0eTopicsResponse\x12\x16\n" +
 	"\x06topics\x18\x01 \x03(\tR\x06topics\"'\n" +

@@ -99,7 +99,11 @@ func (m *Model) Send(now time.Duration, msgs []driver.Outgoing) ([]driver.Sent, 
 }
 
 func (m *Model) send(msg *driver.Outgoing) (driver.Sent, error) {
-	if err := msg.Check(&m.Traits); err != nil {
+	msg, err := m.delayed(msg)
+	if err == nil {
+		err = msg.Check(&m.Traits)
+	}
+	if err != nil {
 		return driver.Sent{}, err // SND-2, SND-6
 	}
 	if msg.DedupKey != "" {
@@ -482,6 +486,7 @@ var AllTraits = driver.Traits{
 	LateAck:       true,
 	Pause:         true,
 	Release:       true,
+	DeliverAt:     true,
 	DedupWindow:   driver.DefaultDedupWindow,
 	MaxBodyBytes:  driver.DefaultMaxBodyBytes,
 	MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes,

@@ -294,3 +294,17 @@ func (m *Model) peeked(msg *Message) driver.Peeked {
 	}
 	return peeked
 }
+
+// delayed returns a message with the delay that its due time means now (SND-2, TIME-0). The
+// wall clock of a model does not step.
+func (m *Model) delayed(msg *driver.Outgoing) (*driver.Outgoing, error) {
+	if msg.DeliverAt.IsZero() {
+		return msg, nil
+	}
+	delayed := *msg
+	delayed.DeliverAt, delayed.Delay = time.Time{}, max(msg.DeliverAt.Sub(m.wall()), 0)
+	if msg.Delay != 0 {
+		return nil, m.fail("send", driver.ErrInvalid, 0)
+	}
+	return &delayed, nil
+}

@@ -14,6 +14,9 @@ import (
 // Special returns the properties that plain messages do not have, see send.lua.
 func (q *Queue) Special(msg *driver.Outgoing) Extra {
 	e := Extra{delay: msg.Delay}
+	if !msg.DeliverAt.IsZero() {
+		e.at = WallMicros(msg.DeliverAt)
+	}
 	if q.Settings.Load().Config.StrictGroups {
 		e.group = digest(msg.Group)
 	}
@@ -24,9 +27,15 @@ func (q *Queue) Special(msg *driver.Outgoing) Extra {
 	return e
 }
 
+// WallMicros returns a due time in Unix microseconds, at least 1. It rounds up.
+func WallMicros(at time.Time) float64 {
+	return float64(max(at.Add(time.Microsecond-1).UnixMicro(), 1))
+}
+
 // Extra is the extra argument of a special message, see send.lua.
 type Extra struct {
 	delay                time.Duration
+	at                   float64 // due time instead of delay, in Unix microseconds
 	Arrival              bool
 	Ordered              bool // must not arrive after one that was refused
 	Redrives             int
@@ -40,7 +49,7 @@ func (e *Extra) pack() string {
 	if *e == (Extra{}) {
 		return ""
 	}
-	packed := []byte(PackDoubles(Micros(e.delay), flag(e.Arrival)+flag(e.Ordered), float64(e.Redrives), e.First))
+	packed := []byte(PackDoubles(Micros(e.delay)-e.at, flag(e.Arrival)+flag(e.Ordered), float64(e.Redrives), e.First))
 	for _, text := range []string{e.group, e.Key, e.BodyHash} {
 		packed = append(append(packed, byte(len(text))), text...)
 	}

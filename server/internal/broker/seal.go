@@ -104,7 +104,7 @@ type storedSeal struct {
 	corr      string
 	key       string
 	queue     string
-	delayed   bool // it was sent with a delay
+	delayed   bool // it was sent with a delay or a due time
 }
 
 const (
@@ -301,7 +301,7 @@ func (c *Caller) stamp(q *queue, m *Outgoing, now time.Time, buffer []byte) (dri
 	if err := e.Seal(m.Body); err != nil {
 		return driver.Outgoing{}, buffer, err
 	}
-	s := storedSeal{sentAt: e.SentAt.UnixMilli(), chain: e.HashChain, signature: m.Signature, key: m.DedupKey, queue: q.name, delayed: m.Delay > 0}
+	s := storedSeal{sentAt: e.SentAt.UnixMilli(), chain: e.HashChain, signature: m.Signature, key: m.DedupKey, queue: q.name, delayed: m.Delay > 0 || !m.DeliverAt.IsZero()}
 	if m.CorrelationID == "" {
 		s.corr = c.origin.CorrelationID
 	}

@@ -104,6 +104,7 @@ func (c *call) rejectQuery(field, detail string) error {
 type sendBodyQuery struct {
 	IdemKey       string   `json:"idem_key"`
 	DelayMS       duration `json:"delay_ms"`
+	DeliverAt     string   `json:"deliver_at"`
 	Group         string   `json:"group"`
 	ReplyTo       string   `json:"reply_to"`
 	CorrelationID string   `json:"correlation_id"`
@@ -120,6 +121,10 @@ func (h *Handler) sendBody(c *call) error {
 		Body: c.body, Delay: time.Duration(query.DelayMS), DedupKey: query.IdemKey, Group: query.Group,
 		ReplyTo: query.ReplyTo, CorrelationID: query.CorrelationID,
 	}}
+	var err error
+	if out.DeliverAt, err = dueTime(query.DeliverAt); err != nil {
+		return c.rejectQuery("deliver_at", dueTimeForm)
+	}
 	sent, err := c.caller.Send(c.ctx(), c.request.PathValue("topic"), []broker.Outgoing{out})
 	if err = driver.At(err, 0); err != nil {
 		return err

@@ -149,6 +149,10 @@ func TestErrorsNameWhatWasMeant(t *testing.T) {
 			{"/v1/queues/configure", `{"topic":"jobs","config":{"max_attempts":-3}}`, "max_attempts", ""},
 			{"/v1/queues/jobs/messages?delay=3", "x", "query", `unknown field "delay"; did you mean "delay_ms"?`},
 			{"/v1/queues/jobs/messages?delay_ms=soon", "x", "delay_ms", "want a number of milliseconds"},
+			{"/v1/queues/jobs/messages?deliver_at=tomorrow", "x", "deliver_at", "is not a time; want one like 2026-01-02T03:04:05Z"},
+			{"/v1/send", `{"topic":"jobs","idem_key":"k","payload_b64":"eA==","deliver_at":"soon"}`, "deliver_at", "is not a time; want one like"},
+			{"/v1/send", `{"topic":"jobs","idem_key":"k","payload_b64":"eA==","deliver_at":"2999-01-02T03:04:05Z"}`, "deliver_at", "at most 8784h0m0s are allowed"},
+			{"/v1/queues/jobs/messages?deliver_at=2000-01-02T03:04:05Z&delay_ms=5", "x", "deliver_at", "a delay of 5ms is given too; give one of the two"},
 			{"/v1/queues/jobs/messages?group=a&group=b", "x", "group", "is given twice"},
 		} {
 			got := d.post(test.path, test.body)

@@ -21,6 +21,7 @@ type messageRequest struct {
 	Payload       *[]byte           `json:"payload_b64"`
 	Attributes    map[string]string `json:"attrs"`
 	DelayMS       duration          `json:"delay_ms"`
+	DeliverAt     string            `json:"deliver_at"`
 	Group         string            `json:"group"`
 	ReplyTo       string            `json:"reply_to"`
 	CorrelationID string            `json:"correlation_id"`
@@ -34,6 +35,7 @@ type sendRequest struct {
 	Payload       *[]byte           `json:"payload_b64"`
 	Attributes    map[string]string `json:"attrs"`
 	DelayMS       duration          `json:"delay_ms"`
+	DeliverAt     string            `json:"deliver_at"`
 	Group         string            `json:"group"`
 	ReplyTo       string            `json:"reply_to"`
 	CorrelationID string            `json:"correlation_id"`
@@ -42,7 +44,7 @@ type sendRequest struct {
 }
 
 func (m *sendRequest) message() messageRequest {
-	return messageRequest{m.IdemKey, m.Payload, m.Attributes, m.DelayMS, m.Group, m.ReplyTo, m.CorrelationID, m.SentAt, m.Signature}
+	return messageRequest{m.IdemKey, m.Payload, m.Attributes, m.DelayMS, m.DeliverAt, m.Group, m.ReplyTo, m.CorrelationID, m.SentAt, m.Signature}
 }
 
 // timeLayout is the form of ts in an envelope.
@@ -56,18 +58,35 @@ func (m *messageRequest) outgoing() (broker.Outgoing, error) {
 		Body: *m.Payload, Attributes: m.Attributes, Delay: time.Duration(m.DelayMS), DedupKey: m.IdemKey,
 		Group: m.Group, ReplyTo: m.ReplyTo, CorrelationID: m.CorrelationID,
 	}}
+	var err error
+	if out.DeliverAt, err = dueTime(m.DeliverAt); err != nil {
+		return out, err
+	}
 	if (m.Signature == "") != (m.SentAt == "") {
 		return out, schemaError("ts", "and sig go together: the signature covers the time; set both or none")
 	}
 	if m.Signature == "" {
 		return out, nil
 	}
-	var err error
 	if out.SentAt, err = time.Parse(timeLayout, m.SentAt); err != nil {
 		return out, schemaError("ts", "is not a time; want one like 2026-01-02T03:04:05.678Z")
 	}
 	out.Signature, err = envelope.ParseSignature(m.Signature)
 	return out, err
+}
+
+const dueTimeForm = "is not a time; want one like 2026-01-02T03:04:05Z"
+
+// dueTime reads deliver_at; the empty text is none.
+func dueTime(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil || at.IsZero() {
+		return at, schemaError("deliver_at", dueTimeForm)
+	}
+	return at, nil
 }
 
 type sendResponse struct {

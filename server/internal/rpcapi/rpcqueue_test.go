@@ -64,6 +64,9 @@ func (q *rpcQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.S
 				Payload: m.Body, IdemKey: m.DedupKey, Attrs: m.Attributes, DelayMs: ms(m.Delay), Group: m.Group,
 				ReplyTo: m.ReplyTo, CorrelationId: m.CorrelationID,
 			}
+			if !m.DeliverAt.IsZero() {
+				out.DeliverAt = timestamppb.New(m.DeliverAt)
+			}
 			if size += proto.Size(out); (size > frameRoom || notText(m) != "") && len(r.Messages) > 0 {
 				break
 			}
@@ -396,7 +399,7 @@ func (q *rpcQueue) Traits() driver.Traits {
 	}
 	return driver.Traits{
 		Ordering: driver.Ordering(r.GetOrdering()), Durability: driver.Durability(r.GetDurability()), ExactStats: r.GetExactStats(),
-		Groups: r.GetGroups(), StrictGroups: r.GetStrictGroups(), DeadLetters: r.GetDeadLetters(), Peek: r.GetPeek(), Pause: r.GetPause(), Release: r.GetRelease(), DedupWindow: span(r.GetDedupWindowMs()),
+		Groups: r.GetGroups(), StrictGroups: r.GetStrictGroups(), DeadLetters: r.GetDeadLetters(), Peek: r.GetPeek(), Pause: r.GetPause(), Release: r.GetRelease(), DeliverAt: r.GetDeliverAt(), DedupWindow: span(r.GetDedupWindowMs()),
 		MaxBodyBytes:  int(r.GetMaxPayloadBytes()),
 		MaxAttributes: int(r.GetMaxAttributes()), MaxAttributeBytes: int(r.GetMaxAttributeBytes()), MaxBatch: int(r.GetMaxBatch()), MaxDelay: span(r.GetMaxDelayMs()),
 		MaxVisibility: span(r.GetMaxVisibilityMs()), MaxWait: span(r.GetMaxWaitMs()), PurgeCooldown: span(r.GetPurgeCooldownMs()),

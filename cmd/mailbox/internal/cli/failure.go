@@ -279,9 +279,9 @@ func because(e *driver.Error) string {
 
 // fields maps the fields of package driver and of the HTTP API to flags.
 var fields = map[string]string{
-	"Body": "the body has", "DedupKey": "the key", "Delay": "--delay", "Group": "--group", "ReplyTo": "--reply-to",
+	"Body": "the body has", "DedupKey": "the key", "Delay": "--delay", "DeliverAt": "--at", "Group": "--group", "ReplyTo": "--reply-to",
 	"CorrelationID": "--correlation-id", "Attributes": "the attributes:", "Visibility": "--visibility", "Wait": "--wait", "Max": "--max",
-	"payload_b64": "the body has", "idem_key": "the key", "delay_ms": "--delay", "group": "--group", "reply_to": "--reply-to",
+	"payload_b64": "the body has", "idem_key": "the key", "delay_ms": "--delay", "deliver_at": "--at", "group": "--group", "reply_to": "--reply-to",
 	"correlation_id": "--correlation-id", "attrs": "the attributes:", "visibility_ms": "--visibility", "wait_ms": "--wait",
 	"name": "the name of the queue", "topic": "the name of the queue", "MaxDeliveries": "--max-attempts",
 	"MaxMessages": "--max-messages", "MaxBytes": "--max-bytes", "MaxInFlight": "--max-in-flight", "max_attempts": "--max-attempts", "max_messages": "--max-messages", "max_bytes": "--max-bytes", "max_in_flight": "--max-in-flight",

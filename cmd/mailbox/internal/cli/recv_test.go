@@ -194,6 +194,8 @@ func TestBadNamesAndFlagsAreRefusedFirst(t *testing.T) {
 	for _, args := range [][]string{
 		{"send", "a{b}", "x"},
 		{"send", "q", "x", "--delay", "9000h"},
+		{"send", "q", "x", "--at", "2999-01-01T00:00:00Z"},
+		{"send", "q", "x", "--at", "2026-01-01T00:00:00Z", "--delay", "1s"},
 		{"send", "q", "x", "--file", "y"},
 		{"send", "q", "x", "--lines"},
 		{"send", "q", "x", "--attr", "nonsense"},

@@ -18,6 +18,7 @@ const maxBodyBytes = 1 << 20
 type sendFlags struct {
 	file, key, group       string
 	replyTo, correlationID string
+	at                     string
 	attributes             []string
 	delay                  time.Duration
 	lines, quiet           bool
@@ -32,6 +33,7 @@ func (s *shell) sendCommand() *cobra.Command {
 			"The ids of the messages are printed, a line each.",
 		Example: "mailbox send orders '{\"id\":42}' --key order-42\n" +
 			"mailbox send orders --file order.json --attr source=shop --delay 30s\n" +
+			"mailbox send reminders call --at 2026-12-24T18:00:00Z\n" +
 			"generate | mailbox send orders --lines",
 		Args: wants(1, 2), ValidArgsFunction: s.completeQueue,
 	}
@@ -48,6 +50,7 @@ func (s *shell) sendCommand() *cobra.Command {
 	flags.StringVarP(&f.key, "key", "k", "", "dedup key: sending again with the same key is the same message; with --lines, a colon and the line's number are added")
 	flags.StringArrayVarP(&f.attributes, "attr", "a", nil, "attribute NAME=VALUE; can be repeated")
 	flags.DurationVarP(&f.delay, "delay", "d", 0, "deliver it this much later, at most 8784h (366 days)")
+	flags.StringVar(&f.at, "at", "", "deliver it at this time, like 2026-01-02T15:04:05Z, or without a zone in that of this machine; at most 366 days ahead")
 	flags.StringVarP(&f.group, "group", "g", "", "group: its messages keep their order")
 	flags.StringVar(&f.replyTo, "reply-to", "", "address for replies")
 	flags.StringVar(&f.correlationID, "correlation-id", "", "id that relates a reply to its request")
@@ -101,9 +104,29 @@ func (s *shell) send(ctx context.Context, f *sendFlags, args []string) error {
 // template returns a message with everything that the flags set.
 func (f *sendFlags) template() (driver.Outgoing, error) {
 	attributes, err := parsePairs("attr", f.attributes)
+	if err != nil {
+		return driver.Outgoing{}, err
+	}
+	at, err := parseTime("at", f.at)
+	if err == nil && f.delay != 0 && !at.IsZero() {
+		err = usageError("--delay and --at are both given; leave one out")
+	}
 	return driver.Outgoing{
-		Attributes: attributes, Delay: f.delay, DedupKey: f.key, Group: f.group, ReplyTo: f.replyTo, CorrelationID: f.correlationID,
+		Attributes: attributes, Delay: f.delay, DeliverAt: at, DedupKey: f.key, Group: f.group, ReplyTo: f.replyTo, CorrelationID: f.correlationID,
 	}, err
+}
+
+// parseTime reads the value of a flag with a time; the empty text is none.
+func parseTime(flag, text string) (at time.Time, err error) {
+	if text == "" {
+		return at, nil
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04"} {
+		if at, err = time.ParseInLocation(layout, text, time.Local); err == nil { //nolint:gosmopolitan // people mean their own time
+			return at, nil
+		}
+	}
+	return time.Time{}, usageError("--%s: invalid time %q; want one like 2026-01-02T15:04:05Z, or 2026-01-02T15:04 in the zone of this machine", flag, text)
 }
 
 // input opens a file, or standard input for "-" and "". size is 0 if it is not

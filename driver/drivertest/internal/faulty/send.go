@@ -118,6 +118,34 @@ var sendFaults = []Saboteur{
 			return sent, err
 		})}},
 
+	{Name: "forgets-due-time", Breaks: "SND-2",
+		What: "A message with a due time is ready at once.",
+		on: hooks{send: alterSent(func(q *queue, msg *driver.Outgoing) {
+			set(msg.Delay == 0 && time.Until(msg.DeliverAt) <= q.Traits().MaxDelay, &msg.DeliverAt, time.Time{})
+		})}},
+	{Name: "delivers-due-early", Breaks: "SND-2",
+		What: "A message is ready a millisecond before its due time.",
+		on:   hooks{send: alterDue(-time.Millisecond)}},
+	{Name: "delivers-due-late", Breaks: "SND-2",
+		What: "A message is ready a tenth of a second after its due time.",
+		on:   hooks{send: alterDue(100 * time.Millisecond)}},
+	{Name: "refuses-past-due-times", Breaks: "SND-2",
+		What: "A due time that is past is refused.",
+		on: hooks{send: alterSent(func(_ *queue, msg *driver.Outgoing) {
+			set(!msg.DeliverAt.IsZero() && !msg.DeliverAt.After(time.Now()), &msg.Delay, -1)
+		})}},
+	{Name: "clamps-due-times", Breaks: "SND-2",
+		What: "A due time that is too far ahead is brought near instead of refused.",
+		on: hooks{send: alterSent(func(q *queue, msg *driver.Outgoing) {
+			latest := time.Now().Add(q.Traits().MaxDelay)
+			set(msg.DeliverAt.After(latest), &msg.DeliverAt, latest)
+		})}},
+	{Name: "prefers-delays-to-due-times", Breaks: "SND-2",
+		What: "Of a delay and a due time, the due time is ignored instead of refused.",
+		on: hooks{send: alterSent(func(_ *queue, msg *driver.Outgoing) {
+			set(msg.Delay > 0, &msg.DeliverAt, time.Time{})
+		})}},
+
 	{Name: "drops-empty-attributes", Breaks: "SND-3",
 		What: "An attribute without a value is lost.",
 		on: hooks{send: alterSent(func(_ *queue, msg *driver.Outgoing) {
@@ -240,4 +268,12 @@ func shareMemory(share func(*driver.Delivery, driver.Outgoing)) hooks {
 			}
 		}),
 	}
+}
+
+// alterDue moves the due times of messages.
+func alterDue(by time.Duration) sendFunc {
+	return alterSent(func(q *queue, msg *driver.Outgoing) {
+		ahead := time.Until(msg.DeliverAt)
+		set(msg.Delay == 0 && ahead > time.Millisecond && ahead <= q.Traits().MaxDelay-by, &msg.DeliverAt, msg.DeliverAt.Add(by))
+	})
 }

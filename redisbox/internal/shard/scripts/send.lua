@@ -1,7 +1,8 @@
 -- Sending messages.
 --
 -- A plain message has no extra, or ""; the extra of a special one packs delay, arrival,
--- redrives, first, group, key, bodyHash, failure and token. arrival is 1 for a message
+-- redrives, first, group, key, bodyHash, failure and token. A negative delay is a due time:
+-- how far it is ahead of the server's clock is the delay. arrival is 1 for a message
 -- that another process may have added before, and 2 if it also must not be added after
 -- one that was refused. The name of an arrival is its id and the token, which tells apart
 -- the times that one message arrives; the name of a refused arrival has a ! before it,
@@ -51,6 +52,9 @@ local function add(id, record, extra)
   local delay, arrival, redrives, first, group, key, bodyHash, failure, token = 0, 0, 0, 0, '', '', '', '', ''
   if extra ~= '' then
     delay, arrival, redrives, first, group, key, bodyHash, failure, token = parse(EXTRA, extra)
+    if delay < 0 then
+      delay = math.max(-delay - shard.wall, 0)
+    end
   end
   local size = parse('<I4', record, 17)
   local code, detail = admit(id, size, arrival, token, key, bodyHash)
