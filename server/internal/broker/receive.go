@@ -251,7 +251,7 @@ func (c *Caller) receiveWaiting(ctx context.Context, q *queue, req driver.Receiv
 }
 
 // stillGood returns the deliveries, unless the caller's token was revoked or has
-// expired while the call waited: then it returns the messages to their places.
+// expired while the call waited: then it releases the messages.
 func (c *Caller) stillGood(ctx context.Context, q *queue, held []driver.Delivery) ([]driver.Delivery, error) {
 	ctx = context.WithoutCancel(ctx) // a cancelled caller still gets the messages, or they go back
 	refusal := c.broker.verifier.Valid(ctx, c.token)
@@ -259,14 +259,28 @@ func (c *Caller) stillGood(ctx context.Context, q *queue, held []driver.Delivery
 		return held, nil
 	}
 	c.refused(ctx, c.request(capability.OpRecv, q.name), refusal)
-	ends := make([]driver.Extension, len(held))
-	for i := range held {
-		ends[i].Receipt = held[i].Receipt
-	}
-	if _, err := q.handle.Extend(ctx, ends); err != nil {
+	if err := release(ctx, q.handle, held); err != nil {
 		c.broker.log.LogAttrs(ctx, slog.LevelWarn, "receive.kept", c.attrs(q.name, slog.String("error", err.Error()))...)
 	}
 	return nil, refusal
+}
+
+// release releases deliveries (FLOW-4), or ends their leases on a backend that counts every
+// delivery.
+func release(ctx context.Context, q driver.Queue, held []driver.Delivery) error {
+	if !q.Traits().Release {
+		ends := make([]driver.Extension, len(held))
+		for i := range held {
+			ends[i].Receipt = held[i].Receipt
+		}
+		_, err := q.Extend(ctx, ends)
+		return err
+	}
+	nacks := make([]driver.Nack, len(held))
+	for i := range held {
+		nacks[i] = driver.Nack{Receipt: held[i].Receipt, Mode: driver.NackRelease}
+	}
+	return q.Nack(ctx, nacks)
 }
 
 // hand verifies messages from the backend and makes deliveries of them, in the memory of into.

@@ -40,8 +40,12 @@ func TestWaitingReceiveReturnsNothingToEndedToken(t *testing.T) {
 				other := b.as("")
 				b.send(other, "orders", "secret")
 				expectCode(t, <-waited, driver.ErrUnauthenticated, "the receive that waited")
-				if got := b.receive(other, "orders", 1); len(got) != 1 || string(got[0].Body) != "secret" {
-					t.Errorf("others get %v", got)
+				got := b.receive(other, "orders", 1)
+				if len(got) != 1 || string(got[0].Body) != "secret" {
+					t.Fatalf("others get %v", got)
+				}
+				if got[0].Deliveries != 1 { // FLOW-4
+					t.Errorf("got Deliveries %d, want 1: no client got the message before", got[0].Deliveries)
 				}
 			})
 		})
