@@ -46,7 +46,8 @@ var operations = []string{
 type Fault struct {
 	// Op and Queue select the calls. The zero values mean all operations and all
 	// queues. Op is the name that errors have for an operation: "open", "send",
-	// "receive", "ack", "nack", "extend" (and Release), "purge", "stats",
+	// "receive", "ack", "nack" (also of Release and PutBack, except that Release is
+	// "extend" on a queue without Traits.Release), "extend", "purge", "stats",
 	// "dead-letter", "dead-letters", "redrive", "discard", "purge dead letters",
 	// "peek", "move", "ack late", "extend late", "forget dedup keys", "pause",
 	// "resume", "usage". Those of a reply store, for which Queue is the id of the
