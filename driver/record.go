@@ -94,6 +94,10 @@ type Delivery struct {
 	// step as it leased the message, and the slot waited for an answer. False says
 	// nothing. The slot is that of a store that is LinkedTo the queue.
 	SlotPending bool
+	// Released: the message was given back uncounted since its last delivery that
+	// counted, so this is not the first delivery even if Deliveries is 1. False says
+	// nothing.
+	Released bool
 }
 
 // Nack gives a delivery back.

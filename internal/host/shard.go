@@ -179,6 +179,7 @@ func (sh *shard) deliver(d *driver.Delivery, e *engine.Entry) {
 	fill(&d.Message, e)
 	d.Receipt = driver.Receipt{Handle: e.ID, Place: sh.place(e.Seq), Nonce: e.Nonce}
 	d.Shard = int(sh.id.Shard)
+	d.Released = e.Releases() > 0
 }
 
 func fill(m *driver.Message, e *engine.Entry) {

@@ -173,6 +173,7 @@ type entry struct {
 	Reason     driver.Reason
 	LastError  string
 	errorType  string
+	released   bool // since its last delivery that counted
 }
 
 // The doubles of a packed entry.
@@ -225,6 +226,7 @@ func ReadEntry(packed string) (e entry, ok bool) {
 		Reason:     driver.Reason(texts[1]),
 		LastError:  texts[2],
 		errorType:  texts[3],
+		released:   rest != "" && rest[0]%32 > 0,
 	}, true
 }
 

@@ -46,3 +46,17 @@ func FuzzScriptValues(f *testing.F) {
 		}
 	})
 }
+
+func TestEntryTellsWhetherMessageWasReleased(t *testing.T) {
+	entry := string(make([]byte, 8*entryDoubles+6)) // the texts are empty
+	for marks, want := range map[string]bool{
+		"":     false, // of versions before
+		"\x20": false, // first is the time of the latest delivery
+		"\x21": true,
+		"\x50": true,
+	} {
+		if e, ok := ReadEntry(entry + marks); !ok || e.released != want {
+			t.Errorf("marks %q: got released %v, readable %v; want %v and true", marks, e.released, ok, want)
+		}
+	}
+}

@@ -85,7 +85,7 @@ func (o *ReceiveOp) Deliveries(s *Shard) (got []driver.Delivery, damaged []drive
 		if err != nil {
 			return nil, nil, err
 		}
-		got = append(got, driver.Delivery{Receipt: s.Receipt(id, e.place, e.Nonce), Shard: s.Number})
+		got = append(got, driver.Delivery{Receipt: s.Receipt(id, e.place, e.Nonce), Shard: s.Number, Released: e.released})
 		d := &got[len(got)-1]
 		d.ID = id
 		e.fill(&d.Message)

@@ -172,6 +172,34 @@ func TestReorderDepthIsMeasured(t *testing.T) {
 	}
 }
 
+func TestGivenBackMessagesAreNotOutOfOrder(t *testing.T) {
+	for _, mode := range []driver.NackMode{driver.NackRelease, driver.NackPutBack} {
+		synctest.Test(t, func(t *testing.T) {
+			b := memory(t, broker.Limits{})
+			c := b.as("")
+			for range 3 {
+				b.send(c, "orders", "x")
+				time.Sleep(time.Millisecond)
+			}
+			for range 2 {
+				first := b.receive(c, "orders", 1)[0]
+				nack := broker.Nack{Receipt: first.Receipt, Mode: mode, Delay: time.Second}
+				if err := c.Nack(t.Context(), "orders", []broker.Nack{nack}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b.receive(c, "orders", 1)
+			time.Sleep(2 * time.Second)
+			if got := b.receive(c, "orders", 2); len(got) != 2 || got[0].Deliveries != 1 {
+				t.Fatalf("mode %d: got %+v, want the two messages that were given back, uncounted", mode, got)
+			}
+			if depth := b.figure("mailbox_reorder_depth_max", "shard=0"); depth != 0 {
+				t.Errorf("mode %d: the depth is %v, want 0: the messages are late on purpose", mode, depth)
+			}
+		})
+	}
+}
+
 func TestUnavailableBackendIsCountedForQueuesNotOpen(t *testing.T) {
 	backend := membox.New(nil)
 	b := newBench(t, backend, broker.Limits{})

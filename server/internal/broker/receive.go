@@ -309,6 +309,7 @@ func (c *Caller) hand(q *queue, grant *verify.Grant, held []driver.Delivery, int
 			into.damaged = append(into.damaged, damagedDelivery{held[i], err})
 			continue
 		}
+		seal.Timely = seal.Timely && !held[i].Released
 		bytes += int64(len(message.Body))
 		if text == nil {
 			text = make([]byte, 0, len(held)*(receiptTextSize+len(held[i].Receipt.Handle)))

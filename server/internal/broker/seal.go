@@ -42,7 +42,8 @@ type Seal struct {
 	IdemKey   string
 	HashChain envelope.Hash
 	Signature envelope.Signature
-	// Timely: the message was sent through a daemon and without a delay.
+	// Timely: the message was sent through a daemon and without a delay, and was not
+	// released.
 	Timely bool
 
 	bodyHash  envelope.Hash // zero if the message was not hashed at the receive
