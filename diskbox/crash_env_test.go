@@ -115,7 +115,7 @@ func (e *crashEnv) cut(moment string) {
 func (e *crashEnv) prepare() {
 	e.rng = rand.New(rand.NewPCG(e.seed, 1))
 	e.disk = storetest.NewDisk()
-	e.clock = crashClock{id: "boot 0", start: time.Now(), base: time.Hour}
+	e.clock = crashClock{id: "boot 0", start: time.Now(), base: time.Hour, set: time.Now()}
 	if e.kinds == nil {
 		e.kinds = e.rng.Perm(len(crashQueues))[:3]
 	}
@@ -147,7 +147,7 @@ func (e *crashEnv) run() {
 }
 
 func (e *crashEnv) open(fs vfs.FS, clock *crashClock, onFail func(error)) (*Backend, error) {
-	return Open(e.ctx, crashDir, &Options{fs: fs, boot: clock, small: true, Sync: e.sync, OnFail: onFail})
+	return Open(e.ctx, crashDir, &Options{fs: fs, boot: clock, wall: clock.wall, small: true, Sync: e.sync, OnFail: onFail})
 }
 
 // generation opens the backend, lets clients work, and crashes.
@@ -197,7 +197,7 @@ func (e *crashEnv) crash(image *crashImage) {
 	}
 	e.models.mu.Unlock()
 	if e.chance(3) {
-		e.clock = crashClock{id: e.clock.id + "+", start: time.Now(), base: time.Minute}
+		e.clock = crashClock{id: e.clock.id + "+", start: time.Now(), base: time.Minute, set: time.Now()}
 	}
 }
 

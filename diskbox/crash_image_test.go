@@ -49,6 +49,7 @@ func (e *crashEnv) result(image *crashImage, second *secondCut, rng *rand.Rand) 
 		clock.base += time.Duration(rng.Int64N(int64(time.Minute))) // the machine was off for a while
 	}
 	at := image.at.Add(clock.base - image.clock.base)
+	clock.set = at // images are opened later in virtual time
 	if rng.IntN(8) == 0 {
 		clock.id, clock.base = clock.id+", another boot", time.Minute
 	}

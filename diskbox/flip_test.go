@@ -115,6 +115,7 @@ func (r *damagedDisk) outcome(mem *vfs.MemFS, file string) (string, error) {
 	clock := r.image.clock
 	clock.start = time.Now()
 	clock.base += damagedDiskAge
+	clock.set = r.image.at.Add(damagedDiskAge)
 	b, err := r.env.open(mem, &clock, func(error) {})
 	if err != nil {
 		return flipRefused, checkRefusal(err, file, before, mem)

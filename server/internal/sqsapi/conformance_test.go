@@ -20,6 +20,7 @@ const wholeSeconds = "SQS counts in whole seconds, and virtual time shows the di
 // inSeconds are cases, as "ID/title", that need more exact times than SQS has.
 var inSeconds = map[string]string{
 	"SND-2/hundreds of delays in any order are all kept":                               wholeSeconds,
+	"SND-2/hundreds of due times in any order are all kept":                            wholeSeconds,
 	"VIS-1/a visibility ends when it was asked to, to the fraction of a second":        wholeSeconds,
 	"VIS-3/an extension ends when it was asked to, to the fraction of a second":        wholeSeconds,
 	"ACK-1/the delay of a nack ends when it was asked to, to the fraction of a second": wholeSeconds,
