@@ -3,10 +3,12 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,20 +26,24 @@ func (i *image) confine(c *exec.Cmd) {
 	c.Env = append(c.Env, "MAILBOXD_DATA_DIR="+filepath.Join(i.root, i.env["MAILBOXD_DATA_DIR"]))
 }
 
-// freePort returns an address with the same host and a free port.
+// freePort returns an address with the same host and a free port. It is below those that the
+// kernel gives to listeners and connections of others, which could take it in the meantime.
 func freePort(t *testing.T, address string) string {
 	t.Helper()
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		port := strconv.Itoa(15000 + rand.IntN(15000))
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
+		if err == nil {
+			_ = l.Close()
+			return net.JoinHostPort(host, port)
+		}
 	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return net.JoinHostPort(host, port)
+	t.Fatal("no port is free")
+	return ""
 }
 
 func TestImageWorksWithItsCommandLine(t *testing.T) {
