@@ -40,7 +40,7 @@ type request struct {
 }
 
 // call makes a call and passes its rows to read. It repeats calls that have certainly not taken
-// effect: for Options.RetryFor if there is no connection, and otherwise at once. Other failures
+// effect: for Options.RetryFor without a connection, and otherwise at once. Other failures
 // leave the outcome unknown.
 func (b *Backend) call(ctx context.Context, r request, read func(pgx.Rows) error) error {
 	until := time.Now().Add(b.options.RetryFor)

@@ -70,7 +70,7 @@ func readMessage(m *driver.Message, packed []byte, before *past) error {
 // A receipt's Place is the number of the message, and above it that of its shard.
 const seqBits = 48
 
-// packedID returns an id as the database has it; ok is false if there is no such id.
+// packedID returns an id as the database has it; ok is false if the database cannot have it.
 func packedID(id string) (packed [16]byte, ok bool) {
 	parsed, err := ulid.ParseStrict(id)
 	return parsed, err == nil

@@ -24,7 +24,7 @@ type Options struct {
 	// pgbouncer in transaction mode. Receives that wait then ask the server every second.
 	PollOnly bool
 	// RetryFor is how long an operation is repeated that has certainly not been performed,
-	// because there is no connection; then it is ErrUnavailable. 0 means ten seconds.
+	// for lack of a connection; then it is ErrUnavailable. 0 means ten seconds.
 	RetryFor time.Duration
 	// Logger gets warnings and errors. Nil means none are logged.
 	Logger *slog.Logger
