@@ -27,8 +27,6 @@ type guardFS struct {
 	fuse   *fuse
 	limbo  *vfs.MemFS
 	backup atomic.Pointer[backupRun]
-	// stuck is set while tables cannot be written and the engine keeps retrying.
-	stuck atomic.Bool
 }
 
 // retryPause keeps the engine, which retries a failed flush at once, from spinning while the
@@ -76,7 +74,6 @@ func (g *guardFS) judge(path, what string, err error) error {
 	case err == nil, isNotExist(err):
 		return err
 	case classOf(g.PathBase(path)) == classTable && passing(err):
-		g.stuck.Store(true)
 		time.Sleep(retryPause)
 		return err
 	}
@@ -240,11 +237,7 @@ func (f *guardFile) sync(do func() error) error {
 	if f.idle() {
 		return nil
 	}
-	err := do()
-	if err == nil && f.guard.stuck.Load() && classOf(f.guard.PathBase(f.path)) == classTable {
-		f.guard.stuck.Store(false) // a table was written
-	}
-	return f.guard.judge(f.path, "sync", err)
+	return f.guard.judge(f.path, "sync", do())
 }
 
 func (f *guardFile) SyncTo(length int64) (bool, error) {

@@ -262,7 +262,6 @@ func newStore(dir, path string, o Options, id storeID) *Store {
 	s := &Store{
 		dir: dir, options: o, id: id,
 		gate:    newGate(),
-		turn:    make(chan struct{}, 1),
 		fuse:    &fuse{log: o.Logger, onFail: o.OnFail},
 		damage:  &damage{onCorruption: o.OnCorruption},
 		misuse:  &misuse{log: o.Logger},

@@ -32,7 +32,6 @@ type Store struct {
 	logs    *logList
 	sealer  *sealer
 	gate    *gate
-	turn    chan struct{} // see takeTurn
 
 	backups   sync.Mutex // one at a time
 	archive   *Archive   // the archive of the store; nil if it is in a directory
@@ -120,14 +119,12 @@ func (s *Store) commit(b *Batch, durable bool, readable func()) error {
 	}
 	size := b.Size()
 	earlier := s.sealer.begin()
-	alone := s.takeTurn()
 	var err error
 	if readable == nil {
 		err = s.apply(b, durable)
 	} else {
 		err = s.applyThen(b, durable, readable)
 	}
-	s.endTurn(alone)
 	if err := s.outcome("commit", err); err != nil {
 		s.sealer.abandon()
 		return err
@@ -234,28 +231,8 @@ func (s *Store) noteLog() error {
 func (s *Store) logData(op string, record []byte) error {
 	s.tracker.forced.Add(1)
 	defer s.tracker.forced.Add(-1)
-	alone := s.takeTurn()
 	err := s.db.LogData(record, pebble.Sync)
-	s.endTurn(alone)
 	return s.outcome(op, err)
-}
-
-// takeTurn serialises writes to the log while tables cannot be written. In that time the engine
-// accepts writes until its memory is full and then makes one wait, holding a lock, for a table
-// that may take until an operator has cleaned up the disk. The others wait here instead of at
-// that lock: on a channel, which is visible in a stack trace, and lets virtual time pass in
-// tests.
-func (s *Store) takeTurn() (alone bool) {
-	if alone = s.guard.stuck.Load(); alone {
-		s.turn <- struct{}{}
-	}
-	return alone
-}
-
-func (s *Store) endTurn(alone bool) {
-	if alone {
-		<-s.turn
-	}
 }
 
 // watermark appends the latest watermark to dst.
