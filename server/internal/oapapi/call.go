@@ -132,7 +132,7 @@ func parsed[T any](payload []byte, elements *[]T, parse func([]byte, []T) (oap.T
 func (c *conn) startCalls(ctx context.Context) {
 	for i, k := range c.calls {
 		c.calls[i] = nil
-		c.round.Alone = c.started.Load() == 0 && len(c.calls) == 1 && len(k.requests) == 1 && len(c.receives) == 0
+		c.round.Alone = c.alone(k)
 		k.start(ctx)
 	}
 	c.calls = c.calls[:0]
@@ -142,6 +142,16 @@ func (c *conn) startCalls(ctx context.Context) {
 	clear(c.receives)
 	c.receives = c.receives[:0]
 	c.round.Alone = false
+}
+
+// aloneBytes is the largest request that the reader commits by itself.
+const aloneBytes = 16 << 10
+
+// alone reports whether the reader may wait for the disk, because k is all there is to do. A
+// large request is followed by others that the reader could handle meanwhile.
+func (c *conn) alone(k *call) bool {
+	return c.started.Load() == 0 && len(c.calls) == 1 && len(k.requests) == 1 && len(c.receives) == 0 &&
+		c.in.idle() && k.bytes <= aloneBytes
 }
 
 // start starts the operation, and does not wait for it.
