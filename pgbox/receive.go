@@ -197,8 +197,13 @@ func (h *handle) take(ctx context.Context, req driver.ReceiveRequest, waits bool
 }
 
 // cancelGrace is how long a receive that is cancelled during its call waits for the answer,
-// which may contain messages. Messages that come later are given back.
-const cancelGrace = time.Second
+// which may contain messages. Messages that come later are given back as if they had not been
+// delivered, unless their lease is over by then. So a receive with a lease shorter than
+// shortLease waits longer.
+const (
+	cancelGrace = time.Second
+	shortLease  = 5 * time.Second
+)
 
 // takeFrom leases ready messages of one shard.
 func (h *handle) takeFrom(ctx context.Context, s *shard, req driver.ReceiveRequest, waits bool) ([]driver.Delivery, bool, error) {
@@ -218,7 +223,7 @@ func (h *handle) takeFrom(ctx context.Context, s *shard, req driver.ReceiveReque
 	if s.receives.withdraw(func(other *receiveOp) bool { return other == op }) {
 		return nil, false, reason
 	}
-	timer := time.NewTimer(cancelGrace)
+	timer := time.NewTimer(max(cancelGrace, shortLease-req.Visibility))
 	defer timer.Stop()
 	select {
 	case <-op.done:
