@@ -62,6 +62,7 @@ func TestTerminatedConnectionsLoseNothingConfirmed(t *testing.T) {
 		}
 	}
 	for range rounds {
+		seen.awaitSend()
 		<-time.After(50 * time.Millisecond)
 		terminate(t, control, application)
 	}
@@ -104,6 +105,19 @@ func (s *tally) send(ctx context.Context, q driver.Queue, name string, stop *ato
 			s.unknown[body] = true
 		}
 		s.mu.Unlock()
+	}
+}
+
+// awaitSend waits until another send is confirmed. On a slow machine new connections take a
+// while, and would be ended before they are used.
+func (s *tally) awaitSend() {
+	confirmed := func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.sent)
+	}
+	for before := confirmed(); confirmed() == before; {
+		<-time.After(5 * time.Millisecond)
 	}
 }
 
