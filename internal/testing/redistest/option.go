@@ -79,14 +79,15 @@ func Primaries(n int) Option { return func(s *settings) { s.primaries = n } }
 func Replicas(n int) Option { return func(s *settings) { s.replicas = n } }
 
 // NodeTimeout sets how long a node may be silent before the others replace it:
-// cluster-node-timeout, and down-after-milliseconds for sentinels. It is 1 s by default.
+// cluster-node-timeout, and down-after-milliseconds for sentinels. It is 30 s by default, so
+// that a busy machine, on which servers are silent for a while, does not replace them.
 func NodeTimeout(d time.Duration) Option { return func(s *settings) { s.nodeTimeout = d } }
 
 // admin is the user of this package when there is an access control list.
 const admin = "redistest"
 
 func newSettings(opts []Option) (settings, error) {
-	s := settings{primaries: 3, replicas: 2, nodeTimeout: time.Second}
+	s := settings{primaries: 3, replicas: 2, nodeTimeout: 30 * time.Second}
 	for _, opt := range opts {
 		opt(&s)
 	}

@@ -21,10 +21,10 @@ var (
 		return startServer(ctx, s)
 	})
 	sharedSentinel = shared(func(ctx context.Context) (*SentinelGroup, error) {
-		return startSentinel(ctx, []Option{NodeTimeout(sharedTimeout)})
+		return startSentinel(ctx, nil)
 	})
 	sharedCluster = shared(func(ctx context.Context) (*ClusterGroup, error) {
-		return startCluster(ctx, []Option{NodeTimeout(sharedTimeout)})
+		return startCluster(ctx, nil)
 	})
 )
 
@@ -32,10 +32,6 @@ var (
 func shared[S interface{ Close() }](start func(context.Context) (S, error)) *proctest.Shared[S] {
 	return &proctest.Shared[S]{Launch: func(t testing.TB) (S, error) { return start(context.WithoutCancel(t.Context())) }}
 }
-
-// sharedTimeout keeps shared servers from being replaced because a busy machine makes them
-// silent for a while.
-const sharedTimeout = 30 * time.Second
 
 // SharedServer returns a server for tests that do not damage it: no signals, no FLUSHALL,
 // and keys that begin with Prefix. It is started for the first such test. TestMain has to
