@@ -118,7 +118,7 @@ func TestMissingEntryDoesNotHangServer(t *testing.T) {
 		t.Run(damage, func(t *testing.T) {
 			server := redistest.Standalone(t)
 			client := connect(t, server.ClientOption())
-			q := openQueue(t, open(t, client, &Options{RetryFor: time.Second}))
+			q := openQueue(t, open(t, client, &Options{RetryFor: time.Minute}))
 			id := send(t, q, "a")[0]
 			got := receive(t, q, 1, hold)
 			if err := q.Nack(t.Context(), []driver.Nack{{Receipt: got[0].Receipt}}); err != nil {

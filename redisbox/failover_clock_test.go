@@ -50,7 +50,7 @@ func TestNewPrimaryClockExpiresNothingEarly(t *testing.T) {
 // last. It reports false if they did not last long enough.
 func testNewClock(t *testing.T, cluster *redistest.ClusterGroup, skew time.Duration, newcomer bool, lasting time.Duration) bool {
 	t.Helper()
-	backend := openBackend(t, cluster.ClientOption(), &redisbox.Options{Replicas: 1})
+	backend := openBackend(t, cluster.ClientOption(), &redisbox.Options{Replicas: 1, ReplicaTimeout: time.Minute})
 	name := redistest.Prefix(t) + "clock"
 	if err := backend.ConfigureQueue(t.Context(), name, driver.Config{DedupWindow: 10 * time.Minute}); err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func testNewClock(t *testing.T, cluster *redistest.ClusterGroup, skew time.Durat
 		t.Fatal(err)
 	}
 	if newcomer {
-		q = openNamed(t, openBackend(t, cluster.ClientOption(), &redisbox.Options{Replicas: 1}), name)
+		q = openNamed(t, openBackend(t, cluster.ClientOption(), &redisbox.Options{Replicas: 1, ReplicaTimeout: time.Minute}), name)
 	}
 	early, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 10, Visibility: lasting, Wait: time.Second})
 	if passed := time.Since(start); passed > lasting {

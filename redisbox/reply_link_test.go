@@ -245,7 +245,10 @@ func TestCancelledRequestLeavesNoSlot(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	release()
-	wantStats(t, q, driver.Stats{Ready: 1}) // it was under way
+	eventually(t, "the request, which was under way, to be ready", func() bool {
+		stats, err := q.Stats(t.Context())
+		return err == nil && stats == driver.Stats{Ready: 1}
+	})
 	eventually(t, "the slot is gone", func() bool {
 		_, err := there.Get(t.Context(), "id")
 		return errors.Is(err, driver.ErrNotFound)
