@@ -22,10 +22,10 @@ var reorderGauge = regexp.MustCompile(`(?m)^mailbox_reorder_depth_max\{shard="0"
 // Cluster whose primary is replaced meanwhile. No confirmed message is lost, no
 // message is delivered after more than 32 later ones, and the daemon's gauge agrees.
 func TestG9OrderHoldsThroughFailover(t *testing.T) {
-	redis := redistest.Cluster(t)
+	redis := redistest.Cluster(t, redistest.NodeTimeout(5*time.Second)) // failovers take up to twice as long
 	d := start(t, append(onDisk, "--backend=redis://"+redis.Nodes()[0].Addr(), "--listen-metrics=127.0.0.1:0")...)
 	client := openHTTP(t, d.http, d.token)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	const queue, messages = "orders", 400
 	for n := range messages {
