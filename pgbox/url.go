@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -12,10 +14,10 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// urlScheme is the scheme of addresses in PostgreSQL.
-const urlScheme = "postgres"
+// urlSchemes are the schemes of addresses in PostgreSQL. Both mean the same.
+var urlSchemes = []string{"postgres", "postgresql"}
 
-func init() { driver.RegisterURL(readURL, urlScheme) }
+func init() { driver.RegisterURL(readURL, urlSchemes...) }
 
 const wantedURL = "want postgres://USER:PASSWORD@HOST:PORT/DATABASE/QUEUE"
 
@@ -31,7 +33,6 @@ func readURL(address *url.URL) (driver.URLTarget, error) {
 		return driver.URLTarget{}, err
 	}
 	database, name, _ := strings.Cut(strings.TrimPrefix(address.Path, "/"), "/")
-	pollOnly := parameters.Get("poll_only")
 	switch {
 	case address.Opaque != "" || address.Hostname() == "" && parameters.Get("host") == "":
 		return driver.URLTarget{}, addressError("host", "is missing; "+wantedURL)
@@ -41,29 +42,20 @@ func readURL(address *url.URL) (driver.URLTarget, error) {
 		return driver.URLTarget{}, addressError("database", "is missing; "+wantedURL)
 	case name == "":
 		return driver.URLTarget{}, addressError("queue", "is missing; "+wantedURL)
-	case pollOnly != "" && pollOnly != "true" && pollOnly != "false":
-		return driver.URLTarget{}, addressError("query", "parameter poll_only: want true or false")
-	}
-	options := &Options{Schema: parameters.Get("schema"), PollOnly: pollOnly == "true", Migrate: true}
-	if options.Schema != "" {
-		if err := checkSchema(options.Schema); err != nil {
-			return driver.URLTarget{}, err
-		}
 	}
 	if err := driver.CheckName(name); err != nil {
 		return driver.URLTarget{}, err
 	}
-	parameters.Del("schema")
-	parameters.Del("poll_only")
 	server := *address
-	server.Path, server.RawPath, server.RawQuery = "/"+database, "", parameters.Encode()
-	config, err := pgxpool.ParseConfig(server.String())
+	server.Scheme, server.Path, server.RawPath = urlSchemes[0], "/"+database, ""
+	var options Options
+	config, err := readServer(&server, &options, wantedURL)
 	if err != nil {
-		return driver.URLTarget{}, addressError("address", "cannot be read; "+wantedURL+", and parameters as in libpq") // the error repeats the URL
+		return driver.URLTarget{}, err
 	}
-	key := strings.Join([]string{server.String(), options.Schema, pollOnly}, "\x00")
+	key := strings.Join([]string{server.String(), options.Schema, strconv.FormatBool(options.PollOnly)}, "\x00")
 	return driver.URLTarget{Queue: name, Key: key, Open: func(ctx context.Context) (driver.Backend, error) {
-		return openPool(ctx, config, options)
+		return openPool(ctx, config, &options)
 	}}, nil
 }
 
@@ -71,26 +63,50 @@ func readURL(address *url.URL) (driver.URLTarget, error) {
 // postgres://HOST:PORT/DATABASE?schema=NAME, with a pool of its own, which Close closes too. It
 // migrates the schema. Codes: ErrInvalid, and those of Open.
 func OpenAddress(ctx context.Context, address string, options *Options) (driver.Backend, error) {
+	const wanted = "want postgres://USER:PASSWORD@HOST:PORT/DATABASE"
 	parsed, err := url.Parse(address)
-	if err != nil || parsed.Scheme != urlScheme {
-		return nil, addressError("address", "is not a valid URL; want postgres://USER:PASSWORD@HOST:PORT/DATABASE") // not quoted: it may contain a password
+	if err != nil || !slices.Contains(urlSchemes, parsed.Scheme) {
+		return nil, addressError("address", "is not a valid URL; "+wanted) // not quoted: it may contain a password
 	}
 	var filled Options
 	if options != nil {
 		filled = *options
 	}
-	filled.Migrate = true
-	parameters := parsed.Query()
-	if parameters.Has("schema") {
-		filled.Schema = parameters.Get("schema")
-		parameters.Del("schema")
-		parsed.RawQuery = parameters.Encode()
-	}
-	config, err := pgxpool.ParseConfig(parsed.String())
+	config, err := readServer(parsed, &filled, wanted)
 	if err != nil {
-		return nil, addressError("address", "cannot be read; want postgres://USER:PASSWORD@HOST:PORT/DATABASE, and parameters as in libpq")
+		return nil, err
 	}
 	return openPool(ctx, config, &filled)
+}
+
+// readServer reads the URL of a database. It moves the parameters of this package from the URL
+// into options.
+func readServer(server *url.URL, options *Options, wanted string) (*pgxpool.Config, error) {
+	options.Migrate = true
+	parameters := server.Query()
+	if schema := parameters.Get("schema"); schema != "" {
+		if err := checkSchema(schema); err != nil {
+			return nil, err
+		}
+		options.Schema = schema
+	}
+	switch parameters.Get("poll_only") {
+	case "":
+	case "true":
+		options.PollOnly = true
+	case "false":
+		options.PollOnly = false
+	default:
+		return nil, addressError("query", "parameter poll_only: want true or false")
+	}
+	parameters.Del("schema")
+	parameters.Del("poll_only")
+	server.RawQuery = parameters.Encode()
+	config, err := pgxpool.ParseConfig(server.String())
+	if err != nil {
+		return nil, addressError("address", "cannot be read; "+wanted+", and parameters as in libpq") // the error repeats the URL
+	}
+	return config, nil
 }
 
 // An ownedBackend is a backend with its pool.

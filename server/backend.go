@@ -11,6 +11,7 @@ import (
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/pgbox"
 	"github.com/mailboxmq/mailbox/redisbox"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi"
 )
@@ -41,6 +42,13 @@ func (s *Server) openBackend(ctx context.Context, c *Config) (closeBackend func(
 			return nil, err
 		}
 		s.opener = backend
+		return backend.Close, nil
+	case "postgres", "postgresql":
+		backend, err := pgbox.OpenAddress(ctx, c.Backend, &pgbox.Options{Defaults: c.queueDefaults(), MaxBodyBytes: sqsapi.MaxPayloadBytes, Logger: s.log})
+		if err != nil {
+			return nil, err
+		}
+		s.opener, s.shared = backend, true
 		return backend.Close, nil
 	}
 	return s.openRedis(ctx, c)

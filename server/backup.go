@@ -28,6 +28,8 @@ func (s *Server) backups(c *Config) broker.Backups {
 	switch scheme {
 	case "memory":
 		return noBackups("the backend memory: stores nothing that could be restored; use disk: for durable messages")
+	case "postgres", "postgresql":
+		return noBackups("the messages are in PostgreSQL; back it up with its own tools, pg_dump --schema=mailbox or pg_basebackup")
 	case "redis", "rediss":
 		return noBackups("the messages are in Redis; back it up with its own tools, redis-cli --rdb FILE or BGSAVE")
 	}

@@ -28,7 +28,7 @@ type Config struct {
 	// profile.
 	Amnesia *bool
 	// Backend is where messages are kept: "memory:", "disk:" and a directory, or
-	// a URL of Redis. Empty means memory on a micronode, and DataDir on a
+	// a URL of Redis or PostgreSQL. Empty means memory on a micronode, and DataDir on a
 	// macronode.
 	Backend string
 	// DataDir is the directory for keys, revocations, the operator's token, and for

@@ -21,5 +21,5 @@
 //
 // A micronode is one process with its messages in memory. With amnesia, its default,
 // it never writes a file: keys and tokens are lost when it stops. A macronode keeps
-// its messages on disk, or in Redis.
+// its messages on disk, in Redis or in PostgreSQL.
 package server

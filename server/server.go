@@ -38,7 +38,7 @@ type Options struct {
 	// does not close it.
 	Opener driver.Opener
 	// Shared says that other daemons use Opener's queues too. Daemons on one backend
-	// share their revocations through a queue there. With a Redis backend of the
+	// share their revocations through a queue there. With Redis or PostgreSQL in the
 	// configuration they always do.
 	Shared bool
 }

@@ -156,7 +156,7 @@ const maxDuration = 10 * 365 * 24 * time.Hour
 var settings = []setting{
 	newSetting("profile", "profile", "kind of daemon: macronode (durable) or micronode (in memory)", false, func(c *Config) any { return &c.Profile }),
 	newSetting("amnesia", "amnesia", "never write a file", false, func(c *Config) any { return &c.Amnesia }),
-	newSetting("backend", "backend", "where messages are kept: memory:, disk:DIRECTORY or redis://HOST:PORT", false, func(c *Config) any { return &c.Backend }).secret().otherwise("memory: on a micronode, else disk: and queues in data_dir"),
+	newSetting("backend", "backend", "where messages are kept: memory:, disk:DIRECTORY, redis://HOST:PORT or postgres://HOST:PORT/DATABASE", false, func(c *Config) any { return &c.Backend }).secret().otherwise("memory: on a micronode, else disk: and queues in data_dir"),
 	newSetting("data_dir", "data-dir", "directory of keys, tokens and messages", false, func(c *Config) any { return &c.DataDir }).otherwise("$STATE_DIRECTORY, else mailboxd in $XDG_STATE_HOME or in ~/.local/state, else /var/lib/mailboxd"),
 	newSetting("disk_reserve", "disk-reserve", "free bytes kept on the volume of disk:; with less, sends are refused and settling still works", false, func(c *Config) any { return (*size)(&c.DiskReserve) }).otherwise("5% of the volume, at least 16MiB and at most 1GiB").orOff().between(1, 1<<50),
 	newSetting("audience", "audience", "name of this service, for tokens with an audience", false, func(c *Config) any { return &c.Audience }),

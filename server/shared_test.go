@@ -7,17 +7,25 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mailboxmq/mailbox/internal/testing/pgtest"
 	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 	"github.com/mailboxmq/mailbox/server"
 )
 
 // TestRevocationHoldsAtEveryDaemonOnOneRedis revokes a token at one of two daemons.
 func TestRevocationHoldsAtEveryDaemonOnOneRedis(t *testing.T) {
-	redis := redistest.Standalone(t)
+	revocationHoldsEverywhere(t, "redis://"+redistest.Standalone(t).Addr())
+}
+
+func TestRevocationHoldsAtEveryDaemonOnOnePostgreSQL(t *testing.T) {
+	revocationHoldsEverywhere(t, pgtest.Start(t).URL())
+}
+
+func revocationHoldsEverywhere(t *testing.T, backend string) {
 	dir := t.TempDir()
 	daemon := func(name string) *running {
 		return start(t, server.Config{
-			Profile: server.Macronode, DataDir: dir, Backend: "redis://" + redis.ClientOption().InitAddress[0],
+			Profile: server.Macronode, DataDir: dir, Backend: backend,
 			RevocationFile: filepath.Join(dir, "revocations."+name),
 		})
 	}

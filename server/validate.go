@@ -38,16 +38,17 @@ func checkProfile(c *Config) error {
 }
 
 func checkBackend(c *Config) error {
+	const want = "want memory:, disk:DIRECTORY, redis://HOST:PORT or postgres://HOST:PORT/DATABASE"
 	scheme, rest, ok := strings.Cut(c.Backend, ":")
 	switch {
 	case !ok:
-		return fmt.Errorf("backend (--backend): invalid value; want memory:, disk:DIRECTORY or redis://HOST:PORT")
+		return fmt.Errorf("backend (--backend): invalid value; " + want)
 	case scheme == "memory" && rest != "":
 		return fmt.Errorf("backend (--backend): memory: takes nothing after the colon")
 	case scheme == "disk" && rest == "":
 		return fmt.Errorf("backend (--backend): disk: needs a directory after the colon")
 	case scheme == "disk" && *c.Amnesia:
-		return fmt.Errorf("backend (--backend): disk: writes files, which amnesia forbids; choose memory: or redis:, or turn amnesia off")
+		return fmt.Errorf("backend (--backend): disk: writes files, which amnesia forbids; choose memory:, redis: or postgres:, or turn amnesia off")
 	case scheme == "memory" || scheme == "disk":
 		return nil
 	case scheme == "redis" || scheme == "rediss":
@@ -56,8 +57,14 @@ func checkBackend(c *Config) error {
 			return fmt.Errorf("backend (--backend): invalid URL; want redis://HOST:PORT, with ?addr=HOST:PORT for further nodes of a cluster")
 		}
 		return nil
+	case scheme == "postgres" || scheme == "postgresql":
+		parsed, err := url.Parse(c.Backend)
+		if err != nil || parsed.Host == "" && parsed.Query().Get("host") == "" || strings.Trim(parsed.Path, "/") == "" {
+			return fmt.Errorf("backend (--backend): invalid URL; want postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+		}
+		return nil
 	}
-	return fmt.Errorf("backend (--backend): unknown scheme %s:; want memory:, disk:DIRECTORY or redis://HOST:PORT", scheme)
+	return fmt.Errorf("backend (--backend): unknown scheme %s:; "+want, scheme)
 }
 
 func checkListeners(c *Config) error {

@@ -120,7 +120,7 @@ var missing = map[string]string{
 	"listeners_bound":  "wait until it has started",
 	"cap_authority_ok": "its key file is empty: restore it, or remove it and let the daemon make a new one",
 	"not_draining":     "it is being stopped: start it again, or use another",
-	"shards_ready":     "its backend does not accept writes: check its log, and its disk or Redis",
+	"shards_ready":     "its backend does not accept writes: check its log, and its disk, Redis or PostgreSQL",
 	"clock_skew_ok":    "its clock was set back: correct it, and restart the daemon",
 }
 
@@ -157,7 +157,7 @@ func (d *doctor) checkReady(ctx context.Context) {
 		d.add("version", statusSkip, "", "the daemon does not report its version, this is %s", d.shell.version().Version)
 	}
 	if state.Notes["dlq_profile"] == "ephemeral" {
-		d.add("durability", statusWarn, "for messages that must not be lost use a backend on disk, or a Redis with appendonly yes and maxmemory-policy noeviction", "messages and dead letters do not survive a restart of the backend")
+		d.add("durability", statusWarn, "for messages that must not be lost use a backend on disk, or a Redis with appendonly yes and maxmemory-policy noeviction, or a PostgreSQL with fsync on", "messages and dead letters do not survive a restart of the backend")
 	}
 	if full := state.Notes["dead_letters_full"]; full != "" {
 		d.add("dead letters", statusWarn, "redrive or discard some, or raise the limit with mailbox queues configure QUEUE --max-dead N", "%s", full)

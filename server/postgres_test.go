@@ -1,0 +1,79 @@
+package server_test
+
+import (
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/mailboxmq/mailbox/internal/testing/pgtest"
+	"github.com/mailboxmq/mailbox/server"
+)
+
+// TestDaemonOnPostgreSQLKeepsMessagesAndDeadLetters kills the server, and restarts it: what the
+// daemon has confirmed is there, and readiness has said so before.
+func TestDaemonOnPostgreSQLKeepsMessagesAndDeadLetters(t *testing.T) {
+	postgres := pgtest.Start(t, "fsync=on")
+	r := start(t, server.Config{DataDir: t.TempDir(), Backend: postgres.URL()})
+	ready := r.get("/readyz")
+	for _, want := range []string{`"dlq_profile":"durable"`, `"durability":"disk"`} {
+		if !strings.Contains(ready, want) {
+			t.Errorf("readiness lacks %s: %s", want, ready)
+		}
+	}
+	dead := r.send("orders", "dead", "SGk=")
+	r.receive("orders")
+	if status, fields := r.post(r.OperatorToken(), "/v1/bury/"+dead, `{"reason":"fatal"}`); status != http.StatusOK {
+		t.Fatal(fields)
+	}
+	waiting := r.send("orders", "waiting", "SGk=")
+	postgres.Kill()
+	if status, fields := r.post(r.OperatorToken(), "/v1/backup", `{}`); status == http.StatusOK {
+		t.Errorf("a backup of PostgreSQL was written: %v", fields)
+	}
+	if err := postgres.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if status, stats := r.post(r.OperatorToken(), "/v1/stats", `{"topic":"orders"}`); status != http.StatusOK || stats["dead"] != 1.0 || stats["ready"] != 1.0 {
+		t.Errorf("after the restart: %d %v", status, stats)
+	}
+	wantReceived(t, r, waiting)
+}
+
+// TestDaemonsOnOnePostgreSQLShareQueues sends to one daemon and receives from another, in one
+// schema, and not in another one.
+func TestDaemonsOnOnePostgreSQLShareQueues(t *testing.T) {
+	postgres := pgtest.Start(t, "fsync=off")
+	dir := t.TempDir()
+	daemon := func(name, schema string) *running {
+		return start(t, server.Config{
+			Profile: server.Macronode, DataDir: dir, Backend: postgres.URL() + "&schema=" + schema,
+			RevocationFile: filepath.Join(dir, "revocations."+name),
+		})
+	}
+	first, second, other := daemon("first", "shared"), daemon("second", "shared"), daemon("other", "other")
+	id := first.send("orders", "k", "SGk=")
+	if status, fields := other.post(other.OperatorToken(), "/v1/stats", `{"topic":"orders"}`); status != http.StatusNotFound {
+		t.Errorf("the daemon in another schema answers %d %v", status, fields)
+	}
+	wantReceived(t, second, id)
+}
+
+func wantReceived(t *testing.T, r *running, id string) {
+	t.Helper()
+	messages := r.receive("orders")
+	if len(messages) != 1 || messages[0].(map[string]any)["msg_id"] != id {
+		t.Errorf("received %v, want %s", messages, id)
+	}
+}
+
+func TestDaemonOnPostgreSQLSaysWhatIsWrong(t *testing.T) {
+	for _, backend := range []string{
+		"postgres://127.0.0.1:5432", "postgres:///shop", "postgresql://shop:secret@127.0.0.1:5432/%zz",
+	} {
+		err := server.Config{DataDir: t.TempDir(), Backend: backend}.Validate()
+		if err == nil || !strings.Contains(err.Error(), "want postgres://USER:PASSWORD@HOST:PORT/DATABASE") || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", backend, err)
+		}
+	}
+}
