@@ -170,5 +170,14 @@ func readEnding(line string) (driver.Ending, bool) {
 // micros returns a duration in microseconds, rounded up.
 func micros(d time.Duration) int64 { return int64((d + time.Microsecond - 1) / time.Microsecond) }
 
+// dueMicros returns a time in microseconds since 1970, rounded up, and at least 1.
+func dueMicros(t time.Time) int64 {
+	due := t.UnixMicro()
+	if t.After(time.UnixMicro(due)) {
+		due++
+	}
+	return max(due, 1)
+}
+
 // wall returns a time of the server in UTC.
 func wall(micros int64) time.Time { return time.UnixMicro(micros).UTC() }

@@ -67,6 +67,8 @@ func (b *Backend) newSettings(config driver.Config, version int64) *settings {
 		LateAck:       true,
 		ForgetDedup:   true,
 		Pause:         true,
+		Release:       true,
+		DeliverAt:     true,
 		Usage:         true,
 		DedupWindow:   max(config.Effective().DedupWindow, 0),
 		MaxBodyBytes:  b.options.MaxBodyBytes,

@@ -157,8 +157,9 @@ func (s *shard) readRow(rows pgx.Rows, h *head, got [][]driver.Delivery) error {
 	var id pgtype.UUID
 	var group, packed, body, failure []byte
 	var before past
+	var released bool
 	err := rows.Scan(&request, &seq, &nonce, &deliveries, &first, &sentAt, &id, &group, &packed, &body, &failure,
-		&before[0], &before[1], &before[2], &before[3])
+		&before[0], &before[1], &before[2], &before[3], &released)
 	if err != nil {
 		return err
 	}
@@ -169,7 +170,7 @@ func (s *shard) readRow(rows pgx.Rows, h *head, got [][]driver.Delivery) error {
 		}
 		return nil
 	}
-	d := driver.Delivery{Shard: s.number, Message: driver.Message{
+	d := driver.Delivery{Shard: s.number, Released: released, Message: driver.Message{
 		ID: ulid.ULID(id.Bytes).String(), Body: body, Group: string(group), Deliveries: int(deliveries),
 		EnqueuedAt: wall(*sentAt), FirstReceivedAt: wall(*first), LastError: string(failure),
 	}}

@@ -34,7 +34,7 @@ type sendRow struct {
 	body        []byte
 	group       []byte
 	extra       []byte
-	delay       int64
+	delay       int64 // microseconds; below 0 it is minus the time at which the message is due
 	key, digest []byte
 	past        past
 	hasPast     bool
@@ -93,6 +93,9 @@ func (q *queue) sendRow(msg *driver.Outgoing, id string, mayLeave bool) sendRow 
 	row := sendRow{shard: q.shardFor(msg), body: msg.Body, delay: micros(msg.Delay)}
 	if mayLeave || row.body == nil {
 		row.body = append(make([]byte, 0, len(msg.Body)), msg.Body...)
+	}
+	if !msg.DeliverAt.IsZero() {
+		row.delay = -dueMicros(msg.DeliverAt)
 	}
 	row.id, _ = packedID(id)
 	if msg.Group != "" {

@@ -100,13 +100,16 @@ func (q *queue) performAcks(ctx context.Context, batch []*ackOp) {
 	}
 }
 
+// nackModes are the modes of a nack as the function settle takes them.
+var nackModes = [...]string{driver.NackFailed: "n", driver.NackRelease: "r", driver.NackPutBack: "p"}
+
 // A settlement is one element of a batch that is settled.
 type settlement struct {
 	receipt driver.Receipt
 	number  int64 // a delay or a visibility
 	cause   string
 	kind    string
-	reason  driver.Reason
+	reason  string // of a dead letter; for a nack, its mode
 }
 
 func seqOf(receipt driver.Receipt) int64 { return int64(receipt.Place & (1<<seqBits - 1)) }
@@ -133,8 +136,12 @@ func (h *handle) Nack(ctx context.Context, nacks []driver.Nack) error {
 	traits := h.Traits()
 	each := func(i int) (settlement, error) {
 		nack := &nacks[i]
-		err := nack.Check(&traits)
-		return settlement{receipt: nack.Receipt, number: micros(nack.Delay), cause: driver.TrimCause(nack.Cause)}, err
+		if err := nack.Check(&traits); err != nil {
+			return settlement{}, err
+		}
+		return settlement{
+			receipt: nack.Receipt, number: micros(nack.Delay), cause: driver.TrimCause(nack.Cause), reason: nackModes[nack.Mode],
+		}, nil
 	}
 	if tx := txOf(ctx); tx != nil {
 		return h.settleInTx(ctx, tx, "nack", len(nacks), each)
@@ -177,7 +184,7 @@ func (h *handle) extend(ctx context.Context, what string, extensions []driver.Ex
 func (h *handle) DeadLetter(ctx context.Context, requests []driver.DeadLetterRequest) error {
 	return h.settle(ctx, "dead-letter", "k", len(requests), func(i int) (settlement, error) {
 		request := &requests[i]
-		s := settlement{receipt: request.Receipt, cause: driver.TrimCause(request.Error), kind: driver.TrimCause(request.ErrorType), reason: request.Reason}
+		s := settlement{receipt: request.Receipt, cause: driver.TrimCause(request.Error), kind: driver.TrimCause(request.ErrorType), reason: string(request.Reason)}
 		if !request.Reason.Valid() {
 			return s, &driver.Error{
 				Code: driver.ErrInvalid, Field: "Reason",
@@ -227,7 +234,7 @@ func (h *handle) settle(ctx context.Context, op, what string, n int, each func(i
 		}
 		c.positions, c.shards, c.ids = append(c.positions, i), append(c.shards, shard), append(c.ids, id)
 		c.seqs, c.nonces, c.numbers = append(c.seqs, seqOf(s.receipt)), append(c.nonces, int64(s.receipt.Nonce)), append(c.numbers, s.number)
-		c.causes, c.kinds, c.reasons = append(c.causes, []byte(s.cause)), append(c.kinds, []byte(s.kind)), append(c.reasons, string(s.reason))
+		c.causes, c.kinds, c.reasons = append(c.causes, []byte(s.cause)), append(c.kinds, []byte(s.kind)), append(c.reasons, s.reason)
 	}
 	if len(c.seqs) == 0 {
 		return driver.NewBatchError(failed)

@@ -138,8 +138,8 @@ func (h *handle) settleInTx(ctx context.Context, tx callerTx, op string, n int, 
 		if ok && op == "ack" {
 			xid, err = h.inTx(ctx, tx, op, "SELECT mailbox.ack_tx($1, $2, $3, $4, $5::text::uuid)", shard, seqOf(s.receipt), int64(s.receipt.Nonce), uuidText(id))
 		} else if ok {
-			xid, err = h.inTx(ctx, tx, op, "SELECT mailbox.nack_tx($1, $2, $3, $4, $5::text::uuid, $6, $7)",
-				shard, seqOf(s.receipt), int64(s.receipt.Nonce), uuidText(id), s.number, []byte(s.cause))
+			xid, err = h.inTx(ctx, tx, op, "SELECT mailbox.nack_tx($1, $2, $3, $4, $5::text::uuid, $6, $7, $8)",
+				shard, seqOf(s.receipt), int64(s.receipt.Nonce), uuidText(id), s.reason, s.number, []byte(s.cause))
 		}
 		switch {
 		case err != nil:

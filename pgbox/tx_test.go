@@ -172,6 +172,34 @@ func TestNackInTransactionOfDatabaseSQL(t *testing.T) {
 	}
 }
 
+func TestReleaseAndDueTimeInTransaction(t *testing.T) {
+	t.Parallel()
+	b, q := txQueue(t, driver.Config{})
+	_, err := q.Send(t.Context(), outgoing("released", "put back", "other"))
+	ok(t, err)
+	_, got := receiveBodies(t, q, 2)
+	tx, lost := begin(t, b), begin(t, b)
+	ok(t, q.Nack(InTx(t.Context(), tx), []driver.Nack{
+		{Receipt: got[0].Receipt, Mode: driver.NackRelease}, {Receipt: got[1].Receipt, Mode: driver.NackPutBack},
+	}))
+	due := []driver.Outgoing{{Body: []byte("past"), DeliverAt: time.Now().Add(-time.Hour)}, {Body: []byte("due"), DeliverAt: time.Now().Add(time.Hour)}}
+	_, err = q.Send(InTx(t.Context(), tx), due)
+	ok(t, err)
+	_, err = q.Send(InTx(t.Context(), lost), due)
+	ok(t, err)
+	ok(t, lost.Rollback(t.Context()))
+	ok(t, tx.Commit(t.Context()))
+	text, again := receiveBodies(t, q, 4) // in an order that depends on when they are moved
+	for _, d := range again {
+		if d.Deliveries != 1 || d.Released != (string(d.Body) == "released" || string(d.Body) == "put back") {
+			t.Errorf("%s: delivery %d, released %v", d.Body, d.Deliveries, d.Released)
+		}
+	}
+	if stats, err := q.Stats(t.Context()); err != nil || stats.Delayed != 1 || stats.InFlight != 4 {
+		t.Fatalf("received %q: %+v, %v", text, stats, err)
+	}
+}
+
 func TestTransactionsThatDoNotWaitForTheDiskAreRefused(t *testing.T) {
 	t.Parallel()
 	b, q := txQueue(t, driver.Config{})

@@ -158,7 +158,7 @@ func dueTimeSurvives(e *env, q driver.Queue, how Crash) {
 	e.sendOne(q, driver.Outgoing{Body: []byte("later"), DeliverAt: due})
 	e.sendOne(q, driver.Outgoing{Body: []byte("much later"), DeliverAt: due.Add(e.hold)})
 	q = e.restart(how)
-	e.expectEventually(q, due, 2*e.tick, "later")
+	e.ack(q, e.expectEventually(q, due, 2*e.tick, "later")...) // a kill may cost it its lease
 	q = e.restart(how)
 	e.expectNothing(q)
 }

@@ -48,7 +48,9 @@ ALTER TABLE mailbox.body ALTER COLUMN body SET STORAGE EXTERNAL;
 --   f  in flight      x  dead; place is the order of deaths, and born the time of death
 --
 -- arrived is the order in which messages were sent, redriven or moved here: of those that fall due together, the
--- first goes first. grp is set in queues with strict groups, until the message dies.
+-- first goes first. grp is set in queues with strict groups, until the message dies. releases is how often the message
+-- was given back uncounted since its last delivery that counted; started says that first_at is the time of the
+-- latest delivery, and again that this was leased again under its receipt.
 CREATE TABLE mailbox.message (
   seq bigint PRIMARY KEY,
   qid int NOT NULL,
@@ -61,6 +63,9 @@ CREATE TABLE mailbox.message (
   hold bigint NOT NULL DEFAULT 0,
   nonce bigint NOT NULL DEFAULT 0,
   deliveries int NOT NULL DEFAULT 0,
+  releases int NOT NULL DEFAULT 0,
+  started bool NOT NULL DEFAULT false,
+  again bool NOT NULL DEFAULT false,
   redrives int NOT NULL DEFAULT 0,
   size int NOT NULL,
   id uuid NOT NULL,

@@ -126,7 +126,7 @@ CREATE FUNCTION mailbox.put(q mailbox.queue, m mailbox.message, p_place bigint, 
 BEGIN
   UPDATE mailbox.message a SET place = p_place, due = p_due, error = m.error,
     state = CASE WHEN p_due <= p_at THEN CASE WHEN q.is_strict THEN 's' ELSE 'b' END
-      WHEN q.is_strict AND a.deliveries > 0 THEN 'w' ELSE 'd' END
+      WHEN q.is_strict AND a.deliveries + a.releases > 0 THEN 'w' ELSE 'd' END
     WHERE a.seq = m.seq;
   IF q.is_strict THEN
     PERFORM mailbox.regroup(m.qid, m.shard, m.grp);
@@ -189,7 +189,7 @@ BEGIN
     SELECT coalesce(b.grp, '') INTO v_grp FROM mailbox.body b WHERE b.seq = m.seq;
   END IF;
   UPDATE mailbox.message a SET qid = t.qid, shard = v_shard, state = CASE WHEN t.is_strict THEN 's' ELSE 'b' END,
-    place = v_place, arrived = v_place, born = p_at, due = p_at, hold = 0, nonce = 0, deliveries = 0, grp = v_grp, error = m.error,
+    place = v_place, arrived = v_place, born = p_at, due = p_at, hold = 0, nonce = 0, deliveries = 0, releases = 0, grp = v_grp, error = m.error,
     error_type = NULL, reason = NULL, dead_at = NULL, from_reason = m.from_reason, from_queue = m.from_queue,
     from_deliveries = m.from_deliveries, from_error = m.from_error
     WHERE a.seq = m.seq;
@@ -255,6 +255,28 @@ BEGIN
       PERFORM mailbox.remove(q, m);
     END LOOP;
   END IF;
+END $$;
+
+-- end_delivery counts the delivery of a message that is over, or takes it back: with r (release) and p (put back),
+-- if the message was not given back too often before (driver.MaxReleases). A delivery that was leased again had ended,
+-- and was counted, before. The receipt of a delivery that was given back cannot lease the message again.
+CREATE FUNCTION mailbox.end_delivery(m mailbox.message, p_what text) RETURNS mailbox.message LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_what = 'n' AND m.releases = 0 THEN
+    RETURN m;
+  END IF;
+  IF p_what <> 'n' THEN
+    m.nonce := 0;
+  END IF;
+  IF p_what = 'n' OR m.releases >= 16 OR m.again THEN
+    m.releases := 0;
+  ELSE
+    m.releases := m.releases + 1;
+    m.deliveries := m.deliveries - 1;
+    m.first_at := CASE WHEN NOT m.started THEN m.first_at END;
+  END IF;
+  UPDATE mailbox.message a SET nonce = m.nonce, releases = m.releases, deliveries = m.deliveries, first_at = m.first_at WHERE a.seq = m.seq;
+  RETURN m;
 END $$;
 
 -- exhausted reports whether a message has used up its deliveries.
@@ -367,7 +389,7 @@ END $$;
 CREATE FUNCTION mailbox.fire(q mailbox.queue, m mailbox.message, p_at bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF m.state = 'f' THEN
-    PERFORM mailbox.requeue(q, m, m.place, 0, p_at);
+    PERFORM mailbox.requeue(q, mailbox.end_delivery(m, 'n'), m.place, 0, p_at);
     RETURN;
   END IF;
   PERFORM mailbox.put(q, m, m.place, m.due, p_at);

@@ -22,6 +22,10 @@ BEGIN
   RETURN CASE WHEN v_done THEN t END;
 END $$;
 
+-- due_at is when a message is due that is sent at t: after a delay, or, if that is below 0, at the time -p_delay.
+CREATE FUNCTION mailbox.due_at(t bigint, p_delay bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+  SELECT CASE WHEN p_delay < 0 THEN greatest(-p_delay, t) ELSE t + p_delay END $$;
+
 -- check_key returns what is known about a dedup key: '' if it is free, d for the same message, c for another one.
 CREATE FUNCTION mailbox.check_key(p_qid int, p_key bytea, p_digest bytea, p_now bigint, OUT code text, OUT id uuid) LANGUAGE plpgsql AS $$
 DECLARE k mailbox.dedup;
@@ -54,7 +58,7 @@ BEGIN
       endings := mailbox.endings();
       RETURN;
     END IF;
-  ELSIF 0 < ANY (p_delays) THEN
+  ELSIF 0 <> ANY (p_delays) THEN
     PERFORM mailbox.lock(0, p_qid, p_shards); -- receives look only at deadlines after their last look
   END IF;
   -- Held to the end of the transaction, so that places become visible in order.
@@ -73,7 +77,8 @@ BEGIN
     WITH n AS MATERIALIZED (SELECT nextval('mailbox.place') AS seq, u.* FROM unnest(p_shards, p_ids, p_bodies, p_groups, p_extras, p_delays) AS u(shard, id, body, grp, extra, delay)),
     b AS (INSERT INTO mailbox.body (seq, sent_at, grp, extra, body) SELECT n.seq, t, n.grp, n.extra, n.body FROM n)
     INSERT INTO mailbox.message (seq, qid, shard, state, place, arrived, born, due, size, id)
-      SELECT n.seq, p_qid, n.shard, CASE WHEN n.delay > 0 THEN 'd' ELSE 'r' END::"char", n.seq, n.seq, t + n.delay, t + n.delay, length(n.body), n.id FROM n;
+      SELECT n.seq, p_qid, n.shard, CASE WHEN d.due > t THEN 'd' ELSE 'r' END::"char", n.seq, n.seq, d.due, d.due, length(n.body), n.id
+      FROM n CROSS JOIN LATERAL (SELECT mailbox.due_at(t, n.delay) AS due) d;
   END IF;
   woken := current_setting('mailboxmq.woken', true);
   endings := mailbox.endings();
@@ -83,7 +88,7 @@ END $$;
 CREATE FUNCTION mailbox.send_each(q mailbox.queue, p_shards int[], p_ids uuid[], p_bodies bytea[], p_groups bytea[], p_extras bytea[],
   p_delays bigint[], p_keys bytea[], p_digests bytea[], p_past bytea[], p_count bool, t bigint,
   OUT codes text, OUT ids uuid[], OUT waits bigint[], OUT keys bigint) LANGUAGE plpgsql AS $$
-DECLARE r mailbox.queue; k record; v_code text; v_seq bigint; v_grp bytea; v_shard int;
+DECLARE r mailbox.queue; k record; v_code text; v_seq bigint; v_grp bytea; v_shard int; v_due bigint;
 BEGIN
   codes := '';
   ids := array_fill(NULL::uuid, ARRAY[cardinality(p_ids)]);
@@ -116,6 +121,7 @@ BEGIN
       v_code := 's';
       v_seq := nextval('mailbox.place');
       v_grp := CASE WHEN q.is_strict THEN coalesce(p_groups[i], '') END;
+      v_due := mailbox.due_at(t, p_delays[i]);
       IF p_keys[i] IS NOT NULL THEN
         INSERT INTO mailbox.dedup AS d (qid, key, digest, id, ends) VALUES (q.qid, p_keys[i], p_digests[i], p_ids[i], t + q.dedup_window)
           ON CONFLICT (qid, key) DO UPDATE SET digest = excluded.digest, id = excluded.id, ends = excluded.ends;
@@ -123,7 +129,7 @@ BEGIN
       END IF;
       INSERT INTO mailbox.body (seq, sent_at, grp, extra, body) VALUES (v_seq, t, p_groups[i], p_extras[i], p_bodies[i]);
       INSERT INTO mailbox.message (seq, qid, shard, state, place, arrived, born, due, size, id, grp, from_reason, from_queue, from_deliveries, from_error)
-        VALUES (v_seq, q.qid, v_shard, CASE WHEN p_delays[i] > 0 THEN 'd' WHEN q.is_strict THEN 's' ELSE 'r' END, v_seq, v_seq, t + p_delays[i], t + p_delays[i],
+        VALUES (v_seq, q.qid, v_shard, CASE WHEN v_due > t THEN 'd' WHEN q.is_strict THEN 's' ELSE 'r' END, v_seq, v_seq, v_due, v_due,
           length(p_bodies[i]), p_ids[i], v_grp, p_past[4 * i - 3], p_past[4 * i - 2], p_past[4 * i - 1], p_past[4 * i]);
       IF q.is_strict THEN
         PERFORM mailbox.regroup(q.qid, v_shard, v_grp);

@@ -125,7 +125,7 @@ CREATE FUNCTION mailbox.new_nonce(q mailbox.queue, p_seq bigint, p_place bigint,
 CREATE FUNCTION mailbox.receive(p_qid int, p_shard int, p_max int[], p_bytes bigint[], p_vis bigint[], p_seed bigint,
   p_low bigint, p_low_due bigint, p_next bool, p_wide bool)
 RETURNS TABLE (request int, seq bigint, nonce bigint, deliveries int, first_at bigint, sent_at bigint, id uuid, grp bytea, extra bytea,
-  body bytea, error bytea, from_reason bytea, from_queue bytea, from_deliveries bytea, from_error bytea)
+  body bytea, error bytea, from_reason bytea, from_queue bytea, from_deliveries bytea, from_error bytea, released bool)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE q mailbox.queue; t bigint; v_seqs bigint[]; v_groups bytea[]; v_why int; v_ceiling bigint; v_whys text := ''; v_seed bigint := p_seed;
@@ -135,7 +135,7 @@ BEGIN
   t := mailbox.begin_call(p_qid, ARRAY[p_shard], p_wide, p_low_due);
   IF t IS NULL THEN
     RETURN QUERY SELECT -2, v_low, 0::bigint, 0, 0::bigint, 0::bigint, NULL::uuid, NULL::bytea, NULL::bytea,
-      convert_to(coalesce(current_setting('mailboxmq.woken', true), ''), 'UTF8'), convert_to(mailbox.endings(), 'UTF8'), NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea;
+      convert_to(coalesce(current_setting('mailboxmq.woken', true), ''), 'UTF8'), convert_to(mailbox.endings(), 'UTF8'), NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea, false;
     RETURN;
   END IF;
   q := mailbox.rules(p_qid, p_shard);
@@ -161,11 +161,12 @@ BEGIN
     v_zero := v_zero OR p_vis[i] = 0;
     RETURN QUERY WITH leased AS (
       UPDATE mailbox.message a SET state = 'f', deliveries = a.deliveries + 1, due = t + p_vis[i], first_at = coalesce(a.first_at, t),
+        started = a.first_at IS NULL, again = false,
         hold = CASE WHEN q.max_hold > 0 THEN t + greatest(q.max_hold, 10 * p_vis[i]) ELSE 0 END,
         nonce = mailbox.new_nonce(q, a.seq, a.place, v_seed + array_position(v_seqs, a.seq))
         WHERE a.seq = ANY (v_seqs) RETURNING a.*, array_position(v_seqs, a.seq) AS n)
       SELECT i - 1, l.seq, l.nonce, l.deliveries, l.first_at, b.sent_at, l.id, b.grp, b.extra, b.body, l.error,
-        l.from_reason, l.from_queue, l.from_deliveries, l.from_error
+        l.from_reason, l.from_queue, l.from_deliveries, l.from_error, l.releases > 0
       FROM leased l CROSS JOIN LATERAL (SELECT * FROM mailbox.body c WHERE c.seq = l.seq OFFSET 0) b ORDER BY l.n;
     v_seed := v_seed + cardinality(v_seqs);
     IF q.is_strict THEN
@@ -183,5 +184,5 @@ BEGIN
     SELECT count(*), least(v_next, min(u.due)) INTO v_sources, v_next FROM mailbox.upstream(p_qid) u WHERE u.qid <> p_qid;
   END IF;
   RETURN QUERY SELECT -1, v_low, t, v_sources, q.version, v_next, NULL::uuid, NULL::bytea, convert_to(v_whys, 'UTF8'),
-    convert_to(coalesce(current_setting('mailboxmq.woken', true), ''), 'UTF8'), convert_to(mailbox.endings(), 'UTF8'), NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea;
+    convert_to(coalesce(current_setting('mailboxmq.woken', true), ''), 'UTF8'), convert_to(mailbox.endings(), 'UTF8'), NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea, false;
 END $$;

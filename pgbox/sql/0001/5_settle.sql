@@ -13,8 +13,9 @@ BEGIN
     SELECT min(h.n)::int FROM held h GROUP BY h.seq;
 END $$;
 
--- settle settles deliveries, in order. what: a ack, l ack late, n nack (p_numbers: delays), e extend and g extend
--- late (p_numbers: visibilities), k dead-letter (p_reasons, p_types), u undo a delivery that reached no receiver.
+-- settle settles deliveries, in order. what: a ack, l ack late, n nack (p_numbers: delays, p_reasons: n it failed, r
+-- release, p put back), e extend and g extend late (p_numbers: visibilities), k dead-letter (p_reasons, p_types), u undo a
+-- delivery that reached no receiver.
 -- codes: s settled, x the receipt has expired, f the dead letters are full; null: the call has to be made again.
 CREATE FUNCTION mailbox.settle(p_qid int, p_what text, p_shards int[], p_seqs bigint[], p_nonces bigint[], p_ids uuid[],
   p_numbers bigint[], p_causes bytea[], p_types bytea[], p_reasons text[], p_wide bool,
@@ -35,19 +36,20 @@ BEGIN
       END IF;
       SELECT * INTO m FROM mailbox.message a WHERE a.seq = p_seqs[i] AND a.qid = p_qid AND a.shard = p_shards[i] AND a.id = p_ids[i] FOR UPDATE;
       v_held := FOUND AND m.state = 'f' AND m.nonce = p_nonces[i] AND m.due > t;
-      v_same := FOUND AND m.state <> 'x' AND m.deliveries > 0 AND p_nonces[i] = mailbox.new_nonce(q, m.seq, m.place, p_nonces[i] >> 32);
+      v_same := FOUND AND m.state <> 'x' AND m.deliveries + m.releases > 0 AND p_nonces[i] = mailbox.new_nonce(q, m.seq, m.place, p_nonces[i] >> 32);
       v_code := 'x';
       v_granted := 0;
       IF v_held THEN
         m.error := coalesce(nullif(p_causes[i], ''), m.error);
-        SELECT s.code, s.granted INTO v_code, v_granted FROM mailbox.settle_held(q, m, p_what, p_numbers[i], p_types[i], p_reasons[i], t) s;
+        SELECT s.code, s.granted INTO v_code, v_granted FROM mailbox.settle_held(q, m, CASE p_what WHEN 'n' THEN p_reasons[i] ELSE p_what END,
+          p_numbers[i], p_types[i], p_reasons[i], t) s;
       ELSIF p_what = 'l' AND v_same THEN
         PERFORM mailbox.remove(q, m);
         v_code := 's';
       ELSIF p_what = 'g' AND v_same AND m.state = 'b' AND m.nonce = p_nonces[i] AND mailbox.may_lease(q, m.shard) THEN
         v_code := 's';
         IF p_numbers[i] > 0 THEN
-          UPDATE mailbox.message a SET state = 'f', due = t + p_numbers[i],
+          UPDATE mailbox.message a SET state = 'f', due = t + p_numbers[i], again = true,
             hold = CASE WHEN q.max_hold > 0 THEN t + greatest(q.max_hold, 10 * p_numbers[i]) ELSE 0 END WHERE a.seq = m.seq;
         END IF;
       END IF;
@@ -76,8 +78,10 @@ BEGIN
   CASE p_what
   WHEN 'a', 'l' THEN
     PERFORM mailbox.remove(q, m);
-  WHEN 'n' THEN
-    PERFORM mailbox.requeue(q, m, CASE WHEN q.is_strict OR mailbox.exhausted(q, m) THEN m.place ELSE nextval('mailbox.place') END, p_number, t);
+  WHEN 'n', 'r', 'p' THEN
+    m := mailbox.end_delivery(m, p_what);
+    PERFORM mailbox.requeue(q, m,
+      CASE WHEN p_what = 'r' OR q.is_strict OR mailbox.exhausted(q, m) THEN m.place ELSE nextval('mailbox.place') END, p_number, t);
   WHEN 'e', 'g' THEN
     granted := p_number;
     IF m.hold > 0 THEN
@@ -86,7 +90,7 @@ BEGIN
     IF granted > 0 THEN
       UPDATE mailbox.message a SET due = t + granted WHERE a.seq = m.seq;
     ELSE
-      PERFORM mailbox.requeue(q, m, m.place, 0, t);
+      PERFORM mailbox.requeue(q, mailbox.end_delivery(m, 'n'), m.place, 0, t);
     END IF;
   WHEN 'k' THEN
     IF mailbox.dead_full(q, m, p_reason) THEN
@@ -98,7 +102,7 @@ BEGIN
     END IF;
   WHEN 'u' THEN
     UPDATE mailbox.message a SET deliveries = a.deliveries - 1,
-      first_at = CASE WHEN a.deliveries > 1 OR a.redrives > 0 THEN a.first_at END WHERE a.seq = m.seq;
+      first_at = CASE WHEN NOT a.started THEN a.first_at END WHERE a.seq = m.seq;
     PERFORM mailbox.put(q, m, m.place, t, t);
   END CASE;
 END $$;

@@ -94,7 +94,7 @@ BEGIN
         SELECT coalesce(b.grp, '') INTO v_grp FROM mailbox.body b WHERE b.seq = m.seq;
       END IF;
       UPDATE mailbox.message a SET state = CASE WHEN q.is_strict THEN 's' ELSE 'b' END, place = v_place, arrived = v_place,
-        born = t, due = t, deliveries = 0, redrives = a.redrives + 1, nonce = 0, hold = 0, reason = NULL, error_type = NULL, dead_at = NULL, grp = v_grp
+        born = t, due = t, deliveries = 0, releases = 0, redrives = a.redrives + 1, nonce = 0, hold = 0, reason = NULL, error_type = NULL, dead_at = NULL, grp = v_grp
         WHERE a.seq = m.seq;
       IF q.is_strict THEN
         PERFORM mailbox.regroup(p_qid, m.shard, v_grp);

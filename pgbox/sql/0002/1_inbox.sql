@@ -1,5 +1,5 @@
 -- What transactions of callers have sent or settled, until it is moved into the queues. Rows become visible when
--- the transaction commits. kind: s send, whose body is in table body; n nack; g a strict group lost a message.
+-- the transaction commits. kind: s send, whose body is in table body; n nack, r release, p put back; g a strict group lost a message.
 CREATE TABLE mailbox.inbox (
   n bigint PRIMARY KEY DEFAULT nextval('mailbox.place'),
   qid int NOT NULL,
@@ -62,7 +62,7 @@ END $$;
 
 -- nack_tx gives a leased message back in the transaction of the caller. Until it is moved, the lease is held by a
 -- nonce that no receiver has.
-CREATE FUNCTION mailbox.nack_tx(p_qid int, p_shard int, p_seq bigint, p_nonce bigint, p_id uuid, p_delay bigint, p_cause bytea)
+CREATE FUNCTION mailbox.nack_tx(p_qid int, p_shard int, p_seq bigint, p_nonce bigint, p_id uuid, p_what text, p_delay bigint, p_cause bytea)
 RETURNS text LANGUAGE plpgsql AS $$
 DECLARE q mailbox.queue := mailbox.begin_tx(p_qid); v_nonce bigint; t bigint := mailbox.clock();
 BEGIN
@@ -72,7 +72,7 @@ BEGIN
   IF NOT FOUND THEN
     RETURN NULL;
   END IF;
-  INSERT INTO mailbox.inbox (qid, shard, kind, seq, nonce, delay, cause) VALUES (p_qid, p_shard, 'n', p_seq, v_nonce, p_delay, p_cause);
+  INSERT INTO mailbox.inbox (qid, shard, kind, seq, nonce, delay, cause) VALUES (p_qid, p_shard, p_what::"char", p_seq, v_nonce, p_delay, p_cause);
   RETURN pg_current_xact_id()::text;
 END $$;
 
@@ -107,15 +107,15 @@ END $$;
 -- collect_one moves a row of the inbox into the queue. Bounds may be exceeded; a message whose dedup key was used is
 -- dropped.
 CREATE FUNCTION mailbox.collect_one(q mailbox.queue, r mailbox.inbox, t bigint) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE k record; m mailbox.message; v_place bigint; v_grp bytea;
+DECLARE k record; m mailbox.message; v_place bigint; v_grp bytea; v_due bigint := mailbox.due_at(t, r.delay);
 BEGIN
   IF r.kind = 'g' THEN
     PERFORM mailbox.regroup(q.qid, r.shard, r.grp);
-  ELSIF r.kind = 'n' THEN
+  ELSIF r.kind IN ('n', 'r', 'p') THEN
     SELECT * INTO m FROM mailbox.message a WHERE a.seq = r.seq AND a.qid = q.qid AND a.state = 'f' AND a.nonce = r.nonce FOR UPDATE;
     IF FOUND THEN
       m.error := coalesce(nullif(r.cause, ''), m.error);
-      PERFORM mailbox.settle_held(q, m, 'n', r.delay, NULL, NULL, t);
+      PERFORM mailbox.settle_held(q, m, r.kind::text, r.delay, NULL, NULL, t);
     END IF;
   ELSE
     IF r.key IS NOT NULL THEN
@@ -130,7 +130,7 @@ BEGIN
     v_place := nextval('mailbox.place');
     v_grp := CASE WHEN q.is_strict THEN coalesce(r.grp, '') END;
     INSERT INTO mailbox.message (seq, qid, shard, state, place, arrived, born, due, size, id, grp, from_reason, from_queue, from_deliveries, from_error)
-      VALUES (r.seq, q.qid, r.shard, CASE WHEN r.delay > 0 THEN 'd' WHEN q.is_strict THEN 's' ELSE 'r' END, v_place, v_place, t + r.delay, t + r.delay,
+      VALUES (r.seq, q.qid, r.shard, CASE WHEN v_due > t THEN 'd' WHEN q.is_strict THEN 's' ELSE 'r' END, v_place, v_place, v_due, v_due,
         r.size, r.id, v_grp, r.from_reason, r.from_queue, r.from_deliveries, r.from_error);
     IF q.is_strict THEN
       PERFORM mailbox.regroup(q.qid, r.shard, v_grp);
