@@ -1,6 +1,7 @@
 package pgbox
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -55,22 +56,41 @@ func migrations(schema string) ([]migration, error) {
 	return all, nil
 }
 
-// MigrationSQL returns the statements that Migrate runs for a new schema, for those who run
-// them with another tool. Codes: ErrInvalid (the schema).
-func MigrationSQL(schema string) (string, error) {
-	if err := checkSchema(schema); err != nil {
+// MigrationSQL returns the statements that OpenAddress with the same URL would run to bring the
+// schema up to date, for those who run them with another tool; none if there is nothing to do.
+// It changes nothing. Codes: ErrInvalid, ErrUnavailable.
+func MigrationSQL(ctx context.Context, address string) (statements string, err error) {
+	config, options, err := readAddress(address, nil)
+	if err != nil {
 		return "", err
 	}
+	schema := cmp.Or(options.Schema, DefaultSchema)
 	steps, err := migrations(schema)
 	if err != nil {
 		return "", err
 	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return "", connectError(config, err)
+	}
+	defer pool.Close()
+	done, err := migrated(ctx, pool, schema)
+	if err != nil {
+		return "", connectError(config, err)
+	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "CREATE SCHEMA IF NOT EXISTS %[1]s;\nCREATE TABLE %[1]s.migration (number int PRIMARY KEY, at timestamptz NOT NULL DEFAULT now());\n", schema)
-	for _, step := range steps {
+	if done == 0 {
+		text.WriteString(firstSQL(schema) + ";\n")
+	}
+	for _, step := range steps[min(done, len(steps)):] {
 		fmt.Fprintf(&text, "-- Migration %d\n%sINSERT INTO %s.migration (number) VALUES (%d);\n", step.number, step.sql, schema, step.number)
 	}
 	return text.String(), nil
+}
+
+// firstSQL returns the statements that come before the first migration.
+func firstSQL(schema string) string {
+	return fmt.Sprintf("CREATE SCHEMA IF NOT EXISTS %[1]s;\nCREATE TABLE IF NOT EXISTS %[1]s.migration (number int PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())", schema)
 }
 
 // Migrate brings the schema up to date; an empty name means DefaultSchema. Several processes
@@ -103,8 +123,7 @@ func migrate(ctx context.Context, tx pgx.Tx, schema string, steps []migration) e
 	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", "mailbox migrations "+schema); err != nil {
 		return err
 	}
-	start := fmt.Sprintf("CREATE SCHEMA IF NOT EXISTS %[1]s; CREATE TABLE IF NOT EXISTS %[1]s.migration (number int PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())", schema)
-	if _, err := tx.Exec(ctx, start, pgx.QueryExecModeSimpleProtocol); err != nil {
+	if _, err := tx.Exec(ctx, firstSQL(schema), pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
 	}
 	var done int

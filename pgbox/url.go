@@ -63,20 +63,26 @@ func readURL(address *url.URL) (driver.URLTarget, error) {
 // postgres://HOST:PORT/DATABASE?schema=NAME, with a pool of its own, which Close closes too. It
 // migrates the schema. Codes: ErrInvalid, and those of Open.
 func OpenAddress(ctx context.Context, address string, options *Options) (driver.Backend, error) {
+	config, filled, err := readAddress(address, options)
+	if err != nil {
+		return nil, err
+	}
+	return openPool(ctx, config, filled)
+}
+
+// readAddress reads the URL of a database, which says more than options.
+func readAddress(address string, options *Options) (*pgxpool.Config, *Options, error) {
 	const wanted = "want postgres://USER:PASSWORD@HOST:PORT/DATABASE"
 	parsed, err := url.Parse(address)
 	if err != nil || !slices.Contains(urlSchemes, parsed.Scheme) {
-		return nil, addressError("address", "is not a valid URL; "+wanted) // not quoted: it may contain a password
+		return nil, nil, addressError("address", "is not a valid URL; "+wanted) // not quoted: it may contain a password
 	}
 	var filled Options
 	if options != nil {
 		filled = *options
 	}
 	config, err := readServer(parsed, &filled, wanted)
-	if err != nil {
-		return nil, err
-	}
-	return openPool(ctx, config, &filled)
+	return config, &filled, err
 }
 
 // readServer reads the URL of a database. It moves the parameters of this package from the URL

@@ -104,7 +104,7 @@ func (s *shell) root() *cobra.Command {
 		{groupAccess, []*cobra.Command{s.capCommand(), s.keysCommand(), s.auditCommand()}},
 		{groupDaemon, []*cobra.Command{
 			s.doctorCommand(), s.healthCommand(), s.backupCommand(), s.restoreCommand(), s.checkCommand(), s.dumpCommand(), s.repairCommand(),
-			s.benchCommand(), s.versionCommand(),
+			s.postgresCommand(), s.benchCommand(), s.versionCommand(),
 		}},
 	} {
 		for _, command := range group.commands {
