@@ -18,8 +18,10 @@ type Report struct {
 	Messages int // not dead
 	Dead     int
 	Keys     int // dedup keys
-	Orphans  int // records of queues that do not exist; they are left alone
-	Damaged  int // messages and dead letters whose content is lost
+	// Schedules is how many schedules the queues have.
+	Schedules int
+	Orphans   int // records of queues that do not exist; they are left alone
+	Damaged   int // messages and dead letters whose content is lost
 	// Problems are sentences, each about one record; an intact directory has none.
 	// There are at most 100.
 	Problems []string
@@ -105,6 +107,9 @@ func (c *checker) run() error {
 	}
 	if err := c.recovered.each(dedupKind, func([]byte, []byte) error { c.report.Keys++; return c.ctx.Err() }); err != nil {
 		return err
+	}
+	for _, q := range c.recovered.queues {
+		c.report.Schedules += len(q.Schedules)
 	}
 	c.counts()
 	return nil

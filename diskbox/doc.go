@@ -35,6 +35,7 @@
 //	i queue shard id          the death of a dead letter
 //	f queue shard death       the id of a dead letter that is about to be forwarded
 //	k queue end digest        a dedup key: body digest, message id
+//	r queue name              a schedule: definition, revision, through when, latest runs
 //	T                         the clock: boot id, and the times of the last commit
 //	X                         secret of the dedup digests, last queue number
 //	Z                         present while the store is closed in order

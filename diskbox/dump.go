@@ -42,6 +42,11 @@ func (d *listing) printf(format string, args ...any) {
 func (d *listing) queue(q *host.RestoredQueue) {
 	config, _ := json.Marshal(q.Config) // cannot fail for this type
 	d.printf("queue %q, configured %s\n", q.Name, config)
+	for i := range q.Schedules {
+		s := &q.Schedules[i]
+		d.printf("  schedule %q, dealt with through %s, %d runs kept: %.*q\n",
+			s.Name, s.Through.Format(time.RFC3339), len(s.Runs), shownBytes, s.Definition)
+	}
 }
 
 func (d *listing) shard(n int, shard *host.RestoredShard) {

@@ -24,6 +24,8 @@ const (
 	deadIDKind  = 'i'
 	leavingKind = 'f'
 	dedupKind   = 'k'
+	// the records of schedules have the name of one at the end
+	scheduleKind = 'r'
 )
 
 // liveKinds are the kinds of records of messages that are not dead, and deadKinds of dead

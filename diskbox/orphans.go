@@ -11,7 +11,7 @@ import (
 
 // ownedKinds are the kinds of records that belong to a queue, besides the record of the
 // queue itself.
-var ownedKinds = slices.Concat(liveKinds, deadKinds, []byte{countKind, dedupKind})
+var ownedKinds = slices.Concat(liveKinds, deadKinds, []byte{countKind, dedupKind, scheduleKind})
 
 // orphans are records of queues that do not exist, counted by queue.
 //

@@ -13,7 +13,7 @@ import (
 )
 
 // recovery reads from a store what has to be in memory: queues, counts, messages in
-// flight with their leases, and dedup keys.
+// flight with their leases, dedup keys and schedules.
 type recovery struct {
 	store  *store.Store
 	clock  *axis
@@ -35,7 +35,7 @@ func recoverAll(s *store.Store, clock *axis, now engine.Moment) (*recovery, erro
 		store: s, clock: clock, now: now,
 		queues: make(map[uint32]*host.RestoredQueue),
 	}
-	for _, step := range []func() error{r.readMeta, r.readQueues, r.findOrphans, r.readTotals, r.readLeases, r.readLeaving, r.countDelayed, r.readKeys} {
+	for _, step := range []func() error{r.readMeta, r.readQueues, r.findOrphans, r.readTotals, r.readLeases, r.readLeaving, r.countDelayed, r.readKeys, r.readSchedules} {
 		if err := step(); err != nil {
 			return nil, err
 		}
@@ -221,6 +221,14 @@ func (r *recovery) find(key []byte) *host.RestoredShard {
 		return nil
 	}
 	return &q.Shards[shard.Shard]
+}
+
+// queueOf returns the queue of a key, or nil if it does not exist.
+func (r *recovery) queueOf(key []byte) *host.RestoredQueue {
+	if len(key) < queueKeyLen {
+		return nil
+	}
+	return r.queues[binary.BigEndian.Uint32(key[1:])]
 }
 
 // readKeys reads the dedup keys whose window is not over.

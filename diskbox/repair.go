@@ -23,7 +23,8 @@ type Repaired struct {
 }
 
 // Repair makes the records in dir consistent with the messages in it: it rebuilds indexes and
-// counts, and removes records that belong to no message, damaged leases and damaged dedup keys.
+// counts, and removes records that belong to no message, and damaged leases, dedup keys and
+// schedules.
 // It never removes a message. A message whose lease was damaged is ready again, and one whose
 // dedup key was damaged can be sent once more. No process may have dir open. It blocks until it
 // is done or ctx ends; what it did until then is kept, and it can be repeated.
@@ -83,7 +84,7 @@ func (r *repair) run() error {
 			return err
 		}
 	}
-	if err := r.found.each(dedupKind, r.dedup); err != nil {
+	if err := errors.Join(r.found.each(dedupKind, r.dedup), r.found.each(scheduleKind, r.schedule)); err != nil {
 		return err
 	}
 	if err := r.found.eachShard(r.counts); err != nil {

@@ -198,6 +198,24 @@ type Queue interface {
 	// ErrNotFound.
 	Resume(ctx context.Context) error
 
+	// Fire changes the schedule called firing.Name and sends messages, in one step: if the
+	// schedule has firing.Revision, and firing.Through is not after the time of the backend.
+	// Otherwise it changes nothing. It returns the schedule as it is now, with Revision 0 if
+	// there is none, and whether the firing is done. When it returns, that is as durable
+	// as Traits says.
+	//
+	// The messages are sent all or not at all: ErrFull means that they do not fit. The dedup
+	// window is not consulted. Schedules are deleted with their queue, and stay when
+	// it is purged. Repeating a firing whose outcome is unknown is safe: if it was done, the
+	// revision is another one. Trait: Schedules. Codes: ErrInvalid, ErrTooLarge, ErrFull (no
+	// room, or MaxSchedules), ErrUnavailable, ErrClosed.
+	Fire(ctx context.Context, firing Firing) (now Schedule, done bool, err error)
+
+	// Schedules yields the schedule of this name, if there is one, or all if name is empty, in
+	// the order of their names. An error ends the sequence. Trait: Schedules. Codes:
+	// ErrUnavailable, ErrClosed.
+	Schedules(ctx context.Context, name string) iter.Seq2[Schedule, error]
+
 	// Identity returns a text that no other queue of the backend has or will
 	// have, not even one of the same name. It is the same for all handles and
 	// processes, and survives what the queue survives. It does no I/O. It is for

@@ -68,5 +68,15 @@ func (Unsupported) Pause(context.Context) error { return unsupported("pause") }
 // Resume returns ErrUnsupported.
 func (Unsupported) Resume(context.Context) error { return unsupported("resume") }
 
+// Fire returns ErrUnsupported.
+func (Unsupported) Fire(context.Context, Firing) (Schedule, bool, error) {
+	return Schedule{}, false, unsupported("fire")
+}
+
+// Schedules yields ErrUnsupported.
+func (Unsupported) Schedules(context.Context, string) iter.Seq2[Schedule, error] {
+	return refused[Schedule]("list schedules")
+}
+
 // Identity returns the empty text: the queue cannot be told from others of its name.
 func (Unsupported) Identity() string { return "" }

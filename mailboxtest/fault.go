@@ -32,12 +32,15 @@ const (
 	opPause       = "pause"
 	opResume      = "resume"
 	opUsage       = "usage"
+	opFire        = "fire"
+	opSchedules   = "list schedules"
 )
 
 // operations are all of them, and those of reply stores.
 var operations = []string{
 	opAny, opOpen, opSend, opReceive, opAck, opNack, opExtend, opPurge, opStats, opDeadLetter, opDeadLetters, opRedrive,
 	opDiscard, opPurgeDead, opPeek, opMove, opAckLate, opExtendLate, opForgetDedup, opPause, opResume, opUsage,
+	opFire, opSchedules,
 	opReplyCreate, opReplyResolve, opReplyCancel, opReplyGet, opReplyWait, opReplyConsume, opReplyDelete, opReplySweep,
 	opReplyExpired,
 }
@@ -50,7 +53,7 @@ type Fault struct {
 	// "extend" on a queue without Traits.Release), "extend", "purge", "stats",
 	// "dead-letter", "dead-letters", "redrive", "discard", "purge dead letters",
 	// "peek", "move", "ack late", "extend late", "forget dedup keys", "pause",
-	// "resume", "usage". Those of a reply store, for which Queue is the id of the
+	// "resume", "usage", "fire", "list schedules". Those of a reply store, for which Queue is the id of the
 	// slot, are "create slot", "resolve", "cancel", "get", "wait", "consume",
 	// "delete", "sweep" and "expired".
 	Op    string

@@ -168,6 +168,18 @@ func (q *faultQueue) Usage(ctx context.Context) (driver.Usage, error) {
 	return call(ctx, q, opUsage, func() (driver.Usage, error) { return q.Queue.Usage(ctx) })
 }
 
+func (q *faultQueue) Fire(ctx context.Context, firing driver.Firing) (now driver.Schedule, done bool, err error) {
+	now, err = call(ctx, q, opFire, func() (now driver.Schedule, err error) {
+		now, done, err = q.Queue.Fire(ctx, firing)
+		return now, err
+	})
+	return now, done && err == nil, err
+}
+
+func (q *faultQueue) Schedules(ctx context.Context, name string) iter.Seq2[driver.Schedule, error] {
+	return list(ctx, q, opSchedules, q.Queue.Schedules(ctx, name), func(*driver.Schedule) *driver.Message { return new(driver.Message) })
+}
+
 // list runs a sequence with the faults of op: a fault comes before the first element
 // or, if it is late, after the last. message returns the message of an element.
 func list[E any](ctx context.Context, q *faultQueue, op string, elements iter.Seq2[E, error], message func(*E) *driver.Message) iter.Seq2[E, error] {

@@ -44,6 +44,12 @@ func calls(t *testing.T, m *mailbox.Mailbox[string]) map[string]func() error {
 		"pause":              func() error { return queue.Pause(ctx) },
 		"resume":             func() error { return queue.Resume(ctx) },
 		"usage":              func() error { _, err := queue.Usage(ctx); return err },
+		"fire":               func() error { _, _, err := queue.Fire(ctx, driver.Firing{Name: "a", Revision: 1}); return err },
+		"list schedules": func() (last error) {
+			for _, last = range queue.Schedules(ctx, "") {
+			}
+			return last
+		},
 		"dead-letters": func() (last error) {
 			for _, last = range queue.DeadLetters(ctx) {
 			}

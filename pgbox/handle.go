@@ -14,6 +14,7 @@ import (
 
 // handle is one opening of a queue.
 type handle struct {
+	driver.Unsupported // schedules
 	*queue
 	closed    chan struct{}
 	isClosed  atomic.Bool // whether closed is closed, cheaper to read

@@ -106,11 +106,11 @@ func (q *queue) noteNext(h *head) {
 		q.timer.Stop()
 	}
 	q.timerAt = at
-	q.timer = time.AfterFunc(wait, q.fire)
+	q.timer = time.AfterFunc(wait, q.wakeDue)
 }
 
-// fire wakes the receives that wait, after dead letters of other queues have come.
-func (q *queue) fire() {
+// wakeDue wakes the receives that wait, after dead letters of other queues have come.
+func (q *queue) wakeDue() {
 	q.timerMu.Lock()
 	q.timer = nil
 	sources := q.sources

@@ -357,6 +357,7 @@ func (b *Backend) newSettings(config driver.Config, version int64) *shard.Settin
 		LateAck:       true,
 		ForgetDedup:   true,
 		Pause:         true,
+		Schedules:     true,
 		Release:       true,
 		DeliverAt:     true,
 		Usage:         true,

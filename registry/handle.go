@@ -209,6 +209,18 @@ func (h *handle) Resume(ctx context.Context) error {
 	return settle(ctx, h, "resume", func(q driver.Queue) error { return q.Resume(ctx) })
 }
 
+func (h *handle) Fire(ctx context.Context, firing driver.Firing) (now driver.Schedule, done bool, err error) {
+	now, err = call(ctx, h, "fire", func(q driver.Queue) (now driver.Schedule, err error) {
+		now, done, err = q.Fire(ctx, firing)
+		return now, err
+	})
+	return now, done, err
+}
+
+func (h *handle) Schedules(ctx context.Context, name string) iter.Seq2[driver.Schedule, error] {
+	return lendSequence(ctx, h, "list schedules", func(q driver.Queue) iter.Seq2[driver.Schedule, error] { return q.Schedules(ctx, name) })
+}
+
 func (h *handle) ForgetDedup(ctx context.Context) error {
 	return settle(ctx, h, "forget dedup keys", func(q driver.Queue) error { return q.ForgetDedup(ctx) })
 }

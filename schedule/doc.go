@@ -1,15 +1,28 @@
-// Package schedule computes when schedules are due. It reads no clock, starts no
-// goroutine and sends nothing.
+// Package schedule sends messages at times that a cron expression or an interval names.
 //
 // A [Schedule] has a cron expression or an interval, a time zone, a target queue, a body
-// and attributes. [Schedule.Compile] makes a [Calendar] of it, which says when the
-// schedule is due next and what to send after a time in which nothing could be sent:
+// and attributes. A [Runner] stores schedules with their queue, and sends a message for each
+// due time:
 //
-//	s := schedule.Schedule{
-//		Name: "report", Cron: "30 6 * * MON-FRI", Zone: "Europe/Berlin", Queue: "reports", Created: time.Now(),
-//	}
-//	calendar, err := s.Compile()
-//	next := calendar.Next(time.Now())
+//	runner, err := schedule.NewRunner(queue, "reports", nil)
+//	_, err = runner.Put(ctx, schedule.Schedule{
+//		Name: "weekdays", Cron: "30 6 * * MON-FRI", Zone: "Europe/Berlin", Body: []byte("{}"),
+//	})
+//	err = runner.Run(ctx)
+//
+// Any number of processes may run the schedules of a queue. None of them leads: the first that
+// asks the queue for a due time sends the message and moves the schedule, in one step, and the
+// others find the schedule moved. The clock of the backend decides whether a time has come; a
+// runner reads the clock of its machine only to know how long to wait. So there is one message
+// for each due time, however many processes there are, whatever their clocks say, and whether
+// or not they crash. What becomes of due times at which no process could reach the queue is up
+// to Schedule.CatchUp.
+//
+// A message has the name of its schedule and its due time in the attributes
+// [driver.AttributeScheduleName] and [driver.AttributeScheduleDue].
+//
+// [Schedule.Compile] makes a [Calendar], which only computes: it says when a schedule is due
+// next, and what to send after a time in which nothing could be sent.
 //
 // # Cron expressions
 //

@@ -16,10 +16,10 @@ import (
 
 // Limits of a Schedule. Attributes have those of a message.
 const (
-	maxNameBytes = 128
+	maxNameBytes = driver.MaxScheduleNameBytes
 	minEvery     = time.Second
 	maxEvery     = 366 * 24 * time.Hour
-	maxBodyBytes = 1 << 20
+	maxBodyBytes = 64 << 10
 )
 
 // A CatchUp says what becomes of due times at which nothing could be sent.
@@ -59,7 +59,8 @@ type Schedule struct {
 	CatchUp    CatchUp           `json:"catch_up,omitempty"`
 	// Paused: nothing is sent, and due times that pass are not caught up.
 	Paused bool `json:"paused,omitempty"`
-	// Created is when the schedule was made. It is not due at or before this time.
+	// Created is when the schedule was made, to the millisecond. It is not due at or before
+	// this time.
 	Created time.Time `json:"created"`
 }
 
@@ -123,7 +124,7 @@ func (s *Schedule) Compile() (*Calendar, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
-	c := &Calendar{every: s.Every, created: s.Created, catchUp: s.CatchUp, paused: s.Paused}
+	c := &Calendar{every: s.Every, created: s.Created.Truncate(time.Millisecond), catchUp: s.CatchUp, paused: s.Paused}
 	if s.Cron == "" {
 		return c, nil
 	}
@@ -176,10 +177,21 @@ func (s *Schedule) check() error {
 	if err := driver.CheckName(s.Queue); err != nil {
 		return &driver.Error{Code: driver.ErrInvalid, Op: opSchedule, Field: "Queue", Err: err}
 	}
-	message := driver.Outgoing{Body: s.Body, Attributes: s.Attributes}
+	message := s.message(s.Created)
 	return message.Check(&driver.Traits{
 		MaxBodyBytes: maxBodyBytes, MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes,
 	})
+}
+
+// message returns the message of a due time, or one without if it is zero.
+func (s *Schedule) message(due time.Time) driver.DueMessage {
+	attributes := make(map[string]string, len(s.Attributes)+2)
+	maps.Copy(attributes, s.Attributes)
+	attributes[driver.AttributeScheduleName] = s.Name
+	if !due.IsZero() {
+		attributes[driver.AttributeScheduleDue] = due.UTC().Format(time.RFC3339Nano)
+	}
+	return driver.DueMessage{Due: due, Outgoing: driver.Outgoing{Body: s.Body, Attributes: attributes}}
 }
 
 func printable(text string) bool {

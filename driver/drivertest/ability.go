@@ -13,7 +13,7 @@ type queueAbility struct {
 
 // abilities are all optional parts.
 var abilities = []*queueAbility{
-	&abilityDeadLetters, &abilityPeek, &abilityMove, &abilityLateAck, &abilityForgetDedup, &abilityUsage, &abilityPause,
+	&abilityDeadLetters, &abilityPeek, &abilityMove, &abilityLateAck, &abilityForgetDedup, &abilityUsage, &abilityPause, &abilitySchedules,
 }
 
 var abilityDeadLetters = queueAbility{
@@ -70,6 +70,14 @@ var abilityPause = queueAbility{
 	has: func(t driver.Traits) bool { return t.Pause },
 	calls: func(e *env, q driver.Queue) map[string]error {
 		return map[string]error{"pause": q.Pause(e.ctx()), "resume": q.Resume(e.ctx())}
+	},
+}
+
+var abilitySchedules = queueAbility{
+	has: func(t driver.Traits) bool { return t.Schedules },
+	calls: func(e *env, q driver.Queue) map[string]error {
+		_, _, err := q.Fire(e.ctx(), driver.Firing{Name: "nightly", Revision: 1})
+		return map[string]error{"fire": err, "list schedules": firstError(q.Schedules(e.ctx(), ""))}
 	},
 }
 

@@ -205,6 +205,9 @@ func (g *planner) draw(t *rapid.T) operation {
 	if g.traits.Pause {
 		choices = append(choices, g.pause)
 	}
+	if g.traits.Schedules {
+		choices = append(choices, g.fire, g.fire)
+	}
 	if g.model.Paused { // not for long: a paused queue delivers nothing
 		choices = append(choices, g.resume, g.resume, g.resume, g.resume)
 	}

@@ -96,6 +96,7 @@ var (
 	needForget      = abilityForgetDedup.need()
 	needUsage       = abilityUsage.need()
 	needPause       = abilityPause.need()
+	needSchedules   = abilitySchedules.need()
 )
 
 // needDropExpired and needAnnotation: the queue under test, which was configured with it, has a

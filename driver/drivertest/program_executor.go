@@ -33,6 +33,8 @@ type executor struct {
 	numbers  map[string]messageNumber
 	receipts []driver.Receipt // of delivery number n at n-1
 	given    map[driver.Receipt]bool
+
+	revisions map[string][]uint64 // of schedules, by name, in the order in which they were seen
 }
 
 // newExecutor returns an executor for a queue that was opened at start.
@@ -46,6 +48,8 @@ func newExecutor(name string, queue driver.Queue, start time.Time) *executor {
 		advance: time.Sleep,
 		numbers: make(map[string]messageNumber),
 		given:   make(map[driver.Receipt]bool),
+
+		revisions: make(map[string][]uint64),
 	}
 }
 

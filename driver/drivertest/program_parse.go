@@ -196,6 +196,7 @@ var verbs = map[string]func(a *arguments) operation{
 	"dead":       func(a *arguments) operation { a.none(); return listDeadOperation{} },
 	"pause":      func(a *arguments) operation { a.none(); return pauseOperation{} },
 	"resume":     func(a *arguments) operation { a.none(); return resumeOperation{} },
+	"schedules":  func(a *arguments) operation { a.none(); return schedulesOperation{} },
 	"peek":       parsePeek,
 	"time":       parseAdvance,
 	"configure":  func(a *arguments) operation { return configureOperation{a.config()} },
@@ -323,6 +324,9 @@ func parseOperation(c story.Command, names durations) (op operation, err error) 
 	}
 	if c.Verb == "send" {
 		return parseSend(c, names)
+	}
+	if c.Verb == "fire" {
+		return parseFire(c, names)
 	}
 	parse := verbs[c.Verb]
 	if parse == nil {

@@ -57,6 +57,7 @@ func RunAgainst(t *testing.T, reference, subject Backend, steps int) {
 	a.traits.Peek = a.traits.Peek && other.traits.Peek
 	a.traits.Move = a.traits.Move && other.traits.Move
 	a.traits.LateAck = a.traits.LateAck && other.traits.LateAck
+	a.traits.Schedules = a.traits.Schedules && other.traits.Schedules
 	a.drop = a.drop && other.drop
 	a.fair = a.fair && other.fair && subject.Restart == nil // turns of groups do not survive
 	a.oneGroup = subject.Restart != nil

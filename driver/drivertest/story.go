@@ -135,7 +135,7 @@ func (e *env) parse(c story.Command, q driver.Queue) operation {
 // conditions are the options that every command can have.
 type conditions struct {
 	virtual bool   // only=virtual: not run on the real clock
-	before  string // before=DURATION: see storyState.repeatIfSlow
+	before  string // before=DURATION: see storyState.tooSlow
 }
 
 func takeConditions(c story.Command) (conditions, story.Command) {
@@ -195,7 +195,7 @@ func (p *executor) runCommand(c story.Command) {
 		return
 	}
 	if conditions.before != "" {
-		p.story.repeatIfSlow(conditions.before)
+		p.story.skipIfSlow(conditions.before)
 	}
 	e.failf("\ngot:\n%swant:\n%s", strings.Join(got, ""), strings.Join(append(want, p.story.want...), "\n"))
 }
@@ -231,15 +231,15 @@ func newStoryExecutor(e *env, q driver.Queue) *executor {
 	return p
 }
 
-// repeatIfSlow repeats the case if a slow machine, not the backend, has let a time since the
-// mark pass.
-func (s *storyState) repeatIfSlow(limit string) {
+// skipIfSlow skips the case if a slow machine, not the backend, has let a time since the mark
+// pass.
+func (s *storyState) skipIfSlow(limit string) {
 	d, err := s.env.durations(nil).parse(limit)
 	if err != nil {
 		s.env.failf("%v", err)
 	}
 	if !s.env.backend.Virtual && time.Since(s.mark) >= d-s.env.slack {
-		s.env.tooSlow("%v were over before the command", d)
+		s.env.t.Skipf("the machine is too slow: %v were over before the command", d)
 	}
 }
 

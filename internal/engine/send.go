@@ -20,8 +20,12 @@ func (s *Shard) Room(now Moment, size int) error {
 
 // Fits reports whether one more message with a body of this size fits, as of the
 // last Advance.
-func (s *Shard) Fits(size int) bool {
-	if s.config.MaxMessages > 0 && s.stats.Waiting()+s.arriving >= s.config.MaxMessages {
+func (s *Shard) Fits(size int) bool { return s.FitAll(1, size) }
+
+// FitAll reports whether n more messages fit, with bodies of this size together, as of the
+// last Advance.
+func (s *Shard) FitAll(n, size int) bool {
+	if s.config.MaxMessages > 0 && s.stats.Waiting()+s.arriving+n > s.config.MaxMessages {
 		return false
 	}
 	return s.config.MaxBytes == 0 || s.bytes+s.arrivingBytes+size <= s.config.MaxBytes

@@ -124,7 +124,7 @@ func (h *handle) redriveAll(found []foundDeadLetter, named bool) (moved int, err
 		}
 		err := h.redrive(&run, dead)
 		if errors.Is(err, driver.ErrFull) {
-			refused = h.noRoomLocked(one.shard)
+			refused = h.noRoomLocked(one.shard, 1)
 			break
 		}
 		if named && errors.Is(err, driver.ErrIntegrity) {

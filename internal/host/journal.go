@@ -48,6 +48,8 @@ type Journal interface {
 	Remembered(queue uint32, key, content engine.Digest, id [16]byte, ends engine.Instant)
 	// DedupForgotten records that a queue has forgotten all dedup keys.
 	DedupForgotten(queue uint32)
+	// Scheduled records a schedule of a queue, or its removal if it has no revision.
+	Scheduled(queue uint32, s *driver.Schedule)
 	// Configured records a queue, its configuration and whether it is paused, and Deleted
 	// its removal.
 	Configured(queue uint32, name string, config driver.Config, paused bool)

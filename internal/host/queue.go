@@ -20,6 +20,8 @@ type queue struct {
 	dedup   dedup
 	waiters waiters
 
+	schedules schedules
+
 	settings atomic.Pointer[settings]
 	nextSend atomic.Uint64 // spreads messages without a group over the shards
 	nextTake atomic.Uint64 // spreads receives over the shards
@@ -118,6 +120,7 @@ func (b *Backend) traitsOf(config driver.Config, shards int) driver.Traits {
 		ForgetDedup:   true,
 		Usage:         true,
 		Pause:         true,
+		Schedules:     true,
 		Release:       true,
 		DeliverAt:     true,
 		Seals:         true,

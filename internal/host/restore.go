@@ -13,7 +13,8 @@ type RestoredQueue struct {
 	Paused bool
 	Shards []RestoredShard
 	// Keys are the dedup keys, in the order in which they end.
-	Keys []RestoredKey
+	Keys      []RestoredKey
+	Schedules []driver.Schedule
 }
 
 // RestoredShard is a shard read from a journal: its counts, and the messages in flight
@@ -54,6 +55,12 @@ func (b *Backend) Restore(queues []RestoredQueue, lastID uint32, crashed bool) {
 			if crashed {
 				q.shards[n].survivors = shard.Totals.NextSeq
 			}
+		}
+		for _, s := range restored.Schedules { // no lock either
+			if q.schedules.byName == nil {
+				q.schedules.byName = make(map[string]*driver.Schedule)
+			}
+			q.schedules.byName[s.Name] = &s
 		}
 		for _, key := range restored.Keys { // no lock: the table is not shared yet
 			q.dedup.tableLocked(q.settings.Load()).Restore(0, key.Key, key.Content, key.ID, key.Ends)

@@ -104,7 +104,7 @@ func retentionMakesRoom(config *driver.Config) bool {
 func (s *sendBatch) one(packed packed) (driver.Sent, error) {
 	e, err := s.shard.stageLocked(s.now, packed)
 	if err != nil {
-		return driver.Sent{}, s.queue.noRoomLocked(s.shard)
+		return driver.Sent{}, s.queue.noRoomLocked(s.shard, 1)
 	}
 	sent := driver.Sent{ID: e.ID}
 	s.publish(e)
@@ -133,7 +133,7 @@ func (s *sendBatch) once(msg *driver.Outgoing, packed packed) (driver.Sent, erro
 	}
 	e, err := s.shard.stageLocked(s.now, packed)
 	if err != nil {
-		return driver.Sent{}, q.noRoomLocked(s.shard)
+		return driver.Sent{}, q.noRoomLocked(s.shard, 1)
 	}
 	sent := driver.Sent{ID: e.ID}
 	id, _ := ident.Parse(e.ID) // cannot fail: stageLocked has just made it
@@ -232,12 +232,12 @@ func (s *startedSend) complete(r *completion.Round, err error) {
 // next ack is unknown.
 const retryAfter = time.Second
 
-// noRoomLocked returns the error for a message that does not fit in the shard, and names the
-// limit that it meets.
-func (q *queue) noRoomLocked(sh *shard) error {
+// noRoomLocked returns the error for n messages that do not fit in the shard, and names the
+// limit that they meet.
+func (q *queue) noRoomLocked(sh *shard, n int) error {
 	config := &q.settings.Load().config
 	field, limit := "MaxBytes", config.MaxBytes
-	if !sh.engine.Fits(0) {
+	if !sh.engine.FitAll(n, 0) {
 		field, limit = "MaxMessages", config.MaxMessages
 	}
 	return &driver.Error{

@@ -158,6 +158,14 @@ func (p *packed) wipe() {
 
 // stageLocked stages a valid message. It returns ErrFull if there is no room.
 func (sh *shard) stageLocked(now engine.Moment, p packed) (*engine.Entry, error) {
+	if err := sh.engine.Room(now, len(p.buf)-ident.TextLen-p.seal); err != nil {
+		return nil, err
+	}
+	return sh.stageRoomyLocked(now, p), nil
+}
+
+// stageRoomyLocked stages a valid message for which there is room.
+func (sh *shard) stageRoomyLocked(now engine.Moment, p packed) *engine.Entry {
 	const sealAt = ident.TextLen
 	bodyAt := sealAt + p.seal
 	text := p.buf[:sealAt]
@@ -165,12 +173,9 @@ func (sh *shard) stageLocked(now engine.Moment, p packed) (*engine.Entry, error)
 	if p.seal > 0 {
 		content.Seal = p.buf[sealAt:bodyAt:bodyAt]
 	}
-	if err := sh.engine.Room(now, len(content.Body)); err != nil {
-		return nil, err
-	}
 	sh.ids.Next(now.Wall, text)
 	content.ID = unsafe.String(unsafe.SliceData(text), len(text)) //nolint:gosec // see packed
-	return sh.engine.StageSend(now, content, p.delay), nil
+	return sh.engine.StageSend(now, content, p.delay)
 }
 
 // deliver fills d with an entry in flight. It writes in place because a delivery is large

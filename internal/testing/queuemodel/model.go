@@ -31,6 +31,9 @@ type Model struct {
 	Place   uint64     // last place given out
 	Nonce   uint64     // last receipt given out
 
+	Schedules []driver.Schedule // by name
+	Revision  uint64            // of a schedule, last given out
+
 	turns  map[string]modelTurn // turns of fair and strict groups
 	served int                  // how often a group was served
 }
@@ -117,7 +120,7 @@ func (m *Model) send(msg *driver.Outgoing) (driver.Sent, error) {
 			}
 		}
 	}
-	if !m.fits(len(msg.Body)) {
+	if !m.fits(1, len(msg.Body)) {
 		return driver.Sent{}, m.fail("send", driver.ErrFull, SomeTime) // SND-5
 	}
 	if msg.DedupKey != "" && m.Config.DedupMax > 0 && len(m.Keys) >= m.Config.DedupMax {
@@ -384,7 +387,7 @@ func (m *Model) Redrive(now time.Duration, ids []string, limit int) (moved int, 
 			continue
 		case limit > 0 && moved == limit:
 			return moved, nil
-		case !m.fits(len(msg.Body)):
+		case !m.fits(1, len(msg.Body)):
 			return moved, m.fail("redrive", driver.ErrFull, 0) // SND-5
 		}
 		m.removeDead(msg)
@@ -485,6 +488,7 @@ var AllTraits = driver.Traits{
 	Move:          true,
 	LateAck:       true,
 	Pause:         true,
+	Schedules:     true,
 	Release:       true,
 	DeliverAt:     true,
 	DedupWindow:   driver.DefaultDedupWindow,

@@ -18,7 +18,7 @@ func (m *Model) Move(now time.Duration, to *Model, limit int) (moved int, err er
 		switch {
 		case limit > 0 && moved == limit:
 			return moved, nil
-		case !to.fits(len(msg.Body)):
+		case !to.fits(1, len(msg.Body)):
 			return moved, m.fail("move", driver.ErrFull, SomeTime) // SND-5
 		}
 		m.remove(msg)

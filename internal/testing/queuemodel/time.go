@@ -222,12 +222,12 @@ func (m *Model) Delivered(receipt driver.Receipt) *Message {
 	return nil
 }
 
-// fits reports whether there is room for one more message (SND-5).
-func (m *Model) fits(size int) bool {
+// fits reports whether there is room for n more messages of this size together (SND-5).
+func (m *Model) fits(n, size int) bool {
 	for _, msg := range m.Waiting {
 		size += len(msg.Body)
 	}
-	return (m.Config.MaxMessages == 0 || len(m.Waiting) < m.Config.MaxMessages) &&
+	return (m.Config.MaxMessages == 0 || len(m.Waiting)+n <= m.Config.MaxMessages) &&
 		(m.Config.MaxBytes == 0 || size <= m.Config.MaxBytes)
 }
 

@@ -63,18 +63,22 @@ var (
 		elements{"special", []string{"id", "record", "extra"}},
 		elements{"", []string{"number", "max", "bytes", "visibility", "waits"}})
 	// BatchFullScript is BatchScript for servers that are out of memory.
-	BatchFullScript   = BatchScript.of("#!lua flags=allow-oom")
-	UsageScript       = newScript("usage", ofShard, with("wants"))
-	peekScript        = newScript("peek", ofShard, with("which", "from", "skip", "limit", "most", "brief"), each("id"))
-	RedriveScript     = newScript("redrive", ofShard, onShard, each("id"))
-	DiscardScript     = newScript("discard", ofShard, onShard, each("id"))
-	PurgeScript       = newScript("purge", ofShard, with("which"))
-	PauseScript       = newScript("pause", ofShard, with("paused"))
-	ForwardScript     = newScript("forward", ofShard, onShard, each("id", "death", "what"))
-	arrivalScript     = newScript("arrival", ofShard, with("what"), each("name"))
-	MoveReserveScript = newScript("move_reserve", ofShard, with("nonce", "target", "hold", "last", "limit", "most"), each("id", "place"))
-	MoveFinishScript  = newScript("move_finish", ofShard, onShard, each("id", "nonce", "what"))
-	ReplySlotScript   = newScript("reply_slot", ofBucket, append(slices.Clone(onBucket),
+	BatchFullScript = BatchScript.of("#!lua flags=allow-oom")
+	UsageScript     = newScript("usage", ofShard, with("wants"))
+	peekScript      = newScript("peek", ofShard, with("which", "from", "skip", "limit", "most", "brief"), each("id"))
+	RedriveScript   = newScript("redrive", ofShard, onShard, each("id"))
+	DiscardScript   = newScript("discard", ofShard, onShard, each("id"))
+	PurgeScript     = newScript("purge", ofShard, with("which"))
+	PauseScript     = newScript("pause", ofShard, with("paused"))
+	FireScript      = newScript("fire", ofShard, with("name", "revision", "following", "through", "what", "definition", "dues"), each("id", "record", "extra"))
+	// RemoveScheduleScript is FireScript for servers that are out of memory.
+	RemoveScheduleScript = FireScript.of("#!lua flags=allow-oom")
+	SchedulesScript      = newScript("schedules", ofShard, onShard, each("name"))
+	ForwardScript        = newScript("forward", ofShard, onShard, each("id", "death", "what"))
+	arrivalScript        = newScript("arrival", ofShard, with("what"), each("name"))
+	MoveReserveScript    = newScript("move_reserve", ofShard, with("nonce", "target", "hold", "last", "limit", "most"), each("id", "place"))
+	MoveFinishScript     = newScript("move_finish", ofShard, onShard, each("id", "nonce", "what"))
+	ReplySlotScript      = newScript("reply_slot", ofBucket, append(slices.Clone(onBucket),
 		"what", "id", "life", "most", "waiter", "failure", "kind", "body"))
 	// CreateReplySlotScript is ReplySlotScript for requests that need memory.
 	CreateReplySlotScript = ReplySlotScript.of("#!lua")

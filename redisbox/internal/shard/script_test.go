@@ -8,7 +8,7 @@ import (
 )
 
 var scripts = []*Script{
-	openScript, deleteScript, PingScript, BatchScript, UsageScript, peekScript, RedriveScript,
+	openScript, deleteScript, PingScript, BatchScript, UsageScript, peekScript, FireScript, SchedulesScript, RedriveScript,
 	DiscardScript, PurgeScript, PauseScript, ForwardScript, arrivalScript, MoveReserveScript, MoveFinishScript, DedupClaimScript, ReplySlotScript, replySweepScript,
 }
 

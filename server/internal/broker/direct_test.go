@@ -312,7 +312,7 @@ func (q *directQueue) Stats(ctx context.Context) (driver.Stats, error) {
 
 func (q *directQueue) Traits() driver.Traits {
 	traits, _ := q.caller.Traits(context.Background(), q.name)
-	traits.Move, traits.LateAck, traits.ForgetDedup, traits.Usage = false, false, false, false // see driver.Unsupported
+	traits.Move, traits.LateAck, traits.ForgetDedup, traits.Usage, traits.Schedules = false, false, false, false, false // see driver.Unsupported
 	return traits
 }
 

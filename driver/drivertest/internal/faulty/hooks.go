@@ -29,6 +29,8 @@ type hooks struct {
 	forgetDedup func(*queue, context.Context) error
 	pause       func(*queue, context.Context) error
 	resume      func(*queue, context.Context) error
+	fire        fireFunc
+	schedules   func(q *queue, ctx context.Context, name string) iter.Seq2[driver.Schedule, error]
 	peek        peekFunc
 	stats       func(*queue, context.Context) (driver.Stats, error)
 	usage       func(*queue, context.Context) (driver.Usage, error)
@@ -53,6 +55,7 @@ type (
 	sendFunc    = func(q *queue, ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error)
 	receiveFunc = func(q *queue, ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error)
 	extendFunc  = func(q *queue, ctx context.Context, extensions []driver.Extension) ([]time.Duration, error)
+	fireFunc    = func(q *queue, ctx context.Context, firing driver.Firing) (driver.Schedule, bool, error)
 	peekFunc    = func(q *queue, ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error]
 
 	settleFunc[E any] = func(q *queue, ctx context.Context, batch []E) error
@@ -145,6 +148,14 @@ func (h hookedQueue) Pause(ctx context.Context) error {
 
 func (h hookedQueue) Resume(ctx context.Context) error {
 	return or(h.on().resume, (*queue).Resume, h.on().resume != nil)(h.q, ctx)
+}
+
+func (h hookedQueue) Fire(ctx context.Context, firing driver.Firing) (driver.Schedule, bool, error) {
+	return or(h.on().fire, (*queue).Fire, h.on().fire != nil)(h.q, ctx, firing)
+}
+
+func (h hookedQueue) Schedules(ctx context.Context, name string) iter.Seq2[driver.Schedule, error] {
+	return or(h.on().schedules, (*queue).Schedules, h.on().schedules != nil)(h.q, ctx, name)
 }
 
 func (h hookedQueue) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {

@@ -1,0 +1,202 @@
+package schedule
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/backoff"
+)
+
+// Run sends messages for the due times of all schedules of the queue until ctx ends, and then
+// returns nil. Any number of processes may run them at the same time. While the backend fails it
+// asks again, with growing pauses, and it catches up afterwards as each schedule says. It returns
+// an error only if that cannot help. Codes: ErrClosed, ErrNotFound (the queue was deleted),
+// ErrUnsupported, ErrForbidden, ErrUnauthenticated.
+func (r *Runner) Run(ctx context.Context) error {
+	loop := runLoop{Runner: r}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for failures := 0; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		case <-r.changed:
+			loop.stale = true
+		}
+		wait, err := loop.round(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
+			failures = 0
+		case isFinal(err):
+			return err
+		default:
+			failures++
+			loop.stale = true // the outcome of a firing may be unknown
+			wait = backoff.AfterError(failures, err)
+			r.logger.WarnContext(ctx, "schedules cannot be run", "queue", r.name, "error", err, "retry_after", wait)
+		}
+		timer.Reset(wait)
+	}
+}
+
+// isFinal reports whether an error stays.
+func isFinal(err error) bool {
+	for _, code := range []driver.Code{
+		driver.ErrClosed, driver.ErrNotFound, driver.ErrUnsupported, driver.ErrForbidden, driver.ErrUnauthenticated,
+	} {
+		if errors.Is(err, code) {
+			return true
+		}
+	}
+	return false
+}
+
+// A runLoop is one call of Run.
+type runLoop struct {
+	*Runner
+	entries []*entry
+	read    time.Time // when the schedules were read, by the clock of the process
+	stale   bool      // they must be read again
+}
+
+// An entry is a schedule as a runner knows it.
+type entry struct {
+	record   driver.Schedule
+	read     time.Time // when record was read, by the clock of the process
+	schedule Schedule
+	calendar *Calendar // nil: it cannot be run
+	next     time.Time // before this, by the time of the backend, nothing is due; zero if that is unknown
+}
+
+// round sends what is due, and returns how long nothing will be.
+func (l *runLoop) round(ctx context.Context) (time.Duration, error) {
+	if since := l.clock().Sub(l.read); l.stale || l.read.IsZero() || since >= l.refresh || since < 0 {
+		if err := l.readAll(ctx); err != nil {
+			return 0, err
+		}
+	}
+	wait := l.refresh
+	for _, e := range l.entries {
+		if !e.runs() {
+			continue
+		}
+		if !l.now(e).Before(e.next) {
+			if err := l.fireDue(ctx, e); err != nil {
+				return 0, err
+			}
+		}
+		if e.runs() && !e.next.IsZero() {
+			wait = min(wait, max(e.next.Sub(l.now(e)), 0))
+		}
+	}
+	return min(wait, max(l.refresh-l.clock().Sub(l.read), 0)), nil
+}
+
+// readAll reads all schedules.
+func (l *runLoop) readAll(ctx context.Context) error {
+	known := make(map[string]*entry, len(l.entries))
+	for _, e := range l.entries {
+		known[e.record.Name] = e
+	}
+	var entries []*entry
+	for record, err := range l.queue.Schedules(ctx, "") {
+		if err != nil {
+			return err
+		}
+		e := cmp.Or(known[record.Name], &entry{})
+		l.take(ctx, e, record)
+		entries = append(entries, e)
+	}
+	l.entries, l.read, l.stale = entries, l.clock(), false
+	return nil
+}
+
+// take notes what a schedule is now.
+func (l *runLoop) take(ctx context.Context, e *entry, record driver.Schedule) {
+	isNew := e.record.Revision == 0 || !same(&e.record, &record)
+	if e.record.Revision != record.Revision {
+		e.next = time.Time{}
+	}
+	e.record, e.read = record, l.clock()
+	switch {
+	case record.Revision == 0: // it was removed
+		e.calendar = nil
+		return
+	case !isNew:
+		return
+	}
+	s, err := Parse(record.Definition)
+	if err == nil {
+		e.schedule = s
+		e.calendar, err = s.Compile()
+	}
+	if err != nil {
+		l.breakOff(ctx, e, err)
+	}
+}
+
+// breakOff stops running a schedule until it is changed.
+func (l *runLoop) breakOff(ctx context.Context, e *entry, err error) {
+	e.calendar = nil
+	l.logger.ErrorContext(ctx, "a schedule cannot be run until it is changed", "queue", l.name, "schedule", e.record.Name, "error", err)
+}
+
+// now returns the time of the backend, as far as it is known.
+func (l *runLoop) now(e *entry) time.Time {
+	return e.record.Now.Add(max(l.clock().Sub(e.read), 0))
+}
+
+// runs reports whether a schedule can be due.
+func (e *entry) runs() bool { return e.calendar != nil && !e.schedule.Paused }
+
+// fireDue sends messages until nothing is due, and notes when something is next.
+func (l *runLoop) fireDue(ctx context.Context, e *entry) error {
+	most := driver.MaxRuns
+	for e.runs() {
+		now := l.now(e)
+		due, _ := e.calendar.Due(e.record.Through, now)
+		if len(due) == 0 {
+			e.next = e.calendar.Next(later(e.record.Through, now))
+			return nil
+		}
+		for batch := range slices.Chunk(due, most) {
+			done, err := l.fire(ctx, e, batch)
+			if errors.Is(err, driver.ErrFull) && most > 1 {
+				most = 1 // there may be room for one
+				break
+			}
+			if err != nil {
+				return err
+			}
+			if !done { // another process was first, or the time of the backend is another one
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// fire sends messages for due times, if no other process has.
+func (l *runLoop) fire(ctx context.Context, e *entry, due []time.Time) (done bool, err error) {
+	f := driver.Firing{Name: e.record.Name, Revision: e.record.Revision, Through: due[len(due)-1]}
+	for _, at := range due {
+		f.Messages = append(f.Messages, e.schedule.message(at))
+	}
+	record, done, err := l.queue.Fire(ctx, f)
+	if errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrTooLarge) {
+		l.breakOff(ctx, e, err)
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	l.take(ctx, e, record)
+	return done, nil
+}

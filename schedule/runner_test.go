@@ -1,0 +1,349 @@
+package schedule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/membox"
+)
+
+// inBubble runs a test in virtual time, with an empty queue in memory.
+func inBubble(t *testing.T, config driver.Config, test func(t *testing.T, q driver.Queue)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := membox.New(nil)
+		if err := b.ConfigureQueue(t.Context(), "jobs", config); err != nil {
+			t.Fatal(err)
+		}
+		q, err := b.OpenQueue(t.Context(), "jobs")
+		if err != nil {
+			t.Fatal(err)
+		}
+		test(t, q)
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func mustRunner(t testing.TB, q driver.Queue, options *RunnerOptions) *Runner {
+	t.Helper()
+	r, err := NewRunner(q, "jobs", options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func mustPut(t testing.TB, r *Runner, s Schedule) Status {
+	t.Helper()
+	status, err := r.Put(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return status
+}
+
+// start runs a runner until the function that it returns is called.
+func start(t testing.TB, r *Runner) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("run: %v", err)
+		}
+	}
+}
+
+// received receives and acks all messages that wait, and returns their schedules and due times.
+func received(t testing.TB, q driver.Queue) (all []string) {
+	t.Helper()
+	for {
+		got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1000, Visibility: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got) == 0 {
+			return all
+		}
+		for _, d := range got {
+			all = append(all, d.Attributes[driver.AttributeScheduleName]+" "+d.Attributes[driver.AttributeScheduleDue])
+			if err := q.Ack(t.Context(), []driver.Receipt{d.Receipt}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func TestRunnerSendsMessagesWhenDue(t *testing.T) {
+	inBubble(t, driver.Config{}, func(t *testing.T, q driver.Queue) {
+		r := mustRunner(t, q, nil)
+		status := mustPut(t, r, Schedule{Name: "often", Every: time.Minute, Body: []byte("body"), Attributes: map[string]string{"colour": "red"}})
+		began := time.Now()
+		if !status.Next.Equal(began.Add(time.Minute)) || !status.Schedule.Created.Equal(began) {
+			t.Errorf("the status is %+v", status)
+		}
+		defer start(t, r)()
+		for i := 1; i <= 3; i++ {
+			got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 10, Visibility: time.Hour, Wait: time.Hour})
+			if err != nil || len(got) != 1 {
+				t.Fatalf("got %d messages, error %v", len(got), err)
+			}
+			due := began.Add(time.Duration(i) * time.Minute)
+			if !time.Now().Equal(due) {
+				t.Errorf("message %d comes after %v", i, time.Since(began))
+			}
+			d := got[0]
+			if string(d.Body) != "body" || d.Attributes["colour"] != "red" || d.Attributes[driver.AttributeScheduleName] != "often" ||
+				d.Attributes[driver.AttributeScheduleDue] != due.UTC().Format(time.RFC3339Nano) {
+				t.Errorf("message %d has the body %q and %v", i, d.Body, d.Attributes)
+			}
+		}
+		status, err := r.Get(t.Context(), "often")
+		if err != nil || len(status.Runs) != 3 || !status.Through.Equal(began.Add(3*time.Minute)) || !status.Next.Equal(began.Add(4*time.Minute)) {
+			t.Errorf("the status is %+v, error %v", status, err)
+		}
+	})
+}
+
+func TestRunnerNoticesChangesOfOtherProcesses(t *testing.T) {
+	inBubble(t, driver.Config{}, func(t *testing.T, q driver.Queue) {
+		defer start(t, mustRunner(t, q, nil))()
+		other := mustRunner(t, q, nil)
+		time.Sleep(time.Hour + time.Second)
+		mustPut(t, other, Schedule{Name: "often", Every: time.Minute})
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if got := received(t, q); len(got) != 2 {
+			t.Errorf("got %q, want two messages", got)
+		}
+		if err := other.Remove(t.Context(), "often"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if got := received(t, q); len(got) != 0 {
+			t.Errorf("after it was removed: got %q", got)
+		}
+	})
+}
+
+func TestPausedScheduleSendsNothingAndCatchesNothingUp(t *testing.T) {
+	inBubble(t, driver.Config{}, func(t *testing.T, q driver.Queue) {
+		r := mustRunner(t, q, nil)
+		mustPut(t, r, Schedule{Name: "often", Every: time.Minute, CatchUp: CatchUpAll})
+		defer start(t, r)()
+		time.Sleep(90 * time.Second)
+		if status, err := r.Pause(t.Context(), "often"); err != nil || !status.Schedule.Paused || !status.Next.IsZero() {
+			t.Errorf("the status is %+v, error %v", status, err)
+		}
+		mustPut(t, r, Schedule{Name: "often", Every: time.Minute, CatchUp: CatchUpAll}) // it stays paused
+		time.Sleep(10 * time.Minute)
+		if got := received(t, q); len(got) != 1 {
+			t.Errorf("got %q, want one message from before the pause", got)
+		}
+		run, err := r.RunNow(t.Context(), "often")
+		if err != nil || !run.Due.IsZero() || run.MessageID == "" {
+			t.Errorf("run now: %+v, error %v", run, err)
+		}
+		if got := received(t, q); !slices.Equal(got, []string{"often "}) {
+			t.Errorf("got %q, want one message without a due time", got)
+		}
+		if _, err := r.Resume(t.Context(), "often"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := received(t, q); len(got) != 1 {
+			t.Errorf("got %q, want one message after the pause", got)
+		}
+	})
+}
+
+func TestMissedTimesAreCaughtUpAfterAnOutage(t *testing.T) {
+	inBubble(t, driver.Config{}, func(t *testing.T, q driver.Queue) {
+		r := mustRunner(t, q, nil)
+		for _, rule := range []CatchUp{CatchUpNone, CatchUpOne, CatchUpAll} {
+			mustPut(t, r, Schedule{Name: string(rule), Every: time.Hour, CatchUp: rule})
+		}
+		began := time.Now().UTC()
+		time.Sleep(100*time.Hour + 30*time.Minute)
+		stop := start(t, r)
+		synctest.Wait()
+		stop()
+		counts := make(map[string]int)
+		for _, one := range received(t, q) {
+			name, due, _ := strings.Cut(one, " ")
+			counts[name]++
+			if want := began.Add(100 * time.Hour).Format(time.RFC3339Nano); name == "one" && due != want {
+				t.Errorf("one is due at %s, want %s", due, want)
+			}
+		}
+		if counts["none"] != 0 || counts["one"] != 1 || counts["all"] != 100 {
+			t.Errorf("got %v", counts)
+		}
+		if status, err := r.Get(t.Context(), "all"); err != nil || len(status.Runs) != driver.MaxRuns {
+			t.Errorf("the status is %+v, error %v", status, err)
+		}
+	})
+}
+
+func TestPutChangesOnlyWhatDiffers(t *testing.T) {
+	inBubble(t, driver.Config{}, func(t *testing.T, q driver.Queue) {
+		r := mustRunner(t, q, nil)
+		s := Schedule{Name: "nightly", Cron: "0 3 * * *", Zone: "Europe/Berlin", CatchUp: CatchUpAll}
+		first := mustPut(t, r, s)
+		revision := func() uint64 {
+			record, err := r.read(t.Context(), "nightly")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return record.Revision
+		}
+		before := revision()
+		time.Sleep(50 * time.Hour)
+		if again := mustPut(t, r, s); revision() != before || !again.Schedule.Created.Equal(first.Schedule.Created) {
+			t.Errorf("the same schedule again is %+v", again)
+		}
+		s.Body = []byte("new")
+		if status := mustPut(t, r, s); revision() == before || !status.Through.Equal(first.Through) {
+			t.Errorf("with another body it is %+v", status)
+		}
+		s.Cron = "0 4 * * *"
+		if status := mustPut(t, r, s); !status.Through.Equal(status.Now) {
+			t.Errorf("with other times it is dealt with through %v, want now, %v", status.Through, status.Now)
+		}
+		stop := start(t, r)
+		synctest.Wait()
+		stop()
+		if got := received(t, q); len(got) > 0 {
+			t.Errorf("times before the change were caught up: %q", got)
+		}
+	})
+}
+
+func TestUnknownAndWrongSchedulesAreRefused(t *testing.T) {
+	inBubble(t, driver.Config{}, func(t *testing.T, q driver.Queue) {
+		r := mustRunner(t, q, nil)
+		_, pause := r.Pause(t.Context(), "none")
+		_, run := r.RunNow(t.Context(), "none")
+		_, get := r.Get(t.Context(), "none")
+		for i, err := range []error{pause, run, get, r.Remove(t.Context(), "none")} {
+			if !errors.Is(err, driver.ErrNotFound) {
+				t.Errorf("call %d: %v", i, err)
+			}
+		}
+		for field, s := range map[string]Schedule{
+			"Queue": {Name: "a", Every: time.Hour, Queue: "other"},
+			"Every": {Name: "a", Every: time.Millisecond},
+			"Name":  {Every: time.Hour},
+		} {
+			_, err := r.Put(t.Context(), s)
+			if e, ok := errors.AsType[*driver.Error](err); !ok || e.Code != driver.ErrInvalid || e.Field != field {
+				t.Errorf("%s: %v", field, err)
+			}
+		}
+		if _, err := NewRunner(q, "jobs", &RunnerOptions{Refresh: time.Millisecond}); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("a refresh of a millisecond: %v", err)
+		}
+		if _, err := NewRunner(unable{}, "jobs", nil); !errors.Is(err, driver.ErrUnsupported) {
+			t.Errorf("a queue without schedules: %v", err)
+		}
+	})
+}
+
+// unable is a queue without schedules.
+type unable struct{ driver.Queue }
+
+func (unable) Traits() driver.Traits { return driver.Traits{} }
+
+func TestUnreadableScheduleDoesNotStopOthers(t *testing.T) {
+	inBubble(t, driver.Config{}, func(t *testing.T, q driver.Queue) {
+		r := mustRunner(t, q, nil)
+		if _, done, err := q.Fire(t.Context(), driver.Firing{Name: "later version", Definition: []byte(`{"moon": "full"}`)}); err != nil || !done {
+			t.Fatal(done, err)
+		}
+		mustPut(t, r, Schedule{Name: "often", Every: time.Minute})
+		defer start(t, r)()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := received(t, q); len(got) != 1 {
+			t.Errorf("got %q, want one message", got)
+		}
+		all, err := r.List(t.Context())
+		if err != nil || len(all) != 2 || all[0].Schedule.Name != "later version" || all[1].Schedule.Every != time.Minute {
+			t.Errorf("the list is %+v, error %v", all, err)
+		}
+		mustPut(t, r, Schedule{Name: "later version", Every: time.Minute}) // replaces it
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := received(t, q); len(got) != 2 {
+			t.Errorf("got %q, want two messages", got)
+		}
+	})
+}
+
+func TestFullQueueGetsMessagesWhenThereIsRoom(t *testing.T) {
+	inBubble(t, driver.Config{MaxMessages: 3}, func(t *testing.T, q driver.Queue) {
+		r := mustRunner(t, q, nil)
+		mustPut(t, r, Schedule{Name: "often", Every: time.Hour, CatchUp: CatchUpAll})
+		time.Sleep(8*time.Hour + time.Minute)
+		defer start(t, r)()
+		total := 0
+		for range 3 {
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			total += len(received(t, q))
+		}
+		if total != 8 {
+			t.Errorf("got %d messages, want 8", total)
+		}
+	})
+}
+
+func TestRunEndsWhenItCannotHelp(t *testing.T) {
+	inBubble(t, driver.Config{}, func(t *testing.T, q driver.Queue) {
+		r := mustRunner(t, q, nil)
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Run(t.Context()); !errors.Is(err, driver.ErrClosed) {
+			t.Errorf("run: %v", err)
+		}
+	})
+}
+
+func ExampleRunner() {
+	ctx := context.Background()
+	backend := membox.New(nil)
+	defer backend.Close()
+	queue, _ := backend.OpenQueue(ctx, "reports")
+	runner, err := NewRunner(queue, "reports", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	status, err := runner.Put(ctx, Schedule{Name: "weekdays", Cron: "30 6 * * MON-FRI", Zone: "Europe/Berlin", Body: []byte("{}")})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(status.Schedule.Name, status.Next.After(status.Now))
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	go runner.Run(running)
+	_, err = runner.RunNow(ctx, "weekdays") // without waiting for 6:30
+	got, _ := queue.Receive(ctx, driver.ReceiveRequest{Max: 1, Visibility: time.Minute})
+	fmt.Println(len(got), err)
+	// Output:
+	// weekdays true
+	// 1 <nil>
+}
