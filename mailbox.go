@@ -29,6 +29,7 @@ const (
 	opForgetDedup = "forget dedup keys"
 	opPause       = "pause"
 	opResume      = "resume"
+	opEdit        = "edit"
 	opUsage       = "usage"
 	opClose       = "close"
 )
@@ -199,6 +200,17 @@ func (m *Mailbox[T]) Resume(ctx context.Context) error {
 		return err
 	}
 	return m.Queue().Resume(ctx)
+}
+
+// Edit changes one message that waits, ready or delayed: it is removed, made ready, or gets
+// another due time. It returns the state that the message was in. Codes: ErrNotFound,
+// ErrConflict if the message is in flight or dead, ErrInvalid, ErrUnsupported if Traits.Edit
+// is not set.
+func (m *Mailbox[T]) Edit(ctx context.Context, id string, edit Edit) (was State, err error) {
+	if err := m.ready(ctx, opEdit); err != nil {
+		return "", err
+	}
+	return m.Queue().Edit(ctx, id, edit)
 }
 
 // Close closes the mailbox and its queue handle: waiting receives return ErrClosed at

@@ -18,6 +18,9 @@ const (
 	StateDead     = driver.StateDead
 )
 
+// An Edit is a change of one waiting message; exactly one of its fields is set. See Mailbox.Edit.
+type Edit = driver.Edit
+
 // A Query selects the messages that Peek yields.
 type Query = driver.Query
 

@@ -123,8 +123,11 @@ func (v *crashResult) checkMessage(model *crashModel, token int, p *driver.Peeke
 		return
 	}
 	redriving := int(i.pending[opRedrive]) + model.pending[opRedrive]
-	if p.State == driver.StateReady && at.Before(i.notBefore) && redriving == 0 {
+	if p.State == driver.StateReady && at.Before(i.notBefore) && redriving == 0 && i.pending[opEdit] == 0 {
 		wrong("it is ready %v too early", i.notBefore.Sub(at))
+	}
+	if p.State == driver.StateDelayed && i.readied {
+		wrong("it is delayed, but was made ready")
 	}
 	if most := i.deliveries + model.pending[opReceive]; p.Deliveries > most || p.Deliveries < i.settledAt && redriving == 0 {
 		wrong("it counts %d deliveries, not %d to %d", p.Deliveries, i.settledAt, most)
@@ -293,4 +296,28 @@ func (v *crashResult) checkOrder(model *crashModel, round []driver.Delivery) {
 			lines[line] = latest{i.place.from, int64(token), i.place.from, int64(i.place.position)}
 		}
 	}
+}
+
+// precursors returns the states from which time alone leads to state. A transition by time that
+// was not stored yet can be undone by another crash.
+func (b *crashModel) precursors(state stateSet) stateSet {
+	mortal := b.config.MaxDeliveries > 0 || b.config.RetainReady != (driver.Retention{})
+	switch {
+	case state == isDead && mortal:
+		return isWaiting
+	case state == isAbsent && b.config.RetainDead != (driver.Retention{}):
+		return isWaiting | isDead
+	case state == isAbsent && b.config.DropExpired:
+		return isWaiting
+	}
+	return 0
+}
+
+// A crashFound is a message as it was found.
+type crashFound struct {
+	state      stateSet
+	id         string
+	deliveries int
+	redrives   int
+	lastError  string
 }

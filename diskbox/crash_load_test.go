@@ -101,6 +101,8 @@ func (c *crashClient) step(q crashQueue) error {
 		return c.useDeadLetters(q)
 	case n < 92:
 		return c.purge(q)
+	case n < 95:
+		return c.edit(q)
 	default:
 		c.env.elapse(c.pick(time.Millisecond, 20*time.Millisecond, time.Second, 10*time.Second))
 		return nil

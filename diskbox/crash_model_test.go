@@ -56,6 +56,8 @@ const (
 	opPurge
 	opPurgeDead
 	opMove
+	opEdit
+	opRemove
 	opKinds
 )
 
@@ -97,6 +99,8 @@ type crashMessage struct {
 	born         time.Time // retention counts from this time, or later
 	notBefore    time.Time // it is not ready earlier
 	deadLettered bool      // a client has begun to dead-letter it
+	edited       bool      // a client has begun to change its due time
+	readied      bool      // it was made ready, and not delayed since
 	died         [2]time.Time
 	lastError    string
 	redrives     int
@@ -153,6 +157,8 @@ func (l *crashModels) beginLocked(b *crashModel, kind opKind, tokens []int) *cra
 		switch {
 		case kind == opDeadLetter:
 			i.deadLettered = true
+		case kind == opNack:
+			i.readied = false
 		case kind == opSend && i.place.from == 0:
 			i.place = crashSpan{from: d.began, to: notYet, position: -1}
 			i.arrived = i.place
@@ -371,7 +377,7 @@ func (b *crashModel) reachable(i *crashMessage, now time.Time) stateSet {
 		if states&isAbsent != 0 && i.unsent && pending(opSend) {
 			states |= isWaiting
 		}
-		if states&isWaiting != 0 && (pending(opAck) || pending(opPurge) || b.config.DropExpired && b.canExpire(i, now)) {
+		if states&isWaiting != 0 && (pending(opAck) || pending(opRemove) || pending(opPurge) || b.config.DropExpired && b.canExpire(i, now)) {
 			states |= isAbsent
 		}
 		if states&isWaiting != 0 && (pending(opDeadLetter) || b.canDie(i, now)) {
@@ -411,7 +417,7 @@ func (b *crashModel) canExpire(i *crashMessage, now time.Time) bool {
 	for n := range b.messages {
 		other := &b.messages[n]
 		redriven := other.pending[opRedrive]+int8(b.pending[opRedrive]) > 0
-		if other.arrived.to > i.arrived.from || redriven || other.out.Delay > 0 {
+		if other.arrived.to > i.arrived.from || redriven || other.out.Delay > 0 || other.edited {
 			later++
 		}
 	}
@@ -437,6 +443,9 @@ func (l *crashModels) rebase(found [][]crashFound) {
 				i.sentAt = [2]time.Time{} // may be the time of its death
 			}
 			find := found[n][token]
+			if i.pending[opEdit] > 0 {
+				i.notBefore = time.Time{}
+			}
 			may := find.state | b.reachable(i, time.Now())&b.precursors(find.state)
 			i.pending = [opKinds]int8{}
 			i.changed = l.tick
@@ -473,28 +482,4 @@ func (l *crashModels) rebase(found [][]crashFound) {
 // placeUnknown reports whether a pending operation may have given a message another place.
 func (b *crashModel) placeUnknown(i *crashMessage) bool {
 	return i.fuzzy || b.pending[opMove] > 0 || i.pending[opNack] > 0 || i.pending[opSend] > 1 || i.pending[opRedrive] > 0 || b.pending[opRedrive] > 0
-}
-
-// precursors returns the states from which time alone leads to state. A transition by time that
-// was not stored yet can be undone by another crash.
-func (b *crashModel) precursors(state stateSet) stateSet {
-	mortal := b.config.MaxDeliveries > 0 || b.config.RetainReady != (driver.Retention{})
-	switch {
-	case state == isDead && mortal:
-		return isWaiting
-	case state == isAbsent && b.config.RetainDead != (driver.Retention{}):
-		return isWaiting | isDead
-	case state == isAbsent && b.config.DropExpired:
-		return isWaiting
-	}
-	return 0
-}
-
-// A crashFound is a message as it was found.
-type crashFound struct {
-	state      stateSet
-	id         string
-	deliveries int
-	redrives   int
-	lastError  string
 }

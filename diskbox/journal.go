@@ -235,6 +235,27 @@ func (j *journal) Withdrawn(shard host.ShardID, e *engine.Entry) {
 	j.ledger.change(shard).left(e)
 }
 
+// Rescheduled writes the record of the message again, as if it had been sent with the due time
+// that it has now.
+func (j *journal) Rescheduled(shard host.ShardID, was, e *engine.Entry, now engine.Instant) {
+	if !j.knows(shard.Queue) {
+		return
+	}
+	j.forgetDue(shard, was)
+	j.forgetAlarm(shard, was)
+	j.number(messageKind, shard, e.Seq)
+	j.beginMessage().message(e)
+	j.endMessage(e)
+	if e.HasReturned() {
+		j.number(stateKind, shard, e.Seq)
+		j.begin().state(e)
+		j.end()
+	}
+	j.indexDue(shard, e)
+	a := j.ledger.change(shard)
+	a.now = max(a.now, now)
+}
+
 // forgetDue removes the index record of indexDue.
 func (j *journal) forgetDue(shard host.ShardID, e *engine.Entry) {
 	if e.Is(engine.Timed) {

@@ -197,6 +197,9 @@ func (r *reader) state(e *engine.Entry) {
 		}
 		e.Extra.LastError = last
 	}
+	if e.Is(engine.Wall) && e.Extra != nil && e.Extra.DeliverAt != 0 { // a further field of the message
+		e.Due = engine.Instant(e.Extra.DeliverAt)
+	}
 }
 
 // lasting are the marks that are stored.

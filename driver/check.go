@@ -110,9 +110,49 @@ func (m *Outgoing) checkDeliverAt(t *Traits) error {
 	case m.Delay != 0:
 		return sendError(ErrInvalid, "DeliverAt", fmt.Sprintf("a delay of %v is given too; give one of the two", m.Delay))
 	case ahead > t.MaxDelay:
-		return sendError(ErrInvalid, "DeliverAt", fmt.Sprintf("%s is %v ahead, at most %v are allowed", m.DeliverAt.UTC().Format(time.RFC3339), ahead.Round(time.Second), t.MaxDelay))
+		return sendError(ErrInvalid, "DeliverAt", tooFar(m.DeliverAt, ahead, t.MaxDelay))
 	}
 	return nil
+}
+
+// Check returns ErrInvalid, naming the field and its limit, if a queue with these traits
+// cannot do e.
+func (e Edit) Check(t *Traits) error {
+	set := 0
+	for _, given := range []bool{e.Remove, e.Ready, !e.DeliverAt.IsZero()} {
+		if given {
+			set++
+		}
+	}
+	invalid := func(field, detail string) error {
+		return &Error{Code: ErrInvalid, Op: "edit", Field: field, Detail: detail}
+	}
+	if set != 1 {
+		return invalid("Edit", fmt.Sprintf("%d changes are given; want one of Remove, Ready and DeliverAt", set))
+	}
+	if ahead := time.Until(e.DeliverAt.Round(0)); !e.DeliverAt.IsZero() && ahead > t.MaxDelay {
+		return invalid("DeliverAt", tooFar(e.DeliverAt, ahead, t.MaxDelay))
+	}
+	return nil
+}
+
+// NoSuchMessage returns the ErrNotFound of Queue.Edit for a message that the queue does not
+// have.
+func NoSuchMessage(id string) error {
+	return &Error{Code: ErrNotFound, Op: "edit", MessageID: id, Detail: "the queue has no such message"}
+}
+
+// NotWaiting returns the ErrConflict of Queue.Edit for a message that is not waiting.
+func NotWaiting(id string, state State) error {
+	detail := "is in flight; only ready and delayed messages can be changed"
+	if state == StateDead {
+		detail = "is dead; redrive or discard it"
+	}
+	return &Error{Code: ErrConflict, Op: "edit", MessageID: id, Detail: detail}
+}
+
+func tooFar(at time.Time, ahead, limit time.Duration) string {
+	return fmt.Sprintf("%s is %v ahead, at most %v are allowed", at.UTC().Format(time.RFC3339), ahead.Round(time.Second), limit)
 }
 
 func (m *Outgoing) checkTexts() error {

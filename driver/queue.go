@@ -198,6 +198,15 @@ type Queue interface {
 	// ErrNotFound.
 	Resume(ctx context.Context) error
 
+	// Edit changes one message that waits, ready or delayed, found by its id: it is removed,
+	// made ready, or gets another due time. It returns the state that the message was in. A
+	// message keeps its place, and its age counts from its new due time; a ready one that is
+	// made ready stays as it is. A dedup key is remembered as before. A message in flight or
+	// dead is ErrConflict, and the error says which. It may take longer the more messages
+	// wait. Trait: Edit. Codes: ErrNotFound (the message, or the queue), ErrConflict,
+	// ErrInvalid, ErrUnavailable, ErrClosed.
+	Edit(ctx context.Context, id string, edit Edit) (was State, err error)
+
 	// Fire changes the schedule called firing.Name and sends messages, in one step: if the
 	// schedule has firing.Revision, and firing.Through is not after the time of the backend.
 	// Otherwise it changes nothing. It returns the schedule as it is now, with Revision 0 if

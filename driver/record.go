@@ -255,6 +255,17 @@ type Query struct {
 	Limit int
 }
 
+// Edit is a change of one waiting message. Exactly one of its fields is set.
+type Edit struct {
+	// Remove removes the message.
+	Remove bool
+	// Ready makes a delayed message ready now.
+	Ready bool
+	// DeliverAt changes the due time, at most to Traits.MaxDelay from now. A time that is
+	// past makes the message ready now.
+	DeliverAt time.Time
+}
+
 // Peeked is a message that was looked at.
 type Peeked struct {
 	DeadLetter // Source, Reason, ErrorType and DeadAt are set for dead ones only

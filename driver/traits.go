@@ -19,7 +19,7 @@ type Traits struct {
 	FairGroups bool
 	// The abilities: the queue has DeadLetter, DeadLetters, Redrive, Discard and
 	// PurgeDead; Peek; Move; AckLate and ExtendLate; ForgetDedup; Usage; Pause and
-	// Resume; Fire and Schedules. It answers ErrUnsupported to those that are not set.
+	// Resume; Edit; Fire and Schedules. It answers ErrUnsupported to those that are not set.
 	DeadLetters bool
 	Peek        bool
 	Move        bool
@@ -27,6 +27,7 @@ type Traits struct {
 	ForgetDedup bool
 	Usage       bool
 	Pause       bool
+	Edit        bool
 	Schedules   bool
 	// Release: Nack takes NackRelease and NackPutBack.
 	Release bool

@@ -68,6 +68,9 @@ func (Unsupported) Pause(context.Context) error { return unsupported("pause") }
 // Resume returns ErrUnsupported.
 func (Unsupported) Resume(context.Context) error { return unsupported("resume") }
 
+// Edit returns ErrUnsupported.
+func (Unsupported) Edit(context.Context, string, Edit) (State, error) { return "", unsupported("edit") }
+
 // Fire returns ErrUnsupported.
 func (Unsupported) Fire(context.Context, Firing) (Schedule, bool, error) {
 	return Schedule{}, false, unsupported("fire")

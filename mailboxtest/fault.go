@@ -30,6 +30,7 @@ const (
 	opExtendLate  = "extend late"
 	opForgetDedup = "forget dedup keys"
 	opPause       = "pause"
+	opEdit        = "edit"
 	opResume      = "resume"
 	opUsage       = "usage"
 	opFire        = "fire"
@@ -39,7 +40,7 @@ const (
 // operations are all of them, and those of reply stores.
 var operations = []string{
 	opAny, opOpen, opSend, opReceive, opAck, opNack, opExtend, opPurge, opStats, opDeadLetter, opDeadLetters, opRedrive,
-	opDiscard, opPurgeDead, opPeek, opMove, opAckLate, opExtendLate, opForgetDedup, opPause, opResume, opUsage,
+	opDiscard, opPurgeDead, opPeek, opMove, opAckLate, opExtendLate, opForgetDedup, opPause, opEdit, opResume, opUsage,
 	opFire, opSchedules,
 	opReplyCreate, opReplyResolve, opReplyCancel, opReplyGet, opReplyWait, opReplyConsume, opReplyDelete, opReplySweep,
 	opReplyExpired,

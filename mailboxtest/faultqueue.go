@@ -152,6 +152,10 @@ func (q *faultQueue) ExtendLate(ctx context.Context, extensions []driver.Extensi
 	return settle(ctx, q, opExtendLate, func() error { return q.Queue.ExtendLate(ctx, extensions) })
 }
 
+func (q *faultQueue) Edit(ctx context.Context, id string, edit driver.Edit) (driver.State, error) {
+	return call(ctx, q, opEdit, func() (driver.State, error) { return q.Queue.Edit(ctx, id, edit) })
+}
+
 func (q *faultQueue) Pause(ctx context.Context) error {
 	return settle(ctx, q, opPause, func() error { return q.Queue.Pause(ctx) })
 }

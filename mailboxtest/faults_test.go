@@ -42,9 +42,16 @@ func calls(t *testing.T, m *mailbox.Mailbox[string]) map[string]func() error {
 		"extend late":        func() error { return queue.ExtendLate(ctx, nil) },
 		"forget dedup keys":  func() error { return queue.ForgetDedup(ctx) },
 		"pause":              func() error { return queue.Pause(ctx) },
-		"resume":             func() error { return queue.Resume(ctx) },
-		"usage":              func() error { _, err := queue.Usage(ctx); return err },
-		"fire":               func() error { _, _, err := queue.Fire(ctx, driver.Firing{Name: "a", Revision: 1}); return err },
+		"edit": func() error {
+			_, err := queue.Edit(ctx, "id", driver.Edit{Ready: true})
+			if errors.Is(err, driver.ErrNotFound) { // it was not prevented
+				return nil
+			}
+			return err
+		},
+		"resume": func() error { return queue.Resume(ctx) },
+		"usage":  func() error { _, err := queue.Usage(ctx); return err },
+		"fire":   func() error { _, _, err := queue.Fire(ctx, driver.Firing{Name: "a", Revision: 1}); return err },
 		"list schedules": func() (last error) {
 			for _, last = range queue.Schedules(ctx, "") {
 			}

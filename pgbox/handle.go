@@ -187,3 +187,12 @@ func (h *handle) setPaused(ctx context.Context, op string, paused bool) error {
 	}
 	return h.outcome(err, op)
 }
+
+// Edit is refused: Traits.Edit is not set.
+func (h *handle) Edit(ctx context.Context, id string, edit driver.Edit) (driver.State, error) {
+	if err := h.check(ctx, "edit"); err != nil {
+		return "", err
+	}
+	was, err := driver.Unsupported{}.Edit(ctx, id, edit)
+	return was, h.outcome(err, "edit")
+}

@@ -360,6 +360,7 @@ func (b *Backend) newSettings(config driver.Config, version int64) *shard.Settin
 		Schedules:     true,
 		Release:       true,
 		DeliverAt:     true,
+		Edit:          true,
 		Usage:         true,
 		DedupWindow:   shard.DedupWindow(config),
 		MaxBodyBytes:  b.options.MaxBodyBytes,

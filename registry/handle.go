@@ -201,6 +201,10 @@ func (h *handle) ExtendLate(ctx context.Context, extensions []driver.Extension) 
 	return settle(ctx, h, "extend", func(q driver.Queue) error { return q.ExtendLate(ctx, extensions) })
 }
 
+func (h *handle) Edit(ctx context.Context, id string, edit driver.Edit) (driver.State, error) {
+	return call(ctx, h, "edit", func(q driver.Queue) (driver.State, error) { return q.Edit(ctx, id, edit) })
+}
+
 func (h *handle) Pause(ctx context.Context) error {
 	return settle(ctx, h, "pause", func(q driver.Queue) error { return q.Pause(ctx) })
 }

@@ -213,6 +213,27 @@ func (q *queue) setPaused(ctx context.Context, name string, code uint16) error {
 	return nil
 }
 
+// Edit changes a waiting message. It blocks until the daemon has answered.
+func (q *queue) Edit(ctx context.Context, id string, edit driver.Edit) (was driver.State, err error) {
+	traits := q.Traits()
+	if !traits.Edit { // a daemon of an earlier version has no such request
+		return "", &driver.Error{Code: driver.ErrUnsupported, Op: "edit", Queue: q.name}
+	}
+	if err := edit.Check(&traits); err != nil {
+		return "", driver.Annotate(err, q.name, "edit")
+	}
+	c := q.backend.newCall(oap.OpEdit, func(dst []byte, t oap.Target) []byte { return oap.AppendEdit(dst, t, id, &edit) })
+	o := operation{name: "edit", queue: q, call: c, numbered: true}
+	if err := q.backend.roundTrip(ctx, &o); err != nil {
+		return "", err
+	}
+	defer q.backend.free(c)
+	if was, err = oap.ParseEdited(c.payload); err != nil {
+		return "", o.unknown(err.Error())
+	}
+	return was, nil
+}
+
 // count does an operation whose answer is a number.
 func (q *queue) count(ctx context.Context, name string, code uint16, fill func([]byte, oap.Target) []byte) (n int, err error) {
 	c := q.backend.newCall(code, fill)

@@ -1,6 +1,8 @@
 package drivertest
 
 import (
+	"time"
+
 	"github.com/mailboxmq/mailbox/driver"
 )
 
@@ -13,7 +15,7 @@ type queueAbility struct {
 
 // abilities are all optional parts.
 var abilities = []*queueAbility{
-	&abilityDeadLetters, &abilityPeek, &abilityMove, &abilityLateAck, &abilityForgetDedup, &abilityUsage, &abilityPause, &abilitySchedules,
+	&abilityDeadLetters, &abilityPeek, &abilityMove, &abilityLateAck, &abilityForgetDedup, &abilityUsage, &abilityPause, &abilityEdit, &abilitySchedules,
 }
 
 var abilityDeadLetters = queueAbility{
@@ -78,6 +80,19 @@ var abilitySchedules = queueAbility{
 	calls: func(e *env, q driver.Queue) map[string]error {
 		_, _, err := q.Fire(e.ctx(), driver.Firing{Name: "nightly", Revision: 1})
 		return map[string]error{"fire": err, "list schedules": firstError(q.Schedules(e.ctx(), ""))}
+	},
+}
+
+var abilityEdit = queueAbility{
+	has: func(t driver.Traits) bool { return t.Edit },
+	calls: func(e *env, q driver.Queue) map[string]error {
+		errs := make(map[string]error)
+		for what, edit := range map[string]driver.Edit{
+			"remove": {Remove: true}, "make ready": {Ready: true}, "change the due time": {DeliverAt: time.Now().Add(e.hold)},
+		} {
+			_, errs[what] = q.Edit(e.ctx(), unknownID, edit)
+		}
+		return errs
 	},
 }
 

@@ -39,6 +39,7 @@ var restarts = []restartCase{
 	{id: "CNT-1", title: "stats are what they were", needs: []need{needExactStats}, cleanOnly: true, run: statsSurvive},
 	{id: "CNT-3", title: "what was purged stays gone", run: purgeSurvives},
 	{id: "FLOW-2", title: "a paused queue is paused, and a resumed one is not", needs: []need{needPause}, run: pauseSurvives},
+	{id: "FLOW-3", title: "messages that were changed are as they were, and those that were removed are gone", needs: []need{needEdit, needFIFO}, run: editsSurvive},
 	{id: "FLOW-4", title: "messages that were given back are as they were, and their releases are counted", needs: []need{needRelease, needFIFO}, run: releasesSurvive},
 	{id: "TIME-1", title: "schedules are there, and what was fired is not fired again", needs: []need{needSchedules}, run: schedulesSurvive},
 	{id: "DLQ-4", title: "a dead letter is there with its record", needs: []need{needDeadLetters}, run: deadLetterSurvives},

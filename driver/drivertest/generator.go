@@ -114,71 +114,14 @@ func step(g *planner) *rapid.Generator[bool] {
 			return false
 		}
 		op, sent := g.draw(t), len(g.executor.ids)
+		if g.untimed {
+			g.now++ // what gets its age from one operation is younger than what got it before
+		}
 		g.plan.Operations = append(g.plan.Operations, op)
 		g.plan.want = append(g.plan.want, g.executor.run(t.Context(), op))
 		g.stored = len(g.executor.ids) > sent
 		return true
 	})
-}
-
-// coins reports whether any of n coins shows heads.
-func coins(t *rapid.T, n int) bool {
-	for range n {
-		if rapid.Bool().Draw(t, "coin") {
-			return true
-		}
-	}
-	return false
-}
-
-// rarely is true once in 2ⁿ times.
-func rarely(t *rapid.T, n int) bool {
-	for range n {
-		if !rapid.Bool().Draw(t, "coin") {
-			return false
-		}
-	}
-	return true
-}
-
-func pick[E any](t *rapid.T, from ...E) E { return rapid.SampledFrom(from).Draw(t, "pick") }
-
-func upTo(t *rapid.T, most int) int { return rapid.IntRange(1, most).Draw(t, "number") }
-
-func drawConfig(t *rapid.T, a ability) (c driver.Config) {
-	sometimes := func(most int) int {
-		if rarely(t, 2) {
-			return upTo(t, most)
-		}
-		return 0
-	}
-	c.MaxMessages = sometimes(8)
-	c.MaxBytes = 8 * sometimes(5)
-	c.MaxInFlight = sometimes(4)
-	c.MaxHold = pick(t, 0, 0, 0, 15*time.Second, 70*time.Second)
-	if a.traits.DeadLetters {
-		c.MaxDeliveries = sometimes(3)
-		c.MaxDead = sometimes(3)
-		c.RetainReady.Count = sometimes(5)
-		c.RetainDead.Count = sometimes(4)
-		c.DropExpired = a.drop && rarely(t, 1)
-	}
-	if a.traits.DeadLetters && !a.untimed {
-		c.RetainReady.Age = pick(t, 0, 0, 0, 3*time.Second, 10*time.Second, 100*time.Second)
-		c.RetainDead.Age = pick(t, 0, 0, 0, 3*time.Second, 10*time.Second, 100*time.Second)
-	}
-	if a.traits.DedupWindow > 0 {
-		c.DedupWindow = pick(t, 0, 5*time.Second, 20*time.Second)
-		if a.untimed {
-			c.DedupWindow = time.Hour
-		}
-		c.DedupMax = sometimes(3)
-	}
-	if a.traits.Groups {
-		c.StrictGroups = rarely(t, 1)
-		c.FairGroups = a.fair && !c.StrictGroups && rarely(t, 1)
-	}
-	return c
 }
 
 // draw chooses the next operation.
@@ -207,6 +150,9 @@ func (g *planner) draw(t *rapid.T) operation {
 	}
 	if g.traits.Schedules {
 		choices = append(choices, g.fire, g.fire)
+	}
+	if g.traits.Edit {
+		choices = append(choices, g.edit, g.edit)
 	}
 	if g.model.Paused { // not for long: a paused queue delivers nothing
 		choices = append(choices, g.resume, g.resume, g.resume, g.resume)
@@ -431,6 +377,30 @@ func (g *planner) pause(t *rapid.T) operation {
 }
 
 func (g *planner) resume(*rapid.T) operation { return resumeOperation{} }
+
+// edit changes a message, most often one that waits.
+func (g *planner) edit(t *rapid.T) operation {
+	var op editOperation
+	switch {
+	case len(g.model.Waiting) > 0 && coins(t, 3):
+		op.message = g.executor.number(pick(t, g.model.Waiting...).ID).String()
+	case len(g.executor.ids) > 0 && coins(t, 2):
+		op.message = messageNumber(upTo(t, len(g.executor.ids))).String()
+	default:
+		op.message = unknownMessage.String()
+	}
+	switch pick(t, "remove", "ready", "due", "due", "both") {
+	case "remove":
+		op.edit.Remove = true
+	case "ready":
+		op.edit.Ready = true
+	case "due":
+		op.ahead = g.ahead(t)
+	default: // refused
+		op.edit.Remove, op.ahead = true, time.Second
+	}
+	return op
+}
 
 func (g *planner) listDead(*rapid.T) operation { return listDeadOperation{} }
 

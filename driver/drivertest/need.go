@@ -97,6 +97,7 @@ var (
 	needUsage       = abilityUsage.need()
 	needPause       = abilityPause.need()
 	needSchedules   = abilitySchedules.need()
+	needEdit        = abilityEdit.need()
 )
 
 // needDropExpired and needAnnotation: the queue under test, which was configured with it, has a

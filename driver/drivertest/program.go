@@ -108,8 +108,14 @@ type (
 	purgeDeadOperation struct{}
 	pauseOperation     struct{}
 	resumeOperation    struct{}
-	listDeadOperation  struct{}
-	peekOperation      struct {
+	editOperation      struct {
+		message string
+		edit    driver.Edit
+		// ahead, unless 0, is how far the new due time is ahead.
+		ahead time.Duration
+	}
+	listDeadOperation struct{}
+	peekOperation     struct {
 		message string // "" means any
 		query   driver.Query
 	}
@@ -291,6 +297,17 @@ func (purgeDeadOperation) String() string { return "purge-dead" }
 func (listDeadOperation) String() string  { return "dead" }
 func (pauseOperation) String() string     { return "pause" }
 func (resumeOperation) String() string    { return "resume" }
+
+func (o editOperation) String() string {
+	verb := "reschedule"
+	switch {
+	case o.edit.Remove:
+		verb = "remove"
+	case o.edit.Ready:
+		verb = "make-ready"
+	}
+	return command(verb, []string{o.message}, timeOption("due", o.ahead))
+}
 
 func (o peekOperation) String() string {
 	var words []string

@@ -3,6 +3,7 @@ package drivertest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -248,6 +249,34 @@ func (pauseOperation) run(ctx context.Context, p *executor) result {
 
 func (resumeOperation) run(ctx context.Context, p *executor) result {
 	return p.positions([]string{"resume"}, p.queue.Resume(ctx))
+}
+
+// run prints the state that the message was in, also if the edit was refused.
+func (o editOperation) run(ctx context.Context, p *executor) (r result) {
+	edit := o.edit
+	if o.ahead != 0 {
+		edit.DeliverAt = p.start.Add(p.clock()).Add(o.ahead)
+	}
+	was, err := p.queue.Edit(ctx, p.id(o.message), edit)
+	switch {
+	case err == nil:
+		r.addf("%s was %s", o.message, was)
+	case errors.Is(err, driver.ErrConflict):
+		r.addf("%s: %s, %s", o.message, verdict(err), statedIn(err))
+	default:
+		r.addf("%s: %s", o.message, verdict(err))
+	}
+	return r
+}
+
+// statedIn returns the state that the refusal of an edit names.
+func statedIn(err error) string {
+	for _, state := range []string{"in flight", "dead"} {
+		if strings.Contains(err.Error(), "is "+state) {
+			return state
+		}
+	}
+	return fmt.Sprintf("no state in %q", err)
 }
 
 func (listDeadOperation) run(ctx context.Context, p *executor) (r result) {

@@ -197,6 +197,9 @@ var verbs = map[string]func(a *arguments) operation{
 	"pause":      func(a *arguments) operation { a.none(); return pauseOperation{} },
 	"resume":     func(a *arguments) operation { a.none(); return resumeOperation{} },
 	"schedules":  func(a *arguments) operation { a.none(); return schedulesOperation{} },
+	"remove":     func(a *arguments) operation { return parseEdit(a, driver.Edit{Remove: true}) },
+	"make-ready": func(a *arguments) operation { return parseEdit(a, driver.Edit{Ready: true}) },
+	"reschedule": func(a *arguments) operation { return parseEdit(a, driver.Edit{}) },
 	"peek":       parsePeek,
 	"time":       parseAdvance,
 	"configure":  func(a *arguments) operation { return configureOperation{a.config()} },
@@ -245,6 +248,14 @@ func parseMove(a *arguments) operation {
 		return moveOperation{}
 	}
 	return moveOperation{to: a.words[0], limit: a.number("limit")}
+}
+
+func parseEdit(a *arguments, edit driver.Edit) operation {
+	if len(a.words) != 1 {
+		a.fail(errors.New("want one message"))
+		return editOperation{}
+	}
+	return editOperation{message: a.words[0], edit: edit, ahead: a.duration("due", 0)}
 }
 
 func parsePeek(a *arguments) operation {

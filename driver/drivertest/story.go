@@ -32,6 +32,7 @@ var storyNeeds = map[string]need{
 	"forget":       needForget,
 	"pause":        needPause,
 	"release":      needRelease,
+	"edit":         needEdit,
 	"deliver-at":   needDeliverAt,
 	"drop-expired": needDropExpired,
 	"admin":        needAdmin,

@@ -144,7 +144,7 @@ func allCases() []testCase {
 		receiveCases, wakeCases, closeCases,
 		visibilityCases, receiptCases, lateAckCases, settleCases,
 		orderCases, groupCases, fairCases, shardCases, exactCases,
-		countCases, peekCases, pauseCases, releaseCases, scheduleCases,
+		countCases, peekCases, pauseCases, editCases, releaseCases, scheduleCases,
 		defaultCases, deadLetterCases, redriveCases, deadLetterToCases, deadLetterCircleCases,
 		moveCases, endingCases,
 		limitCases, adminCases, annotationCases,

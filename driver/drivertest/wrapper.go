@@ -40,7 +40,7 @@ func (s *spyQueue) OpenQueue(context.Context, string) (driver.Queue, error) { re
 
 func (s *spyQueue) Traits() driver.Traits {
 	s.reached = true
-	return driver.Traits{DeadLetters: true, Peek: true, Move: true, LateAck: true, ForgetDedup: true, Usage: true, Pause: true, Schedules: true}
+	return driver.Traits{DeadLetters: true, Peek: true, Move: true, LateAck: true, ForgetDedup: true, Usage: true, Pause: true, Edit: true, Schedules: true}
 }
 
 func (s *spyQueue) Identity() string {

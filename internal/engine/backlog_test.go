@@ -58,7 +58,7 @@ func (b *memoryBacklog) CatchUp(effects []Effect) {
 		case effect.Recorded:
 		case effect.Kind == Leased && e.State == InFlight:
 			b.put(e, InFlight)
-		case effect.Kind == Returned && e.Waits():
+		case (effect.Kind == Returned || effect.Kind == Rescheduled) && e.Waits():
 			b.put(e, Ready)
 		case effect.Kind == Died:
 			b.put(e, Dead)
@@ -198,6 +198,7 @@ func TestShardWithBacklogBehavesLikeOneWithout(t *testing.T) {
 					p.step(func(s *Shard) string { return fmt.Sprint(s.Extend(p.moment(), d, visibility)) })
 				}
 			},
+			"edit":    p.edit,
 			"forward": p.forward,
 			"move":    p.move,
 			"redrive": p.redrive,

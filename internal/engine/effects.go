@@ -8,8 +8,9 @@ import (
 
 // Effect is a change of an entry that an owner may have to act on.
 type Effect struct {
-	Kind  EffectKind
 	Entry *Entry
+	Was   *Entry // of Rescheduled, with a backlog: the message before
+	Kind  EffectKind
 	// Recorded: the backlog has it already.
 	Recorded bool
 }
@@ -31,9 +32,11 @@ const (
 	Died
 	// Discarded: a dead letter that is gone, by request or by retention.
 	Discarded
-	// Withdrawn: removed without an ack in time: dropped by retention, or acked
-	// late.
+	// Withdrawn: removed without an ack in time: dropped by retention, acked late, or
+	// removed while it waited.
 	Withdrawn
+	// Rescheduled: its due time was changed while it waited.
+	Rescheduled
 )
 
 // RecordEffects turns the recording of effects for Effects on or off.
@@ -56,7 +59,11 @@ func (s *Shard) Effects() []Effect {
 func (s *Shard) effect(kind EffectKind, e *Entry) {
 	cameBack := kind == Returned || kind == Withdrawn
 	if s.recordEffects {
-		s.effects = append(s.effects, Effect{Kind: kind, Entry: e, Recorded: cameBack && e.Is(recorded)})
+		effect := Effect{Kind: kind, Entry: e, Recorded: cameBack && e.Is(recorded)}
+		if kind == Rescheduled && s.window != nil {
+			effect.Was, s.window.was = s.window.was, nil
+		}
+		s.effects = append(s.effects, effect)
 	}
 	if cameBack {
 		e.set(recorded, false)

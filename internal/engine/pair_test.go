@@ -143,6 +143,29 @@ func (p *pair) forward(t *rapid.T) {
 	})
 }
 
+// edit removes or reschedules a message.
+func (p *pair) edit(t *rapid.T) {
+	id := fmt.Sprint(rapid.IntRange(1, p.sent+1).Draw(t, "id"))
+	remove := rapid.IntRange(0, 3).Draw(t, "remove") == 0
+	due := rapid.SampledFrom([]int{-1, 0, 1, 4}).Draw(t, "due")
+	p.step(func(s *Shard) string {
+		now := p.moment()
+		e, state := s.Find(now, id)
+		for next := uint64(1); s == p.windowed && e == nil && next > 0; { // ids of tests do not grow with Seq
+			e, state, next = s.Search(now, id, next)
+		}
+		if state != Ready && state != Delayed {
+			return fmt.Sprint(state)
+		}
+		if remove {
+			s.Remove(e)
+		} else {
+			s.Reschedule(now, e, now.Wall+int64(due)*int64(time.Second))
+		}
+		return fmt.Sprint(state, " changed")
+	})
+}
+
 // move withdraws messages, and sends some of them back to the tail.
 func (p *pair) move(t *rapid.T) {
 	most := rapid.IntRange(1, 3).Draw(t, "most")

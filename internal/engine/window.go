@@ -67,6 +67,8 @@ type window struct {
 
 	unpublished []uint64 // places of staged messages, ascending
 
+	was *Entry // the message that is being rescheduled, before
+
 	reread  bool // strict groups must be read again from the first place on
 	listing      // of strict groups
 	// strayed: Shard.ready may hold messages of unknown fair groups.

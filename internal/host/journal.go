@@ -33,6 +33,9 @@ type Journal interface {
 	// message that waited, or had returned.
 	Removed(shard ShardID, e *engine.Entry)
 	Withdrawn(shard ShardID, e *engine.Entry)
+	// Rescheduled records that the due time of a waiting message was changed. The shard has
+	// handled all events before now.
+	Rescheduled(shard ShardID, was, e *engine.Entry, now engine.Instant)
 	// Died records that a message became a dead letter. If it is Leaving, it is in
 	// RestoredShard.Leaving after a crash, until Discarded or Kept is recorded.
 	Died(shard ShardID, e *engine.Entry)

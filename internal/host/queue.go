@@ -123,6 +123,7 @@ func (b *Backend) traitsOf(config driver.Config, shards int) driver.Traits {
 		Schedules:     true,
 		Release:       true,
 		DeliverAt:     true,
+		Edit:          true,
 		Seals:         true,
 		DedupWindow:   max(config.Effective().DedupWindow, 0), // Off: keys are refused
 		MaxBodyBytes:  b.options.MaxBodyBytes,

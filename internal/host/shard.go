@@ -110,6 +110,8 @@ func (sh *shard) recordEffect(effect engine.Effect) bool {
 		journal.Discarded(sh.id, effect.Entry)
 	case effect.Kind == engine.Withdrawn:
 		journal.Withdrawn(sh.id, effect.Entry)
+	case effect.Kind == engine.Rescheduled:
+		journal.Rescheduled(sh.id, effect.Was, effect.Entry, sh.engine.Clock())
 	default:
 		return false
 	}

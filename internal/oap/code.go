@@ -41,6 +41,10 @@ const (
 	// ability. Earlier servers answer StatusUnsupported.
 	OpRelease uint16 = 0x1d
 
+	// OpEdit is for queues whose traits have the ability. Earlier servers answer
+	// StatusUnsupported.
+	OpEdit uint16 = 0x1e
+
 	OpDeadLetter  uint16 = 0x20
 	OpDeadLetters uint16 = 0x21
 	OpRedrive     uint16 = 0x22

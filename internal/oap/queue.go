@@ -36,10 +36,11 @@ const (
 	traitPause
 	traitRelease
 	traitDeliverAt
+	traitEdit
 
 	// KnownTraits are all of them, and PlainTraits those that clients know that have not
 	// told theirs with OpKnow.
-	KnownTraits = traitDeliverAt<<1 - 1
+	KnownTraits = traitEdit<<1 - 1
 	PlainTraits = traitFairGroups<<1 - 1
 )
 
@@ -48,6 +49,7 @@ func (o *Opened) Tell(known uint64) {
 	o.Traits.Pause = o.Traits.Pause && known&traitPause != 0
 	o.Traits.Release = o.Traits.Release && known&traitRelease != 0
 	o.Traits.DeliverAt = o.Traits.DeliverAt && known&traitDeliverAt != 0
+	o.Traits.Edit = o.Traits.Edit && known&traitEdit != 0
 }
 
 // AppendKnown writes the payload of OpKnow. A server ignores traits that it does not know.
@@ -72,7 +74,7 @@ func AppendOpened(dst []byte, o *Opened) []byte {
 	t := &o.Traits
 	dst = appendNumber(dst, uint64(o.Handle))
 	bits := uint64(0)
-	for i, set := range []bool{t.ExactStats, t.Groups, t.StrictGroups, t.DeadLetters, t.Peek, t.FairGroups, t.Pause, t.Release, t.DeliverAt} {
+	for i, set := range []bool{t.ExactStats, t.Groups, t.StrictGroups, t.DeadLetters, t.Peek, t.FairGroups, t.Pause, t.Release, t.DeliverAt, t.Edit} {
 		if set {
 			bits |= 1 << i
 		}
@@ -108,6 +110,7 @@ func ParseOpened(payload []byte) (o Opened, err error) {
 		Pause:        bits&traitPause != 0,
 		Release:      bits&traitRelease != 0,
 		DeliverAt:    bits&traitDeliverAt != 0,
+		Edit:         bits&traitEdit != 0,
 
 		Ordering: driver.Ordering(r.text()), Durability: driver.Durability(r.text()),
 		DedupWindow: r.duration(), MaxBodyBytes: r.int(), MaxBatch: r.int(), MaxDelay: r.duration(),

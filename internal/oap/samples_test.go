@@ -50,7 +50,7 @@ var (
 
 // samples has every payload of the protocol.
 func samples() []sample {
-	return slices.Concat(requestSamples(), openedSamples(), answerSamples())
+	return slices.Concat(requestSamples(), editSamples(), openedSamples(), answerSamples())
 }
 
 func requestSamples() []sample {
@@ -193,6 +193,10 @@ func openedSamples() []sample {
 			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
 		},
 		{
+			"opened with edits", oap.AppendOpened(nil, &oap.Opened{Handle: 9, Traits: driver.Traits{Edit: true}}),
+			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
+		},
+		{
 			"pausable opened", oap.AppendOpened(nil, &oap.Opened{Handle: 9, Traits: driver.Traits{Pause: true}}),
 			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
 		},
@@ -203,6 +207,25 @@ func openedSamples() []sample {
 		{
 			"fair opened", oap.AppendOpened(nil, &oap.Opened{Handle: 8, Traits: driver.Traits{Groups: true, FairGroups: true}}),
 			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
+		},
+	}
+}
+
+func editSamples() []sample {
+	return []sample{
+		{
+			"edit", oap.AppendEdit(nil, aTarget, "a", &driver.Edit{DeliverAt: aTime}),
+			func(p []byte) ([]byte, error) {
+				t, id, v, err := oap.ParseEdit(p)
+				return oap.AppendEdit(nil, t, id, &v), err
+			},
+		},
+		{
+			"edit that removes", oap.AppendEdit(nil, aTarget, "a", &driver.Edit{Remove: true}),
+			func(p []byte) ([]byte, error) {
+				t, id, v, err := oap.ParseEdit(p)
+				return oap.AppendEdit(nil, t, id, &v), err
+			},
 		},
 	}
 }
@@ -285,6 +308,10 @@ func answerSamples() []sample {
 		{
 			"stats answer", oap.AppendStats(nil, driver.Stats{Ready: 1, Delayed: 2, InFlight: 3, Dead: 400}),
 			func(p []byte) ([]byte, error) { v, err := oap.ParseStats(p); return oap.AppendStats(nil, v), err },
+		},
+		{
+			"edited", oap.AppendEdited(nil, driver.StateDelayed),
+			func(p []byte) ([]byte, error) { v, err := oap.ParseEdited(p); return oap.AppendEdited(nil, v), err },
 		},
 		{
 			"stats paused answer", oap.AppendStatsPaused(nil, driver.Stats{Ready: 1, Delayed: 2, InFlight: 3, Dead: 400, Paused: true}),

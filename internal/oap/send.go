@@ -48,8 +48,7 @@ func AppendOutgoing(dst []byte, m *driver.Outgoing) []byte {
 	}
 	if !m.DeliverAt.IsZero() {
 		bits |= outDeliverAt
-		dst = appendSigned(dst, max(m.DeliverAt.Unix(), 0))
-		dst = appendSigned(dst, int64(m.DeliverAt.Nanosecond()))
+		dst = appendDueTime(dst, m.DeliverAt)
 	}
 	dst[start] = bits
 	return dst
@@ -121,6 +120,11 @@ func (r *reader) outgoing(m *driver.Outgoing) {
 	if bits&outDeliverAt != 0 {
 		m.DeliverAt = r.dueTime()
 	}
+}
+
+// appendDueTime writes a due time. Those before 1970 are all the same: past.
+func appendDueTime(dst []byte, at time.Time) []byte {
+	return appendSigned(appendSigned(dst, max(at.Unix(), 0)), int64(at.Nanosecond()))
 }
 
 // dueTime reads seconds since 1970 and nanoseconds. Unlike other times it may be any that a

@@ -2344,6 +2344,134 @@ func (*ResumeResponse) Descriptor() ([]byte, []int) {
 	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{39}
 }
 
+// EditRequest changes one waiting message.
+type EditRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The queue of the message.
+	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// The id of the message.
+	MsgId string `protobuf:"bytes,2,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
+	// Remove it. Exactly one of this field and those below is set.
+	Remove bool `protobuf:"varint,3,opt,name=remove,proto3" json:"remove,omitempty"`
+	// Make it ready now.
+	Ready bool `protobuf:"varint,4,opt,name=ready,proto3" json:"ready,omitempty"`
+	// Change its due time. A time that is past makes it ready now.
+	DeliverAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=deliver_at,json=deliverAt,proto3" json:"deliver_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EditRequest) Reset() {
+	*x = EditRequest{}
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EditRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EditRequest) ProtoMessage() {}
+
+func (x *EditRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EditRequest.ProtoReflect.Descriptor instead.
+func (*EditRequest) Descriptor() ([]byte, []int) {
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *EditRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *EditRequest) GetMsgId() string {
+	if x != nil {
+		return x.MsgId
+	}
+	return ""
+}
+
+func (x *EditRequest) GetRemove() bool {
+	if x != nil {
+		return x.Remove
+	}
+	return false
+}
+
+func (x *EditRequest) GetReady() bool {
+	if x != nil {
+		return x.Ready
+	}
+	return false
+}
+
+func (x *EditRequest) GetDeliverAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.DeliverAt
+	}
+	return nil
+}
+
+// EditResponse has the state that the message was in.
+type EditResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Ready or delayed.
+	State         MessageState `protobuf:"varint,1,opt,name=state,proto3,enum=mailbox.v1.MessageState" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EditResponse) Reset() {
+	*x = EditResponse{}
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EditResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EditResponse) ProtoMessage() {}
+
+func (x *EditResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EditResponse.ProtoReflect.Descriptor instead.
+func (*EditResponse) Descriptor() ([]byte, []int) {
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *EditResponse) GetState() MessageState {
+	if x != nil {
+		return x.State
+	}
+	return MessageState_MESSAGE_STATE_UNSPECIFIED
+}
+
 // PingRequest asks whether the daemon accepts operations.
 type PingRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2353,7 +2481,7 @@ type PingRequest struct {
 
 func (x *PingRequest) Reset() {
 	*x = PingRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[40]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2365,7 +2493,7 @@ func (x *PingRequest) String() string {
 func (*PingRequest) ProtoMessage() {}
 
 func (x *PingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[40]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2378,7 +2506,7 @@ func (x *PingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PingRequest.ProtoReflect.Descriptor instead.
 func (*PingRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{40}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{42}
 }
 
 // PingResponse is empty.
@@ -2390,7 +2518,7 @@ type PingResponse struct {
 
 func (x *PingResponse) Reset() {
 	*x = PingResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[41]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2402,7 +2530,7 @@ func (x *PingResponse) String() string {
 func (*PingResponse) ProtoMessage() {}
 
 func (x *PingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[41]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2415,7 +2543,7 @@ func (x *PingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PingResponse.ProtoReflect.Descriptor instead.
 func (*PingResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{41}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{43}
 }
 
 var File_mailbox_v1_mailbox_proto protoreflect.FileDescriptor
@@ -2562,13 +2690,22 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\rPauseResponse\"%\n" +
 	"\rResumeRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\"\x10\n" +
-	"\x0eResumeResponse\"\r\n" +
+	"\x0eResumeResponse\"\xa3\x01\n" +
+	"\vEditRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x15\n" +
+	"\x06msg_id\x18\x02 \x01(\tR\x05msgId\x12\x16\n" +
+	"\x06remove\x18\x03 \x01(\bR\x06remove\x12\x14\n" +
+	"\x05ready\x18\x04 \x01(\bR\x05ready\x129\n" +
+	"\n" +
+	"deliver_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tdeliverAt\">\n" +
+	"\fEditResponse\x12.\n" +
+	"\x05state\x18\x01 \x01(\x0e2\x18.mailbox.v1.MessageStateR\x05state\"\r\n" +
 	"\vPingRequest\"\x0e\n" +
 	"\fPingResponse*T\n" +
 	"\bNackMode\x12\x19\n" +
 	"\x15NACK_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11NACK_MODE_RELEASE\x10\x01\x12\x16\n" +
-	"\x12NACK_MODE_PUT_BACK\x10\x022\xe7\v\n" +
+	"\x12NACK_MODE_PUT_BACK\x10\x022\xa2\f\n" +
 	"\aMailbox\x129\n" +
 	"\x04Send\x12\x17.mailbox.v1.SendRequest\x1a\x18.mailbox.v1.SendResponse\x129\n" +
 	"\x04Recv\x12\x17.mailbox.v1.RecvRequest\x1a\x18.mailbox.v1.RecvResponse\x12O\n" +
@@ -2587,7 +2724,8 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\tPurgeDead\x12\x1c.mailbox.v1.PurgeDeadRequest\x1a\x1d.mailbox.v1.PurgeDeadResponse\x12<\n" +
 	"\x05Purge\x12\x18.mailbox.v1.PurgeRequest\x1a\x19.mailbox.v1.PurgeResponse\x12<\n" +
 	"\x05Pause\x12\x18.mailbox.v1.PauseRequest\x1a\x19.mailbox.v1.PauseResponse\x12?\n" +
-	"\x06Resume\x12\x19.mailbox.v1.ResumeRequest\x1a\x1a.mailbox.v1.ResumeResponse\x12?\n" +
+	"\x06Resume\x12\x19.mailbox.v1.ResumeRequest\x1a\x1a.mailbox.v1.ResumeResponse\x129\n" +
+	"\x04Edit\x12\x17.mailbox.v1.EditRequest\x1a\x18.mailbox.v1.EditResponse\x12?\n" +
 	"\x06Traits\x12\x19.mailbox.v1.TraitsRequest\x1a\x1a.mailbox.v1.TraitsResponse\x12A\n" +
 	"\x06Topics\x12\x19.mailbox.v1.TopicsRequest\x1a\x1a.mailbox.v1.TopicsResponse0\x01\x12E\n" +
 	"\bDescribe\x12\x1b.mailbox.v1.DescribeRequest\x1a\x1c.mailbox.v1.DescribeResponse\x12H\n" +
@@ -2608,7 +2746,7 @@ func file_mailbox_v1_mailbox_proto_rawDescGZIP() []byte {
 }
 
 var file_mailbox_v1_mailbox_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_mailbox_v1_mailbox_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_mailbox_v1_mailbox_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_mailbox_v1_mailbox_proto_goTypes = []any{
 	(NackMode)(0),                 // 0: mailbox.v1.NackMode
 	(*SendRequest)(nil),           // 1: mailbox.v1.SendRequest
@@ -2651,104 +2789,110 @@ var file_mailbox_v1_mailbox_proto_goTypes = []any{
 	(*PauseResponse)(nil),         // 38: mailbox.v1.PauseResponse
 	(*ResumeRequest)(nil),         // 39: mailbox.v1.ResumeRequest
 	(*ResumeResponse)(nil),        // 40: mailbox.v1.ResumeResponse
-	(*PingRequest)(nil),           // 41: mailbox.v1.PingRequest
-	(*PingResponse)(nil),          // 42: mailbox.v1.PingResponse
-	nil,                           // 43: mailbox.v1.PeekRequest.AttrsEntry
-	(*Outgoing)(nil),              // 44: mailbox.v1.Outgoing
-	(*ErrorDetail)(nil),           // 45: mailbox.v1.ErrorDetail
-	(*Delivery)(nil),              // 46: mailbox.v1.Delivery
-	(*DeliveryRef)(nil),           // 47: mailbox.v1.DeliveryRef
-	(MessageState)(0),             // 48: mailbox.v1.MessageState
-	(*Peeked)(nil),                // 49: mailbox.v1.Peeked
-	(*timestamppb.Timestamp)(nil), // 50: google.protobuf.Timestamp
-	(*TraitsRequest)(nil),         // 51: mailbox.v1.TraitsRequest
-	(*TopicsRequest)(nil),         // 52: mailbox.v1.TopicsRequest
-	(*DescribeRequest)(nil),       // 53: mailbox.v1.DescribeRequest
-	(*ConfigureRequest)(nil),      // 54: mailbox.v1.ConfigureRequest
-	(*DeleteRequest)(nil),         // 55: mailbox.v1.DeleteRequest
-	(*TraitsResponse)(nil),        // 56: mailbox.v1.TraitsResponse
-	(*TopicsResponse)(nil),        // 57: mailbox.v1.TopicsResponse
-	(*DescribeResponse)(nil),      // 58: mailbox.v1.DescribeResponse
-	(*ConfigureResponse)(nil),     // 59: mailbox.v1.ConfigureResponse
-	(*DeleteResponse)(nil),        // 60: mailbox.v1.DeleteResponse
+	(*EditRequest)(nil),           // 41: mailbox.v1.EditRequest
+	(*EditResponse)(nil),          // 42: mailbox.v1.EditResponse
+	(*PingRequest)(nil),           // 43: mailbox.v1.PingRequest
+	(*PingResponse)(nil),          // 44: mailbox.v1.PingResponse
+	nil,                           // 45: mailbox.v1.PeekRequest.AttrsEntry
+	(*Outgoing)(nil),              // 46: mailbox.v1.Outgoing
+	(*ErrorDetail)(nil),           // 47: mailbox.v1.ErrorDetail
+	(*Delivery)(nil),              // 48: mailbox.v1.Delivery
+	(*DeliveryRef)(nil),           // 49: mailbox.v1.DeliveryRef
+	(MessageState)(0),             // 50: mailbox.v1.MessageState
+	(*Peeked)(nil),                // 51: mailbox.v1.Peeked
+	(*timestamppb.Timestamp)(nil), // 52: google.protobuf.Timestamp
+	(*TraitsRequest)(nil),         // 53: mailbox.v1.TraitsRequest
+	(*TopicsRequest)(nil),         // 54: mailbox.v1.TopicsRequest
+	(*DescribeRequest)(nil),       // 55: mailbox.v1.DescribeRequest
+	(*ConfigureRequest)(nil),      // 56: mailbox.v1.ConfigureRequest
+	(*DeleteRequest)(nil),         // 57: mailbox.v1.DeleteRequest
+	(*TraitsResponse)(nil),        // 58: mailbox.v1.TraitsResponse
+	(*TopicsResponse)(nil),        // 59: mailbox.v1.TopicsResponse
+	(*DescribeResponse)(nil),      // 60: mailbox.v1.DescribeResponse
+	(*ConfigureResponse)(nil),     // 61: mailbox.v1.ConfigureResponse
+	(*DeleteResponse)(nil),        // 62: mailbox.v1.DeleteResponse
 }
 var file_mailbox_v1_mailbox_proto_depIdxs = []int32{
-	44, // 0: mailbox.v1.SendRequest.messages:type_name -> mailbox.v1.Outgoing
+	46, // 0: mailbox.v1.SendRequest.messages:type_name -> mailbox.v1.Outgoing
 	3,  // 1: mailbox.v1.SendResponse.results:type_name -> mailbox.v1.SendResult
-	45, // 2: mailbox.v1.SendResult.error:type_name -> mailbox.v1.ErrorDetail
-	46, // 3: mailbox.v1.RecvResponse.messages:type_name -> mailbox.v1.Delivery
-	46, // 4: mailbox.v1.RecvStreamResponse.messages:type_name -> mailbox.v1.Delivery
-	47, // 5: mailbox.v1.AckRequest.deliveries:type_name -> mailbox.v1.DeliveryRef
+	47, // 2: mailbox.v1.SendResult.error:type_name -> mailbox.v1.ErrorDetail
+	48, // 3: mailbox.v1.RecvResponse.messages:type_name -> mailbox.v1.Delivery
+	48, // 4: mailbox.v1.RecvStreamResponse.messages:type_name -> mailbox.v1.Delivery
+	49, // 5: mailbox.v1.AckRequest.deliveries:type_name -> mailbox.v1.DeliveryRef
 	19, // 6: mailbox.v1.AckResponse.results:type_name -> mailbox.v1.SettleResult
 	11, // 7: mailbox.v1.NackRequest.entries:type_name -> mailbox.v1.NackEntry
-	47, // 8: mailbox.v1.NackEntry.delivery:type_name -> mailbox.v1.DeliveryRef
+	49, // 8: mailbox.v1.NackEntry.delivery:type_name -> mailbox.v1.DeliveryRef
 	0,  // 9: mailbox.v1.NackEntry.mode:type_name -> mailbox.v1.NackMode
 	19, // 10: mailbox.v1.NackResponse.results:type_name -> mailbox.v1.SettleResult
 	14, // 11: mailbox.v1.ExtendRequest.entries:type_name -> mailbox.v1.ExtendEntry
-	47, // 12: mailbox.v1.ExtendEntry.delivery:type_name -> mailbox.v1.DeliveryRef
+	49, // 12: mailbox.v1.ExtendEntry.delivery:type_name -> mailbox.v1.DeliveryRef
 	19, // 13: mailbox.v1.ExtendResponse.results:type_name -> mailbox.v1.SettleResult
 	17, // 14: mailbox.v1.BuryRequest.entries:type_name -> mailbox.v1.BuryEntry
-	47, // 15: mailbox.v1.BuryEntry.delivery:type_name -> mailbox.v1.DeliveryRef
+	49, // 15: mailbox.v1.BuryEntry.delivery:type_name -> mailbox.v1.DeliveryRef
 	19, // 16: mailbox.v1.BuryResponse.results:type_name -> mailbox.v1.SettleResult
-	45, // 17: mailbox.v1.SettleResult.error:type_name -> mailbox.v1.ErrorDetail
-	48, // 18: mailbox.v1.PeekRequest.states:type_name -> mailbox.v1.MessageState
-	43, // 19: mailbox.v1.PeekRequest.attrs:type_name -> mailbox.v1.PeekRequest.AttrsEntry
-	49, // 20: mailbox.v1.PeekResponse.messages:type_name -> mailbox.v1.Peeked
-	49, // 21: mailbox.v1.LifeResponse.message:type_name -> mailbox.v1.Peeked
+	47, // 17: mailbox.v1.SettleResult.error:type_name -> mailbox.v1.ErrorDetail
+	50, // 18: mailbox.v1.PeekRequest.states:type_name -> mailbox.v1.MessageState
+	45, // 19: mailbox.v1.PeekRequest.attrs:type_name -> mailbox.v1.PeekRequest.AttrsEntry
+	51, // 20: mailbox.v1.PeekResponse.messages:type_name -> mailbox.v1.Peeked
+	51, // 21: mailbox.v1.LifeResponse.message:type_name -> mailbox.v1.Peeked
 	24, // 22: mailbox.v1.LifeResponse.events:type_name -> mailbox.v1.LifeEvent
-	50, // 23: mailbox.v1.LifeEvent.at:type_name -> google.protobuf.Timestamp
-	49, // 24: mailbox.v1.DeadLettersResponse.messages:type_name -> mailbox.v1.Peeked
-	1,  // 25: mailbox.v1.Mailbox.Send:input_type -> mailbox.v1.SendRequest
-	4,  // 26: mailbox.v1.Mailbox.Recv:input_type -> mailbox.v1.RecvRequest
-	6,  // 27: mailbox.v1.Mailbox.RecvStream:input_type -> mailbox.v1.RecvStreamRequest
-	8,  // 28: mailbox.v1.Mailbox.Ack:input_type -> mailbox.v1.AckRequest
-	10, // 29: mailbox.v1.Mailbox.Nack:input_type -> mailbox.v1.NackRequest
-	13, // 30: mailbox.v1.Mailbox.Extend:input_type -> mailbox.v1.ExtendRequest
-	16, // 31: mailbox.v1.Mailbox.Bury:input_type -> mailbox.v1.BuryRequest
-	20, // 32: mailbox.v1.Mailbox.Peek:input_type -> mailbox.v1.PeekRequest
-	22, // 33: mailbox.v1.Mailbox.Life:input_type -> mailbox.v1.LifeRequest
-	25, // 34: mailbox.v1.Mailbox.Stats:input_type -> mailbox.v1.StatsRequest
-	27, // 35: mailbox.v1.Mailbox.DeadLetters:input_type -> mailbox.v1.DeadLettersRequest
-	29, // 36: mailbox.v1.Mailbox.Redrive:input_type -> mailbox.v1.RedriveRequest
-	31, // 37: mailbox.v1.Mailbox.Discard:input_type -> mailbox.v1.DiscardRequest
-	33, // 38: mailbox.v1.Mailbox.PurgeDead:input_type -> mailbox.v1.PurgeDeadRequest
-	35, // 39: mailbox.v1.Mailbox.Purge:input_type -> mailbox.v1.PurgeRequest
-	37, // 40: mailbox.v1.Mailbox.Pause:input_type -> mailbox.v1.PauseRequest
-	39, // 41: mailbox.v1.Mailbox.Resume:input_type -> mailbox.v1.ResumeRequest
-	51, // 42: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
-	52, // 43: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
-	53, // 44: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
-	54, // 45: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
-	55, // 46: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
-	41, // 47: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
-	2,  // 48: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
-	5,  // 49: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
-	7,  // 50: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
-	9,  // 51: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
-	12, // 52: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
-	15, // 53: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
-	18, // 54: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
-	21, // 55: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
-	23, // 56: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
-	26, // 57: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
-	28, // 58: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
-	30, // 59: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
-	32, // 60: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
-	34, // 61: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
-	36, // 62: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
-	38, // 63: mailbox.v1.Mailbox.Pause:output_type -> mailbox.v1.PauseResponse
-	40, // 64: mailbox.v1.Mailbox.Resume:output_type -> mailbox.v1.ResumeResponse
-	56, // 65: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
-	57, // 66: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
-	58, // 67: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
-	59, // 68: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
-	60, // 69: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
-	42, // 70: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
-	48, // [48:71] is the sub-list for method output_type
-	25, // [25:48] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	52, // 23: mailbox.v1.LifeEvent.at:type_name -> google.protobuf.Timestamp
+	51, // 24: mailbox.v1.DeadLettersResponse.messages:type_name -> mailbox.v1.Peeked
+	52, // 25: mailbox.v1.EditRequest.deliver_at:type_name -> google.protobuf.Timestamp
+	50, // 26: mailbox.v1.EditResponse.state:type_name -> mailbox.v1.MessageState
+	1,  // 27: mailbox.v1.Mailbox.Send:input_type -> mailbox.v1.SendRequest
+	4,  // 28: mailbox.v1.Mailbox.Recv:input_type -> mailbox.v1.RecvRequest
+	6,  // 29: mailbox.v1.Mailbox.RecvStream:input_type -> mailbox.v1.RecvStreamRequest
+	8,  // 30: mailbox.v1.Mailbox.Ack:input_type -> mailbox.v1.AckRequest
+	10, // 31: mailbox.v1.Mailbox.Nack:input_type -> mailbox.v1.NackRequest
+	13, // 32: mailbox.v1.Mailbox.Extend:input_type -> mailbox.v1.ExtendRequest
+	16, // 33: mailbox.v1.Mailbox.Bury:input_type -> mailbox.v1.BuryRequest
+	20, // 34: mailbox.v1.Mailbox.Peek:input_type -> mailbox.v1.PeekRequest
+	22, // 35: mailbox.v1.Mailbox.Life:input_type -> mailbox.v1.LifeRequest
+	25, // 36: mailbox.v1.Mailbox.Stats:input_type -> mailbox.v1.StatsRequest
+	27, // 37: mailbox.v1.Mailbox.DeadLetters:input_type -> mailbox.v1.DeadLettersRequest
+	29, // 38: mailbox.v1.Mailbox.Redrive:input_type -> mailbox.v1.RedriveRequest
+	31, // 39: mailbox.v1.Mailbox.Discard:input_type -> mailbox.v1.DiscardRequest
+	33, // 40: mailbox.v1.Mailbox.PurgeDead:input_type -> mailbox.v1.PurgeDeadRequest
+	35, // 41: mailbox.v1.Mailbox.Purge:input_type -> mailbox.v1.PurgeRequest
+	37, // 42: mailbox.v1.Mailbox.Pause:input_type -> mailbox.v1.PauseRequest
+	39, // 43: mailbox.v1.Mailbox.Resume:input_type -> mailbox.v1.ResumeRequest
+	41, // 44: mailbox.v1.Mailbox.Edit:input_type -> mailbox.v1.EditRequest
+	53, // 45: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
+	54, // 46: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
+	55, // 47: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
+	56, // 48: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
+	57, // 49: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
+	43, // 50: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
+	2,  // 51: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
+	5,  // 52: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
+	7,  // 53: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
+	9,  // 54: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
+	12, // 55: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
+	15, // 56: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
+	18, // 57: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
+	21, // 58: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
+	23, // 59: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
+	26, // 60: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
+	28, // 61: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
+	30, // 62: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
+	32, // 63: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
+	34, // 64: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
+	36, // 65: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
+	38, // 66: mailbox.v1.Mailbox.Pause:output_type -> mailbox.v1.PauseResponse
+	40, // 67: mailbox.v1.Mailbox.Resume:output_type -> mailbox.v1.ResumeResponse
+	42, // 68: mailbox.v1.Mailbox.Edit:output_type -> mailbox.v1.EditResponse
+	58, // 69: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
+	59, // 70: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
+	60, // 71: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
+	61, // 72: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
+	62, // 73: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
+	44, // 74: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
+	51, // [51:75] is the sub-list for method output_type
+	27, // [27:51] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_mailbox_v1_mailbox_proto_init() }
@@ -2769,7 +2913,7 @@ func file_mailbox_v1_mailbox_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mailbox_v1_mailbox_proto_rawDesc), len(file_mailbox_v1_mailbox_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   43,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -109,7 +109,9 @@ type TraitsResponse struct {
 	// Deliveries can be given back uncounted.
 	Release bool `protobuf:"varint,18,opt,name=release,proto3" json:"release,omitempty"`
 	// Messages can be sent with a due time.
-	DeliverAt     bool `protobuf:"varint,19,opt,name=deliver_at,json=deliverAt,proto3" json:"deliver_at,omitempty"`
+	DeliverAt bool `protobuf:"varint,19,opt,name=deliver_at,json=deliverAt,proto3" json:"deliver_at,omitempty"`
+	// Single messages can be changed.
+	Edit          bool `protobuf:"varint,20,opt,name=edit,proto3" json:"edit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -273,6 +275,13 @@ func (x *TraitsResponse) GetRelease() bool {
 func (x *TraitsResponse) GetDeliverAt() bool {
 	if x != nil {
 		return x.DeliverAt
+	}
+	return false
+}
+
+func (x *TraitsResponse) GetEdit() bool {
+	if x != nil {
+		return x.Edit
 	}
 	return false
 }
@@ -862,7 +871,7 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\x16mailbox/v1/topic.proto\x12\n" +
 	"mailbox.v1\"%\n" +
 	"\rTraitsRequest\x12\x14\n" +
-	"\x05topic\x18\x01 \x01(\tR\x05topic\"\x92\x05\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\"\xa6\x05\n" +
 	"\x0eTraitsResponse\x12\x1a\n" +
 	"\bordering\x18\x01 \x01(\tR\bordering\x12\x1e\n" +
 	"\n" +
@@ -888,7 +897,8 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\x05pause\x18\x11 \x01(\bR\x05pause\x12\x18\n" +
 	"\arelease\x18\x12 \x01(\bR\arelease\x12\x1d\n" +
 	"\n" +
-	"deliver_at\x18\x13 \x01(\bR\tdeliverAt\"\x0f\n" +
+	"deliver_at\x18\x13 \x01(\bR\tdeliverAt\x12\x12\n" +
+	"\x04edit\x18\x14 \x01(\bR\x04edit\"\x0f\n" +
 	"\rTopicsRequest\"(\n" +
 	"\x0eTopicsResponse\x12\x16\n" +
 	"\x06topics\x18\x01 \x03(\tR\x06topics\"'\n" +

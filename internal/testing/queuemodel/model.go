@@ -477,24 +477,3 @@ func (m *Model) wall() time.Time { return m.start.Add(m.Now).UTC() }
 
 // Start is the start time of models, like that of a synctest bubble.
 var Start = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-
-// AllTraits are the traits of a model that can do everything.
-var AllTraits = driver.Traits{
-	Ordering:      driver.OrderingFIFO,
-	ExactStats:    true,
-	Groups:        true,
-	DeadLetters:   true,
-	Peek:          true,
-	Move:          true,
-	LateAck:       true,
-	Pause:         true,
-	Schedules:     true,
-	Release:       true,
-	DeliverAt:     true,
-	DedupWindow:   driver.DefaultDedupWindow,
-	MaxBodyBytes:  driver.DefaultMaxBodyBytes,
-	MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes,
-	MaxBatch:      driver.DefaultMaxBatch,
-	MaxDelay:      driver.DefaultMaxDelay,
-	MaxVisibility: driver.DefaultMaxVisibility,
-}

@@ -137,6 +137,14 @@ func (q *Queue) setPaused(paused bool) error {
 	})
 }
 
+func (q *Queue) Edit(_ context.Context, id string, edit driver.Edit) (was driver.State, err error) {
+	err = At(q, func(now time.Duration) (err error) {
+		was, err = q.Model.Edit(now, id, edit)
+		return err
+	})
+	return was, err
+}
+
 func (q *Queue) Traits() driver.Traits {
 	return At(q, func(time.Duration) driver.Traits { return q.Model.Traits })
 }
@@ -186,4 +194,26 @@ func WithoutErrors[E any](all []E) iter.Seq2[E, error] {
 			}
 		}
 	}
+}
+
+// AllTraits are the traits of a model that can do everything.
+var AllTraits = driver.Traits{
+	Ordering:      driver.OrderingFIFO,
+	ExactStats:    true,
+	Groups:        true,
+	DeadLetters:   true,
+	Peek:          true,
+	Move:          true,
+	LateAck:       true,
+	Pause:         true,
+	Schedules:     true,
+	Release:       true,
+	DeliverAt:     true,
+	Edit:          true,
+	DedupWindow:   driver.DefaultDedupWindow,
+	MaxBodyBytes:  driver.DefaultMaxBodyBytes,
+	MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes,
+	MaxBatch:      driver.DefaultMaxBatch,
+	MaxDelay:      driver.DefaultMaxDelay,
+	MaxVisibility: driver.DefaultMaxVisibility,
 }

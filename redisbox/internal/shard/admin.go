@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -54,6 +55,26 @@ func (s *Shard) SetPaused(ctx context.Context, paused bool) error {
 // Discard calls discard.lua, and returns how many dead letters it has removed.
 func (s *Shard) Discard(ctx context.Context, ids []string) (int, error) {
 	return s.count(ctx, DiscardScript, ids...)
+}
+
+// Edit calls edit.lua until it has found the message, and returns its code. due is a wall
+// time in microseconds.
+func (s *Shard) Edit(ctx context.Context, id, what string, due float64) (code string, err error) {
+	for after := "0"; ; {
+		a, err := s.CallDurably(ctx, EditScript, false, id, what, strconv.FormatFloat(due, 'f', 0, 64), after)
+		if err != nil {
+			return "", err
+		}
+		if len(a.Rest) != 2 {
+			return "", UnreadableAnswer(nil)
+		}
+		if code, err = a.Rest[0].ToString(); err != nil || code != "m" {
+			return code, err
+		}
+		if after, err = a.Rest[1].ToString(); err != nil {
+			return "", UnreadableAnswer(err)
+		}
+	}
 }
 
 // count calls a script that returns a number.

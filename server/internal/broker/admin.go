@@ -69,6 +69,34 @@ func (c *Caller) setPaused(ctx context.Context, op, queue string, set func(drive
 	return err
 }
 
+// Edit changes a waiting message; see driver.Queue. It needs a token for admin, and blocks until
+// the backend is done. Codes: ErrNotFound, ErrConflict (in flight or dead), ErrInvalid,
+// ErrUnsupported (the backend cannot), ErrUnavailable.
+func (c Caller) Edit(ctx context.Context, queue, id string, edit driver.Edit) (was driver.State, err error) {
+	if _, err := c.authorize(ctx, capability.OpAdmin, queue); err != nil {
+		return "", err
+	}
+	change, kind, note := "due", EventEdited, "due "+edit.DeliverAt.UTC().Format(time.RFC3339)
+	switch {
+	case edit.Remove:
+		change, kind, note = "remove", EventRemoved, ""
+	case edit.Ready:
+		change, note = "ready", "ready"
+	}
+	defer func() { c.record("edit "+change, queue, id, 0, err) }()
+	return inQueue(ctx, &c, "edit", queue, lastForWrites, func(q *queueUse) (driver.State, error) {
+		if err := q.lacks(q.handle.Traits().Edit, "edit", "backend cannot change single messages"); err != nil {
+			return "", err
+		}
+		was, err := q.handle.Edit(ctx, id, edit)
+		if err == nil {
+			c.broker.traces.note(&q.queueKey, id, q.by, kind, 0, note, time.Now())
+			q.meter.Edited(change)
+		}
+		return was, err
+	})
+}
+
 // Configure creates a queue or changes its configuration; messages are kept.
 // Settings that are unset in config are kept; in a new queue they are the backend's
 // default. It needs a token for admin on the queue and on the target of its dead

@@ -47,8 +47,16 @@ func TestAuditRecordsEveryChange(t *testing.T) {
 	must("nack", c.Nack(t.Context(), "orders", []broker.Nack{{Receipt: got[0].Receipt}}))
 	must("pause", c.Pause(t.Context(), "orders"))
 	must("resume", c.Resume(t.Context(), "orders"))
-	_, err := c.Redrive(t.Context(), "orders", nil, 0)
+	_, err := c.Edit(t.Context(), "orders", got[0].ID, driver.Edit{Ready: true})
+	expectCode(t, err, driver.ErrConflict, "an edit of a dead message") // changes nothing
+	_, err = c.Redrive(t.Context(), "orders", nil, 0)
 	must("redrive", err)
+	due := time.Now().Add(time.Hour)
+	for _, edit := range []driver.Edit{{DeliverAt: due}, {Ready: true}, {Remove: true}} {
+		_, err = c.Edit(t.Context(), "orders", got[0].ID, edit)
+		must("edit", err)
+	}
+	b.send(c, "orders", "secret body")
 	_, err = c.Purge(t.Context(), "orders")
 	must("purge", err)
 	_, err = c.PurgeDead(t.Context(), "orders")
@@ -75,7 +83,7 @@ func TestAuditRecordsEveryChange(t *testing.T) {
 			t.Errorf("%s of %d messages, want 1", r.Operation, r.Count)
 		}
 	}
-	want := "configure orders, pause orders, resume orders, redrive orders, purge orders, purge dead letters orders, discard orders, mint token  " + minted.ID().String() +
+	want := "configure orders, pause orders, resume orders, redrive orders, edit due orders " + got[0].ID + ", edit ready orders " + got[0].ID + ", edit remove orders " + got[0].ID + ", purge orders, purge dead letters orders, discard orders, mint token  " + minted.ID().String() +
 		", revoke  " + minted.ID().String() + ", revoke  tenant acme, delete orders"
 	if got := strings.Join(story, ", "); got != want {
 		t.Errorf("the audit says\n%s, want\n%s", got, want)

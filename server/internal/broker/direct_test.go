@@ -296,6 +296,13 @@ func (q *directQueue) Resume(ctx context.Context) error {
 	return q.caller.Resume(ctx, q.name)
 }
 
+func (q *directQueue) Edit(ctx context.Context, id string, edit driver.Edit) (driver.State, error) {
+	if err := q.check("edit"); err != nil {
+		return "", err
+	}
+	return q.caller.Edit(ctx, q.name, id, edit)
+}
+
 func (q *directQueue) Purge(ctx context.Context) (int, error) {
 	if err := q.check("purge"); err != nil {
 		return 0, err

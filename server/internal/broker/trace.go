@@ -38,11 +38,13 @@ const (
 	EventDiscarded
 	EventAcked
 	EventReleased // or put back
+	EventEdited
+	EventRemoved
 )
 
 // String returns the kind as surfaces show it.
 func (k EventKind) String() string {
-	return [...]string{"sent", "delivered", "extended", "failed", "dead-lettered", "redriven", "discarded", "acked", "released"}[k]
+	return [...]string{"sent", "delivered", "extended", "failed", "dead-lettered", "redriven", "discarded", "acked", "released", "edited", "removed"}[k]
 }
 
 // A Trace is the recorded life of one message.

@@ -385,6 +385,19 @@ func (q *clientQueue) Resume(ctx context.Context) error {
 	return err
 }
 
+func (q *clientQueue) Edit(ctx context.Context, id string, edit driver.Edit) (driver.State, error) {
+	if err := q.check("edit"); err != nil {
+		return "", err
+	}
+	request := object{"topic": q.name, "msg_id": id, "remove": edit.Remove, "ready": edit.Ready}
+	if !edit.DeliverAt.IsZero() {
+		request["deliver_at"] = edit.DeliverAt.Format(time.RFC3339Nano)
+	}
+	var answer struct{ State driver.State }
+	_, err := q.client.call(ctx, "/v1/edit", true, request, &answer)
+	return answer.State, err
+}
+
 func (q *clientQueue) Purge(ctx context.Context) (int, error) {
 	return q.count(ctx, "purge", "/v1/purge", object{})
 }

@@ -27,6 +27,7 @@ var RequestTypes = map[string]reflect.Type{
 	"/v1/purge":            reflect.TypeFor[queueRequest](),
 	"/v1/pause":            reflect.TypeFor[queueRequest](),
 	"/v1/resume":           reflect.TypeFor[queueRequest](),
+	"/v1/edit":             reflect.TypeFor[editRequest](),
 	"/v1/traits":           reflect.TypeFor[queueRequest](),
 	"/v1/queues/list":      reflect.TypeFor[struct{}](),
 	"/v1/queues/configure": reflect.TypeFor[configureRequest](),

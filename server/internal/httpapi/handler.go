@@ -154,6 +154,7 @@ func init() {
 		{Method: "POST", Path: "/v1/purge", serve: (*Handler).purge},
 		{Method: "POST", Path: "/v1/pause", serve: (*Handler).pause},
 		{Method: "POST", Path: "/v1/resume", serve: (*Handler).resume},
+		{Method: "POST", Path: "/v1/edit", serve: (*Handler).edit},
 		{Method: "POST", Path: "/v1/traits", serve: (*Handler).traits},
 		{Method: "POST", Path: "/v1/queues/list", looks: true, serve: (*Handler).queues},
 		{Method: "POST", Path: "/v1/queues/configure", serve: (*Handler).configure},

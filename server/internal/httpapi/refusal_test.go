@@ -55,6 +55,7 @@ func TestRefusalsOfCapabilitiesSayWhy(t *testing.T) {
 			t.Errorf("the reason is %v", a.fields["reason"])
 		}
 		d.expect(d.post("/v1/recv", `{"topic":"user:4:in"}`), 403, "E_CAP_SCOPE")
+		d.expect(d.post("/v1/edit", `{"topic":"user:4:in","msg_id":"m","remove":true}`), 403, "E_CAP_SCOPE")
 		time.Sleep(20000 * time.Hour)
 		a = d.post("/v1/send", `{"topic":"user:4:in","idem_key":"k2","payload_b64":""}`)
 		d.expect(a, 401, "E_CAP_AUTH")

@@ -24,6 +24,7 @@ type Queue struct {
 	released, putBack                atomic.Uint64
 	extended                         atomic.Uint64
 	removed, dropped, keyless        atomic.Uint64
+	editRemoved, editReady, editDue  atomic.Uint64
 
 	mu    sync.Mutex // guards the fields below
 	died  map[string]uint64
@@ -81,6 +82,18 @@ func (q *Queue) Removed(n int) { q.removed.Add(uint64(n)) }
 // Dropped counts messages that were dropped because they were too old.
 func (q *Queue) Dropped(n int) { q.dropped.Add(uint64(n)) }
 
+// Edited counts waiting messages that were removed, made ready, or got another due time.
+func (q *Queue) Edited(change string) {
+	switch change {
+	case "remove":
+		q.editRemoved.Add(1)
+	case "ready":
+		q.editReady.Add(1)
+	case "due":
+		q.editDue.Add(1)
+	}
+}
+
 // Redriven counts dead letters that were made ready again.
 func (q *Queue) Redriven(n int) { q.redriven.Add(uint64(n)) }
 
@@ -100,7 +113,7 @@ const other = "other"
 // queueSeries collects the series that have a queue as a label.
 type queueSeries struct {
 	sent, repeated, handed, settled, died, redriven *prometheus.Desc
-	extended, removed, dropped, keyless             *prometheus.Desc
+	extended, removed, dropped, keyless, edited     *prometheus.Desc
 	depth, inFlight, saturation, dead               *prometheus.Desc
 	bounds                                          []bound
 
@@ -117,6 +130,7 @@ func (s *queueSeries) init(registry *prometheus.Registry) {
 	s.handed = series("mailbox_delivered_total", "Deliveries.")
 	s.settled = series("mailbox_settled_total", "Deliveries that were acked, nacked, released, put back or dead-lettered, by outcome.", "outcome")
 	s.extended = series("mailbox_extended_total", "Deliveries that were extended.")
+	s.edited = series("mailbox_edited_total", "Waiting messages that were changed by id, by change: remove, ready or due.", "change")
 	s.died = series("mailbox_dlq_total", "Messages that became dead letters, by reason.", "reason")
 	s.redriven = series("mailbox_dlq_redriven_total", "Dead letters that were made ready again.")
 	s.keyless = series("mailbox_keyless_total", "Messages that were sent by gRPC or Connect without a dedup key: repeating such a send may send twice.")
@@ -154,7 +168,7 @@ func (s *Set) Queue(tenant, name string) *Queue {
 // Describe implements prometheus.Collector.
 func (s *queueSeries) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
-		s.sent, s.repeated, s.handed, s.settled, s.extended, s.died, s.redriven, s.removed, s.dropped, s.keyless, s.depth, s.inFlight, s.saturation, s.dead,
+		s.sent, s.repeated, s.handed, s.settled, s.extended, s.edited, s.died, s.redriven, s.removed, s.dropped, s.keyless, s.depth, s.inFlight, s.saturation, s.dead,
 	} {
 		descs <- desc
 	}
@@ -193,6 +207,9 @@ func (s *queueSeries) collectCounts(q *Queue, series chan<- prometheus.Metric) {
 	counter(s.settled, q.putBack.Load(), "put-back")
 	counter(s.settled, q.deadLettered.Load(), "dead-letter")
 	counter(s.extended, q.extended.Load())
+	counter(s.edited, q.editRemoved.Load(), "remove")
+	counter(s.edited, q.editReady.Load(), "ready")
+	counter(s.edited, q.editDue.Load(), "due")
 	q.mu.Lock()
 	died := maps.Clone(q.died)
 	q.mu.Unlock()

@@ -56,6 +56,10 @@ func TestQueueSeriesShowCountsAndLevels(t *testing.T) {
 	queue.Died("expired", 1)
 	queue.Died("max_attempts", 2)
 	queue.Died("expired", 3)
+	queue.Edited("remove")
+	queue.Edited("ready")
+	queue.Edited("due")
+	queue.Edited("due")
 	queue.Redriven(6)
 	queue.Removed(7)
 	queue.Dropped(8)
@@ -84,6 +88,12 @@ counter mailbox_dlq_total{queue=acme/orders,reason=expired} 4
 counter mailbox_dlq_total{queue=acme/orders,reason=max_attempts} 2
 counter mailbox_dropped_total{queue=acme/orders} 8
 counter mailbox_dropped_total{queue=other} 0
+counter mailbox_edited_total{change=due,queue=acme/orders} 2
+counter mailbox_edited_total{change=due,queue=other} 0
+counter mailbox_edited_total{change=ready,queue=acme/orders} 1
+counter mailbox_edited_total{change=ready,queue=other} 0
+counter mailbox_edited_total{change=remove,queue=acme/orders} 1
+counter mailbox_edited_total{change=remove,queue=other} 0
 counter mailbox_enqueued_total{queue=acme/orders} 5
 counter mailbox_enqueued_total{queue=other} 0
 counter mailbox_extended_total{queue=acme/orders} 3

@@ -139,6 +139,8 @@ func (c *conn) attend(ctx context.Context, f *oap.Frame) {
 				return func(dst []byte) []byte { return oap.AppendCount(dst, n) }, err
 			})
 		}
+	case oap.OpEdit:
+		c.edit(ctx, f, q)
 	case oap.OpPeek:
 		if _, query, err := oap.ParsePeek(f.Payload); c.readable(correlation, err) {
 			stream(ctx, c, correlation, func(ctx context.Context) iter.Seq2[driver.Peeked, error] {
@@ -154,6 +156,17 @@ func (c *conn) attend(ctx context.Context, f *oap.Frame) {
 			c.subscribe(ctx, correlation, q, s)
 		}
 	}
+}
+
+func (c *conn) edit(ctx context.Context, f *oap.Frame, q *queue) {
+	target, id, edit, err := oap.ParseEdit(f.Payload)
+	if !c.readable(f.Correlation, err) {
+		return
+	}
+	c.once(f.Correlation, target.Ticket, func() (func([]byte) []byte, error) {
+		was, err := q.caller.user.Edit(ctx, q.name, id, edit)
+		return func(dst []byte) []byte { return oap.AppendEdited(dst, was) }, err
+	})
 }
 
 // redrive answers with what was moved also if not all could be.

@@ -57,6 +57,18 @@ func (s *service) Resume(ctx context.Context, r *mailboxv1.ResumeRequest) (*mail
 	return &mailboxv1.ResumeResponse{}, callOf(ctx).caller.Resume(ctx, r.GetTopic())
 }
 
+// Edit changes a waiting message.
+func (s *service) Edit(ctx context.Context, r *mailboxv1.EditRequest) (*mailboxv1.EditResponse, error) {
+	edit := driver.Edit{Remove: r.GetRemove(), Ready: r.GetReady()}
+	if at := r.GetDeliverAt(); at != nil {
+		if edit.DeliverAt = at.AsTime(); !at.IsValid() || edit.DeliverAt.IsZero() {
+			return nil, schemaError("deliver_at", "is not a time")
+		}
+	}
+	was, err := callOf(ctx).caller.Edit(ctx, r.GetTopic(), r.GetMsgId(), edit)
+	return &mailboxv1.EditResponse{State: wireStates[was]}, err
+}
+
 // Traits returns the traits of a queue.
 func (s *service) Traits(ctx context.Context, r *mailboxv1.TraitsRequest) (*mailboxv1.TraitsResponse, error) {
 	c := callOf(ctx)

@@ -40,7 +40,7 @@ func FuzzUnary(f *testing.F) {
 
 	calls := []string{
 		"Send", "Recv", "Ack", "Nack", "Extend", "Bury", "Life", "Stats", "Redrive", "Configure", "Describe",
-		"Discard", "Pause", "Resume", "Purge", "PurgeDead", "Traits", "Delete", "Ping", "Peek", "DeadLetters", "Topics", "RecvStream",
+		"Discard", "Pause", "Resume", "Edit", "Purge", "PurgeDead", "Traits", "Delete", "Ping", "Peek", "DeadLetters", "Topics", "RecvStream",
 	}
 	kinds := []string{"application/proto", "application/json", "application/grpc", "application/grpc-web", "application/connect+proto", "application/connect+json"}
 	ring := capability.NewKeyRing(capability.NewKey())

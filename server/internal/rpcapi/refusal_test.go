@@ -52,6 +52,18 @@ func TestErrorsHaveTheirDetails(t *testing.T) {
 				_, err := client(d.mint(t, "", capability.Operations(capability.OpStats))).Purge(ctx, &mailboxv1.PurgeRequest{Topic: "orders"})
 				return err
 			}},
+			{"an edit that is not for the token", "E_CAP_SCOPE", connect.CodePermissionDenied, func(ctx context.Context) error {
+				_, err := client(d.mint(t, "", capability.Operations(capability.OpStats))).Edit(ctx, &mailboxv1.EditRequest{Topic: "orders", MsgId: "m", Remove: true})
+				return err
+			}},
+			{"an edit of nothing", "E_NOT_FOUND", connect.CodeNotFound, func(ctx context.Context) error {
+				_, err := all.Edit(ctx, &mailboxv1.EditRequest{Topic: "orders", MsgId: "m", Remove: true})
+				return err
+			}},
+			{"an edit without a change", "E_SCHEMA", connect.CodeInvalidArgument, func(ctx context.Context) error {
+				_, err := all.Edit(ctx, &mailboxv1.EditRequest{Topic: "orders", MsgId: "m"})
+				return err
+			}},
 			{"no such queue", "E_NOT_FOUND", connect.CodeNotFound, func(ctx context.Context) error {
 				_, err := all.Stats(ctx, &mailboxv1.StatsRequest{Topic: "nothing"})
 				return err
@@ -88,7 +100,11 @@ func TestErrorsHaveTheirDetails(t *testing.T) {
 			if connect.CodeOf(err) != test.grpc || detail.GetCode() != test.code || detail.GetCorrId() != "trace-7" {
 				t.Errorf("%s: got %v with %v", test.name, err, detail)
 			}
-			if says := `token does not allow "purge" on queue "orders"; it allows stats on all queues`; test.code == "E_CAP_SCOPE" && !strings.Contains(err.Error(), says) {
+			lacks := "purge"
+			if strings.HasPrefix(test.name, "an edit") {
+				lacks = "admin"
+			}
+			if says := `token does not allow "` + lacks + `" on queue "orders"; it allows stats on all queues`; test.code == "E_CAP_SCOPE" && !strings.Contains(err.Error(), says) {
 				t.Errorf("got %v, want %s", err, says)
 			}
 			e, _ := errors.AsType[*connect.Error](err)

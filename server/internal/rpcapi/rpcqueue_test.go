@@ -374,6 +374,23 @@ func (q *rpcQueue) Resume(ctx context.Context) error {
 	return driverError(ctx, err)
 }
 
+func (q *rpcQueue) Edit(ctx context.Context, id string, edit driver.Edit) (driver.State, error) {
+	if err := q.check("edit"); err != nil {
+		return "", err
+	}
+	request := &mailboxv1.EditRequest{Topic: q.name, MsgId: id, Remove: edit.Remove, Ready: edit.Ready}
+	if !edit.DeliverAt.IsZero() {
+		request.DeliverAt = timestamppb.New(edit.DeliverAt)
+	}
+	r, err := q.rpc.Edit(ctx, request)
+	for state, wire := range states {
+		if err == nil && wire == r.GetState() {
+			return state, nil
+		}
+	}
+	return "", driverError(ctx, err)
+}
+
 func (q *rpcQueue) Purge(ctx context.Context) (int, error) {
 	if err := q.check("purge"); err != nil {
 		return 0, err
@@ -399,7 +416,7 @@ func (q *rpcQueue) Traits() driver.Traits {
 	}
 	return driver.Traits{
 		Ordering: driver.Ordering(r.GetOrdering()), Durability: driver.Durability(r.GetDurability()), ExactStats: r.GetExactStats(),
-		Groups: r.GetGroups(), StrictGroups: r.GetStrictGroups(), DeadLetters: r.GetDeadLetters(), Peek: r.GetPeek(), Pause: r.GetPause(), Release: r.GetRelease(), DeliverAt: r.GetDeliverAt(), DedupWindow: span(r.GetDedupWindowMs()),
+		Groups: r.GetGroups(), StrictGroups: r.GetStrictGroups(), DeadLetters: r.GetDeadLetters(), Peek: r.GetPeek(), Pause: r.GetPause(), Release: r.GetRelease(), DeliverAt: r.GetDeliverAt(), Edit: r.GetEdit(), DedupWindow: span(r.GetDedupWindowMs()),
 		MaxBodyBytes:  int(r.GetMaxPayloadBytes()),
 		MaxAttributes: int(r.GetMaxAttributes()), MaxAttributeBytes: int(r.GetMaxAttributeBytes()), MaxBatch: int(r.GetMaxBatch()), MaxDelay: span(r.GetMaxDelayMs()),
 		MaxVisibility: span(r.GetMaxVisibilityMs()), MaxWait: span(r.GetMaxWaitMs()), PurgeCooldown: span(r.GetPurgeCooldownMs()),

@@ -162,6 +162,9 @@ func explainDriver(e *driver.Error) *failure {
 	case driver.ErrReceiptExpired, driver.ErrSettled:
 		return &failure{exit: exitNotFound, code: "receipt_expired", sentence: "the delivery has ended: it was settled before, or its visibility has expired", advice: "receive the message again, with a longer --visibility if the work takes long"}
 	case driver.ErrConflict:
+		if e.Op == "edit" {
+			return &failure{exit: exitConflict, code: "conflict", sentence: "the message " + e.MessageID + " " + e.Detail}
+		}
 		return &failure{exit: exitConflict, code: "conflict", sentence: "conflict: " + because(e), advice: "a key identifies one body; use another key for another message"}
 	case driver.ErrFull:
 		return full(e, queue)
@@ -214,6 +217,8 @@ func notFound(e *driver.Error, queue string) *failure {
 	switch {
 	case e.MessageID != "" && !looksLikeID(e.MessageID):
 		f.sentence, f.advice = fmt.Sprintf("%.60q is not the id of a message", e.MessageID), adviceID
+	case e.MessageID != "" && e.Op == "edit":
+		f.sentence, f.advice = fmt.Sprintf("there is no message %s in %s", e.MessageID, e.Queue), "see which there are with mailbox peek "+e.Queue
 	case e.MessageID != "":
 		f.sentence = fmt.Sprintf("the message %s is not known", e.MessageID)
 		f.advice = "messages that were acked long ago are forgotten; otherwise compare the id, and name its queue with --queue"

@@ -99,7 +99,7 @@ func (s *shell) root() *cobra.Command {
 		id       string
 		commands []*cobra.Command
 	}{
-		{groupMessages, []*cobra.Command{s.sendCommand(), s.recvCommand(), s.ackCommand(), s.nackCommand(), s.extendCommand(), s.peekCommand(), s.traceCommand()}},
+		{groupMessages, []*cobra.Command{s.sendCommand(), s.recvCommand(), s.ackCommand(), s.nackCommand(), s.extendCommand(), s.peekCommand(), s.traceCommand(), s.messageCommand()}},
 		{groupQueues, []*cobra.Command{s.queuesCommand(), s.statsCommand(), s.pauseCommand(), s.resumeCommand(), s.dlqCommand()}},
 		{groupAccess, []*cobra.Command{s.capCommand(), s.keysCommand(), s.auditCommand()}},
 		{groupDaemon, []*cobra.Command{

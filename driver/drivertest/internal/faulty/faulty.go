@@ -44,7 +44,7 @@ func All() []Saboteur {
 		receiveFaults, waitFaults, messageFaults,
 		leaseFaults, receiptFaults, lateAckFaults, settleFaults,
 		orderFaults, groupFaults, fairFaults,
-		countFaults, peekFaults, pauseFaults, releaseFaults, scheduleFaults,
+		countFaults, peekFaults, pauseFaults, editFaults, releaseFaults, scheduleFaults,
 		defaultFaults, deadLetterFaults, redriveFaults, deadLetterToFaults, moveFaults, retentionFaults, dropFaults, endingFaults,
 		adminFaults, annotationFaults,
 		rareFaults, sequenceFaults,

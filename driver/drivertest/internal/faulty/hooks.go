@@ -29,6 +29,7 @@ type hooks struct {
 	forgetDedup func(*queue, context.Context) error
 	pause       func(*queue, context.Context) error
 	resume      func(*queue, context.Context) error
+	edit        editFunc
 	fire        fireFunc
 	schedules   func(q *queue, ctx context.Context, name string) iter.Seq2[driver.Schedule, error]
 	peek        peekFunc
@@ -55,6 +56,7 @@ type (
 	sendFunc    = func(q *queue, ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error)
 	receiveFunc = func(q *queue, ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error)
 	extendFunc  = func(q *queue, ctx context.Context, extensions []driver.Extension) ([]time.Duration, error)
+	editFunc    = func(q *queue, ctx context.Context, id string, edit driver.Edit) (driver.State, error)
 	fireFunc    = func(q *queue, ctx context.Context, firing driver.Firing) (driver.Schedule, bool, error)
 	peekFunc    = func(q *queue, ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error]
 
@@ -156,6 +158,10 @@ func (h hookedQueue) Fire(ctx context.Context, firing driver.Firing) (driver.Sch
 
 func (h hookedQueue) Schedules(ctx context.Context, name string) iter.Seq2[driver.Schedule, error] {
 	return or(h.on().schedules, (*queue).Schedules, h.on().schedules != nil)(h.q, ctx, name)
+}
+
+func (h hookedQueue) Edit(ctx context.Context, id string, edit driver.Edit) (driver.State, error) {
+	return or(h.on().edit, (*queue).Edit, h.on().edit != nil)(h.q, ctx, id, edit)
 }
 
 func (h hookedQueue) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {

@@ -70,6 +70,8 @@ const (
 	MailboxPauseProcedure = "/mailbox.v1.Mailbox/Pause"
 	// MailboxResumeProcedure is the fully-qualified name of the Mailbox's Resume RPC.
 	MailboxResumeProcedure = "/mailbox.v1.Mailbox/Resume"
+	// MailboxEditProcedure is the fully-qualified name of the Mailbox's Edit RPC.
+	MailboxEditProcedure = "/mailbox.v1.Mailbox/Edit"
 	// MailboxTraitsProcedure is the fully-qualified name of the Mailbox's Traits RPC.
 	MailboxTraitsProcedure = "/mailbox.v1.Mailbox/Traits"
 	// MailboxTopicsProcedure is the fully-qualified name of the Mailbox's Topics RPC.
@@ -137,6 +139,10 @@ type MailboxClient interface {
 	Pause(context.Context, *v1.PauseRequest) (*v1.PauseResponse, error)
 	// Resume ends a pause. It needs the operation admin.
 	Resume(context.Context, *v1.ResumeRequest) (*v1.ResumeResponse, error)
+	// Edit changes one waiting message: it is removed, made ready, or gets another due
+	// time. A message in flight or dead is refused with E_DUPLICATE, and the detail says
+	// which. It needs the operation admin.
+	Edit(context.Context, *v1.EditRequest) (*v1.EditResponse, error)
 	// Traits returns the guarantees and limits of a queue; of a missing queue, those
 	// that it would have.
 	Traits(context.Context, *v1.TraitsRequest) (*v1.TraitsResponse, error)
@@ -265,6 +271,12 @@ func NewMailboxClient(httpClient connect.HTTPClient, baseURL string, opts ...con
 			connect.WithSchema(mailboxMethods.ByName("Resume")),
 			connect.WithClientOptions(opts...),
 		),
+		edit: connect.NewClient[v1.EditRequest, v1.EditResponse](
+			httpClient,
+			baseURL+MailboxEditProcedure,
+			connect.WithSchema(mailboxMethods.ByName("Edit")),
+			connect.WithClientOptions(opts...),
+		),
 		traits: connect.NewClient[v1.TraitsRequest, v1.TraitsResponse](
 			httpClient,
 			baseURL+MailboxTraitsProcedure,
@@ -323,6 +335,7 @@ type mailboxClient struct {
 	purge       *connect.Client[v1.PurgeRequest, v1.PurgeResponse]
 	pause       *connect.Client[v1.PauseRequest, v1.PauseResponse]
 	resume      *connect.Client[v1.ResumeRequest, v1.ResumeResponse]
+	edit        *connect.Client[v1.EditRequest, v1.EditResponse]
 	traits      *connect.Client[v1.TraitsRequest, v1.TraitsResponse]
 	topics      *connect.Client[v1.TopicsRequest, v1.TopicsResponse]
 	describe    *connect.Client[v1.DescribeRequest, v1.DescribeResponse]
@@ -472,6 +485,15 @@ func (c *mailboxClient) Resume(ctx context.Context, req *v1.ResumeRequest) (*v1.
 	return nil, err
 }
 
+// Edit calls mailbox.v1.Mailbox.Edit.
+func (c *mailboxClient) Edit(ctx context.Context, req *v1.EditRequest) (*v1.EditResponse, error) {
+	response, err := c.edit.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // Traits calls mailbox.v1.Mailbox.Traits.
 func (c *mailboxClient) Traits(ctx context.Context, req *v1.TraitsRequest) (*v1.TraitsResponse, error) {
 	response, err := c.traits.CallUnary(ctx, connect.NewRequest(req))
@@ -575,6 +597,10 @@ type MailboxHandler interface {
 	Pause(context.Context, *v1.PauseRequest) (*v1.PauseResponse, error)
 	// Resume ends a pause. It needs the operation admin.
 	Resume(context.Context, *v1.ResumeRequest) (*v1.ResumeResponse, error)
+	// Edit changes one waiting message: it is removed, made ready, or gets another due
+	// time. A message in flight or dead is refused with E_DUPLICATE, and the detail says
+	// which. It needs the operation admin.
+	Edit(context.Context, *v1.EditRequest) (*v1.EditResponse, error)
 	// Traits returns the guarantees and limits of a queue; of a missing queue, those
 	// that it would have.
 	Traits(context.Context, *v1.TraitsRequest) (*v1.TraitsResponse, error)
@@ -699,6 +725,12 @@ func NewMailboxHandler(svc MailboxHandler, opts ...connect.HandlerOption) (strin
 		connect.WithSchema(mailboxMethods.ByName("Resume")),
 		connect.WithHandlerOptions(opts...),
 	)
+	mailboxEditHandler := connect.NewUnaryHandlerSimple(
+		MailboxEditProcedure,
+		svc.Edit,
+		connect.WithSchema(mailboxMethods.ByName("Edit")),
+		connect.WithHandlerOptions(opts...),
+	)
 	mailboxTraitsHandler := connect.NewUnaryHandlerSimple(
 		MailboxTraitsProcedure,
 		svc.Traits,
@@ -771,6 +803,8 @@ func NewMailboxHandler(svc MailboxHandler, opts ...connect.HandlerOption) (strin
 			mailboxPauseHandler.ServeHTTP(w, r)
 		case MailboxResumeProcedure:
 			mailboxResumeHandler.ServeHTTP(w, r)
+		case MailboxEditProcedure:
+			mailboxEditHandler.ServeHTTP(w, r)
 		case MailboxTraitsProcedure:
 			mailboxTraitsHandler.ServeHTTP(w, r)
 		case MailboxTopicsProcedure:
@@ -858,6 +892,10 @@ func (UnimplementedMailboxHandler) Pause(context.Context, *v1.PauseRequest) (*v1
 
 func (UnimplementedMailboxHandler) Resume(context.Context, *v1.ResumeRequest) (*v1.ResumeResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.Resume is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) Edit(context.Context, *v1.EditRequest) (*v1.EditResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.Edit is not implemented"))
 }
 
 func (UnimplementedMailboxHandler) Traits(context.Context, *v1.TraitsRequest) (*v1.TraitsResponse, error) {

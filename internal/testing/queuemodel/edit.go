@@ -1,0 +1,38 @@
+package queuemodel
+
+import (
+	"slices"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// Edit removes a message that waits, or changes its due time, and returns the state that it was
+// in (FLOW-3). Its age counts from when it is due, and it keeps its place.
+func (m *Model) Edit(now time.Duration, id string, edit driver.Edit) (was driver.State, err error) {
+	m.advance(now)
+	due := m.Now
+	if !edit.DeliverAt.IsZero() {
+		due = max(m.Now+edit.DeliverAt.Sub(m.wall()), m.Now)
+	}
+	if due-m.Now > m.Traits.MaxDelay || edit.Check(&m.Traits) != nil {
+		return "", m.fail("edit", driver.ErrInvalid, 0)
+	}
+	for _, msg := range slices.Concat(m.Waiting, m.Dead) {
+		was = m.state(msg)
+		waits := was == driver.StateReady || was == driver.StateDelayed
+		switch {
+		case msg.ID != id:
+			continue
+		case !waits:
+			return "", driver.NotWaiting(id, was)
+		case edit.Remove:
+			m.remove(msg)
+		case was == driver.StateDelayed || due > m.Now:
+			msg.due, msg.born, msg.Delayed = due, due, due > m.Now
+		}
+		m.settle()
+		return was, nil
+	}
+	return "", driver.NoSuchMessage(id)
+}
