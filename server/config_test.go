@@ -71,7 +71,7 @@ func TestBadSettingsAreRefusedWithReason(t *testing.T) {
 		{args: []string{"--tls-cert=x"}, want: "go together"},
 		{args: []string{"--tls-client-ca=x"}, want: "needs tls.cert and tls.key"},
 		{args: []string{"--backend=disk:x", "--amnesia"}, want: "which amnesia forbids"},
-		{args: []string{"--backend=postgres:x"}, want: "unknown scheme postgres:"},
+		{args: []string{"--backend=mysql:x"}, want: "unknown scheme mysql:"},
 		{args: []string{"--backend=disk:"}, want: "needs a directory"},
 		{args: []string{"--log-level=loud"}, want: "log.level"},
 		{args: []string{"--max-payload-bytes=2MiB"}, want: "limits.max_payload_bytes"},
