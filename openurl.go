@@ -17,7 +17,7 @@ const modulePath = "github.com/mailboxmq/mailbox/"
 // urlPackages are the packages of this module that register schemes for OpenURL.
 var urlPackages = map[string]string{
 	"memory": "membox", "disk": "diskbox", "sqs": "sqsbox", "mailbox": "remotebox", "mailboxs": "remotebox",
-	"postgres": "pgbox", "redis": "redisbox", "rediss": "redisbox", "redis+sentinel": "redisbox", "redis+cluster": "redisbox",
+	"postgres": "pgbox", "postgresql": "pgbox", "redis": "redisbox", "rediss": "redisbox", "redis+sentinel": "redisbox", "redis+cluster": "redisbox",
 }
 
 // openBackends are the backends that OpenURL has open.

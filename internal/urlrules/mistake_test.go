@@ -46,7 +46,7 @@ func TestMistakesInURLsSayWhatToDo(t *testing.T) {
 		want string
 	}{
 		{"redsi://h/q", mailbox.ErrUnresolved, `"redsi" is not registered`},
-		{"redsi://h/q", mailbox.ErrUnresolved, "registered: disk, mailbox, mailboxs, memory, postgres, redis, redis+cluster, redis+sentinel, rediss, sqs"},
+		{"redsi://h/q", mailbox.ErrUnresolved, "registered: disk, mailbox, mailboxs, memory, postgres, postgresql, redis, redis+cluster, redis+sentinel, rediss, sqs"},
 
 		{"disk://" + notDirectory + "?queue=q", mailbox.ErrInvalid, "file"},
 		{"disk://" + notDirectory + "/below?queue=q", mailbox.ErrUnavailable, "not a directory"},

@@ -72,6 +72,12 @@ func setAWS(t *testing.T) {
 	t.Setenv("AWS_ENDPOINT_URL_SQS", "")
 }
 
+func startPostgreSQL(t *testing.T, example *url.URL) (string, url.Values) {
+	example.Path = strings.Replace(example.Path, "/shop/", "/postgres/", 1)
+	folder, user := pgtest.Start(t, "fsync=off").Socket()
+	return "", url.Values{"+host": {folder}, "+user": {user}}
+}
+
 // withUser is the key of what replaces parts of an example with a user.
 const withUser = "user"
 
@@ -106,11 +112,7 @@ var replacements = map[string]func(t *testing.T, example *url.URL) (host string,
 		option := redistest.Cluster(t, redistest.Replicas(0)).ClientOption()
 		return option.InitAddress[0], url.Values{"addr": option.InitAddress[1:]}
 	},
-	"postgres": func(t *testing.T, example *url.URL) (string, url.Values) {
-		example.Path = strings.Replace(example.Path, "/shop/", "/postgres/", 1)
-		folder, user := pgtest.Start(t, "fsync=off").Socket()
-		return "", url.Values{"+host": {folder}, "+user": {user}}
-	},
+	"postgres": startPostgreSQL, "postgresql": startPostgreSQL,
 	"sqs": func(t *testing.T, example *url.URL) (string, url.Values) {
 		setAWS(t)
 		stand := sqstest.Start(t)
