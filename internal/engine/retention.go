@@ -34,7 +34,10 @@ func (s *Shard) trackArrival(e *Entry) {
 func (s *Shard) trackAge(e *Entry) {
 	switch {
 	case e.State != Ready:
-	case s.window != nil:
+	case s.window != nil && s.tracksAge():
+		if s.stats.Ready == 1 { // the others are gone
+			s.window.backs = nil
+		}
 		s.window.returned(e)
 	case s.tracksAge() && e.Is(unaged):
 		e.set(unaged, false)

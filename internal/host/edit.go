@@ -14,6 +14,11 @@ func (h *handle) Edit(ctx context.Context, id string, edit driver.Edit) (was dri
 	if err := edit.Check(h.settings.Load().traits); err != nil {
 		return "", h.named(err, "edit")
 	}
+	if h.journal != nil && !edit.Remove { // the message is written again
+		if err := h.journal.Admit(); err != nil {
+			return "", h.named(err, "edit")
+		}
+	}
 	was, err = h.edit(ctx, id, edit)
 	h.serve(nil)
 	if durable := h.backend.barrier(); durable != nil {

@@ -83,10 +83,13 @@ func (c Caller) Edit(ctx context.Context, queue, id string, edit driver.Edit) (w
 	case edit.Ready:
 		change, note = "ready", "ready"
 	}
-	defer func() { c.record("edit "+change, queue, id, 0, err) }()
+	defer func() { c.record("edit "+change, queue, shortened(id), 0, err) }()
 	return inQueue(ctx, &c, "edit", queue, lastForWrites, func(q *queueUse) (driver.State, error) {
 		if err := q.lacks(q.handle.Traits().Edit, "edit", "backend cannot change single messages"); err != nil {
 			return "", err
+		}
+		if _, ok := parseMessageID(id); !ok { // a search for it would find nothing
+			return "", driver.NoSuchMessage(shortened(id))
 		}
 		was, err := q.handle.Edit(ctx, id, edit)
 		if err == nil {

@@ -68,6 +68,10 @@ func TestEditIsTracedAndCounted(t *testing.T) {
 	}
 	_, err := c.Edit(t.Context(), "orders", id, driver.Edit{Remove: true})
 	expectCode(t, err, driver.ErrNotFound, "a second removal")
+	_, err = c.Edit(t.Context(), "orders", strings.Repeat("x", 1<<20), driver.Edit{Remove: true})
+	if expectCode(t, err, driver.ErrNotFound, "an id that cannot be"); len(err.Error()) > 1000 {
+		t.Errorf("the error has %d bytes", len(err.Error()))
+	}
 	trace, err := c.Trace(t.Context(), "orders", id)
 	if err != nil {
 		t.Fatal(err)
