@@ -18,7 +18,7 @@ var leastRules = []string{
 	// for this package
 	"+eval", "+evalsha", "+sadd", "+srem", "+sscan", "+hget", "+ssubscribe", "+sunsubscribe", "+wait", "+info",
 	// for its scripts
-	"+get", "+hdel", "+hexists", "+hget", "+hincrby", "+hlen", "+hmget", "+hrandfield", "+hset",
+	"+get", "+hdel", "+hexists", "+hget", "+hincrby", "+hkeys", "+hlen", "+hmget", "+hrandfield", "+hset",
 	"+info", "+lindex", "+llen", "+lpop", "+lpos", "+lpush", "+lrange", "+lrem", "+ltrim",
 	"+rpush", "+set", "+spublish", "+time", "+unlink", "+zadd", "+zcard", "+zrange", "+zrangebylex",
 	"+zrangebyscore", "+zrem", "+zremrangebyscore", "+zscore",

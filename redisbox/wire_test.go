@@ -291,6 +291,8 @@ func useEverything(t *testing.T, option rueidis.ClientOption) {
 	wantStats(t, dlq, driver.Stats{Ready: 1})
 	for range dlq.Peek(t.Context(), driver.Query{}) {
 	}
+	useEdits(t, dlq)
+	useSchedules(t, dlq)
 	useMoves(t, b)
 	if n, err := dlq.Purge(t.Context()); err != nil || n != 1 {
 		t.Errorf("purged %d, error %v", n, err)
@@ -307,6 +309,38 @@ func useEverything(t *testing.T, option rueidis.ClientOption) {
 		t.Error(err)
 	}
 	useSlots(t, b.newReplyStore(0))
+}
+
+// useEdits changes the one message of a queue in all ways but removing it.
+func useEdits(t *testing.T, q driver.Queue) {
+	t.Helper()
+	for found, err := range q.Peek(t.Context(), driver.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, edit := range []driver.Edit{{DeliverAt: time.Now().Add(time.Hour)}, {Ready: true}} {
+			if _, err := q.Edit(t.Context(), found.ID, edit); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// useSchedules stores, lists and removes a schedule.
+func useSchedules(t *testing.T, q driver.Queue) {
+	t.Helper()
+	stored, done, err := q.Fire(t.Context(), driver.Firing{Name: "nightly", Definition: []byte("{}")})
+	if err != nil || !done {
+		t.Fatalf("store: %v, %v", done, err)
+	}
+	for _, err := range q.Schedules(t.Context(), "") {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if _, done, err := q.Fire(t.Context(), driver.Firing{Name: "nightly", Revision: stored.Revision, Remove: true}); err != nil || !done {
+		t.Errorf("remove: %v, %v", done, err)
+	}
 }
 
 // useSlots does all operations on reply slots.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -103,8 +104,11 @@ func (r *Runner) Put(ctx context.Context, s Schedule) (Status, error) {
 		default:
 			next.Created = now
 		}
-		_, err := next.Compile()
-		return next, err
+		if _, err := next.Compile(); err != nil {
+			return next, err
+		}
+		traits, message := r.queue.Traits(), next.message(next.Created)
+		return next, message.Check(&traits)
 	})
 }
 
@@ -189,7 +193,12 @@ func (r *Runner) RunNow(ctx context.Context, name string) (driver.Run, error) {
 		}
 		if done {
 			r.wake() // its revision is another one
-			return record.Runs[len(record.Runs)-1], nil
+			for _, run := range slices.Backward(record.Runs) {
+				if run.Due.IsZero() {
+					return run, nil
+				}
+			}
+			return driver.Run{At: record.Now}, nil // the answer was lost, and others have changed it since
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -72,7 +71,8 @@ type entry struct {
 	read     time.Time // when record was read, by the clock of the process
 	schedule Schedule
 	calendar *Calendar // nil: it cannot be run
-	next     time.Time // before this, by the time of the backend, nothing is due; zero if that is unknown
+	next     time.Time // before this, by the time of the backend, nothing is sent; zero if that is unknown
+	failures int       // for lack of room, since the last message
 }
 
 // round sends what is due, and returns how long nothing will be.
@@ -87,10 +87,19 @@ func (l *runLoop) round(ctx context.Context) (time.Duration, error) {
 		if !e.runs() {
 			continue
 		}
+		more, err := false, error(nil)
 		if !l.now(e).Before(e.next) {
-			if err := l.fireDue(ctx, e); err != nil {
-				return 0, err
-			}
+			more, err = l.fireDue(ctx, e)
+		}
+		switch {
+		case errors.Is(err, driver.ErrFull): // others may fit
+			e.failures++
+			e.next = l.now(e).Add(backoff.AfterError(e.failures, err))
+			l.logger.WarnContext(ctx, "a schedule finds no room in its queue", "queue", l.name, "schedule", e.record.Name, "error", err)
+		case err != nil:
+			return 0, err
+		case more:
+			wait = 0
 		}
 		if e.runs() && !e.next.IsZero() {
 			wait = min(wait, max(e.next.Sub(l.now(e)), 0))
@@ -112,6 +121,7 @@ func (l *runLoop) readAll(ctx context.Context) error {
 		}
 		e := cmp.Or(known[record.Name], &entry{})
 		l.take(ctx, e, record)
+		e.next = time.Time{} // the clock of the backend may have been set
 		entries = append(entries, e)
 	}
 	l.entries, l.read, l.stale = entries, l.clock(), false
@@ -156,47 +166,41 @@ func (l *runLoop) now(e *entry) time.Time {
 // runs reports whether a schedule can be due.
 func (e *entry) runs() bool { return e.calendar != nil && !e.schedule.Paused }
 
-// fireDue sends messages until nothing is due, and notes when something is next.
-func (l *runLoop) fireDue(ctx context.Context, e *entry) error {
-	most := driver.MaxRuns
-	for e.runs() {
-		now := l.now(e)
-		due, _ := e.calendar.Due(e.record.Through, now)
-		if len(due) == 0 {
-			e.next = e.calendar.Next(later(e.record.Through, now))
-			return nil
-		}
-		for batch := range slices.Chunk(due, most) {
-			done, err := l.fire(ctx, e, batch)
-			if errors.Is(err, driver.ErrFull) && most > 1 {
-				most = 1 // there may be room for one
-				break
-			}
-			if err != nil {
-				return err
-			}
-			if !done { // another process was first, or the time of the backend is another one
-				break
-			}
-		}
+// fireDue sends messages for the first due times, and reports whether there may be more. If
+// nothing is due, it notes when something is next. Other schedules get their turn in between.
+func (l *runLoop) fireDue(ctx context.Context, e *entry) (more bool, err error) {
+	now := l.now(e)
+	due, _ := e.calendar.Due(e.record.Through, now)
+	if len(due) == 0 {
+		e.next = e.calendar.Next(later(e.record.Through, now))
+		return false, nil
 	}
-	return nil
+	due = due[:min(len(due), driver.MaxRuns)]
+	err = l.fire(ctx, e, due)
+	if errors.Is(err, driver.ErrFull) && len(due) > 1 {
+		err = l.fire(ctx, e, due[:1]) // there may be room for one
+	}
+	if err == nil {
+		e.failures = 0
+	}
+	return err == nil && e.runs(), err
 }
 
-// fire sends messages for due times, if no other process has.
-func (l *runLoop) fire(ctx context.Context, e *entry, due []time.Time) (done bool, err error) {
+// fire sends messages for due times, if no other process has, and notes what the schedule is
+// then.
+func (l *runLoop) fire(ctx context.Context, e *entry, due []time.Time) error {
 	f := driver.Firing{Name: e.record.Name, Revision: e.record.Revision, Through: due[len(due)-1]}
 	for _, at := range due {
 		f.Messages = append(f.Messages, e.schedule.message(at))
 	}
-	record, done, err := l.queue.Fire(ctx, f)
+	record, _, err := l.queue.Fire(ctx, f)
 	if errors.Is(err, driver.ErrInvalid) || errors.Is(err, driver.ErrTooLarge) {
 		l.breakOff(ctx, e, err)
-		return false, nil
+		return nil
 	}
 	if err != nil {
-		return false, err
+		return err
 	}
 	l.take(ctx, e, record)
-	return done, nil
+	return nil
 }

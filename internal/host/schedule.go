@@ -29,7 +29,7 @@ func (h *handle) Fire(ctx context.Context, f driver.Firing) (driver.Schedule, bo
 		return driver.Schedule{}, false, err
 	}
 	err := f.Check(h.settings.Load().traits)
-	if err == nil && h.journal != nil && !f.Remove {
+	if err == nil && h.journal != nil && (f.Definition != nil || len(f.Messages) > 0) {
 		err = h.journal.Admit()
 	}
 	if err != nil {

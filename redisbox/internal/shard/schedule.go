@@ -28,6 +28,8 @@ func (s *Shard) Fire(ctx context.Context, f *driver.Firing) (code string, now dr
 		script, what = RemoveScheduleScript, "r"
 	case f.Definition != nil:
 		what = "d"
+	case len(f.Messages) == 0: // it needs no memory
+		script = RemoveScheduleScript
 	}
 	args := []string{
 		f.Name, strconv.FormatUint(f.Revision, 10), strconv.FormatUint(rand.Uint64N(1<<53-1)+1, 10),

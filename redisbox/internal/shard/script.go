@@ -72,7 +72,7 @@ var (
 	PauseScript     = newScript("pause", ofShard, with("paused"))
 	EditScript      = newScript("edit", ofShard, with("id", "what", "due", "after"))
 	FireScript      = newScript("fire", ofShard, with("name", "revision", "following", "through", "what", "definition", "dues"), each("id", "record", "extra"))
-	// RemoveScheduleScript is FireScript for servers that are out of memory.
+	// RemoveScheduleScript is FireScript for firings that need no memory.
 	RemoveScheduleScript = FireScript.of("#!lua flags=allow-oom")
 	SchedulesScript      = newScript("schedules", ofShard, onShard, each("name"))
 	ForwardScript        = newScript("forward", ofShard, onShard, each("id", "death", "what"))

@@ -170,7 +170,7 @@ func AsDriverError(err error) error {
 			return &driver.Error{Code: driver.ErrFull, Detail: "the server is out of memory", RetryAfter: RetryAfter, Err: err}
 		case word == "NOAUTH", word == "WRONGPASS":
 			return &driver.Error{Code: driver.ErrUnauthenticated, Detail: "the server wants another user or password", Err: err}
-		case word == "NOPERM", strings.Contains(text, "ACL failure in script"):
+		case word == "NOPERM", strings.Contains(text, "ACL failure in script"), strings.Contains(text, "user executing the script can't"):
 			return &driver.Error{Code: driver.ErrForbidden, Detail: "the user of the server lacks a permission; docs/redis.md lists them", Err: err}
 		case word == "WRONGTYPE":
 			return &driver.Error{Code: driver.ErrConflict, Detail: "a key of the queue holds data of another program; use a prefix", Err: err}
