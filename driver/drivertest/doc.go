@@ -61,7 +61,7 @@
 //
 // Durations are sums such as 10s, 2tick or hold-1ms of Go's and of durationNames: a tick is short
 // enough to wait for, a hold outlasts the case. Any command can have only=virtual, and before=D,
-// which skips the case if a slow machine let D pass. A word x[1..9] is nine words.
+// which repeats the case if a slow machine let D pass. A word x[1..9] is nine words.
 //
 // Commands print what is unusual: a send the messages that were refused or duplicates, a
 // settlement the receipts that failed. Messages are printed by name, with #2 for a second

@@ -42,6 +42,14 @@ type env struct {
 	// running are the goroutines that a case has started. A bubble must not end before they
 	// have.
 	running sync.WaitGroup
+
+	// On the real clock: pauses finds out how long the machine stands still. mayRepeat says that
+	// the case can be repeated, and inconclusive why it must be.
+	pauses       *pauseWatch
+	mayRepeat    bool
+	inconclusive string
+
+	closing sync.Once
 }
 
 type closer interface{ Close() error }
@@ -56,16 +64,25 @@ func newEnv(t *testing.T, b Backend, rule string) *env {
 	} else {
 		e.tick, e.patience, e.slack = cmp.Or(b.Tick, 200*time.Millisecond), 15*time.Second, 5*time.Millisecond
 	}
+	if !b.Virtual {
+		e.pauses = watchPauses(t, e.tick/20)
+	}
 	t.Cleanup(e.running.Wait)
 	e.opener = b.Open(t)
-	t.Cleanup(func() {
+	t.Cleanup(e.close)
+	return e
+}
+
+// close closes the opener and waits for the goroutines of the case.
+func (e *env) close() {
+	e.closing.Do(func() {
 		if opener, ok := e.opener.(closer); ok {
 			if err := opener.Close(); err != nil {
 				e.t.Errorf("%s: closing the opener: %v", e.rule, err)
 			}
 		}
+		e.running.Wait()
 	})
-	return e
 }
 
 // prepare opens the queue under test. If the backend does not support this configuration, it

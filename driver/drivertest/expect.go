@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -16,7 +17,29 @@ import (
 // and the functions below.
 func (e *env) failf(format string, args ...any) {
 	e.t.Helper()
-	e.t.Fatalf("%s: %s", e.rule, fmt.Sprintf(format, args...))
+	failure := fmt.Sprintf("%s: %s", e.rule, fmt.Sprintf(format, args...))
+	if e.pauses != nil && e.mayRepeat {
+		if longest := e.pauses.longest(); longest > e.tick/4 {
+			e.repeat(fmt.Sprintf("%s, but the machine stood still for %v", failure, longest))
+		}
+	}
+	e.t.Fatal(failure)
+}
+
+// repeat ends the attempt at a case without a result.
+func (e *env) repeat(why string) {
+	e.inconclusive = why
+	runtime.Goexit()
+}
+
+// tooSlow ends an attempt that a slow machine has spoiled. The last one skips the case.
+func (e *env) tooSlow(format string, args ...any) {
+	e.t.Helper()
+	why := "the machine is too slow: " + fmt.Sprintf(format, args...)
+	if e.mayRepeat {
+		e.repeat(why)
+	}
+	e.t.Skip(why)
 }
 
 // ok checks that err is nil.

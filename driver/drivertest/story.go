@@ -136,7 +136,7 @@ func (e *env) parse(c story.Command, q driver.Queue) operation {
 // conditions are the options that every command can have.
 type conditions struct {
 	virtual bool   // only=virtual: not run on the real clock
-	before  string // before=DURATION: see storyState.tooSlow
+	before  string // before=DURATION: see storyState.repeatIfSlow
 }
 
 func takeConditions(c story.Command) (conditions, story.Command) {
@@ -196,7 +196,7 @@ func (p *executor) runCommand(c story.Command) {
 		return
 	}
 	if conditions.before != "" {
-		p.story.skipIfSlow(conditions.before)
+		p.story.repeatIfSlow(conditions.before)
 	}
 	e.failf("\ngot:\n%swant:\n%s", strings.Join(got, ""), strings.Join(append(want, p.story.want...), "\n"))
 }
@@ -232,15 +232,15 @@ func newStoryExecutor(e *env, q driver.Queue) *executor {
 	return p
 }
 
-// skipIfSlow skips the case if a slow machine, not the backend, has let a time since the mark
-// pass.
-func (s *storyState) skipIfSlow(limit string) {
+// repeatIfSlow repeats the case if a slow machine, not the backend, has let a time since the
+// mark pass.
+func (s *storyState) repeatIfSlow(limit string) {
 	d, err := s.env.durations(nil).parse(limit)
 	if err != nil {
 		s.env.failf("%v", err)
 	}
 	if !s.env.backend.Virtual && time.Since(s.mark) >= d-s.env.slack {
-		s.env.t.Skipf("the machine is too slow: %v were over before the command", d)
+		s.env.tooSlow("%v were over before the command", d)
 	}
 }
 
