@@ -23,9 +23,14 @@ func TestIdleLongPollsUseNoProcessor(t *testing.T) {
 	for i := range polls {
 		queue := d.create(fmt.Sprintf("idle-%d", i%4), nil)
 		wg.Go(func() {
-			out, err := d.client(1).ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: queue, WaitTimeSeconds: 20})
-			if ctx.Err() == nil {
-				t.Errorf("a poll ended early: %v, %v", out, err)
+			client := d.client(1)
+			for ctx.Err() == nil {
+				began := time.Now()
+				out, err := client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: queue, WaitTimeSeconds: 20})
+				if waited := time.Since(began); ctx.Err() == nil && (err != nil || waited < 19*time.Second) {
+					t.Errorf("a poll ended after %v: %v, %v", waited, out, err)
+					return
+				}
 			}
 		})
 	}
