@@ -55,7 +55,7 @@ func (p *pair) dial(ctx context.Context, name string) (net.Conn, error) {
 // worked waits for the given number of further acks.
 func worked(t *testing.T, progress <-chan struct{}, times int) bool {
 	t.Helper()
-	patience := time.After(10 * time.Second)
+	patience := time.After(time.Minute)
 	for range times {
 		select {
 		case <-progress:

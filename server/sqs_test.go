@@ -214,7 +214,7 @@ func TestSQSQueuesSurviveRestart(t *testing.T) {
 	if err != nil || tags.Tags["team"] != "shop" {
 		t.Errorf("got %v, %v", tags, err)
 	}
-	for patience := time.After(20 * time.Second); ; {
+	for patience := time.After(2 * time.Minute); ; {
 		tasks, err := c.ListMessageMoveTasks(t.Context(), &sqs.ListMessageMoveTasksInput{SourceArn: aws.String(arn + "dead")})
 		if err != nil || len(tasks.Results) != 1 {
 			t.Fatalf("got %+v, %v", tasks, err)

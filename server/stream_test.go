@@ -38,7 +38,7 @@ func TestReadPartOfStreamStaysLeasedAfterDisconnect(t *testing.T) {
 	if err := json.Unmarshal(line, &first); err != nil {
 		t.Fatal(err)
 	}
-	for patience := time.After(10 * time.Second); ; { // until the rest is ready again
+	for patience := time.After(time.Minute); ; { // until the rest is ready again
 		if _, stats := r.post(r.OperatorToken(), "/v1/stats", `{"topic":"orders"}`); stats["ready"] != 0.0 {
 			break
 		}

@@ -19,7 +19,7 @@ func RunLive(t *testing.T, opener Opener, id string, cases []Case) {
 
 // eventuallyTimeout is how long Eventually waits. A machine that is busy with other
 // tests may need it.
-const eventuallyTimeout = 20 * time.Second
+const eventuallyTimeout = 2 * time.Minute
 
 // Eventually waits in real time until happened returns true, and ends the case if it
 // does not in time.
