@@ -67,27 +67,35 @@ END $$;
 CREATE FUNCTION mailbox.shard_of(p_text bytea, p_shards int) RETURNS int LANGUAGE sql IMMUTABLE AS $$
   SELECT ('x' || left(md5(p_text), 6))::bit(24)::int % p_shards $$;
 
--- room reports whether one more message with a body of this size fits.
-CREATE FUNCTION mailbox.room(q mailbox.queue, p_shard int, p_size bigint) RETURNS bool LANGUAGE plpgsql AS $$
-DECLARE v_count bigint; v_bytes bigint;
+-- used returns how many messages wait in a shard, and their bytes, as far as the queue bounds them.
+CREATE FUNCTION mailbox.used(q mailbox.queue, p_shard int, OUT messages bigint, OUT bytes bigint) LANGUAGE plpgsql AS $$
 BEGIN
+  messages := 0;
+  bytes := 0;
   IF q.max_messages > 0 THEN
-    SELECT count(*) INTO v_count FROM (
+    SELECT count(*) INTO messages FROM (
       (SELECT 1 FROM mailbox.message m WHERE m.qid = q.qid AND m.shard = p_shard AND m.state = 'r' LIMIT q.max_messages)
       UNION ALL (SELECT 1 FROM mailbox.message m WHERE m.qid = q.qid AND m.shard = p_shard AND m.state IN ('b', 's') LIMIT q.max_messages)
       UNION ALL (SELECT 1 FROM mailbox.message m WHERE m.qid = q.qid AND m.shard = p_shard AND m.state IN ('d', 'w', 'f') LIMIT q.max_messages)) z;
-    IF v_count >= q.max_messages THEN
-      RETURN false;
-    END IF;
   END IF;
   IF q.max_bytes > 0 THEN
-    SELECT coalesce(sum(z.size), 0) INTO v_bytes FROM (
+    SELECT coalesce(sum(z.size), 0) INTO bytes FROM (
       SELECT m.size FROM mailbox.message m WHERE m.qid = q.qid AND m.shard = p_shard AND m.state = 'r'
       UNION ALL SELECT m.size FROM mailbox.message m WHERE m.qid = q.qid AND m.shard = p_shard AND m.state IN ('b', 's')
       UNION ALL SELECT m.size FROM mailbox.message m WHERE m.qid = q.qid AND m.shard = p_shard AND m.state IN ('d', 'w', 'f')) z;
-    RETURN v_bytes + p_size <= q.max_bytes;
   END IF;
-  RETURN true;
+END $$;
+
+-- fits reports whether one more message with a body of this size fits beside those that wait.
+CREATE FUNCTION mailbox.fits(q mailbox.queue, p_messages bigint, p_bytes bigint, p_size bigint) RETURNS bool LANGUAGE sql IMMUTABLE AS $$
+  SELECT (q.max_messages = 0 OR p_messages < q.max_messages) AND (q.max_bytes = 0 OR p_bytes + p_size <= q.max_bytes) $$;
+
+-- room reports whether one more message with a body of this size fits.
+CREATE FUNCTION mailbox.room(q mailbox.queue, p_shard int, p_size bigint) RETURNS bool LANGUAGE plpgsql AS $$
+DECLARE u record;
+BEGIN
+  u := mailbox.used(q, p_shard);
+  RETURN mailbox.fits(q, u.messages, u.bytes, p_size);
 END $$;
 
 -- tell notes an ending for the answer of the call: d died, r a dead letter was removed, x dropped.

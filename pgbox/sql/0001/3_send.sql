@@ -89,6 +89,7 @@ CREATE FUNCTION mailbox.send_each(q mailbox.queue, p_shards int[], p_ids uuid[],
   p_delays bigint[], p_keys bytea[], p_digests bytea[], p_past bytea[], p_count bool, t bigint,
   OUT codes text, OUT ids uuid[], OUT waits bigint[], OUT keys bigint) LANGUAGE plpgsql AS $$
 DECLARE r mailbox.queue; k record; v_code text; v_seq bigint; v_grp bytea; v_shard int; v_due bigint;
+  u record; v_messages bigint[]; v_bytes bigint[]; n int;
 BEGIN
   codes := '';
   ids := array_fill(NULL::uuid, ARRAY[cardinality(p_ids)]);
@@ -111,7 +112,13 @@ BEGIN
       v_code := k.code;
       ids[i] := k.id;
     END IF;
-    IF v_code = '' AND NOT mailbox.room(r, v_shard, length(p_bodies[i])) THEN
+    n := v_shard + 1;
+    IF v_code = '' AND v_messages[n] IS NULL THEN -- counted once for each call
+      u := mailbox.used(r, v_shard);
+      v_messages[n] := u.messages;
+      v_bytes[n] := u.bytes;
+    END IF;
+    IF v_code = '' AND NOT mailbox.fits(r, v_messages[n], v_bytes[n], length(p_bodies[i])) THEN
       v_code := 'f';
     ELSIF v_code = '' AND p_keys[i] IS NOT NULL AND keys >= q.dedup_max THEN
       v_code := 'w';
@@ -134,7 +141,12 @@ BEGIN
       IF q.is_strict THEN
         PERFORM mailbox.regroup(q.qid, v_shard, v_grp);
       END IF;
-      PERFORM mailbox.expire_by_count(r, v_shard, t);
+      v_messages[n] := v_messages[n] + 1;
+      v_bytes[n] := v_bytes[n] + length(p_bodies[i]);
+      IF r.ready_count > 0 THEN
+        PERFORM mailbox.expire_by_count(r, v_shard, t);
+        v_messages[n] := NULL; -- some may be gone
+      END IF;
     END IF;
     codes := codes || v_code;
   END LOOP;
