@@ -139,7 +139,7 @@ func (s *Shard) held(d Delivery) *Entry {
 // a message that should die waits instead.
 func (s *Shard) stageRequeue(now Moment, e *Entry, delay time.Duration) {
 	e.Outcome = Waits
-	e.set(Wall, false) // Due is no wall time, as it was if the message was rescheduled
+	e.set(Wall, false) // Due is an instant, not the wall time of a message that was rescheduled
 	e.Due = now.At.Add(delay)
 	switch {
 	case s.exhausted(e) && s.deadFull(driver.ReasonMaxDeliveries):
