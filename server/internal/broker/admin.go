@@ -85,7 +85,11 @@ func (c Caller) Edit(ctx context.Context, queue, id string, edit driver.Edit) (w
 	}
 	defer func() { c.record("edit "+change, queue, shortened(id), 0, err) }()
 	return inQueue(ctx, &c, "edit", queue, lastForWrites, func(q *queueUse) (driver.State, error) {
-		if err := q.lacks(q.handle.Traits().Edit, "edit", "backend cannot change single messages"); err != nil {
+		traits := q.handle.Traits()
+		if err := q.lacks(traits.Edit, "edit", "backend cannot change single messages"); err != nil {
+			return "", err
+		}
+		if err := edit.Check(&traits); err != nil {
 			return "", err
 		}
 		if _, ok := parseMessageID(id); !ok { // a search for it would find nothing
