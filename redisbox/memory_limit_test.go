@@ -199,3 +199,22 @@ func TestServerWithoutMemoryRefusesMessages(t *testing.T) {
 	wantCode(t, part.Err, driver.ErrFull)
 	wantStats(t, q, driver.Stats{Dead: 1})
 }
+
+func TestScheduleCanBeReadAndRemovedWithoutMemory(t *testing.T) {
+	t.Parallel()
+	server := redistest.Standalone(t)
+	q := openQueue(t, open(t, connect(t, server.ClientOption()), nil))
+	stored, done, err := q.Fire(t.Context(), driver.Firing{Name: "nightly", Definition: []byte("{}")})
+	if err != nil || !done {
+		t.Fatalf("store: %v, %v", done, err)
+	}
+	setMemory(t, server, "1")
+	_, _, err = q.Fire(t.Context(), driver.Firing{Name: "nightly", Revision: stored.Revision, Messages: []driver.DueMessage{{}}})
+	wantCode(t, err, driver.ErrFull)
+	if read, _, err := q.Fire(t.Context(), driver.Firing{Name: "nightly", Revision: 1 << 53}); err != nil || read.Revision != stored.Revision {
+		t.Errorf("read: %+v, %v", read, err)
+	}
+	if _, done, err := q.Fire(t.Context(), driver.Firing{Name: "nightly", Revision: stored.Revision, Remove: true}); err != nil || !done {
+		t.Errorf("remove: %v, %v", done, err)
+	}
+}

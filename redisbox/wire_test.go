@@ -314,15 +314,20 @@ func useEverything(t *testing.T, option rueidis.ClientOption) {
 // useEdits changes the one message of a queue in all ways but removing it.
 func useEdits(t *testing.T, q driver.Queue) {
 	t.Helper()
+	n := 0
 	for found, err := range q.Peek(t.Context(), driver.Query{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		n++
 		for _, edit := range []driver.Edit{{DeliverAt: time.Now().Add(time.Hour)}, {Ready: true}} {
 			if _, err := q.Edit(t.Context(), found.ID, edit); err != nil {
 				t.Error(err)
 			}
 		}
+	}
+	if n != 1 {
+		t.Errorf("edited %d messages, want 1", n)
 	}
 }
 

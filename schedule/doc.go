@@ -15,8 +15,12 @@
 // others find the schedule moved. The clock of the backend decides whether a time has come; a
 // runner reads the clock of its machine only to know how long to wait. So there is one message
 // for each due time, however many processes there are, whatever their clocks say, and whether
-// or not they crash. What becomes of due times at which no process could reach the queue is up
-// to Schedule.CatchUp.
+// or not they crash. All need the same zone data: those that map a local time to different
+// instants each send for theirs.
+//
+// What becomes of due times that have passed when a runner looks is up to Schedule.CatchUp. No
+// process may have reached the queue, or another one has stored the schedule: that is noticed
+// after RunnerOptions.Refresh at most.
 //
 // A message has the name of its schedule and its due time in the attributes
 // [driver.AttributeScheduleName] and [driver.AttributeScheduleDue].

@@ -25,11 +25,11 @@ func (s *Shard) Fire(ctx context.Context, f *driver.Firing) (code string, now dr
 	script, what := FireScript, "k"
 	switch {
 	case f.Remove:
-		script, what = RemoveScheduleScript, "r"
+		script, what = FireFullScript, "r"
 	case f.Definition != nil:
 		what = "d"
 	case len(f.Messages) == 0: // it needs no memory
-		script = RemoveScheduleScript
+		script = FireFullScript
 	}
 	args := []string{
 		f.Name, strconv.FormatUint(f.Revision, 10), strconv.FormatUint(rand.Uint64N(1<<53-1)+1, 10),

@@ -72,14 +72,14 @@ var (
 	PauseScript     = newScript("pause", ofShard, with("paused"))
 	EditScript      = newScript("edit", ofShard, with("id", "what", "due", "after"))
 	FireScript      = newScript("fire", ofShard, with("name", "revision", "following", "through", "what", "definition", "dues"), each("id", "record", "extra"))
-	// RemoveScheduleScript is FireScript for firings that need no memory.
-	RemoveScheduleScript = FireScript.of("#!lua flags=allow-oom")
-	SchedulesScript      = newScript("schedules", ofShard, onShard, each("name"))
-	ForwardScript        = newScript("forward", ofShard, onShard, each("id", "death", "what"))
-	arrivalScript        = newScript("arrival", ofShard, with("what"), each("name"))
-	MoveReserveScript    = newScript("move_reserve", ofShard, with("nonce", "target", "hold", "last", "limit", "most"), each("id", "place"))
-	MoveFinishScript     = newScript("move_finish", ofShard, onShard, each("id", "nonce", "what"))
-	ReplySlotScript      = newScript("reply_slot", ofBucket, append(slices.Clone(onBucket),
+	// FireFullScript is FireScript for servers that are out of memory: it reads and removes.
+	FireFullScript    = FireScript.of("#!lua flags=allow-oom")
+	SchedulesScript   = newScript("schedules", ofShard, onShard, each("name"))
+	ForwardScript     = newScript("forward", ofShard, onShard, each("id", "death", "what"))
+	arrivalScript     = newScript("arrival", ofShard, with("what"), each("name"))
+	MoveReserveScript = newScript("move_reserve", ofShard, with("nonce", "target", "hold", "last", "limit", "most"), each("id", "place"))
+	MoveFinishScript  = newScript("move_finish", ofShard, onShard, each("id", "nonce", "what"))
+	ReplySlotScript   = newScript("reply_slot", ofBucket, append(slices.Clone(onBucket),
 		"what", "id", "life", "most", "waiter", "failure", "kind", "body"))
 	// CreateReplySlotScript is ReplySlotScript for requests that need memory.
 	CreateReplySlotScript = ReplySlotScript.of("#!lua")

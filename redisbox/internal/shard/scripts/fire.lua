@@ -16,7 +16,7 @@
 -- A schedule is a field of meta, which goes with the queue in every version: its name after
 -- "r:". It packs the revision, through when, the number of runs, for each run due, time and
 -- id, and the definition. The field schedules counts them. Because it does not say
--- "allow-oom", a server that is out of memory refuses it; removing runs a copy that says so.
+-- "allow-oom", a server that is out of memory refuses it; reading and removing run a copy that says so.
 
 local SCHEDULE, RUN, MESSAGES, MAX_SCHEDULES, MAX_RUNS = '<ddB', '<ddc26', 13, 1000, 10
 local SCHEDULE_BYTES, RUN_BYTES = 17, 42
