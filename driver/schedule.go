@@ -34,7 +34,7 @@ type Schedule struct {
 	// Definition says when to send what. Backends do not read it.
 	Definition []byte
 	// Revision is a random number that no earlier or later state of the schedule has, and
-	// less than 2⁵³. 0 means that there is no schedule of this name.
+	// less than 2⁵³. It is 0 if no schedule has this name.
 	Revision uint64
 	// Through is the time through which the schedule was dealt with; zero at first. It never
 	// goes back.

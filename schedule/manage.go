@@ -255,7 +255,7 @@ func (r *Runner) List(ctx context.Context) ([]Status, error) {
 // unusedRevision is one that no schedule has: a firing with it reads the schedule and the time.
 const unusedRevision = 1 << 53
 
-// read returns what is stored, without a revision if there is no schedule of this name.
+// read returns what is stored; the revision is 0 if no schedule has this name.
 func (r *Runner) read(ctx context.Context, name string) (driver.Schedule, error) {
 	record, _, err := r.queue.Fire(ctx, driver.Firing{Name: name, Revision: unusedRevision})
 	return record, err

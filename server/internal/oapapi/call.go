@@ -144,7 +144,7 @@ func (c *conn) startCalls(ctx context.Context) {
 	c.round.Alone = false
 }
 
-// aloneBytes is the largest request that the reader commits by itself.
+// aloneBytes is the size of the largest request that the reader commits on its own goroutine.
 const aloneBytes = 16 << 10
 
 // alone reports whether the reader may wait for the disk, because k is all there is to do. A
