@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/replyslot"
 )
 
 // A Codec turns bodies into bytes and back. It must be safe for concurrent use. Decode
@@ -203,7 +204,7 @@ func noAnswer(attributes map[string]string) error {
 	if failure := FailureOf(attributes); failure != nil {
 		return fmt.Errorf("message is an error reply, which only the codec of package reply decodes: %w", failure)
 	}
-	if _, end := attributes[driver.AttributeReplyEnd]; end {
+	if _, end := attributes[replyslot.AttributeEnd]; end {
 		return errEndOfStream
 	}
 	return nil

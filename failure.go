@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/replyslot"
 )
 
 // A FailureKind is the kind of a failed request, across processes. Declare the kinds of
@@ -66,17 +66,17 @@ func kindOf(cause error) FailureKind {
 // attributes returns the attributes of a reply to a mailbox that is this failure.
 func (f *Failure) attributes() map[string]string {
 	return map[string]string{
-		driver.AttributeReplyError: f.Text,
-		driver.AttributeReplyKind:  string(f.Kind),
+		replyslot.AttributeError: f.Text,
+		replyslot.AttributeKind:  string(f.Kind),
 	}
 }
 
 // FailureOf returns the failure in the attributes of a reply to a mailbox, or nil if the
 // reply is an answer. Package reply calls it for its users.
 func FailureOf(attributes map[string]string) *Failure {
-	text, failed := attributes[driver.AttributeReplyError]
+	text, failed := attributes[replyslot.AttributeError]
 	if !failed {
 		return nil
 	}
-	return &Failure{Kind: FailureKind(attributes[driver.AttributeReplyKind]), Text: text}
+	return &Failure{Kind: FailureKind(attributes[replyslot.AttributeKind]), Text: text}
 }

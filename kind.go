@@ -34,6 +34,7 @@ type delivered interface {
 	request
 	Granted() time.Duration
 	Settled() bool
+	OnCancel(ctx context.Context, cancelled func(error)) (stop func())
 	perform(ctx context.Context, a action) error
 	respond(ctx context.Context, reply *driver.Outgoing) error
 	replyQueue(ctx context.Context) (queue driver.Queue, isSlot bool, err error)

@@ -83,6 +83,7 @@ type Mailbox[T any] struct {
 	sendOnly bool
 	resolver Resolver
 	replies  driver.ReplyStore
+	watched  watchedSlots // of requests that are being worked on
 	poison   func(context.Context, driver.Delivery, error) Disposition
 	hooks    Hooks
 	logger   *slog.Logger

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/identifier"
+	"github.com/mailboxmq/mailbox/internal/opening"
 )
 
 // modulePath is the path of this module, for advice on imports.
@@ -21,7 +22,7 @@ var urlPackages = map[string]string{
 }
 
 // openBackends are the backends that OpenURL has open.
-var openBackends driver.Pool
+var openBackends opening.Pool
 
 // OpenURL opens the queue that a URL names, and the backend that has it, and returns a
 // mailbox on the queue:

@@ -37,6 +37,7 @@ type DelayOption interface {
 type (
 	delayOption         time.Duration
 	deliverAtOption     time.Time
+	ttlOption           time.Duration
 	replyToOption       string
 	dedupKeyOption      string
 	groupOption         string
@@ -63,6 +64,13 @@ func WithDelay(d time.Duration) DelayOption { return delayOption(d) }
 // clock of the backend, also across restarts and when that clock is set; a delay is
 // elapsed time. Without Traits.DeliverAt it is refused with ErrUnsupported.
 func WithDeliverAt(t time.Time) SendOption { return deliverAtOption(t) }
+
+// WithTTL sets the time to live of the message, at most MaxTTL from when it is due, instead
+// of that of the queue. A message that waits at the end of it is not delivered any more: it
+// becomes a dead letter with reason expired, or is removed if the queue drops such messages.
+// It follows the wall clock of the backend. Without Traits.TTL it is refused with
+// ErrUnsupported.
+func WithTTL(d time.Duration) SendOption { return ttlOption(d) }
 
 // WithReplyTo sets the address for the answer: the name of a mailbox, or a reply slot.
 func WithReplyTo(id string) SendOption { return replyToOption(id) }
@@ -111,6 +119,7 @@ func WithWait(d time.Duration) ReceiveOption { return waitOption(d) }
 
 func (delayOption) sendOption()         {}
 func (deliverAtOption) sendOption()     {}
+func (ttlOption) sendOption()           {}
 func (replyToOption) sendOption()       {}
 func (dedupKeyOption) sendOption()      {}
 func (groupOption) sendOption()         {}
@@ -128,6 +137,7 @@ func (o delayOption) String() string { return fmt.Sprintf("WithDelay(%v)", time.
 func (o deliverAtOption) String() string {
 	return fmt.Sprintf("WithDeliverAt(%s)", time.Time(o).Format(time.RFC3339))
 }
+func (o ttlOption) String() string           { return fmt.Sprintf("WithTTL(%v)", time.Duration(o)) }
 func (o replyToOption) String() string       { return fmt.Sprintf("WithReplyTo(%q)", string(o)) }
 func (o dedupKeyOption) String() string      { return fmt.Sprintf("WithDedupKey(%q)", string(o)) }
 func (o groupOption) String() string         { return fmt.Sprintf("WithGroup(%q)", string(o)) }
@@ -168,6 +178,8 @@ func applySend(msg *driver.Outgoing, options []SendOption) {
 			msg.Delay = time.Duration(o)
 		case deliverAtOption:
 			msg.DeliverAt = time.Time(o)
+		case ttlOption:
+			msg.TTL = time.Duration(o)
 		case replyToOption:
 			msg.ReplyTo = string(o)
 		case dedupKeyOption:

@@ -113,11 +113,14 @@ func (m *Message[T]) respond(ctx context.Context, reply *driver.Outgoing) error 
 	if m != nil && m.origin != nil {
 		return m.origin.respond(ctx, reply)
 	}
-	err := m.answer(ctx, reply)
+	stored, err := m.answerWithAck(ctx, reply)
 	if m == nil || m.slot.Load() == slotWaits {
 		return err
 	}
 	ackErr := m.Ack(ctx)
+	if stored != nil {
+		err = stored()
+	}
 	switch {
 	case ackErr == nil || errors.Is(ackErr, ErrSettled):
 		return err
@@ -125,6 +128,24 @@ func (m *Message[T]) respond(ctx context.Context, reply *driver.Outgoing) error 
 		return ackErr
 	}
 	return errors.Join(err, ackErr)
+}
+
+// answerWithAck is answer before an ack of the message. If stored is not nil, it must be called
+// after the ack.
+func (m *Message[T]) answerWithAck(ctx context.Context, reply *driver.Outgoing) (stored func() error, err error) {
+	slot, isSlot, err := m.replySlot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !isSlot {
+		return nil, m.answer(ctx, reply)
+	}
+	err = m.answerSlot(ctx, reply, func() error {
+		var err error
+		stored, err = slot.ResolveWithAck(ctx, m.mailbox.Queue(), reply)
+		return err
+	})
+	return stored, err
 }
 
 // answer sends one reply and does not settle the message.
@@ -137,7 +158,7 @@ func (m *Message[T]) answer(ctx context.Context, reply *driver.Outgoing) error {
 		return err
 	}
 	if isSlot {
-		return m.answerSlot(ctx, slot, reply)
+		return m.answerSlot(ctx, reply, func() error { return slot.Resolve(ctx, reply) })
 	}
 	queue, err := m.replyMailbox(ctx)
 	if err != nil {
@@ -155,13 +176,13 @@ func (m *Message[T]) answer(ctx context.Context, reply *driver.Outgoing) error {
 	return err
 }
 
-// answerSlot is answer for a slot.
-func (m *Message[T]) answerSlot(ctx context.Context, slot replyslot.Queue, reply *driver.Outgoing) error {
+// answerSlot is answer for a slot, which resolve writes.
+func (m *Message[T]) answerSlot(ctx context.Context, reply *driver.Outgoing, resolve func() error) error {
 	if err := m.checkUnsettled(); err != nil {
 		return err
 	}
 	start := startIf(m.mailbox.hooks.Replied != nil)
-	err := slot.Resolve(ctx, reply)
+	err := resolve()
 	if err == nil {
 		m.slot.Store(slotAnswered)
 	} else {
@@ -344,7 +365,9 @@ type replySlotQueue[T any] struct {
 }
 
 func (q *replySlotQueue[T]) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
-	return q.SendEach(msgs, func(msg *driver.Outgoing) error { return q.message.answerSlot(ctx, q.Queue, msg) })
+	return q.SendEach(msgs, func(msg *driver.Outgoing) error {
+		return q.message.answerSlot(ctx, msg, func() error { return q.Resolve(ctx, msg) })
+	})
 }
 
 func (m *Message[T]) tellReplied(ctx context.Context, reply *driver.Outgoing, start time.Time, err error) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/replyslot"
 	"github.com/mailboxmq/mailbox/mailboxtest"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/reply"
@@ -395,8 +396,8 @@ func TestRPL6PlainMailboxCannotDecodeErrorReply(t *testing.T) {
 	// An empty body would be a string to this codec.
 	box, _ := onMemory(t, &mailbox.Options[string]{Codec: mailbox.String()})
 	for _, attributes := range []map[string]string{
-		{driver.AttributeReplyError: "sold out", driver.AttributeReplyKind: "sold out"},
-		{driver.AttributeReplyEnd: "true"},
+		{replyslot.AttributeError: "sold out", replyslot.AttributeKind: "sold out"},
+		{replyslot.AttributeEnd: "true"},
 	} {
 		_, err := box.Send(t.Context(), "", mailbox.WithAttributes(attributes))
 		wantError(t, err, nil)

@@ -16,6 +16,7 @@ type Outgoing[T any] struct {
 	Attributes    map[string]string
 	Delay         time.Duration
 	DeliverAt     time.Time
+	TTL           time.Duration
 	DedupKey      string
 	Group         string
 	ReplyTo       string
@@ -90,6 +91,7 @@ func (m *Mailbox[T]) SendMessages(ctx context.Context, messages []Outgoing[T]) (
 			Attributes:    from.Attributes,
 			Delay:         from.Delay,
 			DeliverAt:     from.DeliverAt,
+			TTL:           from.TTL,
 			DedupKey:      from.DedupKey,
 			Group:         from.Group,
 			ReplyTo:       from.ReplyTo,

@@ -2,12 +2,8 @@
 // for every operation. A request is allowed because of the token that it carries,
 // never because of the address or the user that it comes from.
 //
-// A service has a [KeyRing] that mints tokens:
-//
-//	token, err := ring.Mint("",
-//		capability.Operations(capability.OpSend, capability.OpRecv),
-//		capability.Queues(capability.Queue("orders"), capability.QueuesUnder("user:42:")),
-//		capability.ExpiresAt(time.Now().Add(24*time.Hour)))
+// The daemon mints tokens, from the command line (mailbox cap mint) or over its protocols. A
+// program reads one from a file ([ReadTokenFile]) or from text ([Parse]).
 //
 // The holder of a token can narrow it without a key and without a server
 // ([Token.Narrow], which macaroons call attenuation), and can read what it
@@ -109,18 +105,10 @@
 // within the time that tokens are remembered. The ack of a delivery received
 // before the revocation is honoured until the token expires.
 //
-// # Keys
-//
-// [KeyRing.WriteFile] writes a file for its owner only: "mailbox keys 1", a line
-// for each key (id, secret in hex, when it was retired in Unix milliseconds or
-// 0, when it was made if that is known), the current key first, and CRC-32C of all
-// that in 8 hex digits. [ChangeKeyFile] edits it under a lock that excludes other
-// processes. [Token.WriteFile] does the same for a token: its text and a newline.
-//
 // # Secrets
 //
-// [Token], [Key] and [KeyRing] print and encode as a name in brackets,
-// whatever the verb, logger or encoder, and when a program panics with them.
+// A [Token] prints and encodes as a name in brackets,
+// whatever the verb, logger or encoder, and when a program panics with it.
 // Secret bytes leave the package only through methods called Reveal and through
 // WriteFile. Secrets are compared in constant time.
 //

@@ -14,23 +14,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fixedKey returns a key that is the same in every run.
-func fixedKey(t testing.TB, id KeyID) Key {
-	t.Helper()
-	key, err := KeyFrom(id, bytes.Repeat([]byte{byte(id)}, macaroon.KeyBytes))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
 // inAnHour is the expiry of tokens in most tests.
 func inAnHour() Caveat { return ExpiresAt(time.Now().Add(time.Hour)) }
 
 // ordersToken allows sending to orders for an hour.
-func ordersToken(t testing.TB, ring *KeyRing) Token {
+func ordersToken(t testing.TB) Token {
+	return mint(t, Operations(OpSend), Queues(Queue("orders")), inAnHour())
+}
+
+// mint makes a token as a daemon does.
+func mint(t testing.TB, caveats ...Caveat) Token {
 	t.Helper()
-	token, err := ring.Mint("", Operations(OpSend), Queues(Queue("orders")), inAnHour())
+	body, chain := macaroon.Begin(macaroon.RootKey(bytes.Repeat([]byte{1}, macaroon.KeyBytes), ""), macaroon.Identifier{Key: 1, Token: macaroon.NewTokenID(time.Now())})
+	token, err := extend(body, 0, &chain, caveats)
 	if err != nil {
 		t.Fatal(err)
 	}

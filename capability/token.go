@@ -4,11 +4,11 @@ import (
 	"crypto/subtle"
 	"fmt"
 	"io"
-	"log/slog"
 	"strings"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/macaroon"
+	"github.com/mailboxmq/mailbox/internal/privatefile"
 )
 
 // A Token is a capability: its bearer may do what its caveats allow. It is a
@@ -97,16 +97,11 @@ func (t Token) String() string {
 	return t.identifier().String()
 }
 
-// GoString returns what String returns.
-func (t Token) GoString() string { return t.String() }
-
 // Format prints what String returns, for every verb.
 func (t Token) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, t.String()) }
 
-// LogValue returns what String returns.
-func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
-
-// MarshalText returns what String returns: only Reveal shows the token.
+// MarshalText returns what String returns, for encoders and loggers: only Reveal shows the
+// token.
 func (t Token) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
 // UnmarshalText is Parse, so that a configuration file can contain a token.
@@ -130,9 +125,9 @@ const tokenFile = "token file" // in errors
 // on I/O. Codes: ErrInvalid (the zero Token), ErrUnavailable.
 func (t Token) WriteFile(path string) error {
 	if t.IsZero() {
-		return fileError(driver.ErrInvalid, tokenFile, "not written: the token is empty", nil)
+		return privatefile.Error(driver.ErrInvalid, tokenFile, "not written: the token is empty", nil)
 	}
-	return writePrivate(path, tokenFile, []byte(t.Reveal()+"\n"))
+	return privatefile.Write(path, tokenFile, []byte(t.Reveal()+"\n"))
 }
 
 // ReadTokenFile reads a token from a file that WriteFile wrote. It refuses a file
@@ -140,13 +135,13 @@ func (t Token) WriteFile(path string) error {
 // (no such file), ErrForbidden (its mode), ErrIntegrity (no token),
 // ErrUnavailable. Errors do not repeat the content of the file.
 func ReadTokenFile(path string) (Token, error) {
-	text, err := readPrivate(path, tokenFile, 2*macaroon.MaxBytes)
+	text, err := privatefile.Read(path, tokenFile, 2*macaroon.MaxBytes)
 	if err != nil {
 		return Token{}, err
 	}
 	token, err := Parse(strings.TrimSuffix(text, "\n"))
 	if err != nil {
-		return Token{}, fileError(driver.ErrIntegrity, tokenFile, "does not contain a token", err)
+		return Token{}, privatefile.Error(driver.ErrIntegrity, tokenFile, "does not contain a token", err)
 	}
 	return token, nil
 }

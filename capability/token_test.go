@@ -1,7 +1,10 @@
 package capability
 
 import (
+	"bytes"
 	"errors"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -13,8 +16,7 @@ import (
 )
 
 func TestTokenRoundTripsThroughText(t *testing.T) {
-	ring := NewKeyRing(NewKey())
-	token := ordersToken(t, ring)
+	token := ordersToken(t)
 	fromText, err := Parse(token.Reveal())
 	if err != nil || !fromText.Equal(token) {
 		t.Fatalf("from text: %v, %v", fromText, err)
@@ -27,7 +29,7 @@ func TestTokenRoundTripsThroughText(t *testing.T) {
 	if err := unmarshalled.UnmarshalText([]byte(token.Reveal())); err != nil || !unmarshalled.Equal(token) {
 		t.Fatalf("UnmarshalText: %v, %v", unmarshalled, err)
 	}
-	if token.Equal(ordersToken(t, ring)) || token.ID() == ordersToken(t, ring).ID() {
+	if token.Equal(ordersToken(t)) || token.ID() == ordersToken(t).ID() {
 		t.Error("two tokens are the same")
 	}
 	if token.IsZero() || !(Token{}).IsZero() || (Token{}).Reveal() != "" || !(Token{}).ID().IsZero() {
@@ -36,7 +38,7 @@ func TestTokenRoundTripsThroughText(t *testing.T) {
 }
 
 func TestTokenTextIsReadStrictly(t *testing.T) {
-	good := ordersToken(t, NewKeyRing(NewKey())).Reveal()
+	good := ordersToken(t).Reveal()
 	for name, bad := range map[string]string{
 		"nothing":          "",
 		"padding":          good + "=",
@@ -58,37 +60,16 @@ func TestTokenTextIsReadStrictly(t *testing.T) {
 	}
 }
 
-func TestMintRequiresOperationsQueuesAndExpiry(t *testing.T) {
-	ring := NewKeyRing(NewKey())
-	op, queue, exp := AllOperations(), Queues(AnyQueue()), inAnHour()
-	if _, err := ring.Mint("", op, queue, exp); err != nil {
-		t.Errorf("all three: %v", err)
-	}
-	for _, caveats := range [][]Caveat{nil, {op, queue}, {op, exp}, {queue, exp}, {op, queue, NotBefore(time.Now())}} {
-		_, err := ring.Mint("", caveats...)
-		wantCode(t, "without one of them", err, driver.ErrInvalid)
-	}
-	_, err := ring.Mint("", op, queue, exp, Operations())
-	wantCode(t, "a bad caveat", err, driver.ErrInvalid)
-	for _, tenant := range []string{"a b", "a/b", strings.Repeat("a", macaroon.MaxTenantBytes+1), "é"} {
-		_, err := ring.Mint(tenant, op, queue, exp)
-		wantCode(t, "tenant "+tenant, err, driver.ErrInvalid)
-	}
-	_, err = NewKeyRing(Key{}).Mint("", op, queue, exp)
-	wantCode(t, "no key", err, driver.ErrNotFound)
-}
-
 func TestNarrowingZeroTokenFails(t *testing.T) {
 	_, err := Token{}.Narrow(inAnHour())
 	wantCode(t, "zero token", err, driver.ErrInvalid)
-	_, err = ordersToken(t, NewKeyRing(NewKey())).Narrow(Caveat{})
+	_, err = ordersToken(t).Narrow(Caveat{})
 	wantCode(t, "zero caveat", err, driver.ErrInvalid)
 }
 
 func TestInspectDescribesCaveats(t *testing.T) {
-	key := fixedKey(t, 7)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	body, chain := macaroon.Begin(macaroon.RootKey(key.Reveal(), "acme"), macaroon.Identifier{Key: 7, Token: macaroon.NewTokenID(at), Tenant: "acme"})
+	body, chain := macaroon.Begin(macaroon.RootKey(bytes.Repeat([]byte{7}, macaroon.KeyBytes), "acme"), macaroon.Identifier{Key: 7, Token: macaroon.NewTokenID(at), Tenant: "acme"})
 	token, err := extend(body, 0, &chain, []Caveat{
 		Operations(OpSend, OpAck), Queues(Queue("a,b"), QueuesUnder("user:42:")), ExpiresAt(at.Add(2 * time.Hour)),
 		ExpiresAt(at.Add(time.Hour)), NotBefore(at), MessagesPerSecond(10), BytesPerSecond(2000), MaxBodyBytes(99),
@@ -116,6 +97,36 @@ func TestInspectDescribesCaveats(t *testing.T) {
 	if words := (Caveat{text: "mbx:new=\x1b[1m"}).words(); !strings.Contains(words, "unknown") || strings.Contains(words, "\x1b") {
 		t.Errorf("unknown caveat described as %q", words)
 	}
+}
+
+func TestTokenRoundTripsThroughFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	token := ordersToken(t)
+	if err := token.WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := ReadTokenFile(path); err != nil || !again.Equal(token) {
+		t.Errorf("%v became %v, %v", token, again, err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err := ReadTokenFile(path)
+	wantCode(t, "readable by others", err, driver.ErrForbidden)
+	if err := errors.Join(os.Chmod(path, 0o600), os.WriteFile(path, []byte(token.Reveal()+"\n\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = ReadTokenFile(path)
+	wantCode(t, "something behind", err, driver.ErrIntegrity)
+	if err != nil && strings.Contains(err.Error(), token.Reveal()) {
+		t.Error("the error shows the token")
+	}
+	_, err = ReadTokenFile(path + ".missing")
+	wantCode(t, "no file", err, driver.ErrNotFound)
+	wantCode(t, "no token", Token{}.WriteFile(path), driver.ErrInvalid)
 }
 
 func TestTokenIDsAreULIDs(t *testing.T) {

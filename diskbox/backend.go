@@ -13,6 +13,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/engine"
 	"github.com/mailboxmq/mailbox/internal/host"
+	"github.com/mailboxmq/mailbox/internal/slotstore"
 	"github.com/mailboxmq/mailbox/internal/store"
 )
 
@@ -23,6 +24,7 @@ type Backend struct {
 	host    *host.Backend
 	store   *store.Store
 	journal *journal
+	slots   *slotstore.Store
 
 	closeOnce sync.Once
 	closeErr  error
@@ -58,6 +60,7 @@ func Open(ctx context.Context, dir string, options *Options) (*Backend, error) {
 		o.OnFail = func(err error) {
 			if b := opened.Load(); b != nil {
 				b.host.WakeAll() // waiting receivers return the error
+				b.slots.WakeAll()
 			}
 			tell(err)
 		}
@@ -116,7 +119,9 @@ func assemble(s *store.Store, o Options, durability driver.Durability) (*Backend
 	axis.running = h.Now
 	j.mu.Unlock()
 	h.Restore(queues, recovered.lastID, recovered.crashed)
-	return &Backend{host: h, store: s, journal: j}, nil
+	slots := newSlots(j, h, &o)
+	slots.Restore(recovered.slots)
+	return &Backend{host: h, store: s, journal: j, slots: slots}, nil
 }
 
 // OpenQueue returns a handle on the queue called name, and creates the queue if it does
@@ -144,6 +149,11 @@ func (b *Backend) QueueConfig(ctx context.Context, name string) (driver.Config, 
 
 // Queues lists the names of all queues, in order.
 func (b *Backend) Queues(ctx context.Context) iter.Seq2[string, error] { return b.host.Queues(ctx) }
+
+// ScheduledQueues lists the queues that have schedules; see driver.ScheduleLister.
+func (b *Backend) ScheduledQueues(ctx context.Context) iter.Seq2[driver.ScheduledQueue, error] {
+	return b.host.ScheduledQueues(ctx)
+}
 
 // DeleteQueue removes a queue with all its messages. It blocks until that is durable.
 // Codes: ErrNotFound, ErrUnavailable.
@@ -181,17 +191,15 @@ func (b *Backend) Space() Space {
 	return Space{h.TotalBytes, h.FreeBytes, h.ReserveBytes, h.WritesRefused}
 }
 
-// Durability returns what messages survive; see driver.Traits.
-func (b *Backend) Durability() driver.Durability { return b.host.Durability() }
-
 // Observe calls f for every ending until stop is called; see driver.Observable.
 func (b *Backend) Observe(f func(driver.Ending)) (stop func()) { return b.host.Observe(f) }
 
-// Close ends all queues and leaves them on disk. Waiting receives return ErrClosed, and so
-// do all later calls. Closing twice is fine.
+// Close ends all queues and the reply store, and leaves them on disk. Calls that wait return
+// ErrClosed, and so do all later calls. Closing twice is fine.
 func (b *Backend) Close() error {
 	b.closeOnce.Do(func() {
 		_ = b.host.Close()
+		b.slots.Close()
 		b.journal.closed()
 		b.closeErr = b.journal.flush()
 		if err := b.store.Close(); b.closeErr == nil {

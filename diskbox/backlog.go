@@ -216,6 +216,21 @@ func (b *backlog) Delayed(wall bool, from engine.DuePoint) iter.Seq[*engine.Entr
 	}
 }
 
+func (b *backlog) Ends(from engine.DuePoint) iter.Seq[*engine.Entry] {
+	return func(yield func(*engine.Entry) bool) {
+		for key := range b.each(appendDueKey(nil, endKind, b.shard, from.Due, from.Seq), shardKeyLen) {
+			if len(key) != dueKeyLen {
+				continue
+			}
+			ends := parseInstant(key[shardKeyLen:])
+			e := b.load(lastNumber(key)) // nil if a version that knows no times to live has removed it
+			if e != nil && !e.Is(unreadable) && hasEnd(e) && engine.Instant(e.Extra.Life.Ends) == ends && !yield(e) {
+				return
+			}
+		}
+	}
+}
+
 func (b *backlog) Dead(from uint64) iter.Seq[*engine.Entry] {
 	return func(yield func(*engine.Entry) bool) {
 		for key, value := range b.each(b.number(deadKind, from), shardKeyLen) {

@@ -29,7 +29,7 @@ type BackupFile = store.ArchivedFile
 type BackupInfo = store.ArchiveInfo
 
 // WriteBackup writes the copy that Backup makes to w, as one file whose end proves that
-// it is complete: Check checks it, Dump and List list it, and Restore makes a directory
+// it is complete: Check checks it, List lists it, and Restore makes a directory
 // of it. beside is called after the copy is made, and returns further files for the
 // backup; it may be nil. One backup is written at a time.
 //

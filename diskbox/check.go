@@ -20,8 +20,9 @@ type Report struct {
 	Keys     int // dedup keys
 	// Schedules is how many schedules the queues have.
 	Schedules int
+	Slots     int // reply slots
 	Orphans   int // records of queues that do not exist; they are left alone
-	Damaged   int // messages and dead letters whose content is lost
+	Damaged   int // messages, dead letters and answers whose content is lost
 	// Problems are sentences, each about one record; an intact directory has none.
 	// There are at most 100.
 	Problems []string
@@ -96,6 +97,7 @@ func (c *checker) run() error {
 		{placeKind, c.place},
 		{dueKind, c.due},
 		{alarmKind, c.due},
+		{endKind, c.due},
 		{groupKind, c.group},
 		{deadKind, c.dead},
 		{deadIDKind, c.deadID},
@@ -110,6 +112,9 @@ func (c *checker) run() error {
 	}
 	for _, q := range c.recovered.queues {
 		c.report.Schedules += len(q.Schedules)
+	}
+	if err := c.slots(); err != nil {
+		return err
 	}
 	c.counts()
 	return nil

@@ -2,6 +2,7 @@ package diskbox
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -126,6 +127,9 @@ func (v *crashResult) checkMessage(model *crashModel, token int, p *driver.Peeke
 	if p.State == driver.StateReady && at.Before(i.notBefore) && redriving == 0 && i.pending[opEdit] == 0 {
 		wrong("it is ready %v too early", i.notBefore.Sub(at))
 	}
+	if (p.State == driver.StateReady || p.State == driver.StateDelayed) && model.outlived(i, at) {
+		wrong("it waits although its time to live is over")
+	}
 	if p.State == driver.StateDelayed && i.readied {
 		wrong("it is delayed, but was made ready")
 	}
@@ -144,6 +148,15 @@ func (v *crashResult) checkMessage(model *crashModel, token int, p *driver.Peeke
 	if p.State == driver.StateDead {
 		v.checkDeath(model, token, p, at)
 	}
+}
+
+// ttl returns the time to live of a message, or 0.
+func (b *crashModel) ttl(i *crashMessage) time.Duration { return cmp.Or(i.out.TTL, b.config.TTL) }
+
+// outlived reports whether the time to live of a message is certainly over.
+func (b *crashModel) outlived(i *crashMessage, now time.Time) bool {
+	unsure := i.bornBy.IsZero() || i.pending[opEdit] > 0 || i.pending[opRedrive] > 0 || b.pending[opRedrive] > 0
+	return b.ttl(i) > 0 && !unsure && now.Sub(i.bornBy) >= b.ttl(i)
 }
 
 // checkDeath compares a dead letter with its possible deaths.
@@ -301,7 +314,7 @@ func (v *crashResult) checkOrder(model *crashModel, round []driver.Delivery) {
 // precursors returns the states from which time alone leads to state. A transition by time that
 // was not stored yet can be undone by another crash.
 func (b *crashModel) precursors(state stateSet) stateSet {
-	mortal := b.config.MaxDeliveries > 0 || b.config.RetainReady != (driver.Retention{})
+	mortal := b.config.MaxDeliveries > 0 || b.config.RetainReady != (driver.Retention{}) || b.config.TTL > 0
 	switch {
 	case state == isDead && mortal:
 		return isWaiting

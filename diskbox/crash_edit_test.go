@@ -75,9 +75,12 @@ func (l *crashModels) edited(d *crashOp, was driver.State, due time.Time, err er
 		i.gone, i.goneAt, i.may = true, l.tick, isAbsent
 	default:
 		if i.changed > d.began {
-			i.notBefore = time.Time{}
+			i.notBefore, i.bornBy = time.Time{}, time.Time{}
 		} else if was == driver.StateDelayed || due.After(d.at) {
-			i.notBefore = due
+			i.notBefore, i.bornBy = due, time.Now()
+			if due.After(i.bornBy) {
+				i.bornBy = due
+			}
 		}
 		l.becomes(i, d, isWaiting)
 		i.readied = !i.fuzzy && !due.After(d.at)

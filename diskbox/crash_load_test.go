@@ -39,6 +39,8 @@ var crashQueues = []struct {
 	{name: "moving groups", config: driver.Config{DedupWindow: time.Hour, Shards: 2, StrictGroups: true}, moves: true},
 	{name: "fair", config: driver.Config{DedupWindow: time.Hour, FairGroups: true}},
 	{name: "moving fair groups", config: driver.Config{DedupWindow: time.Hour, FairGroups: true, MaxDeliveries: 3}, moves: true},
+	{name: "mortal", config: driver.Config{DedupWindow: time.Hour, TTL: 40 * time.Second}},
+	{name: "mortal groups", config: driver.Config{DedupWindow: time.Hour, TTL: 40 * time.Second, StrictGroups: true, DropExpired: true}},
 }
 
 // crashDeadLetters is the target of the dead letters of forwarding queues.
@@ -126,7 +128,11 @@ func (c *crashClient) send(q crashQueue) error {
 		if token > 0 && c.chance(8) && q.model.messages[token-1].repeatable() {
 			token-- // again, perhaps while the first send is pending
 		} else {
-			q.model.addLocked(c.outgoing(token))
+			out := c.outgoing(token)
+			if q.model.config.TTL > 0 && c.chance(3) {
+				out.TTL = c.pick(5*time.Second, time.Minute)
+			}
+			q.model.addLocked(out)
 		}
 		tokens = append(tokens, token)
 		batch = append(batch, q.model.messages[token].out)

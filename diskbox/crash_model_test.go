@@ -97,6 +97,7 @@ type crashMessage struct {
 	arrived      crashSpan // of the operation that gave it its age
 	sentAt       [2]time.Time
 	born         time.Time // retention counts from this time, or later
+	bornBy       time.Time // its time to live counts from this time, or earlier; zero if unknown
 	notBefore    time.Time // it is not ready earlier
 	deadLettered bool      // a client has begun to dead-letter it
 	edited       bool      // a client has begun to change its due time
@@ -225,6 +226,7 @@ func (l *crashModels) sent(d *crashOp, sent []driver.Sent, err error) (wrong str
 		i.id = sent[n].ID
 		if !sent[n].Duplicate {
 			i.sentAt = [2]time.Time{d.at, now}
+			i.bornBy = now.Add(i.out.Delay)
 			i.arrived = crashSpan{from: d.began, to: l.tick, position: n}
 			if i.place.to == notYet && !i.fuzzy {
 				i.place = i.arrived
@@ -327,7 +329,7 @@ func (l *crashModels) moved(d *crashOp, count int) {
 // redriven restarts a message, certainly or perhaps.
 func (i *crashMessage) redriven(d *crashOp, tick int64, certain bool) {
 	i.redrives++
-	i.settledAt, i.died = 0, [2]time.Time{}
+	i.settledAt, i.died, i.bornBy = 0, [2]time.Time{}, time.Time{}
 	if !certain || i.fuzzy {
 		i.fuzzy = true
 		i.arrived.to = tick
@@ -335,7 +337,7 @@ func (i *crashMessage) redriven(d *crashOp, tick int64, certain bool) {
 	}
 	i.place = crashSpan{from: d.began, to: tick, position: -1}
 	i.arrived = i.place
-	i.born, i.notBefore = d.at, d.at
+	i.born, i.bornBy, i.notBefore = d.at, time.Now(), d.at
 	if i.deliveredAt < d.began {
 		i.deliveries = 0
 	}
@@ -407,6 +409,9 @@ func (b *crashModel) canExhaust(i *crashMessage) bool {
 
 func (b *crashModel) canExpire(i *crashMessage, now time.Time) bool {
 	retain := b.config.RetainReady
+	if ttl := b.ttl(i); ttl > 0 && now.Sub(i.born) >= ttl {
+		return true
+	}
 	if retain.Age > 0 && now.Sub(i.born) >= retain.Age {
 		return true
 	}
@@ -444,14 +449,14 @@ func (l *crashModels) rebase(found [][]crashFound) {
 			}
 			find := found[n][token]
 			if i.pending[opEdit] > 0 {
-				i.notBefore = time.Time{}
+				i.notBefore, i.bornBy = time.Time{}, time.Time{}
 			}
 			may := find.state | b.reachable(i, time.Now())&b.precursors(find.state)
 			i.pending = [opKinds]int8{}
 			i.changed = l.tick
 			if uncertain { // if it was redriven it is younger, and if it is dead it has died again
 				i.arrived = crashSpan{from: i.arrived.from, to: l.tick, position: -1}
-				i.died = [2]time.Time{}
+				i.died, i.bornBy = [2]time.Time{}, time.Time{}
 			}
 			if may == isAbsent {
 				if !i.gone {

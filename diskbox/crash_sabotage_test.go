@@ -148,6 +148,16 @@ var tampers = []struct {
 			}
 		}
 	}},
+	{"the end of a life is forgotten", "its time to live is over", func(_ *crashModel, c *crashContent) {
+		for n := range c.peeked {
+			if c.peeked[n].Reason == driver.ReasonExpired {
+				c.peeked[n].State = driver.StateReady
+				c.stats.Dead--
+				c.stats.Ready++
+				return
+			}
+		}
+	}},
 	{"deliveries are forgotten", "it counts 0 deliveries", func(_ *crashModel, c *crashContent) {
 		for n := range c.peeked {
 			c.peeked[n].Deliveries = 0

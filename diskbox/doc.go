@@ -30,12 +30,15 @@
 //	w queue shard place       the message at a place that is not its number
 //	t queue shard due message a delayed message
 //	a queue shard due message a message with a due time, by wall time; t has an estimate
+//	e queue shard end message a message with a time to live, by its end, a wall time
 //	g queue shard group place a message of a strict or fair group, by a hash of its name
 //	d queue shard death       a dead letter, whole
 //	i queue shard id          the death of a dead letter
 //	f queue shard death       the id of a dead letter that is about to be forwarded
 //	k queue end digest        a dedup key: body digest, message id
 //	r queue name              a schedule: definition, revision, through when, latest runs
+//	y id                      a reply slot: state and times
+//	z id                      the answer in a reply slot
 //	T                         the clock: boot id, and the times of the last commit
 //	X                         secret of the dedup digests, last queue number
 //	Z                         present while the store is closed in order
@@ -45,7 +48,7 @@
 // with content has a checksum over its key and its bytes, and m and d have another one for
 // the body. A damaged message is never delivered: it becomes a dead letter with reason
 // integrity when it is read, with its id and attributes if only the body is damaged. Check
-// verifies all of this, Dump lists it.
+// verifies all of this, List lists the messages.
 //
 // # Time
 //
@@ -53,6 +56,6 @@
 // machine is not restarted: a lease of a minute ends after a minute, whether or not the
 // process was running. After a reboot the axis has moved on since the last commit by as much as
 // the wall clock says, and not back. Leases do not rely on the wall clock: they are moved by
-// as much, and so end late rather than early. Due times are wall times, and are compared with
-// the wall clock.
+// as much, and so end late rather than early. Due times and the ends of times to live are wall
+// times, and are compared with the wall clock.
 package diskbox

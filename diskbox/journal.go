@@ -129,6 +129,7 @@ func (j *journal) Sent(shard host.ShardID, e *engine.Entry) {
 	j.beginMessage().message(e)
 	j.endMessage(e)
 	j.indexDue(shard, e)
+	j.indexEnd(shard, e)
 	j.indexGroup(shard, e)
 	a := j.ledger.change(shard)
 	a.arrived(e)
@@ -210,6 +211,7 @@ func (j *journal) erase(shard host.ShardID, e *engine.Entry, place uint64) {
 	}
 	j.forgetGroup(shard, e, place)
 	j.forgetAlarm(shard, e)
+	j.forgetEnd(shard, e)
 }
 
 func (j *journal) Removed(shard host.ShardID, e *engine.Entry) {
@@ -228,7 +230,7 @@ func (j *journal) Withdrawn(shard host.ShardID, e *engine.Entry) {
 		return
 	}
 	j.erase(shard, e, e.Place)
-	if e.HasReturned() {
+	if e.HasReturned() || hasEnd(e) { // it may have waited for room among the dead letters
 		j.remove(stateKind, shard, e.Seq)
 	}
 	j.forgetDue(shard, e)
@@ -243,15 +245,20 @@ func (j *journal) Rescheduled(shard host.ShardID, was, e *engine.Entry, now engi
 	}
 	j.forgetDue(shard, was)
 	j.forgetAlarm(shard, was)
+	j.forgetEnd(shard, was)
 	j.number(messageKind, shard, e.Seq)
 	j.beginMessage().message(e)
 	j.endMessage(e)
-	if e.HasReturned() {
+	switch {
+	case e.HasReturned():
 		j.number(stateKind, shard, e.Seq)
 		j.begin().state(e)
 		j.end()
+	case hasEnd(e): // it may have waited for room among the dead letters
+		j.remove(stateKind, shard, e.Seq)
 	}
 	j.indexDue(shard, e)
+	j.indexEnd(shard, e)
 	a := j.ledger.change(shard)
 	a.now = max(a.now, now)
 }

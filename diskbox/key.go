@@ -19,6 +19,7 @@ const (
 	placeKind   = 'w'
 	dueKind     = 't'
 	alarmKind   = 'a'
+	endKind     = 'e'
 	groupKind   = 'g'
 	deadKind    = 'd'
 	deadIDKind  = 'i'
@@ -31,7 +32,7 @@ const (
 // liveKinds are the kinds of records of messages that are not dead, and deadKinds of dead
 // letters.
 var (
-	liveKinds = []byte{messageKind, stateKind, leaseKind, placeKind, dueKind, alarmKind, groupKind}
+	liveKinds = []byte{messageKind, stateKind, leaseKind, placeKind, dueKind, alarmKind, endKind, groupKind}
 	deadKinds = []byte{deadKind, deadIDKind, leavingKind}
 )
 
@@ -81,8 +82,8 @@ func parseShardKey(key []byte) (shard host.ShardID, ok bool) {
 // lastNumber returns the number at the end of a key.
 func lastNumber(key []byte) uint64 { return binary.BigEndian.Uint64(key[len(key)-8:]) }
 
-// appendDueKey appends the key of a delayed message. The kind is dueKind, or alarmKind if due
-// is a wall time.
+// appendDueKey appends the key of a message by a time. The kind is dueKind, or alarmKind or
+// endKind if due is a wall time.
 func appendDueKey(dst []byte, kind byte, shard host.ShardID, due engine.Instant, seq uint64) []byte {
 	return binary.BigEndian.AppendUint64(appendDuePrefix(dst, kind, shard, due), seq)
 }

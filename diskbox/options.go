@@ -10,6 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/engine"
 	"github.com/mailboxmq/mailbox/internal/host"
+	"github.com/mailboxmq/mailbox/internal/opening"
 	"github.com/mailboxmq/mailbox/internal/store"
 )
 
@@ -21,6 +22,8 @@ type Options struct {
 	// MaxBodyBytes bounds bodies; 0 means driver.DefaultMaxBodyBytes. It is at
 	// most 64 MiB.
 	MaxBodyBytes int
+	// MaxReplySlots bounds the slots of the reply store; 0 means 100,000.
+	MaxReplySlots int
 	// Sync says how durable an answer is; the default is SyncEach.
 	Sync Sync
 	// SyncEvery is the longest time between syncs with SyncInterval; 0 means
@@ -62,8 +65,8 @@ const (
 
 // check refuses invalid options.
 func (o *Options) check() error {
-	for field, value := range map[string]int64{"MaxBodyBytes": int64(o.MaxBodyBytes), "SyncEvery": int64(o.SyncEvery)} {
-		if err := driver.CheckOption(field, value); err != nil {
+	for field, value := range map[string]int64{"MaxBodyBytes": int64(o.MaxBodyBytes), "SyncEvery": int64(o.SyncEvery), "MaxReplySlots": int64(o.MaxReplySlots)} {
+		if err := opening.CheckOption(field, value); err != nil {
 			return err
 		}
 	}

@@ -192,10 +192,7 @@ func (r *reader) state(e *engine.Entry) {
 	e.Deliveries = uint32(r.number())
 	e.FirstReceivedAt = r.signed()
 	if last := r.text(); last != "" {
-		if e.Extra == nil {
-			e.Extra = &engine.Extra{}
-		}
-		e.Extra.LastError = last
+		extraOf(e).LastError = last
 	}
 	if e.Is(engine.Wall) && e.Extra != nil && e.Extra.DeliverAt != 0 { // a further field of the message
 		e.Due = engine.Instant(e.Extra.DeliverAt)

@@ -9,11 +9,12 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/engine"
 	"github.com/mailboxmq/mailbox/internal/host"
+	"github.com/mailboxmq/mailbox/internal/slotstore"
 	"github.com/mailboxmq/mailbox/internal/store"
 )
 
 // recovery reads from a store what has to be in memory: queues, counts, messages in
-// flight with their leases, dedup keys and schedules.
+// flight with their leases, dedup keys, schedules and reply slots.
 type recovery struct {
 	store  *store.Store
 	clock  *axis
@@ -26,6 +27,7 @@ type recovery struct {
 	// neither.
 	closed, crashed bool
 	stale           [][]byte // keys of index records to remove
+	slots           []slotstore.Record
 	orphans
 }
 
@@ -35,7 +37,7 @@ func recoverAll(s *store.Store, clock *axis, now engine.Moment) (*recovery, erro
 		store: s, clock: clock, now: now,
 		queues: make(map[uint32]*host.RestoredQueue),
 	}
-	for _, step := range []func() error{r.readMeta, r.readQueues, r.findOrphans, r.readTotals, r.readLeases, r.readLeaving, r.countDelayed, r.readKeys, r.readSchedules} {
+	for _, step := range []func() error{r.readMeta, r.readQueues, r.findOrphans, r.readTotals, r.readLeases, r.readLeaving, r.countDelayed, r.findLives, r.readKeys, r.readSchedules, r.readSlots} {
 		if err := step(); err != nil {
 			return nil, err
 		}

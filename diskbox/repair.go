@@ -17,14 +17,14 @@ type Repaired struct {
 	// Rebuilt counts the index records and counts that were written from the messages, and
 	// Removed the records that belonged to nothing or were damaged beyond use.
 	Rebuilt, Removed int
-	// Damaged counts the messages and dead letters whose content is lost. They are left as
+	// Damaged counts the messages, dead letters and answers whose content is lost. They are left as
 	// they are: Open makes dead letters with reason integrity of the messages.
 	Damaged int
 }
 
 // Repair makes the records in dir consistent with the messages in it: it rebuilds indexes and
-// counts, and removes records that belong to no message, and damaged leases, dedup keys and
-// schedules.
+// counts, and removes records that belong to no message, and damaged leases, dedup keys,
+// schedules and reply slots.
 // It never removes a message. A message whose lease was damaged is ready again, and one whose
 // dedup key was damaged can be sent once more. No process may have dir open. It blocks until it
 // is done or ctx ends; what it did until then is kept, and it can be repeated.
@@ -84,7 +84,8 @@ func (r *repair) run() error {
 			return err
 		}
 	}
-	if err := errors.Join(r.found.each(dedupKind, r.dedup), r.found.each(scheduleKind, r.schedule)); err != nil {
+	if err := errors.Join(r.found.each(dedupKind, r.dedup), r.found.each(scheduleKind, r.schedule),
+		r.found.each(slotKind, r.slot), r.found.each(answerKind, r.answer)); err != nil {
 		return err
 	}
 	if err := r.found.eachShard(r.counts); err != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/opening"
 )
 
 const urlScheme = "disk"
@@ -26,11 +27,11 @@ func readURL(address *url.URL) (driver.URLTarget, error) {
 	if err != nil {
 		return driver.URLTarget{}, err
 	}
-	return driver.URLTarget{Queue: name, Key: dir, Open: opening(dir, nil)}, nil
+	return driver.URLTarget{Queue: name, Key: dir, Open: openDirectory(dir, nil)}, nil
 }
 
-// opening returns the function that opens dir.
-func opening(dir string, options *Options) func(context.Context) (driver.Backend, error) {
+// openDirectory returns the function that opens dir.
+func openDirectory(dir string, options *Options) func(context.Context) (driver.Backend, error) {
 	return func(ctx context.Context) (driver.Backend, error) {
 		backend, err := Open(ctx, dir, options)
 		if err != nil {
@@ -53,14 +54,14 @@ const maxDirectories = 16
 type URLOpener struct {
 	within  []string
 	options *Options
-	open    driver.Pool // by directory
+	open    opening.Pool // by directory
 }
 
 // NewURLOpener returns an opener that has no directory open. Directories within any of
 // the directories in within, which are absolute, and these themselves, can be opened,
 // with options. It does no I/O.
 func NewURLOpener(within []string, options *Options) *URLOpener {
-	return &URLOpener{within: within, options: options, open: driver.Pool{Max: maxDirectories}}
+	return &URLOpener{within: within, options: options, open: opening.Pool{Max: maxDirectories}}
 }
 
 // Share makes addresses of dir use backend, which has it open already: a directory can be
@@ -88,7 +89,7 @@ func (o *URLOpener) OpenURL(ctx context.Context, address *url.URL) (driver.Queue
 	if err != nil {
 		return nil, err
 	}
-	return o.open.OpenQueue(ctx, dir, name, opening(dir, o.options))
+	return o.open.OpenQueue(ctx, dir, name, openDirectory(dir, o.options))
 }
 
 // Close closes all open directories and their queues, except shared ones. Later calls of
@@ -113,7 +114,7 @@ func queueOf(address *url.URL) (string, error) {
 	case address.Fragment != "":
 		return invalid("fragment", "is not allowed in an address; write # in a name as %23")
 	}
-	parameters, err := driver.ReadParameters(address, "queue")
+	parameters, err := opening.ReadParameters(address, "queue")
 	if err != nil {
 		return "", err
 	}

@@ -61,15 +61,6 @@ func nameError(detail string) error {
 	return &Error{Code: ErrInvalid, Op: "open", Field: "name", Detail: detail}
 }
 
-// CheckOption returns ErrInvalid, naming the field and its limit, for a negative
-// option of a backend. 0 stands for its default.
-func CheckOption(field string, value int64) error {
-	if value >= 0 {
-		return nil
-	}
-	return &Error{Code: ErrInvalid, Op: "open", Field: field, Detail: fmt.Sprintf("%d is negative; want at least 1, or 0 for the default", value)}
-}
-
 // Check returns nil if a queue with these traits can take m, and otherwise an
 // *Error (ErrInvalid, ErrTooLarge or ErrUnsupported) that names the field and
 // its limit. Backends call it before they do anything.
@@ -81,6 +72,10 @@ func (m *Outgoing) Check(t *Traits) error {
 		return sendError(ErrInvalid, "Delay", outside(m.Delay, t.MaxDelay))
 	case !m.DeliverAt.IsZero() && m.checkDeliverAt(t) != nil:
 		return m.checkDeliverAt(t)
+	case m.TTL != 0 && !t.TTL:
+		return sendError(ErrUnsupported, "TTL", "messages of this queue have no time to live")
+	case m.TTL < 0 || m.TTL > MaxTTL:
+		return sendError(ErrInvalid, "TTL", outside(m.TTL, MaxTTL))
 	case m.DedupKey != "" && t.DedupWindow == 0:
 		return sendError(ErrUnsupported, "DedupKey", "this queue keeps no dedup window")
 	case m.Group != "" && !t.Groups:
@@ -132,6 +127,29 @@ func (e Edit) Check(t *Traits) error {
 	}
 	if ahead := time.Until(e.DeliverAt.Round(0)); !e.DeliverAt.IsZero() && ahead > t.MaxDelay {
 		return invalid("DeliverAt", tooFar(e.DeliverAt, ahead, t.MaxDelay))
+	}
+	return nil
+}
+
+// Check returns ErrInvalid, naming the field and what is wanted, if q is not a query.
+func (q Query) Check() error {
+	invalid := func(field, format string, value any) error {
+		return &Error{Code: ErrInvalid, Op: "peek", Field: field, Detail: fmt.Sprintf(format, value)}
+	}
+	switch {
+	case q.Limit < 0:
+		return invalid("Limit", "%d is negative; 0 means no limit", q.Limit)
+	case q.OlderThan < 0:
+		return invalid("OlderThan", "%v is negative", q.OlderThan)
+	case q.Reason != "" && !q.Reason.Valid():
+		return invalid("Reason", "%q is not a reason; want max_attempts, fatal, parse, integrity, expired or operator", q.Reason)
+	}
+	for _, state := range q.States {
+		switch state {
+		case StateReady, StateDelayed, StateInFlight, StateDead:
+		default:
+			return invalid("States", "%q is not a state; want ready, delayed, in flight or dead", state)
+		}
 	}
 	return nil
 }

@@ -36,9 +36,10 @@ type Config struct {
 	// Off.
 	MaxInFlight int
 	// MaxDead bounds the dead letters. When they are full, a message that was
-	// delivered too often stays in the queue and is delayed by DeadRetry, and
-	// one that is too old stays deliverable until there is room. The default is
-	// DefaultMaxDead, and Off where RetainDead or DeadLetterTo bounds them.
+	// delivered too often stays in the queue and is delayed by DeadRetry,
+	// one that is too old stays deliverable until there is room, and one whose time to
+	// live is over stays and is not delivered. The default is 10,000,
+	// and Off where RetainDead or DeadLetterTo bounds them.
 	MaxDead int
 	// DedupWindow is how long a dedup key is remembered, and DedupMax how many
 	// keys are. The defaults are DefaultDedupWindow and 1,000,000. With
@@ -52,8 +53,12 @@ type Config struct {
 	// time is removed.
 	RetainReady Retention
 	RetainDead  Retention
-	// DropExpired removes what is past RetainReady instead of keeping it as a
-	// dead letter, or sending it to DeadLetterTo. SQS does so.
+	// TTL is the time to live of messages that are sent without one, at most MaxTTL; see
+	// Outgoing.TTL. Changing it changes no message that was sent before. The default is
+	// Off. Trait: TTL.
+	TTL time.Duration
+	// DropExpired removes what is past RetainReady or its time to live, instead of keeping
+	// it as a dead letter, or sending it to DeadLetterTo. SQS does so.
 	DropExpired bool
 	// MaxHold bounds how long one delivery can be held by extending it, counted
 	// from the delivery; see HoldBound. An extension beyond it is cut. It is at
@@ -75,6 +80,9 @@ type Config struct {
 // MaxRetention is the longest Retention.Age: nothing is kept without a bound.
 const MaxRetention = 366 * 24 * time.Hour
 
+// MaxTTL is the longest time to live of a message.
+const MaxTTL = 366 * 24 * time.Hour
+
 // Retention bounds by age, up to MaxRetention, and by number. The default of both is Off.
 type Retention struct {
 	Age   time.Duration
@@ -84,7 +92,7 @@ type Retention struct {
 // Defaults of new queues, on every backend of this module.
 const (
 	DefaultMaxDeliveries = 5
-	DefaultMaxDead       = 10_000
+	defaultMaxDead       = 10_000
 	defaultDedupMax      = 1_000_000
 )
 
@@ -112,11 +120,11 @@ func (c Config) Validate() error {
 		}
 	}
 	for _, age := range []struct {
-		field string
-		value time.Duration
-	}{{"RetainReady.Age", c.RetainReady.Age}, {"RetainDead.Age", c.RetainDead.Age}} {
-		if age.value > MaxRetention {
-			return configError(age.field, outside(age.value, MaxRetention))
+		field      string
+		value, max time.Duration
+	}{{"RetainReady.Age", c.RetainReady.Age, MaxRetention}, {"RetainDead.Age", c.RetainDead.Age, MaxRetention}, {"TTL", c.TTL, MaxTTL}} {
+		if age.value > age.max {
+			return configError(age.field, outside(age.value, age.max))
 		}
 	}
 	if c.MaxHold > 0 && c.MaxHold < minMaxHold {

@@ -24,7 +24,8 @@ const (
 	EndingDied EndingKind = "died"
 	// EndingRemoved: it was a dead letter and is past Config.RetainDead.
 	EndingRemoved EndingKind = "removed"
-	// EndingDropped: it is past Config.RetainReady, and Config.DropExpired is set.
+	// EndingDropped: it is past Config.RetainReady or its time to live, and
+	// Config.DropExpired is set.
 	EndingDropped EndingKind = "dropped"
 )
 

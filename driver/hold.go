@@ -9,9 +9,9 @@ const (
 	// minMaxHold is the least Config.MaxHold. It is more nanoseconds than the
 	// highest multiple that MaxHold could be in earlier versions; see ReadMaxHold.
 	minMaxHold = 2 * time.Millisecond
-	// MinHoldFactor is how many times the visibility it was received with a
+	// minHoldFactor is how many times the visibility it was received with a
 	// delivery can always be held, however small MaxHold is.
-	MinHoldFactor = 10
+	minHoldFactor = 10
 	// DefaultMaxHold is the MaxHold of queues on mailboxd, and of queues that were
 	// configured with a multiple by an earlier version.
 	DefaultMaxHold = 12 * time.Hour
@@ -24,20 +24,20 @@ const (
 )
 
 // HoldBound returns how long after its delivery a message that was received with
-// this visibility can be held at most: maxHold, or MinHoldFactor times the
+// this visibility can be held at most: maxHold, or minHoldFactor times the
 // visibility if that is longer. It returns 0 if maxHold is off: there is no bound.
 func HoldBound(maxHold, visibility time.Duration) time.Duration {
 	if maxHold <= 0 {
 		return 0
 	}
-	return min(max(maxHold, MinHoldFactor*visibility), longestHold)
+	return min(max(maxHold, minHoldFactor*visibility), longestHold)
 }
 
 // ReadMaxHold returns the Config.MaxHold that n stands for in a stored
 // configuration or in a frame. n is in nanoseconds. Earlier versions wrote a
 // multiple of the visibility, of 1<<20 at most, and a time is always more than
-// that. Every multiple is read as DefaultMaxHold: with the floor of MinHoldFactor,
-// that is no shorter than what any multiple up to MinHoldFactor allowed.
+// that. Every multiple is read as DefaultMaxHold, which is at least as long, with the floor
+// of minHoldFactor, as what any multiple up to minHoldFactor allowed.
 func ReadMaxHold(n int64) time.Duration {
 	if n > 0 && n <= maxMultiple {
 		return DefaultMaxHold

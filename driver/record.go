@@ -18,6 +18,12 @@ type Outgoing struct {
 	// is elapsed time; DeliverAt follows the wall clock of the backend, also when that
 	// steps. The zero time means none. Trait: DeliverAt.
 	DeliverAt time.Time
+	// TTL is how long the message lives from when it is due, 0…MaxTTL; 0 means Config.TTL
+	// of its queue. It follows the wall clock of the backend. A message that waits at the
+	// end of it is not delivered any more: it becomes a dead letter with ReasonExpired, or
+	// is removed if Config.DropExpired is set. One that is in flight may be settled; it
+	// ends if it comes back. A redriven message has its whole TTL again. Trait: TTL.
+	TTL time.Duration
 	// DedupKey makes repeats harmless: within the queue's dedup window the
 	// same key with the same body is the same message. Empty means none.
 	DedupKey string
@@ -178,7 +184,8 @@ const (
 	ReasonParse Reason = "parse"
 	// ReasonIntegrity: the stored bytes are not those that were sent.
 	ReasonIntegrity Reason = "integrity"
-	// ReasonExpired: it was older than the queue keeps messages.
+	// ReasonExpired: it was older than the queue keeps messages, or its time to live was
+	// over.
 	ReasonExpired Reason = "expired"
 	// ReasonOperator: a person moved it.
 	ReasonOperator Reason = "operator"

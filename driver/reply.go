@@ -30,8 +30,8 @@ type ReplyStore interface {
 	// Resolve stores the answer and wakes every caller that waits for it. The
 	// answer is kept for the rest of the slot's time. Codes:
 	// ErrReplyAlreadySent, ErrReplyCancelled, ErrReplyExpired, ErrNotFound,
-	// ErrTooLarge (the body). Repeating it is safe, and says
-	// ErrReplyAlreadySent.
+	// ErrTooLarge (the body), ErrFull (no room on the disk). Repeating it is safe, and
+	// says ErrReplyAlreadySent.
 	Resolve(ctx context.Context, id string, answer Answer) error
 
 	// Cancel gives up the slot, and wakes every caller that waits for it.
@@ -76,12 +76,21 @@ type LinkedReplyStore interface {
 	// LinkedTo reports whether the store is on one server with the queue.
 	LinkedTo(queue Queue) bool
 
-	// CreateWithSend returns a context for sending one message, with the address of
-	// the slot as its ReplyTo, to a queue that the store is LinkedTo. The send creates
-	// the slot in the same step, or first, and sends nothing if it cannot; its codes
-	// are also those of Create. created reports, after the send, whether it has
-	// created the slot. The id must be one that was never used.
-	CreateWithSend(ctx context.Context, id string, ttl time.Duration) (send context.Context, created func() bool)
+	// CreateWithSend begins to create a slot, and returns a context for sending one
+	// message, with the address of the slot as its ReplyTo, to a queue that the store is
+	// LinkedTo. The slot is as durable as the message when the send returns. A store
+	// that creates the slot in the send sends nothing if it cannot, and the send then has
+	// the codes of Create; others return them here. created reports, after the send,
+	// whether there is a slot, which the caller deletes if the send has failed. The id
+	// must be one that was never used.
+	CreateWithSend(ctx context.Context, id string, ttl time.Duration) (send context.Context, created func() bool, err error)
+
+	// ResolveWithAck is Resolve for a worker that then acks the request, on a queue that
+	// the store is LinkedTo. It may return before the answer is durable, and the ack is
+	// not durable before the answer is. The caller must call stored after the ack,
+	// whatever became of that: it blocks until the answer is durable, and returns
+	// ErrUnavailable if it is not. Codes: as Resolve; stored is nil then.
+	ResolveWithAck(ctx context.Context, id string, answer Answer) (stored func() error, err error)
 }
 
 // Answer is what a slot is resolved with: a body, or a failure that the waiter
@@ -177,16 +186,3 @@ func nameProblem(name string) string {
 	}
 	return ""
 }
-
-// Attributes of replies that are sent to a mailbox. They mark a message
-// that is not an answer, so that it cannot be taken for one.
-const (
-	// AttributeReplyError is the text of a failure, and AttributeReplyKind its
-	// kind. The body is empty.
-	AttributeReplyError = "mailbox.reply.error"
-	AttributeReplyKind  = "mailbox.reply.kind"
-	// AttributeReplyIndex numbers the replies of a stream from 0 on.
-	AttributeReplyIndex = "mailbox.reply.index"
-	// AttributeReplyEnd marks the end of a stream. The body is empty.
-	AttributeReplyEnd = "mailbox.reply.end"
-)

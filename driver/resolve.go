@@ -25,6 +25,7 @@ func (c *Config) settings() []configSetting {
 		{field: "RetainDead.Age", span: &c.RetainDead.Age},
 		{field: "RetainDead.Count", number: &c.RetainDead.Count},
 		{field: "MaxHold", span: &c.MaxHold},
+		{field: "TTL", span: &c.TTL},
 	}
 }
 
@@ -55,7 +56,7 @@ func (c Config) Resolve(existing *Config, defaults Config) Config {
 	c.fill(defaults)
 	common := Config{Shards: 1, MaxDeliveries: DefaultMaxDeliveries, DedupWindow: DefaultDedupWindow, DedupMax: defaultDedupMax}
 	if c.RetainDead.Age <= 0 && c.RetainDead.Count <= 0 && c.DeadLetterTo == "" {
-		common.MaxDead = DefaultMaxDead
+		common.MaxDead = defaultMaxDead
 	}
 	c.fill(common.Effective())
 	return c

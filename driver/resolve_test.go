@@ -11,7 +11,7 @@ import (
 func TestResolveFillsWhatIsUnset(t *testing.T) {
 	builtIn := driver.Config{
 		Shards: 1, MaxDeliveries: 5, MaxMessages: driver.Off, MaxBytes: driver.Off, MaxInFlight: driver.Off, MaxDead: 10_000,
-		DedupWindow: 5 * time.Minute, DedupMax: 1_000_000, MaxHold: driver.Off,
+		DedupWindow: 5 * time.Minute, DedupMax: 1_000_000, MaxHold: driver.Off, TTL: driver.Off,
 		RetainReady: driver.Retention{Age: driver.Off, Count: driver.Off}, RetainDead: driver.Retention{Age: driver.Off, Count: driver.Off},
 	}
 	with := func(change func(*driver.Config)) driver.Config {

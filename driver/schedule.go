@@ -1,7 +1,9 @@
 package driver
 
 import (
+	"context"
 	"fmt"
+	"iter"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -76,6 +78,21 @@ type DueMessage struct {
 	// Due is that of Run.
 	Due time.Time
 	Outgoing
+}
+
+// A ScheduleLister lists the queues that have schedules, so that one process can run those of all
+// queues. Openers whose queues have the trait Schedules implement it.
+type ScheduleLister interface {
+	// ScheduledQueues yields the queues that have schedules, in the order of their names. One that
+	// gets its first schedule, or loses its last, meanwhile may be left out or not. An error ends the
+	// sequence. Codes: ErrUnavailable, ErrClosed.
+	ScheduledQueues(ctx context.Context) iter.Seq2[ScheduledQueue, error]
+}
+
+// A ScheduledQueue is a queue and how many schedules it has.
+type ScheduledQueue struct {
+	Name      string
+	Schedules int
 }
 
 // Check returns nil if a queue with these traits can take the firing, and otherwise an *Error

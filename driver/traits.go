@@ -33,6 +33,8 @@ type Traits struct {
 	Release bool
 	// DeliverAt: Outgoing.DeliverAt is accepted.
 	DeliverAt bool
+	// TTL: Outgoing.TTL and Config.TTL are accepted.
+	TTL bool
 	// Seals: Outgoing.Seal is kept.
 	Seals bool
 	// DedupWindow is how long a dedup key is remembered; 0 means that

@@ -81,26 +81,3 @@ func ReadURL(address *url.URL) (URLTarget, error) {
 	}
 	return read(address)
 }
-
-// ReadParameters returns the query parameters of a URL. It refuses names that are not
-// in known, and names that are given more than once, unless they end in "..." in known.
-// Codes: ErrInvalid.
-func ReadParameters(address *url.URL, known ...string) (url.Values, error) {
-	invalid := func(detail string) error {
-		return &Error{Code: ErrInvalid, Op: "open", Field: "query", Detail: detail}
-	}
-	parameters, err := url.ParseQuery(address.RawQuery)
-	if err != nil {
-		return nil, invalid("cannot be read; want NAME=VALUE&NAME=VALUE, with % as %25 and ; as %3B") // the parser repeats values
-	}
-	for _, name := range slices.Sorted(maps.Keys(parameters)) {
-		repeatable := slices.Contains(known, name+"...")
-		switch {
-		case !repeatable && !slices.Contains(known, name):
-			return nil, invalid(fmt.Sprintf("unknown parameter %.40q; want %s", name, strings.ReplaceAll(strings.Join(known, ", "), "...", "")))
-		case !repeatable && len(parameters[name]) > 1:
-			return nil, invalid(fmt.Sprintf("parameter %s is given %d times; give it once", name, len(parameters[name])))
-		}
-	}
-	return parameters, nil
-}

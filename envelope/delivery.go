@@ -97,9 +97,6 @@ func (d Delivery) String() string {
 // Format prints what String returns, for every verb.
 func (d Delivery) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, d.String()) }
 
-// GoString returns what String returns.
-func (d Delivery) GoString() string { return d.String() }
-
 // LogValue returns the id, the queue, the attempt and the size of the message.
 func (d Delivery) LogValue() slog.Value {
 	return slog.GroupValue(

@@ -34,9 +34,9 @@ func (h *Hash) append(b []byte) []byte {
 // MarshalText makes a Hash a string in JSON. The error is always nil.
 func (h Hash) MarshalText() ([]byte, error) { return h.append(nil), nil }
 
-// UnmarshalText is ParseHash.
+// UnmarshalText reads the text of String. The error is ErrEncoding and does not repeat the text.
 func (h *Hash) UnmarshalText(text []byte) error {
-	parsed, err := ParseHash(string(text))
+	parsed, err := parseHash(string(text))
 	if err != nil {
 		return err
 	}
@@ -44,9 +44,9 @@ func (h *Hash) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ParseHash reads "b3:" and 64 lower-case hex digits. The error is ErrEncoding
+// parseHash reads "b3:" and 64 lower-case hex digits. The error is ErrEncoding
 // and does not repeat the text.
-func ParseHash(text string) (Hash, error) {
+func parseHash(text string) (Hash, error) {
 	var h Hash
 	if !parseHex(h[:], text, hashPrefix) {
 		return Hash{}, decodeError("hash", `want "b3:" and 64 lower-case hex digits`)

@@ -67,8 +67,8 @@ func TestHashTextIsReadStrictly(t *testing.T) {
 	if len(good) != hashTextLen {
 		t.Fatalf("%q has %d bytes", good, len(good))
 	}
-	if back, err := ParseHash(good); err != nil || back.String() != good {
-		t.Fatalf("ParseHash(%s) = %v, %v", good, back, err)
+	if back, err := parseHash(good); err != nil || back.String() != good {
+		t.Fatalf("parseHash(%s) = %v, %v", good, back, err)
 	}
 	var back Hash
 	if text, err := json.Marshal(HashBody(nil)); err != nil || json.Unmarshal(text, &back) != nil || back != HashBody(nil) {
@@ -79,8 +79,8 @@ func TestHashTextIsReadStrictly(t *testing.T) {
 		"", "b3:", hexPart, "B3:" + hexPart, "b3:" + strings.ToUpper(hexPart), good + "0", good[:len(good)-1],
 		" " + good, good + "\n", "b3:" + hexPart[:63] + "g", "b2:" + hexPart, "b3:" + hexPart[:62] + "é",
 	} {
-		if _, err := ParseHash(bad); !errors.Is(err, driver.ErrEncoding) {
-			t.Errorf("ParseHash(%q): %v, want ErrEncoding", bad, err)
+		if _, err := parseHash(bad); !errors.Is(err, driver.ErrEncoding) {
+			t.Errorf("parseHash(%q): %v, want ErrEncoding", bad, err)
 		}
 		if err := back.UnmarshalText([]byte(bad)); !errors.Is(err, driver.ErrEncoding) {
 			t.Errorf("UnmarshalText(%q): %v, want ErrEncoding", bad, err)
@@ -93,7 +93,7 @@ func FuzzParseHash(f *testing.F) {
 	f.Add("b3:" + strings.Repeat("0", 64))
 	f.Add("b3:" + strings.Repeat("F", 64))
 	f.Fuzz(func(t *testing.T, text string) {
-		h, err := ParseHash(text)
+		h, err := parseHash(text)
 		if err == nil && h.String() != text {
 			t.Fatalf("%q reads as %s", text, h)
 		}

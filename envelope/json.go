@@ -153,7 +153,7 @@ func (e *Envelope) readField(s *scanner, name string) (err error) {
 	case "idem_key":
 		e.DedupKey, err = s.text()
 	case "payload_hash":
-		e.BodyHash, err = readParsed(s, ParseHash)
+		e.BodyHash, err = readParsed(s, parseHash)
 	case "attrs":
 		e.Attributes, err = readAttributes(s)
 	case "corr_id":
@@ -163,7 +163,7 @@ func (e *Envelope) readField(s *scanner, name string) (err error) {
 	case "attempt":
 		e.Attempt, err = s.count()
 	case "hash_chain":
-		e.HashChain, err = readParsed(s, ParseHash)
+		e.HashChain, err = readParsed(s, parseHash)
 	case "sig":
 		e.Signature, err = readParsed(s, ParseSignature)
 	}

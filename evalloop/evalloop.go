@@ -14,7 +14,7 @@ import (
 // Options configure an EvalLoop. The zero value, and nil, are the defaults.
 type Options[In, Expected any] struct {
 	// Worker configures the loop below: concurrency, leases, retries, dead
-	// letters, hooks. The eval loop sets its Notifier. Without a dead-letter policy a
+	// letters, hooks. The eval loop sets its Notifier and its Check. Without a dead-letter policy a
 	// failed sample is reported at once; with one it is retried first.
 	Worker worker.Options[Request[In, Expected]]
 	// Results is where the results of requests without a reply address go. Nil drops
@@ -32,46 +32,21 @@ type EvalLoop[In, Out, Expected any] struct {
 	options  Options[In, Expected]
 }
 
-// New returns an eval loop. It does no I/O, and does not check the options: Run
-// does. The caller closes the mailboxes. The agent's own mailbox is not used, and may
+// New returns an eval loop. It does no I/O, and does not check the options: Run does, with
+// ErrInvalid without an agent or an evaluator. The caller closes the mailboxes. The agent's own mailbox is not used, and may
 // be nil.
 func New[In, Out, Expected any](requests *mailbox.Mailbox[Request[In, Expected]], agent *mainloop.MainLoop[In, Out], evaluate Evaluator[Out, Expected], options *Options[In, Expected]) *EvalLoop[In, Out, Expected] {
 	l := &EvalLoop[In, Out, Expected]{agent: agent, evaluate: evaluate}
 	if options != nil {
 		l.options = *options
 	}
-	l.options.Worker.Notifier = notifier[In, Out, Expected]{l}
+	l.options.Worker.Notifier, l.options.Worker.Check = notifier[In, Out, Expected]{l}, l.check
 	l.Loop = worker.New(requests, worker.Serve(l.serve, l.serveOptions()), &l.options.Worker)
 	return l
 }
 
 func (l *EvalLoop[In, Out, Expected]) serveOptions() *worker.ServeOptions[Result] {
 	return &worker.ServeOptions[Result]{To: l.options.Results}
-}
-
-// Run runs the loop as worker.Loop.Run does. More codes: ErrInvalid if there is no
-// agent or no evaluator.
-func (l *EvalLoop[In, Out, Expected]) Run(ctx context.Context) error {
-	if err := l.check(); err != nil {
-		return err
-	}
-	return l.Loop.Run(ctx)
-}
-
-// RunOnce runs the loop as worker.Loop.RunOnce does. Codes: as Run.
-func (l *EvalLoop[In, Out, Expected]) RunOnce(ctx context.Context) (handled int, err error) {
-	if err := l.check(); err != nil {
-		return 0, err
-	}
-	return l.Loop.RunOnce(ctx)
-}
-
-// RunTimes runs the loop as worker.Loop.RunTimes does. Codes: as Run.
-func (l *EvalLoop[In, Out, Expected]) RunTimes(ctx context.Context, receives int) (handled int, err error) {
-	if err := l.check(); err != nil {
-		return 0, err
-	}
-	return l.Loop.RunTimes(ctx, receives)
 }
 
 // check returns an error if the loop cannot run.

@@ -122,9 +122,6 @@ func NewTracker(budget Budget) *Tracker {
 	return &Tracker{budget: budget, used: make(map[string]Usage)}
 }
 
-// Budget returns the budget.
-func (t *Tracker) Budget() Budget { return t.budget }
-
 // Record sets the total usage of an evaluation. It replaces the earlier value for that
 // evaluation, because servers report totals. Negative values count as 0.
 func (t *Tracker) Record(evaluation string, usage Usage) {

@@ -11,27 +11,24 @@ import (
 const minDeadline = time.Second
 
 // A Deadline is when work must be done, by the wall clock, because it travels between
-// machines. The zero Deadline means none. Make one with NewDeadline or DeadlineIn.
+// machines. The zero Deadline means none. Make one with DeadlineIn.
 type Deadline struct {
 	StartedAt time.Time `json:"started_at"`
 	ExpiresAt time.Time `json:"expires_at"`
 }
 
-// NewDeadline returns a deadline that begins now. Codes: ErrInvalid if it is not
-// at least a second ahead.
-func NewDeadline(expiresAt time.Time) (Deadline, error) {
-	now := time.Now()
-	if ahead := expiresAt.Sub(now); ahead < minDeadline {
+// DeadlineIn returns a deadline that begins now and ends after d. Codes: ErrInvalid if d is
+// less than a second.
+func DeadlineIn(d time.Duration) (Deadline, error) {
+	if d < minDeadline {
 		return Deadline{}, &mailbox.Error{
 			Code: mailbox.ErrInvalid, Op: "deadline", Field: "expiresAt",
-			Detail: fmt.Sprintf("is %v ahead; want at least %v", ahead, minDeadline),
+			Detail: fmt.Sprintf("is %v ahead; want at least %v", d, minDeadline),
 		}
 	}
-	return Deadline{StartedAt: now.UTC(), ExpiresAt: expiresAt.UTC()}, nil
+	now := time.Now().UTC()
+	return Deadline{StartedAt: now, ExpiresAt: now.Add(d)}, nil
 }
-
-// DeadlineIn is NewDeadline for a time from now.
-func DeadlineIn(d time.Duration) (Deadline, error) { return NewDeadline(time.Now().Add(d)) }
 
 // IsZero reports whether there is no deadline.
 func (d Deadline) IsZero() bool { return d.ExpiresAt.IsZero() }
@@ -41,9 +38,6 @@ func (d Deadline) Expired() bool { return !d.IsZero() && d.Remaining() <= 0 }
 
 // Remaining returns the time until the deadline, negative after it.
 func (d Deadline) Remaining() time.Duration { return time.Until(d.ExpiresAt) }
-
-// Elapsed returns the time since the deadline was set.
-func (d Deadline) Elapsed() time.Duration { return time.Since(d.StartedAt) }
 
 // earlier returns the deadline that comes first.
 func (d Deadline) earlier(other Deadline) Deadline {

@@ -76,10 +76,5 @@ func (e *AdapterError) Unwrap() []error {
 // used up, the deadline has passed, or a model server has refused.
 func Final(err error) bool {
 	failed, ok := errors.AsType[*AdapterError](err)
-	return errors.Is(err, ErrBudget) || errors.Is(err, ErrDeadline) || ok && !failed.Retryable()
-}
-
-// Retryable reports whether the same request may succeed later.
-func (e *AdapterError) Retryable() bool {
-	return e.Code == ErrRateLimited || e.Code == ErrModelUnavailable
+	return errors.Is(err, ErrBudget) || errors.Is(err, ErrDeadline) || ok && failed.Code != ErrRateLimited && failed.Code != ErrModelUnavailable
 }

@@ -31,12 +31,6 @@ func (e Experiment) WithFlag(name, value string) Experiment {
 	return e
 }
 
-// WithTag returns the experiment with another tag.
-func (e Experiment) WithTag(tag string) Experiment {
-	e.Tag = tag
-	return e
-}
-
 // Flag returns the value of a flag; ok is false if it is not set. A nil
 // experiment has none.
 func (e *Experiment) Flag(name string) (value string, ok bool) {
@@ -45,10 +39,4 @@ func (e *Experiment) Flag(name string) (value string, ok bool) {
 	}
 	value, ok = e.Flags[name]
 	return value, ok
-}
-
-// HasFlag reports whether a flag is set, to whatever value.
-func (e *Experiment) HasFlag(name string) bool {
-	_, ok := e.Flag(name)
-	return ok
 }

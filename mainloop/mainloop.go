@@ -22,7 +22,7 @@ type Prepare[Req any] func(ctx context.Context, run *Run[Req]) (*Prompt, error)
 // Options configure a MainLoop. The zero value, and nil, are the defaults.
 type Options[Req, Out any] struct {
 	// Worker configures the loop below: concurrency, leases, retries, dead
-	// letters, hooks. The main loop sets its Notifier. Its Timeout bounds one attempt
+	// letters, hooks. The main loop sets its Notifier and its Check. Its Timeout bounds one attempt
 	// at a request, and does not make the failure final.
 	Worker worker.Options[Request[Req]]
 	// Responses is where the results of requests without a reply address go, with
@@ -57,8 +57,8 @@ type MainLoop[Req, Out any] struct {
 	options Options[Req, Out]
 }
 
-// New returns a main loop. It does no I/O, and does not check the options: Run
-// does. The caller closes the mailbox.
+// New returns a main loop. It does no I/O, and does not check the options: Run does, with
+// ErrInvalid for a wrong one. The caller closes the mailbox.
 func New[Req, Out any](requests *mailbox.Mailbox[Request[Req]], adapter Adapter, prepare Prepare[Req], options *Options[Req, Out]) *MainLoop[Req, Out] {
 	l := &MainLoop[Req, Out]{adapter: adapter, prepare: prepare}
 	if options != nil {
@@ -71,7 +71,7 @@ func New[Req, Out any](requests *mailbox.Mailbox[Request[Req]], adapter Adapter,
 	if o.Parse == nil {
 		o.Parse = parse[Out]
 	}
-	o.Worker.Notifier = notifier[Req, Out]{l}
+	o.Worker.Notifier, o.Worker.Check = notifier[Req, Out]{l}, l.check
 	l.Loop = worker.New(requests, worker.Serve(l.serve, l.serveOptions()), &o.Worker)
 	return l
 }
@@ -94,31 +94,6 @@ func (l *MainLoop[Req, Out]) workerID() string {
 
 func (l *MainLoop[Req, Out]) serveOptions() *worker.ServeOptions[Result[Out]] {
 	return &worker.ServeOptions[Result[Out]]{Codec: l.options.Codec, To: l.options.Responses}
-}
-
-// Run runs the loop as worker.Loop.Run does. More codes: ErrInvalid for a wrong option
-// of the main loop.
-func (l *MainLoop[Req, Out]) Run(ctx context.Context) error {
-	if err := l.check(); err != nil {
-		return err
-	}
-	return l.Loop.Run(ctx)
-}
-
-// RunOnce runs the loop as worker.Loop.RunOnce does. Codes: as Run.
-func (l *MainLoop[Req, Out]) RunOnce(ctx context.Context) (handled int, err error) {
-	if err := l.check(); err != nil {
-		return 0, err
-	}
-	return l.Loop.RunOnce(ctx)
-}
-
-// RunTimes runs the loop as worker.Loop.RunTimes does. Codes: as Run.
-func (l *MainLoop[Req, Out]) RunTimes(ctx context.Context, receives int) (handled int, err error) {
-	if err := l.check(); err != nil {
-		return 0, err
-	}
-	return l.Loop.RunTimes(ctx, receives)
 }
 
 // Execute runs one request without a mailbox. The result has the error too, if there

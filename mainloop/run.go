@@ -115,10 +115,10 @@ func (l *MainLoop[Req, Out]) cleanupFailed(ctx context.Context, attempt RunConte
 
 // attempt prepares, calls the model and finalizes, within the deadline.
 func (l *MainLoop[Req, Out]) attempt(ctx context.Context, run *Run[Req]) (output Out, err error) {
-	if err := run.Tracker.Budget().check(); err != nil {
+	if err := run.Tracker.budget.check(); err != nil {
 		return output, err
 	}
-	deadline := run.Request.Deadline.earlier(run.Tracker.Budget().Deadline)
+	deadline := run.Request.Deadline.earlier(run.Tracker.budget.Deadline)
 	if !deadline.IsZero() {
 		passed := &mailbox.Error{
 			Code: ErrDeadline, Op: "run", Queue: l.Name(),

@@ -216,12 +216,12 @@ func TestDeadlinesAreAhead(t *testing.T) {
 			}
 		}
 		d, err := mainloop.DeadlineIn(time.Minute)
-		if err != nil || d.Remaining() != time.Minute || d.Elapsed() != 0 || d.Expired() || d.IsZero() {
+		if err != nil || d.Remaining() != time.Minute || d.Expired() || d.IsZero() {
 			t.Fatalf("%+v, %v", d, err)
 		}
 		<-time.After(time.Minute)
-		if d.Remaining() != 0 || d.Elapsed() != time.Minute || !d.Expired() {
-			t.Errorf("a minute later: %v remain, %v elapsed", d.Remaining(), d.Elapsed())
+		if d.Remaining() != 0 || !d.Expired() {
+			t.Errorf("a minute later: %v remain", d.Remaining())
 		}
 		<-time.After(time.Second)
 		if d.Remaining() != -time.Second {
@@ -262,18 +262,18 @@ func TestTrackerReplacesUsageOfEvaluation(t *testing.T) {
 
 func TestExperimentsAreValues(t *testing.T) {
 	base := mainloop.Baseline()
-	loud := base.WithFlag("volume", "11").WithTag("v2")
-	if value, ok := loud.Flag("volume"); !ok || value != "11" || loud.Tag != "v2" || !loud.HasFlag("volume") {
+	loud := base.WithFlag("volume", "11")
+	if value, ok := loud.Flag("volume"); !ok || value != "11" {
 		t.Errorf("the experiment is %+v", loud)
 	}
-	if base.HasFlag("volume") || base.Tag != mainloop.DefaultTag {
+	if _, ok := base.Flag("volume"); ok || base.Tag != mainloop.DefaultTag {
 		t.Error("the baseline was changed")
 	}
 	if louder := loud.WithFlag("volume", "12"); louder.Flags["volume"] != "12" || loud.Flags["volume"] != "11" {
 		t.Error("an experiment was changed")
 	}
 	var none *mainloop.Experiment
-	if none.HasFlag("volume") {
+	if _, ok := none.Flag("volume"); ok {
 		t.Error("no experiment has a flag")
 	}
 }

@@ -71,6 +71,11 @@ func (b *Backend) QueueConfig(ctx context.Context, name string) (driver.Config, 
 // Queues lists the names of all queues, in order.
 func (b *Backend) Queues(ctx context.Context) iter.Seq2[string, error] { return b.host.Queues(ctx) }
 
+// ScheduledQueues lists the queues that have schedules; see driver.ScheduleLister.
+func (b *Backend) ScheduledQueues(ctx context.Context) iter.Seq2[driver.ScheduledQueue, error] {
+	return b.host.ScheduledQueues(ctx)
+}
+
 // DeleteQueue removes a queue with everything in it. It does not block. Codes:
 // ErrNotFound.
 func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
@@ -79,9 +84,6 @@ func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
 
 // Ping returns nil until the backend is closed, and ErrClosed then.
 func (b *Backend) Ping(ctx context.Context) error { return b.host.Ping(ctx) }
-
-// Durability says what messages survive; see driver.Traits.
-func (b *Backend) Durability() driver.Durability { return b.host.Durability() }
 
 // Observe calls f for every ending until stop is called; see driver.Observable.
 func (b *Backend) Observe(f func(driver.Ending)) (stop func()) { return b.host.Observe(f) }

@@ -157,6 +157,12 @@ func (b *Backend) resolve(name string, config driver.Config, existing *driver.Co
 			Detail: "queues in PostgreSQL have one order for all groups",
 		}
 	}
+	if config.TTL > 0 {
+		return config, &driver.Error{
+			Code: driver.ErrUnsupported, Op: "configure", Queue: name, Field: "TTL",
+			Detail: "messages in PostgreSQL have no time to live; set RetainReady.Age",
+		}
+	}
 	shards := max(config.Shards, 1)
 	for field, value := range map[string]int{
 		"MaxMessages": config.MaxMessages, "MaxBytes": config.MaxBytes, "MaxInFlight": config.MaxInFlight, "MaxDead": config.MaxDead,

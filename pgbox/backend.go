@@ -37,10 +37,11 @@ type Backend struct {
 }
 
 var (
-	_ driver.Backend    = (*Backend)(nil)
-	_ driver.Admin      = (*Backend)(nil)
-	_ driver.Pinger     = (*Backend)(nil)
-	_ driver.Observable = (*Backend)(nil)
+	_ driver.Backend        = (*Backend)(nil)
+	_ driver.Admin          = (*Backend)(nil)
+	_ driver.ScheduleLister = (*Backend)(nil)
+	_ driver.Pinger         = (*Backend)(nil)
+	_ driver.Observable     = (*Backend)(nil)
 )
 
 // Open opens the backend on a pool of connections, which stays open when the backend is
@@ -251,10 +252,6 @@ func (b *Backend) wakeAll() {
 		q.waiters.Wake(q.waiters.Len())
 	}
 }
-
-// Durability returns what messages survive, by the settings of the server when the backend was
-// opened; see driver.Traits.
-func (b *Backend) Durability() driver.Durability { return b.durability }
 
 // Ping returns nil if the server answers and accepts writes. It blocks for a round trip and
 // does not retry. Codes: ErrClosed, ErrUnavailable.

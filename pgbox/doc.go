@@ -23,6 +23,6 @@
 // session, so pgbouncer may stand between, in transaction mode.
 //
 // Where to look: call.go (calls, repeating, errors), gather.go (goroutines that share a call),
-// send.go, receive.go, long_poll.go, settle.go, dead_letters.go and peek.go (the operations),
+// send.go, receive.go, long_poll.go, settle.go, dead_letters.go, peek.go, edit.go and schedule.go (the operations),
 // tx.go (operations that are part of a transaction of the caller), notify.go (what wakes receives of other processes), migrate.go (the schema).
 package pgbox

@@ -14,7 +14,6 @@ import (
 
 // handle is one opening of a queue.
 type handle struct {
-	driver.Unsupported // schedules
 	*queue
 	closed    chan struct{}
 	isClosed  atomic.Bool // whether closed is closed, cheaper to read
@@ -186,13 +185,4 @@ func (h *handle) setPaused(ctx context.Context, op string, paused bool) error {
 		h.queue.changed(ctx, h.waiters.Len())
 	}
 	return h.outcome(err, op)
-}
-
-// Edit is refused: Traits.Edit is not set.
-func (h *handle) Edit(ctx context.Context, id string, edit driver.Edit) (driver.State, error) {
-	if err := h.check(ctx, "edit"); err != nil {
-		return "", err
-	}
-	was, err := driver.Unsupported{}.Edit(ctx, id, edit)
-	return was, h.outcome(err, "edit")
 }

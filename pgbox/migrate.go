@@ -64,7 +64,7 @@ func MigrationSQL(ctx context.Context, address string) (statements string, err e
 	if err != nil {
 		return "", err
 	}
-	schema := cmp.Or(options.Schema, DefaultSchema)
+	schema := cmp.Or(options.Schema, defaultSchema)
 	steps, err := migrations(schema)
 	if err != nil {
 		return "", err
@@ -93,12 +93,12 @@ func firstSQL(schema string) string {
 	return fmt.Sprintf("CREATE SCHEMA IF NOT EXISTS %[1]s;\nCREATE TABLE IF NOT EXISTS %[1]s.migration (number int PRIMARY KEY, at timestamptz NOT NULL DEFAULT now())", schema)
 }
 
-// Migrate brings the schema up to date; an empty name means DefaultSchema. Several processes
+// Migrate brings the schema up to date; an empty name means "mailbox". Several processes
 // may call it at once. It needs the right to create in the database if there is something to
 // do, and otherwise only to read. Codes: ErrInvalid (the schema), ErrUnavailable.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 	if schema == "" {
-		schema = DefaultSchema
+		schema = defaultSchema
 	}
 	if err := checkSchema(schema); err != nil {
 		return err

@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/opening"
 )
 
 // Options configure a Backend. The zero value, and nil, mean the defaults.
 type Options struct {
-	// Schema is where tables and functions are; empty means DefaultSchema.
+	// Schema is where tables and functions are; empty means "mailbox".
 	Schema string
 	// Migrate makes Open call Migrate first. It needs the right to create only if the schema
 	// is not up to date.
@@ -30,11 +31,11 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// DefaultSchema is where tables and functions are, unless Options say otherwise.
-const DefaultSchema = "mailbox"
-
-// maxSchemaBytes is the longest identifier of PostgreSQL.
-const maxSchemaBytes = 63
+const (
+	defaultSchema = "mailbox"
+	// maxSchemaBytes is the longest identifier of PostgreSQL.
+	maxSchemaBytes = 63
+)
 
 // withDefaults returns the options with defaults filled in, or ErrInvalid for those that no
 // backend can honour.
@@ -44,7 +45,7 @@ func (o *Options) withDefaults() (Options, error) {
 		filled = *o
 	}
 	if filled.Schema == "" {
-		filled.Schema = DefaultSchema
+		filled.Schema = defaultSchema
 	}
 	if filled.MaxBodyBytes == 0 {
 		filled.MaxBodyBytes = driver.DefaultMaxBodyBytes
@@ -56,7 +57,7 @@ func (o *Options) withDefaults() (Options, error) {
 		filled.Logger = slog.New(slog.DiscardHandler)
 	}
 	for field, value := range map[string]int64{"MaxBodyBytes": int64(filled.MaxBodyBytes), "RetryFor": int64(filled.RetryFor)} {
-		if err := driver.CheckOption(field, value); err != nil {
+		if err := opening.CheckOption(field, value); err != nil {
 			return filled, err
 		}
 	}

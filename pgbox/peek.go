@@ -2,7 +2,6 @@ package pgbox
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -16,7 +15,7 @@ import (
 
 func (h *handle) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
 	return func(yield func(driver.Peeked, error) bool) {
-		if err := h.checkQuery(query); err != nil {
+		if err := driver.Annotate(query.Check(), h.name, "peek"); err != nil {
 			yield(driver.Peeked{}, err)
 			return
 		}
@@ -26,27 +25,6 @@ func (h *handle) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.
 			}
 		}
 	}
-}
-
-func (h *handle) checkQuery(query driver.Query) error {
-	invalid := func(field, detail string) error {
-		return &driver.Error{Code: driver.ErrInvalid, Op: "peek", Queue: h.name, Field: field, Detail: detail}
-	}
-	if query.Limit < 0 {
-		return invalid("Limit", fmt.Sprintf("%d is negative; 0 means no limit", query.Limit))
-	}
-	if query.OlderThan < 0 {
-		return invalid("OlderThan", fmt.Sprintf("%v is negative", query.OlderThan))
-	}
-	if query.Reason != "" && !query.Reason.Valid() {
-		return invalid("Reason", fmt.Sprintf("%q is not a reason; want max_attempts, fatal, parse, integrity, expired or operator", query.Reason))
-	}
-	for _, state := range query.States {
-		if !slices.ContainsFunc(peekOrders, func(o peekOrder) bool { return o.state == state }) {
-			return invalid("States", fmt.Sprintf("%q is not a state; want ready, delayed, in flight or dead", state))
-		}
-	}
-	return nil
 }
 
 // A peekOrder says how the messages in a state are found, and in which order.

@@ -69,6 +69,8 @@ func (b *Backend) newSettings(config driver.Config, version int64) *settings {
 		Pause:         true,
 		Release:       true,
 		DeliverAt:     true,
+		Edit:          true,
+		Schedules:     true,
 		Usage:         true,
 		DedupWindow:   max(config.Effective().DedupWindow, 0),
 		MaxBodyBytes:  b.options.MaxBodyBytes,

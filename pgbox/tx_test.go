@@ -40,7 +40,7 @@ func begin(t *testing.T, b *Backend) pgx.Tx {
 	return tx
 }
 
-func ok(t *testing.T, err error) {
+func ok(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/opening"
 )
 
 // urlSchemes are the schemes of addresses in PostgreSQL. Both mean the same.
@@ -28,7 +29,7 @@ var connectionParameters = []string{
 
 // readURL reads a URL of mailbox.OpenURL.
 func readURL(address *url.URL) (driver.URLTarget, error) {
-	parameters, err := driver.ReadParameters(address, append([]string{"schema", "poll_only"}, connectionParameters...)...)
+	parameters, err := opening.ReadParameters(address, append([]string{"schema", "poll_only"}, connectionParameters...)...)
 	if err != nil {
 		return driver.URLTarget{}, err
 	}
@@ -107,7 +108,7 @@ func readServer(server *url.URL, options *Options, wanted string) (*pgxpool.Conf
 	}
 	parameters.Del("schema")
 	parameters.Del("poll_only")
-	server.RawQuery = parameters.Encode()
+	server.RawQuery = strings.ReplaceAll(parameters.Encode(), "+", "%20") // which is not a space to libpq
 	config, err := pgxpool.ParseConfig(server.String())
 	if err != nil {
 		return nil, addressError("address", "cannot be read; "+wanted+", and parameters as in libpq") // the error repeats the URL

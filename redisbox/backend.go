@@ -286,10 +286,6 @@ func (b transfers) StartForwarding(ctx context.Context, s *shard.Shard) {
 	s.Queue.Owner.(*queue).forwarders[s.Number].Start(ctx)
 }
 
-// Durability returns what messages survive, by the settings of the servers when the
-// backend was opened; see driver.Traits.
-func (b *Backend) Durability() driver.Durability { return b.durability }
-
 // Ping returns nil if the server that has the registry of queues answers and accepts
 // writes. It blocks for a round trip and does not retry. Codes: ErrClosed,
 // ErrUnavailable, ErrFull (out of memory).
@@ -361,6 +357,7 @@ func (b *Backend) newSettings(config driver.Config, version int64) *shard.Settin
 		Release:       true,
 		DeliverAt:     true,
 		Edit:          true,
+		TTL:           true,
 		Usage:         true,
 		DedupWindow:   shard.DedupWindow(config),
 		MaxBodyBytes:  b.options.MaxBodyBytes,

@@ -82,6 +82,7 @@ func (d *comparison) drawConfig() driver.Config {
 		RetainReady:   driver.Retention{Age: time.Duration(d.pick(0, 0, 3, 8)) * unit, Count: d.pick(0, 0, 0, 3)},
 		RetainDead:    driver.Retention{Age: time.Duration(d.pick(0, 0, 3, 8)) * unit, Count: d.pick(0, 0, 0, 2)},
 		DedupWindow:   4 * unit,
+		TTL:           time.Duration(d.pick(0, 0, 0, 4)) * unit,
 	}
 }
 
@@ -152,6 +153,7 @@ func (d *comparison) send() (what, model, redis string) {
 	for i := range msgs {
 		msgs[i] = driver.Outgoing{
 			Body: []byte("body"), Delay: time.Duration(d.pick(0, 0, 0, 1, 2, 5)) * unit,
+			TTL:   time.Duration(d.pick(0, 0, 0, 1, 2, 6)) * unit,
 			Group: fmt.Sprint("g", d.random.IntN(3)), DedupKey: []string{"", "", "", "k1", "k2"}[d.random.IntN(5)],
 		}
 	}

@@ -376,6 +376,49 @@ func TestMoveToSourcesLooksBehindHeldGroups(t *testing.T) {
 	wantStats(t, dlq, driver.Stats{Ready: 3, InFlight: 1})
 }
 
+// TestMoveLeavesLivesOfMessagesThatStay: a message that could not move still dies when its time
+// to live is over.
+func TestMoveLeavesLivesOfMessagesThatStay(t *testing.T) {
+	t.Parallel()
+	client := connect(t, redistest.SharedServer(t).ClientOption())
+	b := open(t, client, &Options{Prefix: redistest.Prefix(t)})
+	openQueue(t, b)
+	for _, strict := range []bool{false, true} {
+		name := fmt.Sprint("dlq-", strict)
+		if err := b.ConfigureQueue(t.Context(), name, driver.Config{StrictGroups: strict}); err != nil {
+			t.Fatal(err)
+		}
+		q := openNamed(t, b, name)
+		message := driver.Outgoing{Group: "g", TTL: hold, Attributes: map[string]string{driver.AttributeDeadSource: "orders"}}
+		sent, err := q.Send(t.Context(), []driver.Outgoing{message, message})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := receive(t, q, 1, hold)[0]
+		want := driver.Stats{Ready: 1, InFlight: 1}
+		if !strict { // it is delayed when it is reserved
+			if err := q.Nack(t.Context(), []driver.Nack{{Receipt: d.Receipt, Delay: hold}}); err != nil {
+				t.Fatal(err)
+			}
+			receive(t, q, 1, hold)
+			want = driver.Stats{Delayed: 1, InFlight: 1}
+		}
+		named := []string{sent[0].ID, "1", sent[1].ID, "1"}
+		out, _, _, err := q.Shards[0].Reserve(t.Context(), shard.ReserveRequest{Target: shard.TargetNote(q.Queue), Hold: hold, Limit: 2, Named: named})
+		if err != nil || len(out) > 0 {
+			t.Fatalf("strict %v: reserved %d messages, error %v; want none", strict, len(out), err)
+		}
+		if n, err := q.Move(t.Context(), "", 0); n != 0 || err != nil {
+			t.Fatalf("strict %v: moved %d, error %v; want none", strict, n, err)
+		}
+		wantStats(t, q, want)
+		ends, err := client.Do(t.Context(), client.B().Zcard().Key(keyOf(q, "ends")).Build()).AsInt64()
+		if err != nil || ends != 1 {
+			t.Errorf("strict %v: %d messages are followed, error %v; want the one that waits", strict, ends, err)
+		}
+	}
+}
+
 // TestOldArrivalsAreForgottenGradually: the server runs one script at a time, and one move
 // can bring a million messages.
 func TestOldArrivalsAreForgottenGradually(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/opening"
 	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
@@ -54,7 +55,7 @@ func (o *Options) check() error {
 		{"ReplicaTimeout", int64(o.ReplicaTimeout)},
 		{"RetryFor", int64(o.RetryFor)},
 	} {
-		if err := driver.CheckOption(option.field, option.value); err != nil {
+		if err := opening.CheckOption(option.field, option.value); err != nil {
 			return err
 		}
 	}

@@ -22,9 +22,17 @@ func (r *replyStore) LinkedTo(queue driver.Queue) bool {
 }
 
 // CreateWithSend implements driver.LinkedReplyStore. It does no I/O.
-func (r *replyStore) CreateWithSend(ctx context.Context, id string, ttl time.Duration) (send context.Context, created func() bool) {
+func (r *replyStore) CreateWithSend(ctx context.Context, id string, ttl time.Duration) (send context.Context, created func() bool, err error) {
 	slot := &linkedSlot{replies: r, id: id, ttl: ttl}
-	return context.WithValue(ctx, linkedSlotKey{}, slot), func() bool { return slot.created }
+	return context.WithValue(ctx, linkedSlotKey{}, slot), func() bool { return slot.created }, nil
+}
+
+// ResolveWithAck implements driver.LinkedReplyStore: the answer is stored when it returns.
+func (r *replyStore) ResolveWithAck(ctx context.Context, id string, answer driver.Answer) (stored func() error, err error) {
+	if err := r.Resolve(ctx, id, answer); err != nil {
+		return nil, err
+	}
+	return func() error { return nil }, nil
 }
 
 // A linkedSlot is a slot that is created with the message that names it. It belongs to the

@@ -18,7 +18,7 @@ import (
 // sendRequest sends a request and creates its slot with it.
 func sendRequest(t *testing.T, q *handle, r *replyStore, id string, ttl time.Duration) error {
 	t.Helper()
-	ctx, created := r.CreateWithSend(t.Context(), id, ttl)
+	ctx, created, _ := r.CreateWithSend(t.Context(), id, ttl)
 	_, err := q.Send(ctx, []driver.Outgoing{{Body: []byte(id), ReplyTo: driver.SlotAddress(id)}})
 	if err == nil && !created() {
 		t.Fatalf("%s: the slot was not created", id)
@@ -98,7 +98,7 @@ func TestWorkerOfCallRunsThreeScripts(t *testing.T) {
 
 func mustRequestBody(t *testing.T, q *handle, r *replyStore, id, body string) {
 	t.Helper()
-	ctx, _ := r.CreateWithSend(t.Context(), id, hold)
+	ctx, _, _ := r.CreateWithSend(t.Context(), id, hold)
 	if _, err := q.Send(ctx, []driver.Outgoing{{Body: []byte(body), ReplyTo: driver.SlotAddress(id)}}); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestRefusedSlotSendsNoRequest(t *testing.T) {
 	}
 	wantCode(t, sendRequest(t, q, r, other, hold), driver.ErrFull)
 	wantCode(t, sendRequest(t, q, r, "id without end", 0), driver.ErrInvalid)
-	large, _ := r.CreateWithSend(t.Context(), other, hold)
+	large, _, _ := r.CreateWithSend(t.Context(), other, hold)
 	_, err := q.Send(large, []driver.Outgoing{{Body: make([]byte, q.Traits().MaxBodyBytes+1), ReplyTo: driver.SlotAddress(other)}})
 	wantCode(t, driver.At(err, 0), driver.ErrTooLarge)
 	wantStats(t, q, driver.Stats{Ready: 1})
@@ -233,7 +233,7 @@ func TestCancelledRequestLeavesNoSlot(t *testing.T) {
 	q := openQueue(t, here.backend)
 	held, release := holdFirst(proxy, shard.BatchScript, func([]string) bool { return true })
 	ctx, cancel := context.WithCancel(t.Context())
-	sending, _ := here.CreateWithSend(ctx, "id", hold)
+	sending, _, _ := here.CreateWithSend(ctx, "id", hold)
 	done := make(chan error, 1)
 	go func() {
 		_, err := q.Send(sending, []driver.Outgoing{{ReplyTo: driver.SlotAddress("id")}})

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
+
+	"github.com/redis/rueidis"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
@@ -88,4 +91,82 @@ func (h *handle) schedulePage(ctx context.Context, names []string) (all []driver
 		return slices.Index(names, a.Name) - slices.Index(names, b.Name)
 	})
 	return all, err
+}
+
+// ScheduledQueues lists the queues that have schedules, in the order of their names; see
+// driver.ScheduleLister. It blocks for a round trip per hundred queues or so. Codes:
+// ErrUnavailable, ErrClosed.
+func (b *Backend) ScheduledQueues(ctx context.Context) iter.Seq2[driver.ScheduledQueue, error] {
+	const op = "list schedules"
+	return func(yield func(driver.ScheduledQueue, error) bool) {
+		names, err := b.names(ctx)
+		for page := range slices.Chunk(names, namesPage) {
+			var counts []int
+			if err == nil {
+				counts, err = b.scheduleCounts(ctx, page)
+			}
+			if err != nil {
+				break
+			}
+			for i, n := range counts {
+				if n > 0 && !yield(driver.ScheduledQueue{Name: page[i], Schedules: n}, nil) {
+					return
+				}
+			}
+		}
+		if err != nil {
+			yield(driver.ScheduledQueue{}, driver.Annotate(err, "", op))
+		}
+	}
+}
+
+// scheduleCounts returns how many schedules each of these queues has.
+func (b *Backend) scheduleCounts(ctx context.Context, names []string) ([]int, error) {
+	b.mu.Lock()
+	closed := b.closed
+	b.mu.Unlock()
+	if closed {
+		return nil, &driver.Error{Code: driver.ErrClosed}
+	}
+	return shard.Request(ctx, b.server, func(ctx context.Context) ([]int, error) {
+		counts := make([]int, len(names))
+		var commands []rueidis.Completed
+		for _, name := range names {
+			commands = append(commands, b.server.Client.B().Hmget().Key(shard.Keys(b.options.Prefix, name, 0)[0]).Field("schedules", "shards").Build())
+		}
+		var others []rueidis.Completed // for the other shards of queues that have some
+		var owners []int
+		for i, result := range b.server.Client.DoMulti(ctx, commands...) {
+			found, err := result.ToArray()
+			if err != nil || len(found) != 2 {
+				return nil, shard.UnreadableAnswer(err)
+			}
+			counts[i] = numberIn(&found[0])
+			for n := 1; n < numberIn(&found[1]); n++ {
+				others = append(others, b.server.Client.B().Hmget().Key(shard.Keys(b.options.Prefix, names[i], n)[0]).Field("schedules").Build())
+				owners = append(owners, i)
+			}
+		}
+		for i, result := range b.server.Client.DoMulti(ctx, others...) {
+			found, err := result.ToArray()
+			if err != nil || len(found) != 1 {
+				return nil, shard.UnreadableAnswer(err)
+			}
+			counts[owners[i]] += numberIn(&found[0])
+		}
+		return counts, nil
+	})
+}
+
+// numberIn returns the number in a field, or 0 if there is none.
+func numberIn(field *rueidis.RedisMessage) int {
+	text, err := field.ToString()
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0
+	}
+	return n
 }

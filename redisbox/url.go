@@ -15,6 +15,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/opening"
 	"github.com/mailboxmq/mailbox/internal/tlsconfig"
 	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
@@ -38,7 +39,7 @@ func init() { driver.RegisterURL(readURL, schemes...) }
 
 // readURL reads a URL of mailbox.OpenURL.
 func readURL(address *url.URL) (driver.URLTarget, error) {
-	parameters, err := driver.ReadParameters(address, "db", "prefix", "tls", "ca", "master_set", "addr...")
+	parameters, err := opening.ReadParameters(address, "db", "prefix", "tls", "ca", "master_set", "addr...")
 	if err != nil {
 		return driver.URLTarget{}, err
 	}

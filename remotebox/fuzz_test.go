@@ -19,7 +19,7 @@ func FuzzAnswers(f *testing.F) {
 		return oap.AppendFrame(nil, &oap.Header{Flags: flags, Code: code, Protocol: oap.ProtocolMailbox, Correlation: correlation}, nil, payload)
 	}
 	plain := oap.AppendOpened(nil, &oap.Opened{Handle: 1, Traits: driver.Traits{MaxBatch: 10}})
-	opened := oap.AppendIdentified(nil, &oap.Opened{Handle: 1, Traits: driver.Traits{MaxBatch: 10}})
+	opened := oap.AppendIdentified(nil, &oap.Opened{Handle: 1, Traits: driver.Traits{MaxBatch: 10, Schedules: true}})
 	for correlation := range uint64(4) {
 		f.Add(frame(oap.Response, oap.StatusOK, correlation, opened))
 		f.Add(frame(oap.Response, oap.StatusFull, correlation, oap.AppendError(nil, &driver.Error{Code: driver.ErrFull, RetryAfter: time.Second})))
@@ -62,6 +62,12 @@ func FuzzAnswers(f *testing.F) {
 		_, _ = q.Send(ctx, []driver.Outgoing{{Body: []byte("tea")}})
 		_, _ = q.Receive(ctx, driver.ReceiveRequest{Max: 1, Visibility: time.Minute})
 		for _, err := range q.Peek(ctx, driver.Query{}) {
+			if err != nil {
+				break
+			}
+		}
+		_, _, _ = q.Fire(ctx, driver.Firing{Name: "nightly", Definition: []byte("{}")})
+		for _, err := range q.Schedules(ctx, "") {
 			if err != nil {
 				break
 			}

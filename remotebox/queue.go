@@ -3,6 +3,8 @@ package remotebox
 import (
 	"context"
 	"errors"
+	"fmt"
+	"iter"
 	"sync"
 	"sync/atomic"
 
@@ -232,6 +234,46 @@ func (q *queue) Edit(ctx context.Context, id string, edit driver.Edit) (was driv
 		return "", o.unknown(err.Error())
 	}
 	return was, nil
+}
+
+// Fire changes a schedule and sends its messages. It blocks until the daemon has answered. A
+// firing that is longer than a frame of the daemon is ErrTooLarge.
+func (q *queue) Fire(ctx context.Context, f driver.Firing) (now driver.Schedule, done bool, err error) {
+	const op = "fire"
+	traits := q.Traits() // a daemon of an earlier version has no such request, and no trait
+	if err := f.Check(&traits); err != nil {
+		return now, false, driver.Annotate(err, q.name, op)
+	}
+	if oap.FireBytes(&f) > q.backend.maxElement() {
+		return now, false, &driver.Error{
+			Code: driver.ErrTooLarge, Op: op, Queue: q.name,
+			Detail: fmt.Sprintf("the definition and the messages are longer than the %d bytes that the daemon accepts in a frame", q.backend.maxFrame.Load()),
+		}
+	}
+	c := q.backend.newCall(oap.OpFire, func(dst []byte, t oap.Target) []byte { return oap.AppendFire(dst, t, &f) })
+	o := operation{name: op, queue: q, call: c, numbered: true}
+	if err := q.backend.roundTrip(ctx, &o); err != nil {
+		return now, false, err
+	}
+	defer q.backend.free(c)
+	if done, now, err = oap.ParseFired(c.payload); err != nil {
+		return driver.Schedule{}, false, o.unknown(err.Error())
+	}
+	return now, done, nil
+}
+
+// Schedules yields schedules, a page at a time.
+func (q *queue) Schedules(ctx context.Context, name string) iter.Seq2[driver.Schedule, error] {
+	const op = "list schedules"
+	if !q.Traits().Schedules {
+		return func(yield func(driver.Schedule, error) bool) {
+			yield(driver.Schedule{}, &driver.Error{Code: driver.ErrUnsupported, Op: op, Queue: q.name})
+		}
+	}
+	return pages(ctx, q.backend, &listing{
+		name: op, code: oap.OpSchedules, queue: q,
+		fill: func(dst []byte, t oap.Target) []byte { return oap.AppendSchedules(dst, t, name) },
+	}, oap.ParseSchedules)
 }
 
 // count does an operation whose answer is a number.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/remotebox"
 	"github.com/mailboxmq/mailbox/server"
 )
@@ -29,7 +30,7 @@ func TestRefusedTokenIsToldWhy(t *testing.T) {
 		}
 		return token.Reveal()
 	}
-	foreign, err := capability.NewKeyRing(capability.NewKey()).Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
+	foreign, err := keyring.New(keyring.NewKey()).Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 	if err != nil {
 		t.Fatal(err)
 	}

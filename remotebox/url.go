@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/opening"
 	"github.com/mailboxmq/mailbox/internal/tlsconfig"
 )
 
@@ -35,7 +36,7 @@ func init() { driver.RegisterURL(readURL, urlScheme, urlSchemeSecure) }
 // readURL reads a URL of mailbox.OpenURL. The token is in a file or in the
 // environment: URLs are printed and logged.
 func readURL(address *url.URL) (driver.URLTarget, error) {
-	parameters, err := driver.ReadParameters(address, "token_file", "ca")
+	parameters, err := opening.ReadParameters(address, "token_file", "ca")
 	if err != nil {
 		return driver.URLTarget{}, err
 	}
@@ -130,13 +131,13 @@ const maxDaemons = 64
 type URLOpener struct {
 	tokens  map[string]string
 	options *Options
-	open    driver.Pool // by host:port
+	open    opening.Pool // by host:port
 }
 
 // NewURLOpener returns an opener that is connected to no daemon. tokens has the token of
 // each daemon that it may connect to, by host:port. It does no I/O.
 func NewURLOpener(tokens map[string]string, options *Options) *URLOpener {
-	return &URLOpener{tokens: tokens, options: options, open: driver.Pool{Max: maxDaemons}}
+	return &URLOpener{tokens: tokens, options: options, open: opening.Pool{Max: maxDaemons}}
 }
 
 // OpenURL opens the queue that an address like mailbox://host:port/name names. A

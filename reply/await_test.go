@@ -13,6 +13,7 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/replyslot"
 	"github.com/mailboxmq/mailbox/reply"
 )
 
@@ -228,11 +229,11 @@ func TestStreamIsPutInOrder(t *testing.T) {
 	}
 	slices.Reverse(order)
 	must(plain.Send(t.Context(), "", mailbox.WithCorrelationID("r"), mailbox.WithAttributes(map[string]string{
-		driver.AttributeReplyEnd: "true", driver.AttributeReplyIndex: strconv.Itoa(n),
+		replyslot.AttributeEnd: "true", replyslot.AttributeIndex: strconv.Itoa(n),
 	})))(t)
 	for _, i := range order {
 		must(plain.Send(t.Context(), fmt.Sprint(i), mailbox.WithCorrelationID("r"),
-			mailbox.WithAttribute(driver.AttributeReplyIndex, strconv.Itoa(i))))(t)
+			mailbox.WithAttribute(replyslot.AttributeIndex, strconv.Itoa(i))))(t)
 	}
 	next := 0
 	for part, err := range reply.Parts(t.Context(), replies, "r", 0) {
@@ -263,7 +264,7 @@ func TestPartsDoNotSpinOnMissingPart(t *testing.T) {
 		const first, n = 1, 300 // more than are kept ahead of their turn
 		for i := first; i <= n; i++ {
 			must(box.Send(t.Context(), reply.Result[string]{Value: "late"}, mailbox.WithCorrelationID("r"),
-				mailbox.WithAttribute(driver.AttributeReplyIndex, strconv.Itoa(i))))(t)
+				mailbox.WithAttribute(replyslot.AttributeIndex, strconv.Itoa(i))))(t)
 		}
 		text, err := collectParts(t, ctx, box, "r", 0)
 		expectError(t, err, context.DeadlineExceeded)
@@ -348,7 +349,7 @@ func TestResultsCodecSendsValuesOnly(t *testing.T) {
 	}
 	decoder := codec.(mailbox.MessageDecoder[reply.Result[string]])
 	for _, index := range []string{"x", "-1", "99999999999"} {
-		_, err := decoder.DecodeMessage(&driver.Message{Body: body, Attributes: map[string]string{driver.AttributeReplyIndex: index}})
+		_, err := decoder.DecodeMessage(&driver.Message{Body: body, Attributes: map[string]string{replyslot.AttributeIndex: index}})
 		if err == nil {
 			t.Errorf("index %q was accepted", index)
 		}

@@ -132,8 +132,8 @@ func (c *Client[T, R]) send(ctx context.Context, id, address string, fresh bool,
 // and after the send whether there is one.
 func (c *Client[T, R]) create(ctx context.Context, id string, fresh bool) (sending context.Context, known bool, created func() bool, err error) {
 	if store, ok := c.futures.store.(driver.LinkedReplyStore); ok && fresh && store.LinkedTo(c.requests.Queue()) {
-		sending, created = store.CreateWithSend(ctx, id, c.ttl)
-		return sending, false, created, nil
+		sending, created, err = store.CreateWithSend(ctx, id, c.ttl)
+		return sending, false, created, err
 	}
 	known, err = c.createFirst(ctx, id)
 	return ctx, known, func() bool { return true }, err

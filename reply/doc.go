@@ -38,5 +38,6 @@
 // # Concurrency
 //
 // Everything here may be used by many goroutines at once, unless it says
-// otherwise. Nothing starts a goroutine.
+// otherwise. Nothing starts a goroutine, except that [Handle] uses one for a request that
+// is served for longer than a second, to learn whether it was cancelled.
 package reply

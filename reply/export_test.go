@@ -7,5 +7,5 @@ const (
 	DefaultTTL = defaultTTL
 )
 
-// Len returns how many slots a store of NewMemory has, in any state.
-func Len(store driver.ReplyStore) int { return store.(*memory).Len() }
+// Len returns how many slots a store in memory or on disk has, in any state.
+func Len(store driver.ReplyStore) int { return store.(interface{ Len() int }).Len() }

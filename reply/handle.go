@@ -34,6 +34,10 @@ type HandleOptions[R any] struct {
 // cancelled or has expired, is acked and not served. A message without a reply
 // address is served and acked.
 //
+// If the client cancels the request while serve runs, the context of serve ends within
+// five seconds, and context.Cause returns ErrReplyCancelled. If serve returns an error
+// then, the message is acked.
+//
 // The handler returns nil when the message is settled. After an error the message is
 // still in flight, for the caller to nack or to come back when its visibility ends.
 // It returns an error of serve that is not final, that has no reply address, or that
@@ -49,8 +53,10 @@ func Handle[T, R any](serve func(context.Context, *mailbox.Message[T]) (R, error
 		if done, err := answered[R](ctx, message); done || err != nil {
 			return err
 		}
-		value, err := serve(ctx, message)
+		value, cancelled, err := untilCancelled(ctx, message, serve)
 		switch {
+		case err != nil && cancelled:
+			return message.Ack(ctx)
 		case err != nil && (!message.ExpectsReply() || !o.final(ctx, message.Deliveries, err)):
 			return err
 		case err != nil:

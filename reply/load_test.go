@@ -36,6 +36,25 @@ func TestEveryCallerGetsOwnAnswerErrorOrTimeout(t *testing.T) {
 	})
 }
 
+// TestEveryCallerOnDiskGetsOwnAnswerErrorOrTimeout is the same with the reply store on disk.
+func TestEveryCallerOnDiskGetsOwnAnswerErrorOrTimeout(t *testing.T) {
+	volume.Alone(t)
+	synctest.Test(t, func(t *testing.T) {
+		backend, err := diskbox.Open(t.Context(), t.TempDir(), &diskbox.Options{Sync: diskbox.SyncNone})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer backend.Close()
+		load := replytest.Load{
+			Requests: backend, Replies: backend.Replies(),
+			Slots:   func(context.Context) (int, error) { return reply.Len(backend.Replies()), nil },
+			Callers: 500, Workers: 8,
+			Work: time.Second, Visibility: mailbox.DefaultVisibility, Patience: 10 * time.Minute,
+		}
+		t.Logf("%d callers: %v", load.Callers, load.Run(t))
+	})
+}
+
 // TestRES2ManyReplyAddressesUseBoundedMemory replies to many addresses
 // through one resolver, and prints what that leaves behind.
 func TestRES2ManyReplyAddressesUseBoundedMemory(t *testing.T) {

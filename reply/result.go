@@ -6,6 +6,7 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/replyslot"
 )
 
 // A Result is a message of a reply mailbox: an answer, an error, or the end of a
@@ -64,7 +65,7 @@ func (c resultCodec[R]) Decode(data []byte) (Result[R], error) {
 // DecodeMessage decodes a message, attributes included.
 func (c resultCodec[R]) DecodeMessage(message *driver.Message) (Result[R], error) {
 	result := Result[R]{RequestID: message.CorrelationID, Index: -1}
-	if text, numbered := message.Attributes[driver.AttributeReplyIndex]; numbered {
+	if text, numbered := message.Attributes[replyslot.AttributeIndex]; numbered {
 		index, err := strconv.ParseUint(text, 10, 31)
 		if err != nil {
 			return result, err
@@ -75,7 +76,7 @@ func (c resultCodec[R]) DecodeMessage(message *driver.Message) (Result[R], error
 		result.Err = failure
 		return result, nil
 	}
-	if _, end := message.Attributes[driver.AttributeReplyEnd]; end {
+	if _, end := message.Attributes[replyslot.AttributeEnd]; end {
 		result.End = true
 		return result, nil
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/replyslot"
 )
 
 // A Stream answers one message in numbered parts and an end. Make one with NewStream,
@@ -53,7 +54,7 @@ func (s *Stream[R]) Send(ctx context.Context, value R) error {
 
 // End ends the stream. Codes: as Send.
 func (s *Stream[R]) End(ctx context.Context) error {
-	return s.send(ctx, nil, true, map[string]string{driver.AttributeReplyEnd: "true"})
+	return s.send(ctx, nil, true, map[string]string{replyslot.AttributeEnd: "true"})
 }
 
 // Fail ends the stream with an error, which must not be nil. Codes: as Send.
@@ -63,7 +64,7 @@ func (s *Stream[R]) Fail(ctx context.Context, cause error) error {
 	}
 	failure := mailbox.NewFailure(cause)
 	return s.send(ctx, nil, true, map[string]string{
-		driver.AttributeReplyError: failure.Text, driver.AttributeReplyKind: string(failure.Kind),
+		replyslot.AttributeError: failure.Text, replyslot.AttributeKind: string(failure.Kind),
 	})
 }
 
@@ -78,7 +79,7 @@ func (s *Stream[R]) send(ctx context.Context, body []byte, last bool, marks map[
 		}
 		s.to = to
 	}
-	number := mailbox.WithAttribute(driver.AttributeReplyIndex, strconv.Itoa(s.next))
+	number := mailbox.WithAttribute(replyslot.AttributeIndex, strconv.Itoa(s.next))
 	if _, err := s.to.Send(ctx, body, number, mailbox.WithAttributes(marks)); err != nil {
 		return err
 	}

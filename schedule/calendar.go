@@ -74,6 +74,20 @@ func (c *Calendar) Due(last, now time.Time) (send []time.Time, through time.Time
 	return []time.Time{latest}, latest
 }
 
+// dueSince is Due for a schedule that the caller knows only since a time: what was due after
+// that time was not missed, and is returned whatever the rule for catching up.
+func (c *Calendar) dueSince(known, last, now time.Time) []time.Time {
+	if !known.IsZero() && !c.paused && c.catchUp != CatchUpAll { // which leaves out nothing
+		all := *c
+		all.catchUp = CatchUpAll
+		if send, _ := all.Due(later(known, last), now); len(send) > 0 {
+			return send
+		}
+	}
+	send, _ := c.Due(last, now)
+	return send
+}
+
 // latest returns the last due time that is after a time and not after now, or zero.
 func (c *Calendar) latest(after, now time.Time) time.Time {
 	for window := 2 * time.Minute; ; window *= 4 {

@@ -18,9 +18,9 @@
 // or not they crash. All need the same zone data: those that map a local time to different
 // instants each send for theirs.
 //
-// What becomes of due times that have passed when a runner looks is up to Schedule.CatchUp. No
-// process may have reached the queue, or another one has stored the schedule: that is noticed
-// after RunnerOptions.Refresh at most.
+// What becomes of due times that have passed because no process reached the queue is up to
+// Schedule.CatchUp. A runner notices after RunnerOptions.Refresh at most what another process has
+// stored or changed, and then sends for all due times since.
 //
 // A message has the name of its schedule and its due time in the attributes
 // [driver.AttributeScheduleName] and [driver.AttributeScheduleDue].

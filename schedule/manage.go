@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"log/slog"
 	"slices"
 	"time"
@@ -18,6 +19,7 @@ type Runner struct {
 	queue   driver.Queue
 	name    string // of the queue
 	refresh time.Duration
+	emptyAt time.Time
 	logger  *slog.Logger
 	clock   func() time.Time // measures how much time has passed
 
@@ -29,6 +31,9 @@ type RunnerOptions struct {
 	// Refresh is how often schedules are read again, to notice changes of other processes;
 	// at least a second. 0 means 10 seconds.
 	Refresh time.Duration
+	// EmptyAt is a time at which the queue had no schedules, by the clock of the process; zero if
+	// none is known. What was due since then was not missed; see Schedule.CatchUp.
+	EmptyAt time.Time
 	// Logger gets failures of the backend and schedules that cannot be read; nil means that
 	// nothing is logged.
 	Logger *slog.Logger
@@ -59,7 +64,7 @@ func NewRunner(queue driver.Queue, name string, options *RunnerOptions) (*Runner
 		return nil, &driver.Error{Code: driver.ErrUnsupported, Op: opSchedule, Queue: name, Detail: "this queue keeps no schedules"}
 	}
 	return &Runner{
-		queue: queue, name: name, refresh: o.Refresh, logger: o.Logger, clock: time.Now, changed: make(chan struct{}, 1),
+		queue: queue, name: name, refresh: o.Refresh, emptyAt: o.EmptyAt, logger: o.Logger, clock: time.Now, changed: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -75,6 +80,8 @@ type Status struct {
 	Runs []driver.Run
 	// Now is the time of the backend when it answered.
 	Now time.Time
+	// Err says why the schedule cannot be read; nil if it can.
+	Err error
 }
 
 // Put stores a schedule, or changes the one of this name. Due times before the change are not
@@ -83,9 +90,9 @@ type Status struct {
 //
 // An empty Queue means that of the runner; no other is allowed. A zero Created means now, by the
 // clock of the backend, or that of the schedule that is stored. A schedule that is stored
-// stays paused, or not, whatever s says; see Pause. Codes: ErrInvalid, ErrTooLarge, ErrFull (as
-// many schedules as a queue may have), ErrUnavailable (the outcome is unknown; repeating it is
-// safe), ErrClosed.
+// stays paused, or not, whatever s says; see Pause. Codes: ErrInvalid, ErrTooLarge, ErrConflict (what
+// is stored cannot be read; see List), ErrFull (as many schedules as a queue may have),
+// ErrUnavailable (the outcome is unknown; repeating it is safe), ErrClosed.
 func (r *Runner) Put(ctx context.Context, s Schedule) (Status, error) {
 	if s.Queue != "" && s.Queue != r.name {
 		return Status{}, invalid("Queue", fmt.Sprintf("%q is not the queue of this runner, %q", s.Queue, r.name))
@@ -143,7 +150,11 @@ func (r *Runner) change(ctx context.Context, name string, change func(known *Sch
 			return Status{}, err
 		}
 		var known *Schedule
-		if parsed, err := Parse(record.Definition); record.Revision != 0 && err == nil {
+		if record.Revision != 0 {
+			parsed, err := r.parse(&record)
+			if err != nil {
+				return Status{}, err
+			}
 			known = &parsed
 		}
 		next, err := change(known, record.Now)
@@ -151,7 +162,7 @@ func (r *Runner) change(ctx context.Context, name string, change func(known *Sch
 			return Status{}, err
 		}
 		if known != nil && next.Equal(known) {
-			return statusOf(record)
+			return r.statusOf(record)
 		}
 		f := driver.Firing{Name: name, Revision: record.Revision}
 		if f.Definition, err = json.Marshal(next); err != nil {
@@ -165,8 +176,8 @@ func (r *Runner) change(ctx context.Context, name string, change func(known *Sch
 			return Status{}, err
 		}
 		if done {
-			r.wake()
-			return statusOf(record)
+			r.Wake()
+			return r.statusOf(record)
 		}
 	}
 }
@@ -178,8 +189,8 @@ func (s *Schedule) sameTimes(other *Schedule) bool {
 }
 
 // RunNow sends the message of a schedule now, without a due time, whether it is paused or not.
-// Codes: ErrNotFound, ErrFull, ErrUnavailable (the outcome is unknown; the schedule's Runs say
-// whether it was sent), ErrClosed.
+// Codes: ErrNotFound, ErrConflict (it cannot be read), ErrFull, ErrUnavailable (the outcome is
+// unknown; the schedule's Runs say whether it was sent), ErrClosed.
 func (r *Runner) RunNow(ctx context.Context, name string) (driver.Run, error) {
 	for {
 		record, s, err := r.find(ctx, name)
@@ -192,7 +203,7 @@ func (r *Runner) RunNow(ctx context.Context, name string) (driver.Run, error) {
 			return driver.Run{}, err
 		}
 		if done {
-			r.wake() // its revision is another one
+			r.Wake() // its revision is another one
 			for _, run := range slices.Backward(record.Runs) {
 				if run.Due.IsZero() {
 					return run, nil
@@ -219,37 +230,43 @@ func (r *Runner) Remove(ctx context.Context, name string) error {
 			return err
 		}
 		if done {
-			r.wake()
+			r.Wake()
 			return nil
 		}
 	}
 }
 
-// Get returns a schedule. Codes: ErrNotFound, ErrInvalid (a later version has stored it),
-// ErrUnavailable, ErrClosed.
+// Get returns a schedule. Codes: ErrNotFound, ErrConflict (it cannot be read), ErrUnavailable,
+// ErrClosed.
 func (r *Runner) Get(ctx context.Context, name string) (Status, error) {
 	record, _, err := r.find(ctx, name)
 	if err != nil {
 		return Status{}, err
 	}
-	return statusOf(record)
+	return r.statusOf(record)
 }
 
-// List returns all schedules, by name. Those that cannot be read have only a name. Codes:
-// ErrUnavailable, ErrClosed.
-func (r *Runner) List(ctx context.Context) ([]Status, error) {
-	var all []Status
-	for record, err := range r.queue.Schedules(ctx, "") {
-		if err != nil {
-			return nil, err
+// List yields all schedules, by name. One that cannot be read, because another version or another
+// program has stored it, has a name and Err; it can only be removed. An error ends the sequence.
+// Codes: ErrUnavailable, ErrClosed.
+func (r *Runner) List(ctx context.Context) iter.Seq2[Status, error] {
+	return func(yield func(Status, error) bool) {
+		for record, err := range r.queue.Schedules(ctx, "") {
+			if err != nil {
+				yield(Status{}, err)
+				return
+			}
+			status, err := r.statusOf(record)
+			if err != nil {
+				status = Status{
+					Schedule: Schedule{Name: record.Name, Queue: r.name}, Through: record.Through, Runs: record.Runs, Now: record.Now, Err: err,
+				}
+			}
+			if !yield(status, nil) {
+				return
+			}
 		}
-		status, err := statusOf(record)
-		if err != nil {
-			status = Status{Schedule: Schedule{Name: record.Name, Queue: r.name}, Through: record.Through, Runs: record.Runs, Now: record.Now}
-		}
-		all = append(all, status)
 	}
-	return all, nil
 }
 
 // unusedRevision is one that no schedule has: a firing with it reads the schedule and the time.
@@ -270,24 +287,36 @@ func (r *Runner) find(ctx context.Context, name string) (driver.Schedule, Schedu
 	if record.Revision == 0 {
 		return record, Schedule{}, r.notFound(name)
 	}
-	s, err := Parse(record.Definition)
+	s, err := r.parse(&record)
 	return record, s, err
+}
+
+// parse reads a definition that is stored.
+func (r *Runner) parse(record *driver.Schedule) (Schedule, error) {
+	s, err := Parse(record.Definition)
+	if err != nil {
+		return s, &driver.Error{
+			Code: driver.ErrConflict, Op: opSchedule, Queue: r.name, Field: "Name",
+			Detail: fmt.Sprintf("schedule %q cannot be read here; remove it, or use the version that stored it", record.Name), Err: err,
+		}
+	}
+	return s, nil
 }
 
 func (r *Runner) notFound(name string) error {
 	return &driver.Error{Code: driver.ErrNotFound, Op: opSchedule, Queue: r.name, Field: "Name", Detail: fmt.Sprintf("no schedule %q", name)}
 }
 
-// wake makes Run read the schedules again.
-func (r *Runner) wake() {
+// Wake makes Run read the schedules again: another runner has changed them. It does not block.
+func (r *Runner) Wake() {
 	select {
 	case r.changed <- struct{}{}:
 	default: // it will
 	}
 }
 
-func statusOf(record driver.Schedule) (Status, error) {
-	s, err := Parse(record.Definition)
+func (r *Runner) statusOf(record driver.Schedule) (Status, error) {
+	s, err := r.parse(&record)
 	if err != nil {
 		return Status{}, err
 	}

@@ -16,7 +16,7 @@ import (
 // an error only if that cannot help. Codes: ErrClosed, ErrNotFound (the queue was deleted),
 // ErrUnsupported, ErrForbidden, ErrUnauthenticated.
 func (r *Runner) Run(ctx context.Context) error {
-	loop := runLoop{Runner: r}
+	loop := runLoop{Runner: r, read: r.emptyAt, stale: true}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for failures := 0; ; {
@@ -32,12 +32,13 @@ func (r *Runner) Run(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case err == nil:
-			failures = 0
+			failures, loop.failed = 0, false
 		case isFinal(err):
 			return err
 		default:
 			failures++
 			loop.stale = true // the outcome of a firing may be unknown
+			loop.failed = true
 			wait = backoff.AfterError(failures, err)
 			r.logger.WarnContext(ctx, "schedules cannot be run", "queue", r.name, "error", err, "retry_after", wait)
 		}
@@ -63,6 +64,7 @@ type runLoop struct {
 	entries []*entry
 	read    time.Time // when the schedules were read, by the clock of the process
 	stale   bool      // they must be read again
+	failed  bool      // the last round did, so that due times may have been missed
 }
 
 // An entry is a schedule as a runner knows it.
@@ -72,12 +74,15 @@ type entry struct {
 	schedule Schedule
 	calendar *Calendar // nil: it cannot be run
 	next     time.Time // before this, by the time of the backend, nothing is sent; zero if that is unknown
-	failures int       // for lack of room, since the last message
+	// unknown is when the runner last looked without finding this definition, by the time of the
+	// backend. It is zero once the due times since then are dealt with, and after an outage.
+	unknown  time.Time
+	failures int // for lack of room, since the last message
 }
 
 // round sends what is due, and returns how long nothing will be.
 func (l *runLoop) round(ctx context.Context) (time.Duration, error) {
-	if since := l.clock().Sub(l.read); l.stale || l.read.IsZero() || since >= l.refresh || since < 0 {
+	if since := l.clock().Sub(l.read); l.stale || since >= l.refresh || since < 0 {
 		if err := l.readAll(ctx); err != nil {
 			return 0, err
 		}
@@ -134,7 +139,17 @@ func (l *runLoop) take(ctx context.Context, e *entry, record driver.Schedule) {
 	if e.record.Revision != record.Revision {
 		e.next = time.Time{}
 	}
-	e.record, e.read = record, l.clock()
+	now, looked := l.clock(), l.read
+	if e.record.Revision != 0 {
+		looked = e.read
+	}
+	e.record, e.read = record, now
+	if isNew {
+		e.unknown = time.Time{}
+		if passed := now.Sub(looked); !l.failed && !looked.IsZero() && passed >= 0 && passed <= 2*l.refresh {
+			e.unknown = record.Now.Add(-passed)
+		}
+	}
 	switch {
 	case record.Revision == 0: // it was removed
 		e.calendar = nil
@@ -170,12 +185,13 @@ func (e *entry) runs() bool { return e.calendar != nil && !e.schedule.Paused }
 // nothing is due, it notes when something is next. Other schedules get their turn in between.
 func (l *runLoop) fireDue(ctx context.Context, e *entry) (more bool, err error) {
 	now := l.now(e)
-	due, _ := e.calendar.Due(e.record.Through, now)
+	due := e.calendar.dueSince(e.unknown, e.record.Through, now)
 	if len(due) == 0 {
+		e.unknown = time.Time{}
 		e.next = e.calendar.Next(later(e.record.Through, now))
 		return false, nil
 	}
-	due = due[:min(len(due), driver.MaxRuns)]
+	due = due[:min(len(due), driver.MaxRuns, e.schedule.fitting())]
 	err = l.fire(ctx, e, due)
 	if errors.Is(err, driver.ErrFull) && len(due) > 1 {
 		err = l.fire(ctx, e, due[:1]) // there may be room for one
@@ -184,6 +200,18 @@ func (l *runLoop) fireDue(ctx context.Context, e *entry) (more bool, err error) 
 		e.failures = 0
 	}
 	return err == nil && e.runs(), err
+}
+
+// maxFiringBytes bounds the messages of a firing, so that it fits in one request of any backend.
+const maxFiringBytes = 512 << 10
+
+// fitting returns how many messages of a schedule a firing has at most; at least one.
+func (s *Schedule) fitting() int {
+	size := len(s.Body) + 1
+	for name, value := range s.Attributes {
+		size += len(name) + len(value)
+	}
+	return max(1, maxFiringBytes/size)
 }
 
 // fire sends messages for due times, if no other process has, and notes what the schedule is

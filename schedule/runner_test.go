@@ -278,17 +278,106 @@ func TestUnreadableScheduleDoesNotStopOthers(t *testing.T) {
 		if got := received(t, q); len(got) != 1 {
 			t.Errorf("got %q, want one message", got)
 		}
-		all, err := r.List(t.Context())
-		if err != nil || len(all) != 2 || all[0].Schedule.Name != "later version" || all[1].Schedule.Every != time.Minute {
-			t.Errorf("the list is %+v, error %v", all, err)
-		}
-		mustPut(t, r, Schedule{Name: "later version", Every: time.Minute}) // replaces it
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if got := received(t, q); len(got) != 2 {
-			t.Errorf("got %q, want two messages", got)
+		all := listed(t, r)
+		if len(all) != 2 || all[0].Schedule.Name != "later version" || all[0].Err == nil || all[1].Schedule.Every != time.Minute || all[1].Err != nil {
+			t.Errorf("the list is %+v", all)
 		}
 	})
+}
+
+// listed returns all schedules.
+func listed(t testing.TB, r *Runner) (all []Status) {
+	t.Helper()
+	for status, err := range r.List(t.Context()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, status)
+	}
+	return all
+}
+
+func TestUnreadableScheduleIsNotReplaced(t *testing.T) {
+	inBubble(t, driver.Config{}, func(t *testing.T, q driver.Queue) {
+		r := mustRunner(t, q, nil)
+		const definition = `{"moon": "full"}`
+		if _, done, err := q.Fire(t.Context(), driver.Firing{Name: "moon", Definition: []byte(definition)}); err != nil || !done {
+			t.Fatal(done, err)
+		}
+		for name, change := range map[string]func() error{
+			"put":    func() error { _, err := r.Put(t.Context(), Schedule{Name: "moon", Every: time.Minute}); return err },
+			"pause":  func() error { _, err := r.Pause(t.Context(), "moon"); return err },
+			"resume": func() error { _, err := r.Resume(t.Context(), "moon"); return err },
+			"run":    func() error { _, err := r.RunNow(t.Context(), "moon"); return err },
+			"get":    func() error { _, err := r.Get(t.Context(), "moon"); return err },
+		} {
+			if err := change(); !errors.Is(err, driver.ErrConflict) || !strings.Contains(err.Error(), `schedule "moon" cannot be read here`) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		for s, err := range q.Schedules(t.Context(), "") {
+			if err != nil || string(s.Definition) != definition {
+				t.Errorf("stored: %q, error %v", s.Definition, err)
+			}
+		}
+		if err := r.Remove(t.Context(), "moon"); err != nil {
+			t.Fatal(err)
+		}
+		mustPut(t, r, Schedule{Name: "moon", Every: time.Minute})
+	})
+}
+
+// TestScheduleLearnedLateSkipsNothing stores schedules that a running runner does not know for up
+// to ten seconds, in which they are due several times.
+// TestChangedBodyKeepsMissedTimes changes the body of a schedule that found no room for a minute.
+func TestChangedBodyKeepsMissedTimes(t *testing.T) {
+	inBubble(t, driver.Config{MaxMessages: 3}, func(t *testing.T, q driver.Queue) {
+		r := mustRunner(t, q, nil)
+		s := Schedule{Name: "often", Every: time.Second, CatchUp: CatchUpAll}
+		created := mustPut(t, r, s).Schedule.Created
+		defer start(t, r)()
+		time.Sleep(time.Minute + 500*time.Millisecond)
+		s.Body = []byte("new")
+		mustPut(t, r, s)
+		var got []string
+		for range 5 {
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			got = append(got, received(t, q)...)
+		}
+		for i, due := range got {
+			if want := "often " + created.Add(time.Duration(i+1)*time.Second).Format(time.RFC3339Nano); due != want {
+				t.Fatalf("message %d is %q, want %q", i, due, want)
+			}
+		}
+		if len(got) != 15 {
+			t.Errorf("got %d messages, want 15", len(got))
+		}
+	})
+}
+
+func TestScheduleLearnedLateSkipsNothing(t *testing.T) {
+	for _, catchUp := range []CatchUp{CatchUpNone, CatchUpOne, CatchUpAll} {
+		t.Run(string(catchUp), func(t *testing.T) {
+			inBubble(t, driver.Config{}, func(t *testing.T, q driver.Queue) {
+				defer start(t, mustRunner(t, q, nil))()
+				other := mustRunner(t, q, nil)
+				time.Sleep(time.Hour + 500*time.Millisecond)
+				mustPut(t, other, Schedule{Name: "often", Every: time.Second, CatchUp: catchUp})
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if got := received(t, q); len(got) != 60 {
+					t.Errorf("%d messages in a minute, want 60", len(got))
+				}
+				mustPut(t, other, Schedule{Name: "often", Every: 2 * time.Second, CatchUp: catchUp})
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if got := received(t, q); len(got) != 30 {
+					t.Errorf("%d messages in a minute after a change, want 30", len(got))
+				}
+			})
+		})
+	}
 }
 
 func TestFullQueueGetsMessagesWhenThereIsRoom(t *testing.T) {

@@ -157,7 +157,7 @@ func (s *Schedule) check() error {
 	case !printable(s.Name):
 		return invalid("Name", fmt.Sprintf("%q has characters that cannot be printed", s.Name))
 	case (s.Cron == "") == (s.Every == 0):
-		return invalid("Cron", "want either Cron or Every")
+		return invalid("Cron", "want either a cron expression or an interval")
 	case s.Every != 0 && (s.Every < minEvery || s.Every > maxEvery):
 		return invalid("Every", fmt.Sprintf("%v is not within %v to %v", s.Every, minEvery, maxEvery))
 	case s.Every%time.Millisecond != 0:

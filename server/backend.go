@@ -54,6 +54,22 @@ func (s *Server) openBackend(ctx context.Context, c *Config) (closeBackend func(
 	return s.openRedis(ctx, c)
 }
 
+// backendName returns the name of the backend for errors; it is empty for one that the embedding
+// program passed.
+func (s *Server) backendName(c *Config) string {
+	if s.embedded {
+		return ""
+	}
+	scheme, _, _ := strings.Cut(c.Backend, ":")
+	switch {
+	case scheme == "memory" || scheme == "disk":
+		return scheme
+	case scheme == "postgres" || scheme == "postgresql":
+		return "PostgreSQL"
+	}
+	return "Redis"
+}
+
 func (s *Server) openRedis(ctx context.Context, c *Config) (func() error, error) {
 	option, err := rueidis.ParseURL(c.Backend)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/audit"
-	"github.com/mailboxmq/mailbox/internal/keyfile"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
@@ -38,7 +38,7 @@ type revocations interface {
 // A keyStore holds the keys of a daemon, its revocations, its audit log and the
 // operator's token: in files, or with amnesia in memory.
 type keyStore struct {
-	ring        *capability.KeyRing
+	ring        *keyring.Ring
 	revocations revocations
 	audit       *audit.Log
 	operator    atomic.Pointer[capability.Token]
@@ -77,7 +77,7 @@ func openKeyStore(ctx context.Context, c *Config) (*keyStore, error) {
 	}
 	k := &keyStore{keyFile: c.KeyFile, tokenFile: c.TokenFile, writes: true, backups: c.onDisk()}
 	var err error
-	if k.ring, k.fresh, err = keyfile.ReadOrMake(ctx, c.KeyFile); err != nil {
+	if k.ring, k.fresh, err = keyring.ReadOrMake(ctx, c.KeyFile); err != nil {
 		return nil, err
 	}
 	file, err := revocation.OpenFile(ctx, c.RevocationFile)
@@ -105,10 +105,10 @@ func openInMemory(c *Config) (*keyStore, error) {
 		return nil
 	}
 	if c.KeyFile == "" {
-		k.ring, k.fresh = capability.NewKeyRing(capability.NewKey()), true
+		k.ring, k.fresh = keyring.New(keyring.NewKey()), true
 	} else {
 		var err error
-		if k.ring, err = capability.ReadKeyFile(c.KeyFile); err != nil {
+		if k.ring, err = keyring.ReadFile(c.KeyFile); err != nil {
 			return nil, err
 		}
 	}
@@ -176,7 +176,7 @@ func (k *keyStore) mayBackUp(ctx context.Context, token capability.Token) bool {
 // mintOperator mints the operator's token. It names the backup operation only if the
 // daemon can take backups: daemons of earlier versions, which may use the same Redis,
 // refuse a token with an unknown operation.
-func mintOperator(ring *capability.KeyRing, backups bool) (capability.Token, error) {
+func mintOperator(ring *keyring.Ring, backups bool) (capability.Token, error) {
 	operations := capability.AllOperations()
 	if backups {
 		operations = capability.EveryOperation()
@@ -208,23 +208,23 @@ func (k *keyStore) maintain(ctx context.Context, log *slog.Logger) {
 
 // RotateKeys implements broker.KeyKeeper.
 func (k *keyStore) RotateKeys(ctx context.Context) error {
-	return k.change(ctx, func(ring *capability.KeyRing) error { return ring.Rotate(capability.NewKey()) })
+	return k.change(ctx, func(ring *keyring.Ring) error { return ring.Rotate(keyring.NewKey()) })
 }
 
 // RetireKey implements broker.KeyKeeper.
 func (k *keyStore) RetireKey(ctx context.Context, id capability.KeyID, at time.Time) error {
-	return k.change(ctx, func(ring *capability.KeyRing) error { return ring.Retire(id, at) })
+	return k.change(ctx, func(ring *keyring.Ring) error { return ring.Retire(id, at) })
 }
 
 // change edits the keys, in the key file unless this daemon writes none. It also adopts
 // changes that another process has made in the file.
-func (k *keyStore) change(ctx context.Context, edit func(*capability.KeyRing) error) error {
+func (k *keyStore) change(ctx context.Context, edit func(*keyring.Ring) error) error {
 	k.changing.Lock()
 	defer k.changing.Unlock()
 	if !k.writes {
 		return edit(k.ring)
 	}
-	ring, err := keyfile.Change(ctx, k.keyFile, edit)
+	ring, err := keyring.Change(ctx, k.keyFile, edit)
 	if err == nil {
 		k.ring.Adopt(ring)
 	}
@@ -239,7 +239,7 @@ func (k *keyStore) reload(accept func() error) error {
 	}
 	k.changing.Lock()
 	defer k.changing.Unlock()
-	ring, err := capability.ReadKeyFile(k.keyFile)
+	ring, err := keyring.ReadFile(k.keyFile)
 	if err != nil {
 		return fmt.Errorf("read keys: %w", err)
 	}

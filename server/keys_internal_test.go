@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
-	"github.com/mailboxmq/mailbox/internal/keyfile"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/revocation"
 )
 
@@ -20,7 +20,7 @@ func TestUnwrittenKeysAreNotUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "keys")
-	ring, made, err := keyfile.ReadOrMake(t.Context(), path)
+	ring, made, err := keyring.ReadOrMake(t.Context(), path)
 	if err != nil || !made {
 		t.Fatal(made, err)
 	}
@@ -46,7 +46,7 @@ func TestUnwrittenKeysAreNotUsed(t *testing.T) {
 func TestOperatorTokenWithoutBackupIsRenewedOnDisk(t *testing.T) {
 	for backend, renewed := range map[string]bool{"memory:": false, "": true} {
 		config := Config{DataDir: t.TempDir(), Backend: backend}.complete()
-		ring, _, err := keyfile.ReadOrMake(t.Context(), config.KeyFile)
+		ring, _, err := keyring.ReadOrMake(t.Context(), config.KeyFile)
 		if err != nil {
 			t.Fatal(err)
 		}

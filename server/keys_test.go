@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/server"
 )
 
@@ -53,7 +54,7 @@ func TestKeysAreRotatedAndRetiredOverHTTP(t *testing.T) {
 	if status, answer := r.post(operator, "/v1/ping", `{}`); status != http.StatusUnauthorized || answer["reason"] != "key_retired" {
 		t.Errorf("a token of the retired key: %d %v", status, answer)
 	}
-	tenant, err := capability.ReadKeyFile(filepath.Join(dir, "keys"))
+	tenant, err := keyring.ReadFile(filepath.Join(dir, "keys"))
 	if err != nil || len(tenant.Keys()) != 2 || tenant.Keys()[1].RetiredAt().IsZero() {
 		t.Errorf("the key file: %v, %v", tenant, err)
 	}

@@ -31,12 +31,19 @@ func TestDaemonOnPostgreSQLKeepsMessagesAndDeadLetters(t *testing.T) {
 	if status, fields := r.post(r.OperatorToken(), "/v1/backup", `{}`); status == http.StatusOK || !strings.Contains(fmt.Sprint(fields), "pg_dump") {
 		t.Errorf("a backup: %d %v, want a refusal that names pg_dump", status, fields)
 	}
+	const schedule = `{"topic":"orders","name":"daily"}`
+	if status, fields := r.post(r.OperatorToken(), "/v1/schedules/put", `{"topic":"orders","name":"daily","every_ms":86400000}`); status != http.StatusOK {
+		t.Errorf("a schedule: %d %v", status, fields)
+	}
 	postgres.Kill()
 	if err := postgres.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if status, stats := r.post(r.OperatorToken(), "/v1/stats", `{"topic":"orders"}`); status != http.StatusOK || stats["dead"] != 1.0 || stats["ready"] != 1.0 {
 		t.Errorf("after the restart: %d %v", status, stats)
+	}
+	if status, fields := r.post(r.OperatorToken(), "/v1/schedules/get", schedule); status != http.StatusOK || !strings.Contains(fmt.Sprint(fields), "daily") {
+		t.Errorf("the schedule after the restart: %d %v", status, fields)
 	}
 	wantReceived(t, r, waiting)
 }

@@ -73,8 +73,8 @@ const durabilityUnknown driver.Durability = "unknown"
 
 // durability returns what messages and dead letters survive in the backend.
 func (s *Server) durability() driver.Durability {
-	if backend, ok := s.opener.(interface{ Durability() driver.Durability }); ok {
-		return backend.Durability()
+	if backend, ok := s.opener.(interface{ DefaultTraits() driver.Traits }); ok {
+		return backend.DefaultTraits().Durability
 	}
 	return durabilityUnknown
 }

@@ -10,8 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mailboxmq/mailbox/capability"
-	"github.com/mailboxmq/mailbox/internal/keyfile"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/server"
 )
 
@@ -132,7 +131,7 @@ func TestFailedReloadChangesNothing(t *testing.T) {
 		}
 	}
 	keys := filepath.Join(config.DataDir, "keys")
-	_, err := keyfile.Change(t.Context(), keys, func(ring *capability.KeyRing) error { return ring.Rotate(capability.NewKey()) })
+	_, err := keyring.Change(t.Context(), keys, func(ring *keyring.Ring) error { return ring.Rotate(keyring.NewKey()) })
 	if err != nil {
 		t.Fatal(err)
 	}

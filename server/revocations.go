@@ -9,6 +9,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
@@ -88,7 +89,7 @@ func merge(known map[subject]revocation.Revocation, r revocation.Revocation) {
 // publishes revocations that are only known here. It blocks on I/O. Codes:
 // ErrUnsupported (the backend does not support queue administration or peek), and those
 // of the backend.
-func shareRevocations(ctx context.Context, own revocations, keys *capability.KeyRing, opener driver.Opener, log *slog.Logger) (*sharedRevocations, error) {
+func shareRevocations(ctx context.Context, own revocations, keys *keyring.Ring, opener driver.Opener, log *slog.Logger) (*sharedRevocations, error) {
 	admin, ok := opener.(driver.Admin)
 	if !ok {
 		return nil, errNoLog

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/macaroon"
 	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/internal/verify"
@@ -20,11 +21,11 @@ import (
 
 // shareOnce returns the revocations of a daemon that has just started.
 func shareOnce(t *testing.T, opener driver.Opener) (*sharedRevocations, error) {
-	key, err := capability.KeyFrom(1, make([]byte, macaroon.KeyBytes))
+	key, err := keyring.KeyFrom(1, make([]byte, macaroon.KeyBytes))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return shareRevocations(t.Context(), new(revocation.Memory), capability.NewKeyRing(key), opener, slog.New(slog.DiscardHandler))
+	return shareRevocations(t.Context(), new(revocation.Memory), keyring.New(key), opener, slog.New(slog.DiscardHandler))
 }
 
 // share returns the revocations of a daemon on a backend, which follow the log until
@@ -57,7 +58,7 @@ func isRevoked(t *testing.T, s *sharedRevocations, token capability.Token) bool 
 
 func mintToken(t *testing.T, tenant string) capability.Token {
 	t.Helper()
-	token, err := capability.NewKeyRing(capability.NewKey()).Mint(tenant, capability.AllOperations(),
+	token, err := keyring.New(keyring.NewKey()).Mint(tenant, capability.AllOperations(),
 		capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +210,7 @@ func TestNarrowedRevocationHoldsAtEveryDaemon(t *testing.T) {
 		backend := membox.New(nil)
 		t.Cleanup(func() { _ = backend.Close() })
 		first, second := share(t, backend), share(t, backend)
-		ring := capability.NewKeyRing(capability.NewKey())
+		ring := keyring.New(keyring.NewKey())
 		parent, err := mintOperator(ring, false)
 		if err != nil {
 			t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	_ "time/tzdata" // schedules have zones, and a bare machine has no data of them
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
@@ -45,12 +46,13 @@ type Options struct {
 
 // A Server is a daemon. Make one with New, and run it once with Run.
 type Server struct {
-	config  atomic.Pointer[Config]
-	log     *slog.Logger
-	level   *slog.LevelVar
-	opener  driver.Opener // nil until it is opened
-	shared  bool          // other daemons may be on the same backend
-	metrics *metrics.Set
+	config   atomic.Pointer[Config]
+	log      *slog.Logger
+	level    *slog.LevelVar
+	opener   driver.Opener // nil until it is opened
+	shared   bool          // other daemons may be on the same backend
+	embedded bool          // the embedding program passed opener
+	metrics  *metrics.Set
 
 	keys      *keyStore
 	broker    *broker.Broker
@@ -95,6 +97,7 @@ func New(config Config, options *Options) (*Server, error) {
 	}
 	if options != nil {
 		s.log, s.opener, s.shared = options.Logger, options.Opener, options.Shared
+		s.embedded = s.opener != nil
 	}
 	level, _ := config.logLevel() // cannot fail: the configuration was validated
 	s.level.Set(level)
@@ -186,7 +189,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 // assemble makes the broker and its surfaces.
 func (s *Server) assemble(config *Config) (err error) {
 	s.broker, err = broker.New(broker.Options{
-		Opener: s.opener, Shared: s.shared, Ring: s.keys.ring, Revocations: s.keys.revocations, Keeper: s.keys, Backups: s.backups(config),
+		Opener: s.opener, Backend: s.backendName(config), Shared: s.shared, Ring: s.keys.ring, Revocations: s.keys.revocations, Keeper: s.keys, Backups: s.backups(config),
 		Audit: s.keys.audit, Operator: s.keys.operatorToken,
 		Verifier: verify.New(s.keys.ring, &verify.Options{
 			Audience: []string{config.Audience}, Revocations: s.keys.revocations, CacheTTL: config.CapCacheTTL,
@@ -274,7 +277,7 @@ func (c *Config) limits() broker.Limits {
 	return broker.Limits{
 		MaxPayloadBytes: c.MaxBodyBytes, MinVisibility: c.VisibilityMin, MaxWait: c.MaxWait,
 		MaxInFlight: max(c.GlobalInFlight, 0), MaxDedupKeys: max(c.GlobalDedup, 0), // 0 if they are off
-		MaxWaiting: c.MaxWaiting, MaxQueues: c.MaxQueues, BackoffBase: c.BackoffBase, BackoffMax: c.BackoffMax,
+		MaxWaiting: c.MaxWaiting, MaxQueues: c.MaxQueues, MaxSchedules: c.MaxSchedules, BackoffBase: c.BackoffBase, BackoffMax: c.BackoffMax,
 	}
 }
 
@@ -295,6 +298,7 @@ func (s *Server) serve(stop context.Context, listeners []listener) error {
 		})
 	}
 	serving.Go(func() { s.sqs.Resume(ctx) })
+	serving.Go(func() { s.broker.RunSchedules(ctx) })
 	following, unfollow := context.WithCancel(ctx)
 	defer unfollow()
 	serving.Go(func() { s.keys.maintain(following, s.log) })

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/server"
 )
 
@@ -166,12 +167,12 @@ func TestStartAfterKeyRetirementRenewsOperatorToken(t *testing.T) {
 	old := first.OperatorToken()
 	first.halt()
 	path := filepath.Join(dir, "keys")
-	ring, err := capability.ReadKeyFile(path)
+	ring, err := keyring.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	leaked := ring.Current().ID()
-	if err := errors.Join(ring.Rotate(capability.NewKey()), ring.Retire(leaked, time.Now()), ring.WriteFile(path)); err != nil {
+	if err := errors.Join(ring.Rotate(keyring.NewKey()), ring.Retire(leaked, time.Now()), ring.WriteFile(path)); err != nil {
 		t.Fatal(err)
 	}
 	second := start(t, server.Config{DataDir: dir})
@@ -379,11 +380,11 @@ func TestReloadChangesLiveSettings(t *testing.T) {
 		t.Error("a bad configuration was accepted")
 	}
 	// A key that another process has added counts after a reload.
-	ring, err := capability.ReadKeyFile(filepath.Join(dir, "keys"))
+	ring, err := keyring.ReadFile(filepath.Join(dir, "keys"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := ring.Rotate(capability.NewKey()); err != nil {
+	if err := ring.Rotate(keyring.NewKey()); err != nil {
 		t.Fatal(err)
 	}
 	if err := ring.WriteFile(filepath.Join(dir, "keys")); err != nil {

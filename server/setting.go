@@ -186,6 +186,7 @@ var settings = []setting{
 	newSetting("mailbox.shard_bytes", "shard-bytes", "bytes in a shard", false, func(c *Config) any { return (*size)(&c.ShardBytes) }).orOff().ofNewQueues().between(1, 1<<50),
 	newSetting("mailbox.global_inflight", "global-inflight", "messages in flight over all queues; no tenant beside others has more than half", true, func(c *Config) any { return &c.GlobalInFlight }).orOff().between(1, 1<<30),
 	newSetting("mailbox.max_topics", "max-topics", "queues that exist; no tenant beside others has more than half", true, func(c *Config) any { return &c.MaxQueues }).between(1, 1<<30),
+	newSetting("mailbox.max_schedules", "max-schedules", "schedules over all queues; no tenant beside others has more than half", true, func(c *Config) any { return &c.MaxSchedules }).between(1, 1<<20),
 	newSetting("mailbox.max_waiting", "max-waiting", "receives that wait at once; no tenant beside others has more than half", true, func(c *Config) any { return &c.MaxWaiting }).between(1, 1<<30),
 	newSetting("mailbox.global_dedup", "global-dedup", "dedup keys remembered over all queues, 64 bytes of memory each; no tenant beside others has more than half", true, func(c *Config) any { return &c.GlobalDedup }).orOff().between(1, 1<<30),
 	newSetting("mailbox.dedup_max", "dedup-max", "dedup keys that a queue remembers", false, func(c *Config) any { return &c.DedupMax }).orOff().ofNewQueues().between(1, 1<<40),

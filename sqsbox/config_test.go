@@ -94,6 +94,7 @@ func TestUnsupportedSettingsAreRefusedByName(t *testing.T) {
 		"RetainReady.Age":   {RetainReady: driver.Retention{Age: time.Hour}},
 		"RetainDead":        {RetainDead: driver.Retention{Age: time.Hour}},
 		"MaxHold":           {MaxHold: time.Hour},
+		"TTL":               {TTL: time.Hour},
 		"Annotation":        {Annotation: "x"},
 		"MaxDeliveries":     {MaxDeliveries: 1},
 		"DeadLetterTo":      {DeadLetterTo: "dead"},

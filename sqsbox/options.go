@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/opening"
 )
 
 // Limits of SQS.
@@ -53,7 +54,7 @@ type Options struct {
 // check returns ErrInvalid for an option out of range.
 func (o *Options) check() error {
 	for field, value := range map[string]int64{"Poll": int64(o.Poll), "Linger": int64(o.Linger), "Parallel": int64(o.Parallel)} {
-		if err := driver.CheckOption(field, value); err != nil {
+		if err := opening.CheckOption(field, value); err != nil {
 			return err
 		}
 	}

@@ -142,6 +142,7 @@ func checkConfig(name string, config driver.Config) error {
 		{"RetainReady.Count", config.RetainReady.Count > 0, "SQS does not limit the number of messages"},
 		{"RetainReady.Age", config.RetainReady.Age > 0 && !config.DropExpired, "SQS drops expired messages: set DropExpired"},
 		{"RetainDead", config.RetainDead.Age > 0 || config.RetainDead.Count > 0, "SQS keeps dead letters in another queue: set its retention"},
+		{"TTL", config.TTL > 0, "messages of SQS have no time to live; set RetainReady.Age"},
 		{"MaxHold", config.MaxHold > 0, fmt.Sprintf("SQS limits every delivery to %v in all", driver.DefaultMaxVisibility)},
 		{"Annotation", config.Annotation != "", "SQS does not store annotations"},
 		{"MaxDeliveries", config.MaxDeliveries > 0 && config.DeadLetterTo == "", "SQS dead-letters into another queue: set DeadLetterTo"},

@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/opening"
 )
 
 const urlScheme = "sqs"
@@ -22,7 +23,7 @@ func init() { driver.RegisterURL(readURL, urlScheme) }
 // readURL reads a URL of mailbox.OpenURL: sqs://REGION/QUEUE, with the parameters
 // endpoint, create and prefix. Credentials are those of the environment.
 func readURL(address *url.URL) (driver.URLTarget, error) {
-	parameters, err := driver.ReadParameters(address, "endpoint", "create", "prefix")
+	parameters, err := opening.ReadParameters(address, "endpoint", "create", "prefix")
 	if err != nil {
 		return driver.URLTarget{}, err
 	}

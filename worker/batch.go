@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox"
-	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/goroutine"
 )
 
@@ -231,6 +230,11 @@ func (r *run[T]) handleBatch(own, settling context.Context, call *batchCall[T]) 
 			r.loop.started(call, r.loop.info(j.message))
 		}
 	}
+	for _, j := range call.jobs {
+		if j.isRequest() {
+			defer j.watch()()
+		}
+	}
 	call.began = r.now()
 	return callBatch(call, r.loop.batches.handler, messages)
 }
@@ -280,7 +284,7 @@ func (r *run[T]) finishBatch(settling context.Context, call *batchCall[T], err e
 		if call.Context != nil && r.loop.options.Hooks.Finished != nil {
 			r.loop.finished(call, FinishedEvent{Info: r.loop.info(j.message), Duration: r.now() - call.began, Err: e})
 		}
-		if _, request := driver.SlotID(j.message.ReplyTo); e == nil && !request {
+		if e == nil && !j.isRequest() {
 			r.finish(settling, j, nil)
 			j.cancel(nil)
 			succeeded = append(succeeded, j)
@@ -351,13 +355,13 @@ func (c *batchCall[T]) result(err error, i int) error {
 }
 
 // memberEnded cancels the handler when the context of a message ends: if its lease was
-// lost, only when all are.
+// lost or its request cancelled, only when that is so for all.
 func (c *batchCall[T]) memberEnded(cause error) {
 	c.mu.Lock()
 	c.left--
 	left := c.left
 	c.mu.Unlock()
-	if left <= 0 || !errors.Is(cause, mailbox.ErrReceiptExpired) {
+	if left <= 0 || !errors.Is(cause, mailbox.ErrReceiptExpired) && !errors.Is(cause, mailbox.ErrReplyCancelled) {
 		c.cancel(cause)
 	}
 }

@@ -37,7 +37,7 @@ func TestDocumentListsWorkerDefaults(t *testing.T) {
 	for _, text := range []string{
 		"`WatchdogGrace` (" + short(worker.DefaultWatchdogGrace) + ")",
 		fmt.Sprintf("held for %d hours", int(driver.DefaultMaxHold.Hours())),
-		fmt.Sprintf("at most %d,000 by default", driver.DefaultMaxDead/1000),
+		fmt.Sprintf("at most %d,000 by default", driver.Config{}.Resolve(nil, driver.Config{}).MaxDead/1000),
 	} {
 		if !strings.Contains(string(page), text) {
 			t.Errorf("docs/workers.md does not say %q", text)

@@ -18,9 +18,10 @@ import (
 // A Member is something that a Group runs: a Loop, a deadletter.Consumer, or
 // anything else that runs until its context ends.
 //
-// A member can have more methods, which the group then uses: that of [Watched], for
-// the watchdog and health reports; DeadLetterDepth(ctx) (queue string, depth int, err
-// error), for readiness; and Abort(), which the second signal calls to end the drain.
+// A member can have more methods, which the group then uses: Activity()
+// [Activity], which does not block, for the watchdog and health reports; DeadLetterDepth(ctx)
+// (queue string, depth int, err error), for readiness; and Abort(), which the second signal
+// calls to end the drain.
 type Member interface {
 	// Name returns the name of the member in logs and health reports.
 	Name() string

@@ -12,8 +12,9 @@ import (
 
 // A Handler handles one message. Its result decides how the message is settled: see
 // the package documentation. Its context ends when it returns, when the lease is
-// lost, after Options.Timeout, or at the end of the drain time; context.Cause says
-// which. It must be safe for concurrent use if Options.Concurrency is above one.
+// lost, after Options.Timeout, at the end of the drain time, or within five seconds
+// after the client has cancelled the request, if it is one; context.Cause says
+// which. A cancelled request is acked, whatever its handler returns. It must be safe for concurrent use if Options.Concurrency is above one.
 type Handler[T any] func(ctx context.Context, message *mailbox.Message[T]) error
 
 // A Middleware wraps a handler in another one.

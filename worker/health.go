@@ -150,7 +150,7 @@ func (g *Group) memberHealth(position int, now time.Time) MemberHealth {
 	g.mu.Lock()
 	health.Running, health.Done = g.running[position], g.done[position]
 	g.mu.Unlock()
-	watched, ok := member.(Watched)
+	watched, ok := member.(watchedMember)
 	if !ok {
 		return health
 	}

@@ -3,9 +3,11 @@ package worker
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/driver"
 )
 
 // A job is a message that a run holds, and the context of its handler. The mutex of
@@ -30,6 +32,8 @@ type job[T any] struct {
 	// the drain time. unsure: an ack was tried and may have succeeded. dropped: the
 	// result had no reply address.
 	alone, succeeded, acked, lost, cut, unsure, dropped bool
+
+	cancelled atomic.Bool // by the client of the request
 
 	ended    bool      // the context has; guarded by contextMu
 	progress *Progress // what the handler last reported; nil for nothing
@@ -78,6 +82,21 @@ func (j *job[T]) cancel(cause error) {
 	if j.live != nil {
 		j.live.cancel(cause)
 	}
+}
+
+// isRequest reports whether the message names a reply slot.
+func (j *job[T]) isRequest() bool {
+	_, isSlot := driver.SlotID(j.message.ReplyTo)
+	return isSlot
+}
+
+// watch ends the context of the handler when the client cancels the request, until stop is
+// called.
+func (j *job[T]) watch() (stop func()) {
+	return j.message.OnCancel(j.parent, func(cause error) {
+		j.cancelled.Store(true)
+		j.cancel(cause)
+	})
 }
 
 // context returns the context behind j.

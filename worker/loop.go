@@ -188,6 +188,11 @@ func (l *Loop[T]) check() error {
 	if err := l.options.check(); err != nil {
 		return err
 	}
+	if l.options.Check != nil {
+		if err := l.options.Check(); err != nil {
+			return err
+		}
+	}
 	if l.batches != nil {
 		if err := l.checkBatches(); err != nil {
 			return err

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/replyslot"
 )
 
 // ErrUnknownKind is the code of the error of a message whose kind a Mux has no handler
@@ -147,16 +149,6 @@ func NewMux(options *MuxOptions, handlers ...KindHandler) (*Mux, error) {
 	return m, nil
 }
 
-// Kinds returns the kinds that have a handler, sorted.
-func (m *Mux) Kinds() []string {
-	kinds := make([]string, 0, len(m.kinds))
-	for kind := range m.kinds {
-		kinds = append(kinds, kind)
-	}
-	slices.Sort(kinds)
-	return kinds
-}
-
 // Options returns the options of a mailbox for this mux: those of base, which may be
 // nil, with the codec of the mux. Messages of unknown kinds are treated as
 // MuxOptions.Unknown says, and other undecodable ones as base.Poison does.
@@ -195,7 +187,7 @@ func (m *Mux) Handle(ctx context.Context, message *mailbox.Message[Work]) error 
 
 // unknownKind returns the error of a kind without a handler.
 func (m *Mux) unknownKind(kind string) error {
-	kinds := m.Kinds()
+	kinds := slices.Sorted(maps.Keys(m.kinds))
 	for i := range kinds {
 		kinds[i] = fmt.Sprintf("%q", kinds[i])
 	}
@@ -236,7 +228,7 @@ func (c muxCodec) DecodeMessage(message *driver.Message) (Work, error) {
 		return Work{}, c.mux.unknownKind(kind)
 	}
 	// A codec that accepts an empty body would return a value for these replies.
-	if _, end := message.Attributes[driver.AttributeReplyEnd]; end || mailbox.FailureOf(message.Attributes) != nil {
+	if _, end := message.Attributes[replyslot.AttributeEnd]; end || mailbox.FailureOf(message.Attributes) != nil {
 		return Work{}, errReply
 	}
 	value, err := h.decode(message)

@@ -12,6 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/deadletter"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/replyslot"
 	"github.com/mailboxmq/mailbox/internal/testing/ruletest"
 	"github.com/mailboxmq/mailbox/reply"
 	"github.com/mailboxmq/mailbox/worker"
@@ -87,9 +88,6 @@ func TestMuxHandlesByKind(t *testing.T) {
 			s.Pass(time.Second)
 			if got := done.List(); !slices.Equal(got, []string{"drink tea", "picture \x00x", "no kind plain"}) {
 				s.Errorf("handled were %q", got)
-			}
-			if got := mux.Kinds(); !slices.Equal(got, []string{"", "drink", "picture"}) {
-				s.Errorf("the kinds are %q", got)
 			}
 			stats, err := jobs.Stats(s.Context())
 			s.Must(err)
@@ -294,7 +292,7 @@ func TestMuxCodecRefusesWhatHasNoKind(t *testing.T) {
 		t.Errorf("encoded is %q, %v", data, err)
 	}
 	decoder := codec.(mailbox.MessageDecoder[worker.Work])
-	_, err = decoder.DecodeMessage(&driver.Message{Attributes: map[string]string{mailbox.AttributeKind: "text", driver.AttributeReplyError: "no"}})
+	_, err = decoder.DecodeMessage(&driver.Message{Attributes: map[string]string{mailbox.AttributeKind: "text", replyslot.AttributeError: "no"}})
 	if err == nil {
 		t.Error("an error reply was decoded")
 	}

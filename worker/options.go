@@ -72,6 +72,9 @@ type Options[T any] struct {
 	Hooks Hooks
 	// Logger logs failures. Nil means no log.
 	Logger *slog.Logger
+	// Check, unless nil, says whether the handler can work. Run calls it first and returns
+	// its error.
+	Check func() error
 }
 
 // Unanswerable says how a loop settles a request that it can never answer.

@@ -36,7 +36,9 @@ type ServeOptions[R any] struct {
 // the answer for a minute. Then the message is nacked with the usual backoff, and the
 // answer is kept and sent when the message comes to this handler again.
 //
-// A request whose reply slot needs no answer any more is acked and not served. A
+// A request whose reply slot needs no answer any more is acked and not served. If the
+// client cancels the request while serve runs, its context ends, as that of every
+// handler does, with ErrReplyCancelled as its cause. A
 // reply address that names no mailbox now is a temporary failure, up to the delivery
 // limit of the policy or the queue. A reply address that this worker can never serve
 // (see mailbox.Unanswerable) is settled according to Options.OnUnanswerable. An

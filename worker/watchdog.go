@@ -15,12 +15,8 @@ import (
 // health report of a Group.
 type Activity = activity.Activity
 
-// Watched is a member that tells what it is doing, so that the watchdog can watch
-// it. Loops and dead-letter consumers do.
-type Watched interface {
-	// Activity returns what the member is doing. It does not block.
-	Activity() Activity
-}
+// A watchedMember tells what it is doing, without blocking, so that the watchdog can watch it.
+type watchedMember interface{ Activity() Activity }
 
 // Activity returns what the loop is doing: the handler that has made no progress for
 // the longest, or a receive that the backend has not answered for longer than
@@ -92,7 +88,7 @@ func (g *Group) watch(ctx context.Context, failed chan<- error) {
 		case <-ticker.C:
 		}
 		for i, member := range g.members {
-			watched, ok := member.(Watched)
+			watched, ok := member.(watchedMember)
 			if !ok {
 				continue
 			}
@@ -107,7 +103,7 @@ func (g *Group) watch(ctx context.Context, failed chan<- error) {
 
 // inspect checks one member. It reports a stuck handler once. With CancelStuck it
 // also cancels the handler, and returns an error if that does not help.
-func (g *Group) inspect(ctx context.Context, name string, watched Watched, suspected **suspect) error {
+func (g *Group) inspect(ctx context.Context, name string, watched watchedMember, suspected **suspect) error {
 	now := time.Now()
 	doing := watched.Activity()
 	messageID, since := doing.MessageID, doing.Since

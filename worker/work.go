@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox"
-	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/goroutine"
 )
 
@@ -63,6 +62,9 @@ func (r *run[T]) handle(j *job[T]) error {
 	if err := r.overLimit(j, j); err != nil {
 		return err
 	}
+	if j.isRequest() {
+		defer j.watch()()
+	}
 	if o.Timeout == 0 && o.Hooks.Started == nil && o.Hooks.Finished == nil {
 		err := call(j, l.handler, j.message)
 		if err != nil {
@@ -109,8 +111,7 @@ func explain(ctx context.Context, err error) error {
 // finish settles a message whose handler has returned. Messages of successful
 // handlers are left to the settler, which acks in batches.
 func (r *run[T]) finish(settling context.Context, j *job[T], err error) {
-	_, wantsAnswer := driver.SlotID(j.message.ReplyTo)
-	forSettler := err == nil && !wantsAnswer && !j.message.Settled()
+	forSettler := err == nil && !j.isRequest() && !j.message.Settled()
 	j.succeeded = err == nil
 	if forSettler && j.alone {
 		r.ackAlone(settling, j)
@@ -132,6 +133,9 @@ func (r *run[T]) finish(settling context.Context, j *job[T], err error) {
 		r.settle(settling, j, SettledEvent{Result: ResultHandler, Cause: err})
 	case err == nil:
 		r.ackRequest(settling, j)
+	case j.cancelled.Load():
+		r.loop.failed(settling, slog.LevelInfo, "worker: request was cancelled", j.message, err)
+		r.ackFailedWork(settling, j, ResultAcked, err)
 	default:
 		r.failSafely(settling, j, err)
 	}

@@ -102,7 +102,7 @@ func TestProgramsWorkTogether(t *testing.T) {
 	run(2, "nonsense")
 	run(0, "doctor")
 
-	follow := exec.Command(mailbox, "recv", "hello", "--follow", "--exec", "cat; echo")
+	follow := exec.Command(mailbox, "recv", "hello", "--follow", "--exec", `read -r body; echo "$body"`)
 	follow.Env = d.environ
 	output, err := follow.StdoutPipe()
 	if err != nil {

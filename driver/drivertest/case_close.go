@@ -7,30 +7,10 @@ import (
 )
 
 var closeCases = []testCase{
-	{id: "RCV-2", title: "closing a handle wakes its waiting receivers with ErrClosed", run: closeWakes},
-	{id: "RCV-2", title: "closing a handle does not disturb receivers of another handle", run: closeDisturbsNoOtherHandle},
 	{id: "RCV-2", title: "a closed handle refuses everything, and closing it again is fine", run: closedHandleRefuses},
-	{id: "RCV-2", title: "closing a handle touches no message and no lease", run: closeTouchesNoMessage},
 	{id: "RCV-2", title: "a receive that is closed while a message comes in strands nothing", run: closeStrandsNothing},
 	{id: "RCV-2", title: "closing the opener closes every handle", needs: []need{needCloser}, run: closingOpenerClosesHandles},
 	{id: "RCV-2", title: "opening with a context that has ended opens or returns the context's error", run: openWithEndedContext},
-}
-
-func closeWakes(e *env, q driver.Queue) {
-	first := e.receiveInBackground(e.ctx(), q, 1)
-	second := e.receiveInBackground(e.ctx(), q, 1)
-	e.ok(q.Close(), "close")
-	e.expectClosed(e.await(first, "close").err, "a receive whose handle is closed")
-	e.expectClosed(e.await(second, "close").err, "a second receive whose handle is closed")
-}
-
-func closeDisturbsNoOtherHandle(e *env, q driver.Queue) {
-	other := e.open(queueName)
-	waiting := e.receiveInBackground(e.ctx(), other, 1)
-	e.ok(q.Close(), "close")
-	e.settle()
-	e.send(other, "a")
-	e.expectHandedTo(waiting, "a", "send after another handle was closed")
 }
 
 func closedHandleRefuses(e *env, q driver.Queue) {
@@ -69,19 +49,6 @@ func closedHandleRefuses(e *env, q driver.Queue) {
 		e.failf("traits of a closed handle: got %+v, want what they were", traits)
 	}
 	e.expectStats(e.open(queueName), driver.Stats{InFlight: 1})
-}
-
-func closeTouchesNoMessage(e *env, q driver.Queue) {
-	e.send(q, "held", "waiting")
-	held := e.expectBodies(q, e.receive(q, 2), "held", "waiting")
-	e.expire(q, held[1])
-	e.sendLater(q, e.hold, "later")
-	e.ok(q.Close(), "close")
-
-	again := e.open(queueName)
-	e.expectStats(again, driver.Stats{Ready: 1, Delayed: 1, InFlight: 1})
-	e.ack(again, held[0])
-	e.expectNext(again, "waiting")
 }
 
 func closeStrandsNothing(e *env, q driver.Queue) {

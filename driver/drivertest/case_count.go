@@ -7,7 +7,6 @@ import (
 var countCases = []testCase{
 	{id: "CNT-1", title: "the waiting count is ready, delayed and in flight", run: waitingIsTheSum},
 
-	{id: "CNT-3", title: "a purged queue still works", run: purgedQueueWorksOn},
 	{id: "CNT-3", title: "a second purge works, or says when it will", run: secondPurge},
 }
 
@@ -30,18 +29,6 @@ func (e *env) purge(q driver.Queue, want int) {
 	if q.Traits().ExactStats && removed != want {
 		e.failf("purge: got %d removed, want %d", removed, want)
 	}
-}
-
-func purgedQueueWorksOn(e *env, q driver.Queue) {
-	e.send(q, "a", "b")
-	e.purge(q, 2)
-	waiting := e.receiveInBackground(e.ctx(), q, 1)
-	e.send(q, "c")
-	got := e.expectHandedTo(waiting, "c", "send after a purge")
-	if got.Deliveries != 1 {
-		e.failf("delivery after a purge: got Deliveries %d, want 1", got.Deliveries)
-	}
-	e.ack(q, got)
 }
 
 func secondPurge(e *env, q driver.Queue) {

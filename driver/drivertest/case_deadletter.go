@@ -6,19 +6,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// mortal is a queue whose messages die after a second failed delivery.
-var mortal = always(driver.Config{MaxDeliveries: 2})
-
 var deadLetterCases = []testCase{
-	{
-		id: "DLQ-1", title: "a lease that runs out at the delivery limit makes a dead letter, by the clock alone",
-		config: mortal, needs: []need{needDeadLetters}, run: expiryAtLimitKills,
-	},
 	{
 		id: "DLQ-1", title: "without a limit a message is delivered again and again",
 		config: always(driver.Config{}), run: noLimitNoDeath,
@@ -29,15 +21,6 @@ var deadLetterCases = []testCase{
 		needs: []need{needDeadLetters, needExactStats}, run: moveIsOneStep,
 	},
 
-	{id: "DLQ-4", title: "the record of a message that was dead-lettered is complete", needs: []need{needDeadLetters}, run: recordOfDeadLettering},
-	{
-		id: "DLQ-4", title: "the record of a message that died of a nack is complete",
-		config: mortal, needs: []need{needDeadLetters}, run: recordOfNack,
-	},
-	{
-		id: "DLQ-4", title: "the record of a message that died of an expired lease is complete",
-		config: mortal, needs: []need{needDeadLetters}, run: recordOfExpiry,
-	},
 	{id: "DLQ-4", title: "an error that is too long is cut, not refused", needs: []need{needDeadLetters}, run: longDeadLetterErrorIsCut},
 }
 
@@ -101,21 +84,6 @@ func (e *env) secondDelivery(q driver.Queue, body string) driver.Delivery {
 		e.failf("delivery after a nack: got Deliveries %d, want 2", got.Deliveries)
 	}
 	return got
-}
-
-func expiryAtLimitKills(e *env, q driver.Queue) {
-	last := e.secondDelivery(q, "a")
-	start := time.Now()
-	e.extend(q, last, e.tick)
-	if q.Traits().ExactStats {
-		e.expectStatsAt(q, start.Add(e.tick), driver.Stats{Dead: 1}, "the death of a message whose last lease ran out")
-	} else {
-		e.sleep(e.tick)
-	}
-	e.expectNothing(q)
-	if letter := e.expectDead(q, "a")[0]; letter.Reason != driver.ReasonMaxDeliveries {
-		e.failf("dead letter: got reason %q, want %q", letter.Reason, driver.ReasonMaxDeliveries)
-	}
 }
 
 func noLimitNoDeath(e *env, q driver.Queue) {
@@ -201,77 +169,6 @@ func doomed(q driver.Queue) driver.Outgoing {
 		msg.Seal = []byte("seal \x00\xff")
 	}
 	return msg
-}
-
-// expectRecord checks the record of the only dead letter. First is its first delivery, and
-// diedAt the approximate time of its death.
-func (e *env) expectRecord(q driver.Queue, sent driver.Outgoing, first driver.Delivery, want driver.DeadLetter, diedAt time.Time) {
-	e.t.Helper()
-	e.sleep(e.tick) // the record has the time of the death, not of the listing
-	letter := e.onlyDead(q)
-	e.expectMessage(letter.Message, sent, first.ID, want.Deliveries)
-	if letter.Reason != want.Reason || letter.LastError != want.LastError || letter.ErrorType != want.ErrorType ||
-		letter.Source != queueName || letter.Redrives != want.Redrives {
-		e.failf("dead letter: got reason %q, error %q, type %q, source %q, %d redrives; want %q, %q, %q, %q, %d",
-			letter.Reason, letter.LastError, letter.ErrorType, letter.Source, letter.Redrives,
-			want.Reason, want.LastError, want.ErrorType, queueName, want.Redrives)
-	}
-	if !letter.EnqueuedAt.Equal(first.EnqueuedAt) || !letter.FirstReceivedAt.Equal(first.FirstReceivedAt) {
-		e.failf("dead letter: got enqueued %v, first received %v; the first delivery said %v and %v",
-			letter.EnqueuedAt, letter.FirstReceivedAt, first.EnqueuedAt, first.FirstReceivedAt)
-	}
-	tolerance := 2 * time.Minute // the clocks of two machines may differ
-	if e.backend.Virtual {
-		tolerance = promptness
-	}
-	if off := letter.DeadAt.Sub(diedAt).Abs(); off > tolerance {
-		e.failf("dead letter: got DeadAt %v, %v off", letter.DeadAt, off)
-	}
-	if _, offset := letter.DeadAt.Zone(); offset != 0 {
-		e.failf("times are UTC: got DeadAt %v", letter.DeadAt)
-	}
-}
-
-func recordOfDeadLettering(e *env, q driver.Queue) {
-	msg := doomed(q)
-	e.sendOne(q, msg)
-	first := e.receive(q, 1)[0]
-	e.nack(q, first, 0, "first failure")
-	e.sleep(e.tick)
-	err := q.DeadLetter(e.ctx(), []driver.DeadLetterRequest{{
-		Receipt: e.receive(q, 1)[0].Receipt, Reason: driver.ReasonParse,
-		Error: "unexpected end of JSON input", ErrorType: "*json.SyntaxError",
-	}})
-	e.ok(err, "dead-letter")
-	want := driver.DeadLetter{Reason: driver.ReasonParse, ErrorType: "*json.SyntaxError"}
-	want.Deliveries, want.LastError = 2, "unexpected end of JSON input"
-	e.expectRecord(q, msg, first, want, time.Now())
-}
-
-func recordOfNack(e *env, q driver.Queue) {
-	msg := doomed(q)
-	e.sendOne(q, msg)
-	first := e.receive(q, 1)[0]
-	e.nack(q, first, 0, "first failure")
-	e.sleep(e.tick)
-	e.nack(q, e.receive(q, 1)[0], 0, "second failure")
-	want := driver.DeadLetter{Reason: driver.ReasonMaxDeliveries}
-	want.Deliveries, want.LastError = 2, "second failure"
-	e.expectRecord(q, msg, first, want, time.Now())
-}
-
-func recordOfExpiry(e *env, q driver.Queue) {
-	msg := doomed(q)
-	e.sendOne(q, msg)
-	first := e.receive(q, 1)[0]
-	e.nack(q, first, 0, "the only failure with a cause")
-	e.receiveFor(q, 1, e.tick)
-	e.sleep(e.tick)
-	died := time.Now()
-	e.expectNothing(q)
-	want := driver.DeadLetter{Reason: driver.ReasonMaxDeliveries}
-	want.Deliveries, want.LastError = 2, "the only failure with a cause"
-	e.expectRecord(q, msg, first, want, died)
 }
 
 func longDeadLetterErrorIsCut(e *env, q driver.Queue) {

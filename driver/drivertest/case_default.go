@@ -118,6 +118,7 @@ func settings() map[string]driver.Config {
 		"RetainDead.Age":    {RetainDead: driver.Retention{Age: time.Hour}},
 		"RetainDead.Count":  {RetainDead: driver.Retention{Count: 10}},
 		"MaxHold":           {MaxHold: time.Hour},
+		"TTL":               {TTL: time.Hour},
 		"nothing":           {},
 		"everything off":    complete(driver.Config{}),
 	}

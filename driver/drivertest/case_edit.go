@@ -10,11 +10,6 @@ import (
 // editCases are those in which receives wait, and those with arguments that a story cannot
 // express. The others are in stories/edit.txt.
 var editCases = []testCase{
-	{id: "FLOW-3", title: "a message that is made ready wakes a receive that waits", needs: []need{needEdit}, run: makingReadyWakes},
-	{id: "FLOW-3", title: "a new due time wakes a receive that waits, then", needs: []need{needEdit}, run: newDueTimeWakes},
-	{id: "FLOW-3", title: "a later due time does not wake a receive that waits", needs: []need{needEdit}, run: laterDueTimeDoesNotWake},
-	{id: "FLOW-3", title: "removing the message that blocks its strict group wakes a receive that waits",
-		config: strict, needs: []need{needEdit}, run: removalWakesGroup},
 	{id: "FLOW-3", title: "a message is found in any shard", config: always(driver.Config{Shards: 4}),
 		needs: []need{needEdit}, run: editsSpanShards},
 	{id: "FLOW-3", title: "a peek shows the new due time", needs: []need{needEdit, needPeek}, run: peekShowsNewDueTime},
@@ -32,42 +27,6 @@ func (e *env) edit(q driver.Queue, id string, edit driver.Edit, want driver.Stat
 	if was != want {
 		e.failf("edit %+v: got state %q, want %q", edit, was, want)
 	}
-}
-
-func makingReadyWakes(e *env, q driver.Queue) {
-	id := e.sendLater(q, e.hold, "a")
-	waiting := e.receiveInBackground(e.ctx(), q, 10)
-	e.edit(q, id, driver.Edit{Ready: true}, driver.StateDelayed)
-	e.expectHandedTo(waiting, "a", "make ready")
-}
-
-func newDueTimeWakes(e *env, q driver.Queue) {
-	id := e.sendLater(q, e.hold, "a")
-	waiting := e.receiveInBackground(e.ctx(), q, 10)
-	due := time.Now().Add(e.tick)
-	e.edit(q, id, driver.Edit{DeliverAt: due}, driver.StateDelayed)
-	e.expectWokenAt(waiting, due, "a", "the new due time")
-}
-
-func laterDueTimeDoesNotWake(e *env, q driver.Queue) {
-	if !e.backend.Virtual {
-		e.t.Log("checked in virtual time only")
-		return
-	}
-	id := e.sendLater(q, 2*e.tick, "a")
-	waiting := e.receiveInBackground(e.ctx(), q, 10)
-	due := time.Now().Add(4 * e.tick)
-	e.edit(q, id, driver.Edit{DeliverAt: due}, driver.StateDelayed)
-	e.expectWokenAt(waiting, due, "a", "the later due time")
-}
-
-func removalWakesGroup(e *env, q driver.Queue) {
-	e.sendTo(q, "g", "a", "b")
-	held := e.expectNext(q, "a")[0]
-	e.nack(q, held, e.hold, "")
-	waiting := e.receiveInBackground(e.ctx(), q, 10)
-	e.edit(q, held.ID, driver.Edit{Remove: true}, driver.StateDelayed)
-	e.expectHandedTo(waiting, "b", "removal")
 }
 
 func editsSpanShards(e *env, q driver.Queue) {
@@ -149,27 +108,4 @@ func manyEditsCount(e *env, q driver.Queue) {
 	n := len(ids) / 4
 	e.expectStats(q, driver.Stats{Ready: 2 * n, Delayed: n})
 	e.purge(q, 3*n)
-}
-
-func editsSurvive(e *env, q driver.Queue, how Crash) {
-	ids := e.send(q, "removed", "later", "again", "stays")
-	early := e.sendLater(q, e.hold, "early")
-	e.edit(q, ids[0], driver.Edit{Remove: true}, driver.StateReady)
-	far := driver.Edit{DeliverAt: time.Now().Add(e.hold)}
-	e.edit(q, ids[1], far, driver.StateReady)
-	e.nack(q, e.expectNext(q, "again")[0], e.hold, "cause")
-	e.edit(q, ids[2], far, driver.StateDelayed)
-	e.edit(q, ids[2], driver.Edit{Ready: true}, driver.StateDelayed)
-	e.edit(q, early, driver.Edit{Ready: true}, driver.StateDelayed)
-	q = e.restart(how)
-	e.expectStats(q, driver.Stats{Ready: 3, Delayed: 1})
-	got := e.expectNext(q, "stays", "early", "again")
-	if last := got[2]; last.Deliveries != 2 || last.LastError != "cause" {
-		e.failf("after %v: got delivery %d with last error %q, want 2 and \"cause\"", how, last.Deliveries, last.LastError)
-	}
-	e.ack(q, got...)
-	due := time.Now().Add(2 * e.tick)
-	e.edit(q, ids[1], driver.Edit{DeliverAt: due}, driver.StateDelayed)
-	q = e.restart(how)
-	e.expectEventually(q, due, 2*e.tick, "later")
 }

@@ -22,10 +22,8 @@ var fairCases = []testCase{
 	{id: "FAIR-1", title: "what is settled is not in flight", config: fair, needs: fairNeeds, run: settledIsNotInFlight},
 
 	{id: "FAIR-2", title: "newcomers do not starve a backlog", config: fair, needs: fairNeeds, run: nothingStarves},
-	{id: "FAIR-2", title: "messages without a group go in order, and a group with them", config: fair, needs: append([]need{needFIFO}, fairNeeds...), run: ungroupedGoInOrder},
 
 	{id: "FAIR-3", title: "a group is in order", config: fair, needs: fairNeeds, run: fairGroupIsInOrder},
-	{id: "FAIR-3", title: "any group wakes a receiver", config: fair, needs: fairNeeds, run: anyGroupWakes},
 	{id: "FAIR-3", title: "all of many groups is delivered once", config: fair, needs: fairNeeds, run: fairGroupsAreServed},
 	{
 		id: "FAIR-3", title: "groups stay in order over several shards",
@@ -131,22 +129,6 @@ func nothingStarves(e *env, q driver.Queue) {
 	}
 }
 
-func ungroupedGoInOrder(e *env, q driver.Queue) {
-	e.send(q, "1", "2")
-	e.sendMany(q, "g", 2)
-	e.send(q, "3", "4")
-	first := e.expectAlone(q, "1")
-	e.ack(q, e.expectAlone(q, "2"))
-	e.expire(q, first)
-	e.ack(q, e.expectAlone(q, "1"))
-	e.ack(q, e.expectAlone(q, "g1"))
-	e.nack(q, e.expectAlone(q, "3"), 0, "")
-	for _, want := range []string{"4", "g2", "3"} {
-		e.ack(q, e.expectAlone(q, want))
-	}
-	e.expectEmpty(q)
-}
-
 func fairGroupIsInOrder(e *env, q driver.Queue) {
 	const groups, each = 20, 15
 	for i := range each {
@@ -172,16 +154,6 @@ func fairGroupIsInOrder(e *env, q driver.Queue) {
 		}
 	}
 	e.expectNothing(q)
-}
-
-func anyGroupWakes(e *env, q driver.Queue) {
-	e.sendTo(q, "a", "a1", "a2")
-	e.expectBodies(q, e.receive(q, 2), "a1", "a2")
-	for _, group := range []string{"b", "", "a"} {
-		waiting := e.receiveInBackground(e.ctx(), q, 1)
-		e.sendTo(q, group, "new")
-		e.expectHandedTo(waiting, "new", "send to group "+group)
-	}
 }
 
 func fairGroupsAreServed(e *env, q driver.Queue) {
@@ -270,16 +242,6 @@ func fairnessSurvives(e *env, q driver.Queue, how Crash) {
 		e.failf("of 20 messages %d were of the quiet group, want 2", quiet)
 	}
 	e.expectStats(q, driver.Stats{Ready: 282, InFlight: 20})
-}
-
-func loadSurvives(e *env, q driver.Queue, how Crash) {
-	e.sendMany(q, "a", 3)
-	e.sendMany(q, "b", 2)
-	held := e.expectNext(q, "a1", "b1", "a2")
-	e.ack(q, held[1])
-	q = e.restart(how)
-	e.expectAlone(q, "b2") // two of a are in flight
-	e.expectAlone(q, "a3")
 }
 
 func fairOrderSurvives(e *env, q driver.Queue, how Crash) {

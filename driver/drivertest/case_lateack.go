@@ -11,16 +11,13 @@ import (
 var lateAckNeeds = []need{needLateAck}
 
 var lateAckCases = []testCase{
-	{id: "VIS-7", title: "every earlier receipt works", needs: lateAckNeeds, run: lateAckOfAnyDelivery},
 	{id: "VIS-7", title: "unknown, changed and foreign receipts fail", needs: lateAckNeeds, run: lateAckOfForged},
 	{id: "VIS-7", title: "many are removed in any order, and counts are exact", needs: lateAckNeeds, run: manyLateAcks},
 	{
 		id: "VIS-7", title: "it is found in its shard", config: always(driver.Config{Shards: 4}),
 		needs: lateAckNeeds, run: manyLateAcks,
 	},
-	{id: "VIS-7", title: "in a strict group it wakes a receiver for the next", config: strict, needs: lateAckNeeds, run: lateAckWakesGroup},
 	{id: "VIS-7", title: "of two late acks at once exactly one removes", needs: lateAckNeeds, run: lateAcksRace},
-	{id: "VIS-7", title: "a closed handle acks nothing", needs: lateAckNeeds, run: closedHandleAcksNothing},
 }
 
 func tryLateAck(e *env, q driver.Queue, d driver.Delivery) error {
@@ -37,23 +34,6 @@ func (e *env) expectTooLate(q driver.Queue, d driver.Delivery, which string) {
 	e.t.Helper()
 	if q.Traits().LateAck {
 		e.expectCode(tryLateAck(e, q, d), driver.ErrReceiptExpired, "late ack with %s", which)
-	}
-}
-
-func lateAckOfAnyDelivery(e *env, q driver.Queue) {
-	for which := range 3 {
-		e.send(q, "a")
-		var held []driver.Delivery
-		for range 3 {
-			d := e.receive(q, 1)[0]
-			held = append(held, d)
-			e.expire(q, d)
-		}
-		e.lateAck(q, held[which])
-		e.expectEmpty(q)
-		for _, d := range held {
-			e.expectTooLate(q, d, "a receipt of a message that was acked late")
-		}
 	}
 }
 
@@ -118,16 +98,6 @@ func manyLateAcks(e *env, q driver.Queue) {
 	e.expectEmpty(q)
 }
 
-func lateAckWakesGroup(e *env, q driver.Queue) {
-	e.sendTo(q, "g", "g1", "g2")
-	first := e.expectAlone(q, "g1")
-	e.expire(q, first)
-	e.expectAlone(q, "g1")
-	waiting := e.receiveInBackground(e.ctx(), q, 1)
-	e.lateAck(q, first)
-	e.expectHandedTo(waiting, "g2", "a late ack")
-}
-
 // lateAcksRace races the current receipt of a message against an earlier one.
 func lateAcksRace(e *env, q driver.Queue) {
 	for range e.rounds(100, 10) {
@@ -159,43 +129,4 @@ func lateAcksRace(e *env, q driver.Queue) {
 		}
 		e.expectEmpty(q)
 	}
-}
-
-func closedHandleAcksNothing(e *env, q driver.Queue) {
-	e.send(q, "a")
-	held := e.receive(q, 1)[0]
-	closed := e.open(queueName)
-	e.ok(closed.Close(), "close")
-	e.expectClosed(tryLateAck(e, closed, held), "late ack on a closed handle")
-	e.expectStats(q, driver.Stats{InFlight: 1})
-	e.ack(q, held)
-}
-
-func lateAckSurvives(e *env, q driver.Queue, how Crash) {
-	e.send(q, "a", "b", "c")
-	held := e.expectNext(q, "a", "b")
-	e.expire(q, held...)
-	e.expectNext(q, "a")
-	e.lateAck(q, held[0])
-	e.lateAck(q, held[1])
-	q = e.restart(how)
-	e.expectStats(q, driver.Stats{Ready: 1})
-	for _, d := range held {
-		e.expectTooLate(q, d, fmt.Sprintf("the receipt of a message that was acked late, after %v", how))
-	}
-	e.expectNext(q, "c")
-}
-
-func lateReceiptSurvives(e *env, q driver.Queue, how Crash) {
-	e.send(q, "a", "b", "c")
-	held := e.expectNext(q, "a", "b", "c")
-	e.expire(q, held[0], held[1])
-	e.nack(q, held[2], 0, "")
-	e.expectNext(q, "a")
-	q = e.restart(how)
-	e.expectTooLate(q, held[2], "the receipt of a nacked message after a restart")
-	e.lateAck(q, held[0])
-	e.lateAck(q, held[1])
-	e.expectStats(q, driver.Stats{Ready: 1})
-	e.expectNext(q, "c")
 }

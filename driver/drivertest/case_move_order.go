@@ -11,43 +11,6 @@ import (
 
 // The cases about moving groups, and about moves while other operations run.
 
-// strictGroupsMoveInOrder has a group whose head is in flight, one whose head was nacked with a
-// delay, and one that is free.
-func strictGroupsMoveInOrder(e *env, q driver.Queue) {
-	target := e.configure(targetQueue, driver.Config{StrictGroups: true})
-	e.sendTo(q, "out", "out 1", "out 2")
-	held := e.expectAlone(q, "out 1")
-	e.sendTo(q, "late", "late 1")
-	delay := 8 * e.tick // longer than two moves on a slow backend
-	e.nack(q, e.expectAlone(q, "late 1"), delay, "")
-	e.sendTo(q, "late", "late 2")
-	e.sendTo(q, "free", "free 1", "free 2")
-	e.expectStats(q, driver.Stats{Ready: 4, Delayed: 1, InFlight: 1})
-	e.move(q, targetQueue, 0, 2)
-	e.expectStats(q, driver.Stats{Ready: 2, Delayed: 1, InFlight: 1})
-	e.ack(q, held)
-	e.move(q, targetQueue, 0, 1)
-	e.sleep(delay)
-	e.move(q, targetQueue, 0, 2)
-	e.expectEmpty(q)
-	e.expectNext(target, "free 1", "free 2", "out 2", "late 1", "late 2")
-}
-
-func moveToStrictGroups(e *env, q driver.Queue) {
-	target := e.configure(targetQueue, driver.Config{StrictGroups: true})
-	e.sendTo(target, "g", "g1")
-	held := e.expectAlone(target, "g1")
-	e.sendTo(q, "g", "g2", "g3")
-	e.sendTo(q, "h", "h1")
-	e.move(q, targetQueue, 0, 3)
-	e.ack(target, e.expectAlone(target, "h1"))
-	e.expectNothing(target)
-	e.ack(target, held)
-	e.ack(target, e.expectAlone(target, "g2"))
-	e.ack(target, e.expectAlone(target, "g3"))
-	e.expectEmpty(target)
-}
-
 func shardedMove(e *env, q driver.Queue) {
 	target := e.configure(targetQueue, driver.Config{Shards: 4})
 	groups := []string{"a", "b", "c", "d", "e"}
@@ -181,28 +144,4 @@ func movedOrDelivered(e *env, q driver.Queue) {
 	if want = slices.Sorted(slices.Values(want)); !slices.Equal(got, want) {
 		e.failf("delivered or moved: got %q, want %q", got, want)
 	}
-}
-
-func movedSurvives(e *env, q driver.Queue, how Crash) {
-	msg := doomed(q)
-	id := e.sendOne(q, msg).ID
-	e.send(q, "a", "b", "c")
-	e.open(targetQueue)
-	e.move(q, targetQueue, 3, 3)
-	q = e.restart(how)
-	e.expectStats(q, driver.Stats{Ready: 1})
-	target := e.open(targetQueue)
-	e.expectStats(target, driver.Stats{Ready: 3})
-	e.move(q, targetQueue, 0, 1)
-	got := e.receive(target, 4)
-	for i, d := range got {
-		if d.ID == id {
-			e.expectMessage(d.Message, msg, id, 1)
-			e.expectBodies(target, slices.Delete(slices.Clone(got), i, i+1), "a", "b", "c")
-		}
-	}
-	e.ack(target, got...)
-	q = e.restart(how)
-	e.expectEmpty(q)
-	e.expectEmpty(e.open(targetQueue))
 }

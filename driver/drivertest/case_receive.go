@@ -12,26 +12,10 @@ import (
 var receiveCases = []testCase{
 	{id: "RCV-1", title: "a receive takes at most Max messages, and all that are ready if there are fewer", run: receiveTakesAtMostMax},
 	{id: "RCV-1", title: "a Max above the largest batch is clamped", run: receiveClampsMax},
-	{
-		id: "RCV-1", title: "a receive takes what fits into MaxBytes, in order",
-		config: always(driver.Config{}), needs: []need{needFIFO}, run: receiveFitsMaxBytes,
-	},
 	{id: "RCV-1", title: "a receive takes one message even if it is over MaxBytes", run: receiveTakesOneOverMaxBytes},
 	{
 		id: "RCV-1", title: "no more than MaxInFlight messages are in flight at once",
 		config: always(driver.Config{MaxInFlight: 2}), run: inFlightCeilingHolds,
-	},
-	{
-		id: "RCV-1", title: "the in-flight ceiling is not reached by an empty queue",
-		config: always(driver.Config{MaxInFlight: 2}), run: inFlightCeilingNeedsMessages,
-	},
-	{
-		id: "RCV-1", title: "a lease that ends makes room under the in-flight ceiling",
-		config: always(driver.Config{MaxInFlight: 1}), run: inFlightCeilingMakesRoom,
-	},
-	{
-		id: "RCV-1", title: "raising the in-flight ceiling wakes a receiver that waits under it",
-		config: always(driver.Config{MaxInFlight: 1}), run: raisedCeilingWakes,
 	},
 
 	{id: "RCV-2", title: "a receive that does not wait gets what is ready", run: receiveWithoutWaiting},
@@ -39,12 +23,11 @@ var receiveCases = []testCase{
 	{id: "RCV-2", title: "a receive that does not wait is empty at once", run: emptyReceiveReturnsAtOnce},
 	{id: "RCV-2", title: "a receive does not wait for a full batch", run: receiveDoesNotWaitForMore},
 
-	{id: "RCV-3", title: "a delivery carries everything that was sent", run: deliveryIsComplete},
+	{id: "RCV-2", title: "a wait ends when it was asked to, to the fraction of a second", run: waitIsNotRounded},
+	{id: "FLOW-2", title: "a receive of a paused queue waits for as long as it may", needs: []need{needPause}, run: pausedReceiveWaits},
+
 	{id: "RCV-3", title: "a seal of any bytes comes back as it was sent", needs: []need{needSeals}, run: sealIsKept},
-	{id: "RCV-3", title: "fields that were not sent are empty", run: deliveryOfBareMessage},
-	{id: "RCV-3", title: "the delivery count starts at one and grows by one", run: deliveriesAreCounted},
 	{id: "RCV-3", title: "enqueue and first delivery have their true times, in UTC", run: deliveryTimesAreTrue},
-	{id: "RCV-3", title: "the last error is the cause of the latest nack", run: lastErrorIsKept},
 }
 
 func receiveTakesAtMostMax(e *env, q driver.Queue) {
@@ -78,20 +61,6 @@ func receiveClampsMax(e *env, q driver.Queue) {
 	e.receive(q, len(texts)-len(got))
 }
 
-func receiveFitsMaxBytes(e *env, q driver.Queue) {
-	e.send(q, "1234567890", "1234567890", "1234567890", "12")
-	for _, try := range []struct{ maxBytes, want int }{
-		{20, 2}, {19, 1}, {29, 2}, {30, 3}, {31, 3}, {32, 4}, {0, 4}, {11, 1},
-	} {
-		got := e.receiveOnce(q, driver.ReceiveRequest{Max: 10, MaxBytes: try.maxBytes, Visibility: e.hold})
-		if len(got) != try.want {
-			e.failf("receive of 10, 10, 10 and 2 bytes with MaxBytes %d: got %d messages, want %d", try.maxBytes, len(got), try.want)
-		}
-		e.expire(q, got...)
-	}
-	e.expectStats(q, driver.Stats{Ready: 4})
-}
-
 func receiveTakesOneOverMaxBytes(e *env, q driver.Queue) {
 	e.send(q, "much too long", "much too long")
 	for range 2 {
@@ -115,52 +84,6 @@ func inFlightCeilingHolds(e *env, q driver.Queue) {
 	e.expectStats(q, driver.Stats{Ready: 1, InFlight: 2})
 	e.ack(q, got[0])
 	e.receive(q, 1)
-}
-
-func inFlightCeilingNeedsMessages(e *env, q driver.Queue) {
-	e.send(q, "a", "b")
-	e.receive(q, 2)
-	e.expectNothing(q) // no message is held back, so this is not ErrFull
-	e.sendLater(q, e.hold, "later")
-	e.expectNothing(q)
-}
-
-func inFlightCeilingMakesRoom(e *env, q driver.Queue) {
-	e.send(q, "a", "b", "c", "d")
-	for _, end := range []struct {
-		how string
-		do  func(d driver.Delivery)
-	}{
-		{"an ack", func(d driver.Delivery) { e.ack(q, d) }},
-		{"a nack", func(d driver.Delivery) { e.nack(q, d, 0, "") }},
-		{"an extend to zero", func(d driver.Delivery) { e.expire(q, d) }},
-		{"a dead letter", func(d driver.Delivery) {
-			if q.Traits().DeadLetters {
-				e.deadLetter(q, d, driver.ReasonFatal)
-			} else {
-				e.ack(q, d)
-			}
-		}},
-	} {
-		held := e.receive(q, 1)[0]
-		waiting := e.receiveInBackground(e.ctx(), q, 1)
-		end.do(held)
-		got := e.await(waiting, end.how+" under the in-flight ceiling")
-		e.ok(got.err, "the receive that waited for %s", end.how)
-		if len(got.deliveries) != 1 {
-			e.failf("the receive that waited for %s: got %d messages, want 1", end.how, len(got.deliveries))
-		}
-		e.expire(q, got.deliveries...)
-	}
-}
-
-func raisedCeilingWakes(e *env, q driver.Queue) {
-	e.send(q, "a", "b")
-	e.expectNext(q, "a")
-	waiting := e.receiveInBackground(e.ctx(), q, 1)
-	if e.reconfigure(driver.Config{MaxInFlight: 2}) {
-		e.expectHandedTo(waiting, "b", "a higher ceiling")
-	}
 }
 
 func receiveWithoutWaiting(e *env, q driver.Queue) {
@@ -197,30 +120,6 @@ func receiveDoesNotWaitForMore(e *env, q driver.Queue) {
 	e.expectPrompt(start, "receive of one message with Max 10 and a long wait")
 }
 
-func deliveryIsComplete(e *env, q driver.Queue) {
-	msg := driver.Outgoing{
-		Body:          []byte("body"),
-		Attributes:    map[string]string{"k": "v"},
-		ReplyTo:       "reply:01J0000000000000000000000Z",
-		CorrelationID: "corr-ä-1",
-	}
-	if q.Traits().Groups {
-		msg.Group = "group-ß"
-	}
-	if q.Traits().Seals {
-		msg.Seal = []byte("seal")
-	}
-	id := e.sendOne(q, msg).ID
-	for deliveries := 1; deliveries <= 2; deliveries++ {
-		got := e.receive(q, 1)[0]
-		e.expectMessage(got.Message, msg, id, deliveries)
-		if got.Receipt.IsZero() {
-			e.failf("delivery: the receipt is zero")
-		}
-		e.expire(q, got)
-	}
-}
-
 func sealIsKept(e *env, q driver.Queue) {
 	longest := make([]byte, driver.MaxSealBytes)
 	for i := range longest {
@@ -245,31 +144,6 @@ func (e *env) expectMessage(got driver.Message, sent driver.Outgoing, id string,
 		got.Group != sent.Group || got.ReplyTo != sent.ReplyTo || got.CorrelationID != sent.CorrelationID ||
 		string(got.Seal) != string(sent.Seal) || got.Deliveries != deliveries {
 		e.failf("got message %+v, want id %s, %d deliveries, and what was sent: %+v", got, id, deliveries, sent)
-	}
-}
-
-func deliveryOfBareMessage(e *env, q driver.Queue) {
-	id := e.sendOne(q, driver.Outgoing{}).ID
-	got := e.receive(q, 1)[0]
-	e.expectMessage(got.Message, driver.Outgoing{}, id, 1)
-	if got.LastError != "" {
-		e.failf("delivery of a message that was never nacked: got LastError %q", got.LastError)
-	}
-}
-
-func deliveriesAreCounted(e *env, q driver.Queue) {
-	e.send(q, "a")
-	again := []func(d driver.Delivery){
-		func(d driver.Delivery) { e.expire(q, d) },
-		func(d driver.Delivery) { e.nack(q, d, 0, "") },
-		func(d driver.Delivery) { e.expire(q, d) },
-	}
-	for i, giveBack := range again {
-		got := e.receive(q, 1)[0]
-		if got.Deliveries != i+1 {
-			e.failf("delivery %d: got Deliveries %d", i+1, got.Deliveries)
-		}
-		giveBack(got)
 	}
 }
 
@@ -308,27 +182,28 @@ func deliveryTimesAreTrue(e *env, q driver.Queue) {
 	}
 }
 
-func lastErrorIsKept(e *env, q driver.Queue) {
-	e.send(q, "a")
-	e.nack(q, e.receive(q, 1)[0], 0, "first cause")
-	got := e.receive(q, 1)[0]
-	if got.LastError != "first cause" {
-		e.failf("delivery after a nack: got LastError %q, want %q", got.LastError, "first cause")
-	}
-	e.expire(q, got)
-	got = e.receive(q, 1)[0]
-	if got.LastError != "first cause" {
-		e.failf("delivery after a nack and an expiry: got LastError %q, want %q", got.LastError, "first cause")
-	}
-	e.nack(q, got, 0, "zweite Ursache ✗")
-	if got = e.receive(q, 1)[0]; got.LastError != "zweite Ursache ✗" {
-		e.failf("delivery after a second nack: got LastError %q, want its cause", got.LastError)
-	}
-}
-
 // cancellable returns a context that ends with the case at the latest.
 func (e *env) cancellable() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(e.ctx())
 	e.t.Cleanup(cancel)
 	return ctx, cancel
+}
+
+func waitIsNotRounded(e *env, q driver.Queue) {
+	if !e.backend.Virtual {
+		e.t.Log("to the fraction of a second, and so checked in virtual time only")
+		return
+	}
+	const wait = 2345678 * time.Microsecond
+	start := time.Now()
+	if got := e.receiveOnce(q, driver.ReceiveRequest{Max: 1, Visibility: e.hold, Wait: wait}); len(got) > 0 {
+		e.failf("an empty queue handed out %d messages", len(got))
+	}
+	e.expectTime(time.Now(), start.Add(wait), "the end of a wait")
+}
+
+func pausedReceiveWaits(e *env, q driver.Queue) {
+	e.send(q, "a")
+	e.ok(q.Pause(e.ctx()), "pause")
+	emptyReceiveWaits(e, q)
 }

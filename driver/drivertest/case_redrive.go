@@ -11,12 +11,6 @@ import (
 var redriveCases = []testCase{
 	{id: "DLQ-5", title: "listing leases and changes nothing, and can stop early", needs: []need{needDeadLetters}, run: listingChangesNothing},
 	{id: "DLQ-5", title: "dead letters can be discarded while they are listed", needs: []need{needDeadLetters}, run: discardWhileListing},
-	{id: "DLQ-5", title: "a redriven message starts over but keeps its identity", needs: []need{needDeadLetters}, run: redrivenStartsOver},
-	{id: "DLQ-5", title: "redrive wakes a waiting receiver", needs: []need{needDeadLetters}, run: redriveWakes},
-	{
-		id: "DLQ-5", title: "listing, redrive, discard and purge see messages that died by the clock alone",
-		config: mortal, needs: []need{needDeadLetters}, run: deadLettersFollowTheClock,
-	},
 }
 
 // kill sends messages and dead-letters them, one after the other.
@@ -73,64 +67,4 @@ func discardWhileListing(e *env, q driver.Queue) {
 		})
 	}
 	e.expectDead(q)
-}
-
-func redrivenStartsOver(e *env, q driver.Queue) {
-	msg := doomed(q)
-	id := e.sendOne(q, msg).ID
-	first := e.receive(q, 1)[0]
-	e.nack(q, first, 0, "failure")
-	e.sleep(e.tick)
-	e.deadLetter(q, e.receive(q, 1)[0], driver.ReasonFatal)
-	lastError := e.onlyDead(q).LastError
-	e.redrive(q, nil, 0, 1)
-
-	got := e.receive(q, 1)[0]
-	e.expectMessage(got.Message, msg, id, 1)
-	if !got.EnqueuedAt.Equal(first.EnqueuedAt) || !got.FirstReceivedAt.Equal(first.FirstReceivedAt) || got.LastError != lastError {
-		e.failf("a redriven message: got enqueued %v, first received %v, last error %q; want %v, %v and %q as before",
-			got.EnqueuedAt, got.FirstReceivedAt, got.LastError, first.EnqueuedAt, first.FirstReceivedAt, lastError)
-	}
-}
-
-func redriveWakes(e *env, q driver.Queue) {
-	e.kill(q, "a")
-	waiting := e.receiveInBackground(e.ctx(), q, 1)
-	e.redrive(q, nil, 0, 1)
-	e.expectHandedTo(waiting, "a", "redrive")
-}
-
-func deadLettersFollowTheClock(e *env, q driver.Queue) {
-	// dying leaves a message whose last lease has ended unnoticed.
-	dying := func(body string) (id string) {
-		last := e.secondDelivery(q, body)
-		e.extend(q, last, e.tick)
-		e.sleep(e.tick)
-		return last.ID
-	}
-	dying("listed")
-	e.expectDead(q, "listed")
-	e.roomAgain(q)
-	dying("purged")
-	if removed, err := q.PurgeDead(e.ctx()); err != nil || removed != 1 {
-		e.failf("purge of a message that died by the clock alone: got %d removed, error %v; want 1", removed, err)
-	}
-	id := dying("discarded")
-	if removed, err := q.Discard(e.ctx(), []string{id}); err != nil || removed != 1 {
-		e.failf("discard of a message that died by the clock alone: got %d removed, error %v; want 1", removed, err)
-	}
-	id = dying("redriven")
-	e.redrive(q, []string{id}, 0, 1)
-	e.ack(q, e.expectNext(q, "redriven")...)
-	dying("redriven with all")
-	e.redrive(q, nil, 0, 1)
-	e.ack(q, e.expectNext(q, "redriven with all")...)
-	e.expectEmpty(q)
-}
-
-// roomAgain removes the dead letters.
-func (e *env) roomAgain(q driver.Queue) {
-	e.t.Helper()
-	_, err := q.PurgeDead(e.ctx())
-	e.ok(err, "purge dead letters")
 }

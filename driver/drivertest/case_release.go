@@ -9,22 +9,11 @@ import (
 // releaseCases are those with many releases, and with receives that wait. The others are in
 // stories/release.txt.
 var releaseCases = []testCase{
-	{id: "FLOW-4", title: "a message is given back uncounted 16 times, and then it counts",
-		config: always(driver.Config{}), needs: []need{needRelease}, run: seventeenthReleaseCounts},
-	{id: "FLOW-4", title: "a delivery that counts allows 16 releases again",
-		config: always(driver.Config{}), needs: []need{needRelease}, run: countedDeliveryAllowsReleases},
-	{id: "FLOW-4", title: "a message that is released without end dies after 16 releases for each delivery it may have",
-		config: mortal, needs: []need{needRelease, needDeadLetters}, run: endlessReleaseKills},
-	{id: "FLOW-4", title: "a redriven message can be released as often as a new one",
-		needs: []need{needRelease, needDeadLetters}, run: redriveForgetsReleases},
-	{id: "FLOW-4", title: "a message that was moved can be released as often as a new one",
-		needs: []need{needRelease, needMove}, run: moveForgetsReleases},
 	{id: "FLOW-4", title: "the first delivery is the first that was not given back",
 		needs: []need{needRelease}, run: firstDeliveryWasNotGivenBack},
 	{id: "FLOW-4", title: "a released message shows no delivery",
 		needs: []need{needRelease, needPeek}, run: releasedShowsNoDelivery},
 	{id: "FLOW-4", title: "each message of a batch is given back in its own way", needs: []need{needRelease, needFIFO}, run: batchOfModes},
-	{id: "FLOW-4", title: "a message that is given back wakes a receive that waits", needs: []need{needRelease}, run: releaseWakes},
 	{id: "FLOW-4", title: "an unknown mode is refused", run: unknownModeIsRefused},
 }
 
@@ -35,19 +24,6 @@ func (e *env) giveBackOne(q driver.Queue, d driver.Delivery, how driver.Nack) {
 	e.ok(q.Nack(e.ctx(), []driver.Nack{how}), "%s %q", nackVerbs[how.Mode], brief(d.Body))
 }
 
-// giveBack receives a message and gives it back so many times. Its deliveries must be those
-// given.
-func (e *env) giveBack(q driver.Queue, body string, deliveries, times int, mode driver.NackMode) {
-	e.t.Helper()
-	for i := range times {
-		d := e.expectNext(q, body)[0]
-		if d.Deliveries != deliveries {
-			e.failf("after %d times %s: got Deliveries %d, want %d", i, nackVerbs[mode], d.Deliveries, deliveries)
-		}
-		e.giveBackOne(q, d, driver.Nack{Mode: mode})
-	}
-}
-
 // expectDelivery receives a message, which must have this number of deliveries.
 func (e *env) expectDelivery(q driver.Queue, body string, deliveries int, what string) driver.Delivery {
 	e.t.Helper()
@@ -56,62 +32,6 @@ func (e *env) expectDelivery(q driver.Queue, body string, deliveries int, what s
 		e.failf("%s: got Deliveries %d, want %d", what, d.Deliveries, deliveries)
 	}
 	return d
-}
-
-func seventeenthReleaseCounts(e *env, q driver.Queue) {
-	for _, mode := range []driver.NackMode{driver.NackRelease, driver.NackPutBack} {
-		e.send(q, "a")
-		for counted := 1; counted <= 2; counted++ {
-			e.giveBack(q, "a", counted, driver.MaxReleases+1, mode)
-		}
-		e.ack(q, e.expectDelivery(q, "a", 3, "after twice 17 times "+nackVerbs[mode]))
-	}
-	e.expectEmpty(q)
-}
-
-func countedDeliveryAllowsReleases(e *env, q driver.Queue) {
-	e.send(q, "a")
-	e.giveBack(q, "a", 1, 10, driver.NackRelease)
-	e.nack(q, e.expectDelivery(q, "a", 1, "after 10 releases"), 0, "")
-	e.giveBack(q, "a", 2, 10, driver.NackPutBack)
-	e.expire(q, e.expectDelivery(q, "a", 2, "after a nack and 10 times put-back"))
-	e.giveBack(q, "a", 3, driver.MaxReleases, driver.NackRelease)
-	e.expectDelivery(q, "a", 3, "after a lease that ended and 16 releases")
-}
-
-func endlessReleaseKills(e *env, q driver.Queue) {
-	const limit = 2 // of mortal
-	e.send(q, "a")
-	for counted := 1; counted <= limit; counted++ {
-		e.giveBack(q, "a", counted, driver.MaxReleases+1, driver.NackRelease)
-	}
-	e.expectNothing(q)
-	letter := e.expectDead(q, "a")[0]
-	if letter.Reason != driver.ReasonMaxDeliveries || letter.Deliveries != limit {
-		e.failf("dead letter: got reason %q, Deliveries %d; want %q and %d", letter.Reason, letter.Deliveries, driver.ReasonMaxDeliveries, limit)
-	}
-}
-
-func redriveForgetsReleases(e *env, q driver.Queue) {
-	e.send(q, "a")
-	e.giveBack(q, "a", 1, 10, driver.NackRelease)
-	e.deadLetter(q, e.expectNext(q, "a")[0], driver.ReasonFatal)
-	e.redrive(q, nil, 0, 1)
-	e.giveBack(q, "a", 1, driver.MaxReleases, driver.NackRelease)
-	e.expectDelivery(q, "a", 1, "after a redrive and 16 releases")
-}
-
-func moveForgetsReleases(e *env, q driver.Queue) {
-	other := e.open("other")
-	e.send(q, "a")
-	e.giveBack(q, "a", 1, 10, driver.NackRelease)
-	moved, err := q.Move(e.ctx(), "other", 0)
-	e.ok(err, "move")
-	if moved != 1 {
-		e.failf("moved %d messages, want 1", moved)
-	}
-	e.giveBack(other, "a", 1, driver.MaxReleases, driver.NackRelease)
-	e.expectDelivery(other, "a", 1, "after a move and 16 releases")
 }
 
 func firstDeliveryWasNotGivenBack(e *env, q driver.Queue) {
@@ -164,16 +84,6 @@ func batchOfModes(e *env, q driver.Queue) {
 		if got.Deliveries != want.Deliveries || got.LastError != want.LastError {
 			e.failf("%s: got Deliveries %d, LastError %q; want %d, %q", got.Body, got.Deliveries, got.LastError, want.Deliveries, want.LastError)
 		}
-	}
-}
-
-func releaseWakes(e *env, q driver.Queue) {
-	for _, mode := range []driver.NackMode{driver.NackRelease, driver.NackPutBack} {
-		e.send(q, "a")
-		held := e.expectNext(q, "a")[0]
-		waiting := e.receiveInBackground(e.ctx(), q, 10)
-		e.giveBackOne(q, held, driver.Nack{Mode: mode})
-		e.ack(q, e.expectHandedTo(waiting, "a", nackVerbs[mode]))
 	}
 }
 

@@ -32,6 +32,8 @@ var scheduleCases = []testCase{
 	{id: "TIME-1", title: "schedules stay when a queue is purged", needs: scheduleNeeds, run: purgeKeepsSchedules},
 	{id: "TIME-1", title: "schedules are deleted with their queue", needs: []need{needSchedules, needAdmin}, run: deletingRemovesSchedules},
 	{id: "TIME-1", title: "schedules of several shards are found", config: always(driver.Config{Shards: 4}), needs: scheduleNeeds, run: shardsHaveSchedules},
+	{id: "TIME-1", title: "queues that have schedules are listed", config: always(driver.Config{Shards: 4}),
+		needs: []need{needSchedules, needAdmin, needScheduleLister}, run: scheduledQueuesAreListed},
 	{id: "TIME-1", title: "messages of schedules are in order in a queue with strict groups", config: strict, needs: scheduleNeeds, run: strictFirings},
 }
 
@@ -386,6 +388,35 @@ func deletingRemovesSchedules(e *env, q driver.Queue) {
 	e.expectUndone(q, driver.Firing{Name: "nightly", Revision: s.Revision, Messages: due(time.Time{}, "a")},
 		driver.Schedule{Name: "nightly"}, "of a schedule of a queue that was deleted")
 	e.expectNothing(q)
+}
+
+func scheduledQueuesAreListed(e *env, q driver.Queue) {
+	const without, other = "without-schedules", "other-schedules"
+	e.open(without)
+	e.expectScheduledQueues()
+	var revisions []uint64
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		revisions = append(revisions, e.schedule(q, name).Revision)
+	}
+	e.schedule(e.open(other), "a")
+	e.expectScheduledQueues(driver.ScheduledQueue{Name: other, Schedules: 1}, driver.ScheduledQueue{Name: queueName, Schedules: 5})
+	e.fired(q, driver.Firing{Name: "a", Revision: revisions[0], Remove: true})
+	e.ok(e.opener.(driver.Admin).DeleteQueue(e.ctx(), other), "delete")
+	e.expectScheduledQueues(driver.ScheduledQueue{Name: queueName, Schedules: 4})
+}
+
+// expectScheduledQueues checks which queues have how many schedules.
+func (e *env) expectScheduledQueues(want ...driver.ScheduledQueue) {
+	e.t.Helper()
+	var got []driver.ScheduledQueue
+	for q, err := range e.opener.(driver.ScheduleLister).ScheduledQueues(e.ctx()) {
+		e.ok(err, "list queues with schedules")
+		got = append(got, q)
+	}
+	slices.SortFunc(want, func(a, b driver.ScheduledQueue) int { return strings.Compare(a.Name, b.Name) })
+	if !slices.Equal(got, want) {
+		e.failf("the queues with schedules are %v, want %v", got, want)
+	}
 }
 
 func shardsHaveSchedules(e *env, q driver.Queue) {

@@ -55,7 +55,7 @@ func maxHoldCapsOneExtension(e *env, q driver.Queue) {
 
 func maxHoldHasFloor(e *env, q driver.Queue) {
 	e.send(q, "a")
-	e.expectHoldBound(q, driver.MinHoldFactor*e.tick/2)
+	e.expectHoldBound(q, driver.HoldBound(e.tick, e.tick/2))
 }
 
 // expectHoldBound checks that an extension holds the ready message for bound and no longer, and

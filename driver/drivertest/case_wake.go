@@ -10,17 +10,7 @@ import (
 )
 
 var wakeCases = []testCase{
-	{id: "RCV-2", title: "a send wakes a waiting receiver at once", run: sendWakes},
-	{id: "RCV-2", title: "a send through another handle wakes a waiting receiver at once", run: sendOnOtherHandleWakes},
-	{id: "RCV-2", title: "a nack wakes a waiting receiver at once", run: nackWakes},
-	{id: "RCV-2", title: "an extend to zero wakes a waiting receiver at once", run: endOfLeaseWakes},
-	{id: "RCV-2", title: "a lease that runs out wakes a waiting receiver", run: expiryWakes},
-	{id: "RCV-2", title: "a lease that is shortened wakes a waiting receiver at its new end", run: shortenedLeaseWakes},
-	{id: "RCV-2", title: "a delay that is over wakes a waiting receiver", run: dueDelayWakes},
-	{id: "RCV-2", title: "a nack with a delay wakes a waiting receiver when the delay is over", run: delayedNackWakes},
-	{id: "RCV-2", title: "an earlier deadline counts although a later one was there first", run: earlierDeadlineWakes},
 	{id: "RCV-2", title: "as many waiting receivers as messages get one each", run: everyWaiterGetsOne},
-	{id: "RCV-2", title: "a batch sent to waiting receivers wakes one for each message", run: batchWakesAllNeeded},
 	{id: "RCV-2", title: "a receiver whose message another took waits on and gets the next", run: robbedWaiterWaitsOn},
 	{id: "RCV-2", title: "a message goes to the receiver that still waits", run: cancelledWaiterIsPassedOver},
 
@@ -33,53 +23,6 @@ var wakeCases = []testCase{
 	{id: "RCV-2", title: "a message that finds its receiver's wait over goes to the next", run: expiredWaitPassesOn},
 }
 
-func sendWakes(e *env, q driver.Queue) {
-	waiting := e.receiveInBackground(e.ctx(), q, 10)
-	if e.backend.Virtual {
-		e.sleep(e.tick) // the send must wake it, not a poll
-	}
-	e.send(q, "a")
-	e.expectHandedTo(waiting, "a", "send")
-}
-
-func sendOnOtherHandleWakes(e *env, q driver.Queue) {
-	waiting := e.receiveInBackground(e.ctx(), q, 10)
-	e.send(e.open(queueName), "a")
-	e.expectHandedTo(waiting, "a", "send through another handle")
-}
-
-func nackWakes(e *env, q driver.Queue) {
-	e.send(q, "a")
-	held := e.receive(q, 1)[0]
-	waiting := e.receiveInBackground(e.ctx(), q, 10)
-	e.nack(q, held, 0, "")
-	e.expectHandedTo(waiting, "a", "nack")
-}
-
-func endOfLeaseWakes(e *env, q driver.Queue) {
-	e.send(q, "a")
-	held := e.receive(q, 1)[0]
-	waiting := e.receiveInBackground(e.ctx(), q, 10)
-	e.expire(q, held)
-	e.expectHandedTo(waiting, "a", "extend to zero")
-}
-
-func expiryWakes(e *env, q driver.Queue) {
-	e.send(q, "a")
-	start := time.Now()
-	e.receiveFor(q, 1, e.tick)
-	e.expectArrival(q, start.Add(e.tick), "a")
-}
-
-func shortenedLeaseWakes(e *env, q driver.Queue) {
-	e.send(q, "a")
-	held := e.receive(q, 1)[0]
-	waiting := e.receiveInBackground(e.ctx(), q, 10)
-	start := time.Now()
-	e.extend(q, held, e.tick)
-	e.expectWokenAt(waiting, start.Add(e.tick), "a", "the shortened lease")
-}
-
 // expectWokenAt checks that a background receive gets a message when it is due.
 func (e *env) expectWokenAt(waiting <-chan outcome, due time.Time, want, why string) {
 	e.t.Helper()
@@ -87,32 +30,6 @@ func (e *env) expectWokenAt(waiting <-chan outcome, due time.Time, want, why str
 	got := e.await(waiting, why)
 	e.expectTime(got.at, due, why)
 	e.expectHanded(got, want, why)
-}
-
-func dueDelayWakes(e *env, q driver.Queue) {
-	waiting := e.receiveInBackground(e.ctx(), q, 10)
-	start := time.Now()
-	e.sendLater(q, e.tick, "a")
-	e.expectWokenAt(waiting, start.Add(e.tick), "a", "the delay")
-}
-
-func delayedNackWakes(e *env, q driver.Queue) {
-	e.send(q, "a")
-	held := e.receive(q, 1)[0]
-	waiting := e.receiveInBackground(e.ctx(), q, 10)
-	start := time.Now()
-	e.nack(q, held, e.tick, "")
-	e.expectWokenAt(waiting, start.Add(e.tick), "a", "the nack's delay")
-}
-
-func earlierDeadlineWakes(e *env, q driver.Queue) {
-	e.sendLater(q, e.hold, "last")
-	e.send(q, "held")
-	e.receive(q, 1)
-	waiting := e.receiveInBackground(e.ctx(), q, 10)
-	start := time.Now()
-	e.sendLater(q, e.tick, "first")
-	e.expectWokenAt(waiting, start.Add(e.tick), "first", "the earlier delay")
 }
 
 func everyWaiterGetsOne(e *env, q driver.Queue) {
@@ -136,27 +53,6 @@ func everyWaiterGetsOne(e *env, q driver.Queue) {
 	if !slices.Equal(got, want) {
 		e.failf("%d waiting receivers and %d sends: got %q, want each message once", waiters, waiters, got)
 	}
-}
-
-func batchWakesAllNeeded(e *env, q driver.Queue) {
-	const waiters = 8
-	var waiting []<-chan outcome
-	for range waiters {
-		waiting = append(waiting, e.receiveInBackground(e.ctx(), q, 1))
-	}
-	var batch []string
-	for i := range waiters {
-		batch = append(batch, fmt.Sprint(i))
-	}
-	e.send(q, batch...)
-	for _, waiter := range waiting {
-		result := e.await(waiter, "one batch for all waiting receivers")
-		if result.err != nil || len(result.deliveries) != 1 {
-			e.failf("a batch of %d for %d waiting receivers: one got %d messages, error %v; want 1 each",
-				waiters, waiters, len(result.deliveries), result.err)
-		}
-	}
-	e.expectStats(q, driver.Stats{InFlight: waiters})
 }
 
 func robbedWaiterWaitsOn(e *env, q driver.Queue) {

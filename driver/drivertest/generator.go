@@ -207,6 +207,9 @@ func (g *planner) message(t *rapid.T) driver.Outgoing {
 	if rarely(t, 5) {
 		msg.Delay = g.traits.MaxDelay + time.Second
 	}
+	if g.traits.TTL && rarely(t, 2) {
+		msg.TTL = g.life(t)
+	}
 	return msg
 }
 
@@ -217,6 +220,17 @@ func (g *planner) duration(t *rapid.T) time.Duration {
 		return pick(t, 0, 10*time.Minute)
 	}
 	return pick[time.Duration](t, 0, 1, 2, 3, 5, 10, 60, 90) * time.Second
+}
+
+// life returns a time to live; it may be too long.
+func (g *planner) life(t *rapid.T) time.Duration {
+	switch {
+	case rarely(t, 6):
+		return driver.MaxTTL + time.Hour
+	case g.untimed:
+		return time.Hour
+	}
+	return pick[time.Duration](t, 1, 2, 3, 5, 10, 60) * time.Second
 }
 
 // ahead returns how far a due time is ahead; it may be past, or too far.
@@ -240,7 +254,7 @@ func (g *planner) receive(t *rapid.T) operation {
 	}
 	// At the in-flight ceiling a waiting receive may or may not check again for messages that
 	// can only die.
-	quiet := g.model.Config.MaxInFlight == 0 || g.model.Config.MaxDeliveries == 0
+	quiet := g.model.Config.MaxInFlight == 0 || (g.model.Config.MaxDeliveries == 0 && (g.model.Config.MaxDead == 0 || !g.traits.TTL))
 	if !g.untimed && quiet && rarely(t, 2) {
 		// A wait must not end at the very moment of another event: either order would be right.
 		request.Wait = g.duration(t) + time.Microsecond

@@ -32,6 +32,7 @@ func pick[E any](t *rapid.T, from ...E) E { return rapid.SampledFrom(from).Draw(
 
 func upTo(t *rapid.T, most int) int { return rapid.IntRange(1, most).Draw(t, "number") }
 
+// drawConfig draws a configuration in which limits are small enough to be reached.
 func drawConfig(t *rapid.T, a ability) (c driver.Config) {
 	sometimes := func(most int) int {
 		if rarely(t, 2) {
@@ -53,6 +54,9 @@ func drawConfig(t *rapid.T, a ability) (c driver.Config) {
 	if a.traits.DeadLetters && !a.untimed {
 		c.RetainReady.Age = pick(t, 0, 0, 0, 3*time.Second, 10*time.Second, 100*time.Second)
 		c.RetainDead.Age = pick(t, 0, 0, 0, 3*time.Second, 10*time.Second, 100*time.Second)
+	}
+	if a.traits.TTL && !a.untimed {
+		c.TTL = pick(t, 0, 0, 0, 5*time.Second, 60*time.Second)
 	}
 	if a.traits.DedupWindow > 0 {
 		c.DedupWindow = pick(t, 0, 5*time.Second, 20*time.Second)

@@ -62,6 +62,20 @@ var needDeliverAt = need{
 	},
 }
 
+// needTTL: messages can have a time to live. Without it neither messages nor queues can be given
+// one.
+var needTTL = need{
+	met: func(_ *env, q driver.Queue) bool { return q.Traits().TTL },
+	refused: func(e *env, q driver.Queue) {
+		_, err := q.Send(e.ctx(), []driver.Outgoing{{Body: []byte("a"), TTL: time.Second}})
+		e.expectInvalid(err, driver.ErrUnsupported, "", "send with a time to live to a queue that has none")
+		e.expectEmpty(q)
+		if admin, ok := e.opener.(driver.Admin); ok {
+			e.expectInvalid(admin.ConfigureQueue(e.ctx(), queueName, driver.Config{TTL: time.Second}), driver.ErrUnsupported, "", "configure a time to live")
+		}
+	},
+}
+
 // needSeals: seals are kept.
 var needSeals = need{
 	met: func(_ *env, q driver.Queue) bool { return q.Traits().Seals },
@@ -130,6 +144,14 @@ var needAdmin = need{
 	met: func(e *env, _ driver.Queue) bool { _, ok := e.opener.(driver.Admin); return ok },
 	refused: func(e *env, _ driver.Queue) {
 		e.t.Log("the opener does not implement Admin: its queues cannot be managed")
+	},
+}
+
+// needScheduleLister: the opener lists the queues that have schedules.
+var needScheduleLister = need{
+	met: func(e *env, _ driver.Queue) bool { _, ok := e.opener.(driver.ScheduleLister); return ok },
+	refused: func(e *env, _ driver.Queue) {
+		e.t.Log("the opener does not implement ScheduleLister: a process must know which queues have schedules")
 	},
 }
 

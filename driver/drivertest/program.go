@@ -75,8 +75,11 @@ type (
 		request driver.ReceiveRequest
 		// collect: receive until Max messages have come, as those that are ready must.
 		collect bool
-		// at, unless 0, is when they must come, counted from the mark.
-		at time.Duration
+		// at, unless 0, is when they must come, counted from the mark, and notBefore when
+		// they may come at the earliest.
+		at, notBefore time.Duration
+		// brief: only the names are printed, where backends count and keep errors differently.
+		brief bool
 	}
 	ackOperation     struct{ deliveries []string }
 	lateAckOperation struct{ deliveries []string }
@@ -114,7 +117,8 @@ type (
 		// ahead, unless 0, is how far the new due time is ahead.
 		ahead time.Duration
 	}
-	listDeadOperation struct{}
+	// listDeadOperation lists the dead letters. If died is set, they have died at the mark.
+	listDeadOperation struct{ died bool }
 	peekOperation     struct {
 		message string // "" means any
 		query   driver.Query
@@ -136,6 +140,8 @@ type outgoing struct {
 	driver.Outgoing
 	// ahead, unless 0, is how far the due time is ahead when the message is sent.
 	ahead time.Duration
+	// whole: the message has everything that the queue can keep.
+	whole bool
 }
 
 // at returns the message as it is sent at this time.
@@ -233,7 +239,7 @@ func (o sendOperation) String() string {
 		options := given([]story.Option{
 			textOption("key", msg.DedupKey), textOption("group", msg.Group), textOption("reply-to", msg.ReplyTo),
 			textOption("correlation", msg.CorrelationID), textOption("seal", string(msg.Seal)), timeOption("delay", msg.Delay),
-			timeOption("due", msg.ahead),
+			timeOption("due", msg.ahead), timeOption("ttl", msg.TTL), boolOption("whole", msg.whole),
 		})
 		if msg.name != string(msg.Body) {
 			options = append(options, story.Option{Key: "body", Value: string(msg.Body)})
@@ -248,6 +254,7 @@ func (o receiveOperation) String() string {
 		{Key: "max", Value: strconv.Itoa(o.request.Max)},
 		{Key: "visibility", Value: o.request.Visibility.String()},
 		numberOption("bytes", o.request.MaxBytes), timeOption("wait", o.request.Wait), timeOption("at", o.at),
+		timeOption("not-before", o.notBefore), boolOption("brief", o.brief),
 	}
 	if o.collect {
 		return command("receive", []string{strconv.Itoa(o.request.Max)}, options[1:]...)
@@ -294,9 +301,11 @@ func (o moveOperation) String() string {
 func (o discardOperation) String() string { return command("discard", o.messages) }
 func (purgeOperation) String() string     { return "purge" }
 func (purgeDeadOperation) String() string { return "purge-dead" }
-func (listDeadOperation) String() string  { return "dead" }
-func (pauseOperation) String() string     { return "pause" }
-func (resumeOperation) String() string    { return "resume" }
+func (o listDeadOperation) String() string {
+	return command("dead", nil, map[bool]story.Option{true: textOption("died", "mark")}[o.died])
+}
+func (pauseOperation) String() string  { return "pause" }
+func (resumeOperation) String() string { return "resume" }
 
 func (o editOperation) String() string {
 	verb := "reschedule"
@@ -339,6 +348,9 @@ func (o configureOperation) String() string {
 func (o createOperation) String() string { return command("queue", nil, configOptions(o.config)...) }
 
 func (o restartOperation) String() string {
+	if o.how == crashOfCase {
+		return "restart"
+	}
 	for name, how := range crashNames {
 		if how == o.how {
 			return "restart " + name
@@ -346,6 +358,9 @@ func (o restartOperation) String() string {
 	}
 	return fmt.Sprintf("restart %d", o.how)
 }
+
+// crashOfCase is the crash that the case of a story is about.
+const crashOfCase Crash = -1
 
 var crashNames = map[string]Crash{"clean": CrashClean, "kill": CrashKill, "power": CrashPower}
 
@@ -364,6 +379,7 @@ func configOptions(c driver.Config) []story.Option {
 		numberOption("dedup-max", c.DedupMax),
 		timeOption("retain-ready", c.RetainReady.Age),
 		numberOption("retain-ready-count", c.RetainReady.Count),
+		timeOption("ttl", c.TTL),
 		boolOption("drop-expired", c.DropExpired),
 		timeOption("retain-dead", c.RetainDead.Age),
 		numberOption("retain-dead-count", c.RetainDead.Count),

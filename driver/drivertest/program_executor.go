@@ -20,6 +20,7 @@ import (
 type executor struct {
 	name      string // of the queue
 	queue     driver.Queue
+	in        string       // the queue of the command, if it names one
 	other     driver.Queue // called otherName(name); nil if there is none
 	story     *storyState  // nil in programs
 	verbose   bool
@@ -143,8 +144,8 @@ func (o inOperation) run(ctx context.Context, p *executor) (r result) {
 		return r
 	}
 	queue := p.queue
-	p.queue = p.handle(o.queue)
-	defer func() { p.queue = queue }()
+	p.queue, p.in = p.handle(o.queue), o.queue
+	defer func() { p.queue, p.in = queue, "" }()
 	return o.op.run(ctx, p)
 }
 
@@ -279,9 +280,9 @@ func statedIn(err error) string {
 	return fmt.Sprintf("no state in %q", err)
 }
 
-func (listDeadOperation) run(ctx context.Context, p *executor) (r result) {
+func (o listDeadOperation) run(ctx context.Context, p *executor) (r result) {
 	if !p.verbose {
-		return p.deadStory(ctx)
+		return p.deadStory(ctx, o.died)
 	}
 	for letter, err := range p.queue.DeadLetters(ctx) {
 		if err != nil {
@@ -342,6 +343,9 @@ func (o restartOperation) run(_ context.Context, p *executor) (r result) {
 	if p.restart == nil {
 		return r
 	}
+	if o.how == crashOfCase && p.story != nil {
+		o.how = p.story.how
+	}
 	queue, other, err := p.restart(o.how)
 	if err != nil {
 		r.addf("%s", verdict(err))
@@ -351,8 +355,13 @@ func (o restartOperation) run(_ context.Context, p *executor) (r result) {
 	return r
 }
 
-// positions returns the result of a batch. A story shows only the positions that failed.
+// positions returns the result of a batch. A story shows only the positions that failed, or
+// that the queue is gone.
 func (p *executor) positions(names []string, err error) (r result) {
+	if !p.verbose && isGone(err) {
+		r.addf("%s", verdict(err))
+		return r
+	}
 	for i, name := range names {
 		failed := driver.At(err, i)
 		switch {

@@ -160,6 +160,7 @@ func (a *arguments) config() (c driver.Config) {
 	c.DedupWindow = a.duration("dedup-window", 0)
 	c.DedupMax = a.number("dedup-max")
 	c.RetainReady = driver.Retention{Age: a.duration("retain-ready", 0), Count: a.number("retain-ready-count")}
+	c.TTL = a.duration("ttl", 0)
 	c.DropExpired = a.yes("drop-expired")
 	c.RetainDead = driver.Retention{Age: a.duration("retain-dead", 0), Count: a.number("retain-dead-count")}
 	c.MaxHold = a.duration("max-hold", 0)
@@ -193,7 +194,7 @@ var verbs = map[string]func(a *arguments) operation{
 	"discard":    func(a *arguments) operation { return discardOperation{a.words} },
 	"purge":      func(a *arguments) operation { a.none(); return purgeOperation{} },
 	"purge-dead": func(a *arguments) operation { a.none(); return purgeDeadOperation{} },
-	"dead":       func(a *arguments) operation { a.none(); return listDeadOperation{} },
+	"dead":       parseDead,
 	"pause":      func(a *arguments) operation { a.none(); return pauseOperation{} },
 	"resume":     func(a *arguments) operation { a.none(); return resumeOperation{} },
 	"schedules":  func(a *arguments) operation { a.none(); return schedulesOperation{} },
@@ -204,17 +205,31 @@ var verbs = map[string]func(a *arguments) operation{
 	"time":       parseAdvance,
 	"configure":  func(a *arguments) operation { return configureOperation{a.config()} },
 	"queue":      func(a *arguments) operation { return createOperation{a.config()} },
-	"restart": func(a *arguments) operation {
-		how, ok := crashNames[strings.Join(a.words, " ")]
-		if !ok {
-			a.fail(fmt.Errorf("restart: want one of %q", slices.Sorted(maps.Keys(crashNames))))
-		}
-		return restartOperation{how}
-	},
+	"restart":    parseRestart,
+}
+
+func parseDead(a *arguments) operation {
+	a.none()
+	died, ok := a.take("died")
+	if ok && died != "mark" {
+		a.fail(fmt.Errorf("died=%s: want mark", died))
+	}
+	return listDeadOperation{died: ok}
+}
+
+func parseRestart(a *arguments) operation {
+	if len(a.words) == 0 {
+		return restartOperation{crashOfCase}
+	}
+	how, ok := crashNames[strings.Join(a.words, " ")]
+	if !ok {
+		a.fail(fmt.Errorf("want one of %q", slices.Sorted(maps.Keys(crashNames))))
+	}
+	return restartOperation{how}
 }
 
 func parseReceive(a *arguments) operation {
-	op := receiveOperation{at: a.duration("at", 0), request: driver.ReceiveRequest{
+	op := receiveOperation{at: a.duration("at", 0), notBefore: a.duration("not-before", 0), brief: a.yes("brief"), request: driver.ReceiveRequest{
 		Max: 1, Visibility: a.duration("visibility", a.names["hold"]),
 		MaxBytes: a.number("bytes"), Wait: a.duration("wait", 0),
 	}}
@@ -292,18 +307,18 @@ func parseSend(c story.Command, names durations) (operation, error) {
 		a := arguments{words: part.Words, options: slices.Clone(part.Options), names: names}
 		msg := driver.Outgoing{
 			DedupKey: a.text("key"), Group: a.text("group"), ReplyTo: a.text("reply-to"), CorrelationID: a.text("correlation"),
-			Delay: a.duration("delay", 0), Attributes: a.attributes(),
+			Delay: a.duration("delay", 0), TTL: a.duration("ttl", 0), Attributes: a.attributes(),
 		}
 		if seal, ok := a.take("seal"); ok {
 			msg.Seal = []byte(seal)
 		}
-		ahead := a.duration("due", 0)
+		ahead, whole := a.duration("due", 0), a.yes("whole")
 		body, given := a.take("body")
 		if err := a.done(); err != nil {
 			return nil, err
 		}
 		for _, name := range part.Words {
-			named := outgoing{name: name, Outgoing: msg, ahead: ahead}
+			named := outgoing{name: name, Outgoing: msg, ahead: ahead, whole: whole}
 			named.Attributes = maps.Clone(msg.Attributes)
 			named.Body = []byte(name)
 			if given {
@@ -342,6 +357,9 @@ func parseOperation(c story.Command, names durations) (op operation, err error) 
 	parse := verbs[c.Verb]
 	if parse == nil {
 		parse = storyVerbs[c.Verb]
+	}
+	if parse == nil {
+		parse = controlVerbs[c.Verb]
 	}
 	if parse == nil {
 		return nil, fmt.Errorf("unknown verb %q", c.Verb)

@@ -59,6 +59,13 @@ func (r *result) addShape(err error) {
 	}
 }
 
+// isGone reports whether a call failed as a whole because its handle was closed or its queue
+// deleted.
+func isGone(err error) bool {
+	_, isBatch := errors.AsType[*driver.BatchError](err)
+	return !isBatch && (errors.Is(err, driver.ErrClosed) || errors.Is(err, driver.ErrNotFound))
+}
+
 // verdict returns the code of an error. Backends must return it in an *Error.
 func verdict(err error) string {
 	if err == nil {
@@ -120,6 +127,13 @@ func (p *executor) sight(peeked *driver.Peeked) sighting {
 	s := sighting{number: p.number(peeked.ID)}
 	if !p.verbose {
 		s.label = string(peeked.State) + "=" + p.story.label(&peeked.DeadLetter, queueName)
+		isDead := peeked.State == driver.StateDead
+		if isDead == peeked.DeadAt.IsZero() || isDead == (peeked.Reason == "") || isDead == (peeked.Source == "") {
+			s.label += "!death"
+		}
+		if waits := peeked.State == driver.StateDelayed || peeked.State == driver.StateInFlight; waits == peeked.DueAt.IsZero() {
+			s.label += "!due"
+		}
 	}
 	s.text = string(peeked.State) + " " + p.describeDead(&peeked.DeadLetter)
 	if peeked.State == driver.StateDelayed || peeked.State == driver.StateInFlight {

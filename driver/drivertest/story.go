@@ -34,8 +34,16 @@ var storyNeeds = map[string]need{
 	"release":      needRelease,
 	"edit":         needEdit,
 	"deliver-at":   needDeliverAt,
+	"ttl":          needTTL,
 	"drop-expired": needDropExpired,
 	"admin":        needAdmin,
+	"endings":      needObservable,
+}
+
+// storyCrashes are the needs of stories with a restart: each is a case for every crash.
+var storyCrashes = map[string][]Crash{
+	"restart":       {CrashClean, CrashKill, CrashPower},
+	"clean-restart": {CrashClean},
 }
 
 // storyCases returns the cases of all stories. It reads them once.
@@ -62,27 +70,44 @@ func readStories(files fs.FS) (cases []testCase, err error) {
 			return nil, err
 		}
 		for _, s := range stories {
-			c, err := caseOf(s)
+			c, crashes, err := caseOf(s)
 			if err != nil {
 				return nil, err
 			}
-			cases = append(cases, c)
+			if crashes == nil {
+				cases = append(cases, c)
+			}
+			for _, how := range crashes {
+				cases = append(cases, c.after(how, s))
+			}
 		}
 	}
 	return cases, nil
 }
 
-// caseOf returns the case of a story. It parses all commands, so that a mistake is found on every
-// backend.
-func caseOf(s story.Story) (c testCase, err error) {
+// after returns the case of a story with restarts for one crash.
+func (c testCase) after(how Crash, s story.Story) testCase {
+	c.title = fmt.Sprintf("after %v: %s", how, c.title)
+	c.needs = append([]need{needCrash(how)}, c.needs...)
+	c.run = func(e *env, q driver.Queue) { c.runStory(e, q, s, how) }
+	return c
+}
+
+// caseOf returns the case of a story, and the crashes that it is about. It parses all commands, so
+// that a mistake is found on every backend.
+func caseOf(s story.Story) (c testCase, crashes []Crash, err error) {
 	c = testCase{id: s.Rule, title: s.Title}
 	if s.Rule == "" {
-		return c, fmt.Errorf("%s:%d: want a header \"== RULE title\"", s.File, s.Line)
+		return c, nil, fmt.Errorf("%s:%d: want a header \"== RULE title\"", s.File, s.Line)
 	}
 	for _, name := range s.Needs {
+		if storyCrashes[name] != nil {
+			crashes = storyCrashes[name]
+			continue
+		}
 		need, ok := storyNeeds[name]
 		if !ok {
-			return c, fmt.Errorf("%s:%d: unknown need %q", s.File, s.Line, name)
+			return c, nil, fmt.Errorf("%s:%d: unknown need %q", s.File, s.Line, name)
 		}
 		c.needs = append(c.needs, need)
 	}
@@ -94,21 +119,28 @@ func caseOf(s story.Story) (c testCase, err error) {
 		for _, cmd := range block.Commands {
 			_, plain := takeConditions(cmd)
 			if _, err := parseOperation(plain, anyDurations); err != nil {
-				return c, fmt.Errorf("%s:%d: %w", s.File, cmd.Line, err)
+				return c, nil, fmt.Errorf("%s:%d: %w", s.File, cmd.Line, err)
 			}
+			c.real = c.real || controlVerbs[cmd.Verb] != nil || forwards(cmd)
 		}
 	}
 	if len(s.Blocks) == 0 {
-		return c, fmt.Errorf("%s:%d: the story has no commands", s.File, s.Line)
+		return c, nil, fmt.Errorf("%s:%d: the story has no commands", s.File, s.Line)
 	}
 	if first := s.Blocks[0].Commands[0]; first.Verb == "queue" && first.Queue == "" {
 		s.Blocks[0].Commands = s.Blocks[0].Commands[1:]
+		c.forwards = forwards(first)
 		c.config = func(e *env) driver.Config {
 			return e.parse(first, nil).(createOperation).config
 		}
 	}
-	c.run = func(e *env, q driver.Queue) { runStory(e, q, s) }
-	return c, nil
+	c.run = func(e *env, q driver.Queue) { c.runStory(e, q, s, CrashClean) }
+	return c, crashes, nil
+}
+
+// forwards reports whether a command configures a queue whose dead letters go to another.
+func forwards(c story.Command) bool {
+	return slices.ContainsFunc(c.Parts[0].Options, func(o story.Option) bool { return o.Key == "dead-letter-to" })
 }
 
 // durationNames are the durations that stories can name.
@@ -159,9 +191,10 @@ func takeConditions(c story.Command) (conditions, story.Command) {
 }
 
 // runStory runs the commands of a story and compares their output.
-func runStory(e *env, q driver.Queue, s story.Story) {
+func (c *testCase) runStory(e *env, q driver.Queue, s story.Story, how Crash) {
 	e.t.Helper()
 	p := newStoryExecutor(e, q)
+	p.story.how, p.story.forwards = how, c.forwards
 	rule := e.rule
 	for _, block := range s.Blocks {
 		p.story.want = nil
@@ -188,7 +221,11 @@ func (p *executor) runCommand(c story.Command) {
 	if conditions.virtual && !e.backend.Virtual {
 		return
 	}
-	r := p.run(e.ctx(), e.parse(c, p.queue))
+	op := e.parse(c, p.queue)
+	if c.Verb != "woken" {
+		p.story.acted = time.Now()
+	}
+	r := p.run(e.ctx(), op)
 	got := slices.Collect(strings.Lines(r.String()))
 	want := p.story.want[:min(len(got), len(p.story.want))]
 	p.story.want = p.story.want[len(want):]
@@ -209,22 +246,30 @@ func sameLine(got, want string) bool {
 
 // A storyState is what the executor of a story remembers.
 type storyState struct {
-	env    *env
-	mark   time.Time // that times are counted from
-	over   bool      // the backend does not support the rest
-	want   []string  // the output that is not compared yet
-	queues map[string]driver.Queue
-	ids    map[string]string            // of messages by name
-	sent   map[string]outgoing          // by id
-	first  map[string]driver.Message    // the first delivery, by id
-	taken  map[string][]driver.Delivery // by name
+	env      *env
+	how      Crash     // of the case
+	forwards bool      // see testCase
+	mark     time.Time // that times are counted from
+	acted    time.Time // when the latest command began, except woken
+	over     bool      // the backend does not support the rest
+	want     []string  // the output that is not compared yet
+	queues   map[string]driver.Queue
+	waiting  []<-chan outcome // receives, oldest first
+	endings  *endings
+	ids      map[string]string            // of messages by name
+	sent     map[string]outgoing          // by id
+	first    map[string]driver.Message    // the first delivery, by id
+	taken    map[string][]driver.Delivery // by name
 }
 
 func newStoryExecutor(e *env, q driver.Queue) *executor {
 	p := newExecutor(queueName, q, time.Now())
 	p.verbose = false
 	p.advance = e.sleep
-	p.restart = func(how Crash) (queue, other driver.Queue, err error) { return e.restart(how), nil, nil }
+	p.restart = func(how Crash) (queue, other driver.Queue, err error) {
+		clear(p.story.queues)
+		return e.restart(how), nil, nil
+	}
 	p.story = &storyState{
 		env: e, mark: time.Now(), queues: make(map[string]driver.Queue), ids: make(map[string]string),
 		sent: make(map[string]outgoing), first: make(map[string]driver.Message), taken: make(map[string][]driver.Delivery),
@@ -288,9 +333,9 @@ func (s *storyState) delivery(name string) (d driver.Delivery, ok bool) {
 	return s.taken[message][number-1], true
 }
 
-// sorted orders texts as the expected output has them, if the queue promises no order.
+// sorted orders texts as the expected output has them, unless the queue promises an order.
 func (s *storyState) sorted(q driver.Queue, texts []string) []string {
-	if q.Traits().Ordering == driver.OrderingNone {
+	if q.Traits().Ordering != driver.OrderingFIFO {
 		slices.SortStableFunc(texts, func(a, b string) int { return s.position(a) - s.position(b) })
 	}
 	return texts

@@ -42,6 +42,7 @@ var storyVerbs = map[string]func(a *arguments) operation{
 	"verbose": func(a *arguments) operation {
 		return verboseOperation{slices.Equal(a.words, []string{"untimed"})}
 	},
+	"cycle":    parseCycle,
 	"kill":     func(a *arguments) operation { return killOperation{a.words} },
 	"nothing":  func(a *arguments) operation { a.none(); return nothingCheck{} },
 	"empty":    func(a *arguments) operation { a.none(); return emptyCheck{} },
@@ -194,10 +195,17 @@ func hinted(err error) string {
 func (p *executor) sendStory(ctx context.Context, messages []outgoing) (r result) {
 	for chunk := range slices.Chunk(messages, p.queue.Traits().MaxBatch) {
 		batch := make([]driver.Outgoing, len(chunk))
-		for i, msg := range chunk {
-			batch[i] = msg.at(time.Now())
+		for i := range chunk {
+			if chunk[i].whole {
+				chunk[i].complete(p.queue.Traits())
+			}
+			batch[i] = chunk[i].at(time.Now())
 		}
 		sent, err := p.queue.Send(ctx, batch)
+		if isGone(err) {
+			r.addf("%s", verdict(err))
+			continue
+		}
 		r.addShape(err)
 		if len(sent) != len(chunk) && len(chunk) > 0 && err == nil {
 			r.addf("%d results of %d messages", len(sent), len(chunk))
@@ -218,6 +226,19 @@ func (p *executor) sendStory(ctx context.Context, messages []outgoing) (r result
 		}
 	}
 	return r
+}
+
+// complete gives the message everything that a queue can keep.
+func (m *outgoing) complete(traits driver.Traits) {
+	m.Body = append(m.Body, " \x00 body"...)
+	m.Attributes = map[string]string{"k": "v", "ü": "✓"}
+	m.ReplyTo, m.CorrelationID = cmp.Or(m.ReplyTo, "replies"), cmp.Or(m.CorrelationID, "corr")
+	if traits.Groups {
+		m.Group = "group-ß"
+	}
+	if traits.Seals {
+		m.Seal = []byte("seal \x00\xff")
+	}
 }
 
 // accept records a message that was sent.
@@ -247,6 +268,12 @@ func (p *executor) receiveStory(ctx context.Context, o receiveOperation) (r resu
 		if len(got) == o.request.Max {
 			e.expectTime(time.Now(), due, "the delivery")
 		}
+	case o.notBefore != 0: // it may be late: after a crash that cost the clock, messages are late rather than early
+		due = p.story.mark.Add(o.notBefore)
+		got = e.take(p.queue, o.request.Max, o.request.Visibility, due.Add(2*e.tick+e.patience))
+		if early := time.Until(due); early > e.slack {
+			e.failf("the delivery of %q: %v too early", bodies(got), early)
+		}
 	case o.collect:
 		got = e.take(p.queue, o.request.Max, o.request.Visibility, start.Add(e.patience))
 		if len(got) == o.request.Max {
@@ -261,7 +288,9 @@ func (p *executor) receiveStory(ctx context.Context, o receiveOperation) (r resu
 	}
 	labels := make([]string, len(got))
 	for i := range got {
-		labels[i] = p.take(&got[i])
+		if labels[i] = p.take(&got[i]); o.brief {
+			labels[i] = story.Quote(p.story.sent[got[i].ID].name)
+		}
 	}
 	r.addf("%s", cmp.Or(strings.Join(p.story.sorted(p.queue, labels), " "), "nothing"))
 	return r
@@ -270,7 +299,7 @@ func (p *executor) receiveStory(ctx context.Context, o receiveOperation) (r resu
 // take records a delivery and returns its label.
 func (p *executor) take(d *driver.Delivery) string {
 	label := p.story.label(&driver.DeadLetter{Message: d.Message}, "")
-	if p.given[d.Receipt] {
+	if p.given[d.Receipt] || d.Receipt.IsZero() {
 		label += "!receipt"
 	}
 	p.given[d.Receipt] = true
@@ -298,7 +327,7 @@ func (s *storyState) forgetFirst(nacks []driver.Nack) {
 
 // deadStory prints the dead letters in one line. Those that died at the same instant may be
 // listed in any order.
-func (p *executor) deadStory(ctx context.Context) (r result) {
+func (p *executor) deadStory(ctx context.Context, diedAtMark bool) (r result) {
 	var letters []driver.DeadLetter
 	for letter, err := range p.queue.DeadLetters(ctx) {
 		if err != nil {
@@ -306,6 +335,9 @@ func (p *executor) deadStory(ctx context.Context) (r result) {
 			return r
 		}
 		letters = append(letters, letter)
+		if diedAtMark {
+			p.story.env.expectWallTime(letter.DeadAt, p.story.mark, "the death")
+		}
 	}
 	byDeath := func(a, b driver.DeadLetter) int { return a.DeadAt.Compare(b.DeadAt) }
 	if !slices.IsSortedFunc(letters, byDeath) {
@@ -388,7 +420,7 @@ func (s *storyState) label(letter *driver.DeadLetter, source string) string {
 // delivery.
 func (s *storyState) changes(msg *driver.Message, sent outgoing, known bool) (text string) {
 	first, delivered := s.first[msg.ID]
-	if !delivered {
+	if !delivered || s.forwards {
 		first = *msg
 	}
 	for _, field := range []struct {

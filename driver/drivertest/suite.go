@@ -114,6 +114,11 @@ type testCase struct {
 	// config configures the queue under test; nil means the backend's default.
 	config func(e *env) driver.Config
 	run    func(e *env, q driver.Queue)
+	// real says that the case is about more than the model has: goroutines that wait, handles,
+	// and queues that get the dead letters of others.
+	real bool
+	// forwards says that dead letters of the queue go to another, where they are new messages.
+	forwards bool
 	// repeats says that the case does the same thousands of times; see volume.InFull.
 	repeats bool
 }
@@ -173,10 +178,10 @@ func allCases() []testCase {
 		sendCases, dedupCases,
 		receiveCases, wakeCases, closeCases,
 		visibilityCases, receiptCases, lateAckCases, settleCases,
-		orderCases, groupCases, fairCases, shardCases, exactCases,
-		countCases, peekCases, pauseCases, editCases, releaseCases, scheduleCases,
+		orderCases, groupCases, fairCases, shardCases,
+		countCases, peekCases, editCases, releaseCases, scheduleCases,
 		defaultCases, deadLetterCases, redriveCases, deadLetterToCases, deadLetterCircleCases,
-		moveCases, endingCases,
+		moveCases, endingCases, ttlCases,
 		limitCases, adminCases, annotationCases,
 		concurrencyCases, raceCases,
 		restartCases(),

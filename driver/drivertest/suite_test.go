@@ -21,7 +21,7 @@ var backendRules = []string{
 	"CNT-1", "CNT-2", "CNT-3",
 	"FLOW-2", "FLOW-3", "FLOW-4", "TIME-1",
 	"DLQ-1", "DLQ-4", "DLQ-5", "DLQ-8", "DLQ-9",
-	"RET-1", "RET-2",
+	"RET-1", "RET-2", "TIME-2",
 	"OBS-1",
 	"SVC-1",
 }

@@ -2,8 +2,8 @@ package engine
 
 import "github.com/mailboxmq/mailbox/driver"
 
-// Advance handles all events up to now: ends of delays and leases, and messages and
-// dead letters that pass their retention. Each is handled with its own time, in the
+// Advance handles all events up to now: ends of delays, leases and lives, and messages
+// and dead letters that pass their retention. Each is handled with its own time, in the
 // order of those times.
 func (s *Shard) Advance(now Moment) {
 	s.moment = now
@@ -37,11 +37,13 @@ func (s *Shard) runDue(now Moment) {
 		case timerEvent:
 			s.fire(s.moment, s.timers[0])
 		case alarmEvent:
-			s.fire(s.moment, (*s.alarms)[0])
+			s.fire(s.moment, s.alarms.due[0])
 		case backlogEvent:
 			s.refillDelayed(&s.window.delays, false)
 		case alarmBacklogEvent:
 			s.refillDelayed(&s.window.alarms, true)
+		case lifeEvent:
+			s.endLife(s.moment)
 		case retentionEvent:
 			s.expireOldest(s.moment)
 		case deadRetentionEvent:
@@ -96,7 +98,7 @@ func (s *Shard) dropDelayed(e *Entry) {
 // has to look whether the wall clock has stepped; ok is false if there is none.
 func (s *Shard) NextDeadline() (at Instant, ok bool) {
 	at, what := s.nextEvent()
-	if s.hasAlarms() {
+	if s.followsWall() {
 		at = min(at, s.clock.Add(wallLook))
 	}
 	return at, what != nothing
@@ -110,6 +112,7 @@ const (
 	alarmEvent
 	backlogEvent
 	alarmBacklogEvent
+	lifeEvent
 	retentionEvent
 	deadRetentionEvent
 )
@@ -125,7 +128,10 @@ func (s *Shard) nextEvent() (at Instant, what event) {
 	if w := s.window; w != nil && w.delays.horizon.Due <= at && w.delays.horizon != allTimes {
 		at, what = w.delays.horizon.Due, backlogEvent
 	}
-	at, what = s.nextAlarm(at, what)
+	if s.alarms != nil || s.window != nil {
+		at, what = s.nextAlarm(at, what)
+		at, what = s.nextEnd(at, what)
+	}
 	if s.config.RetainReady.Age > 0 && s.mayExpire() {
 		if born, ok := s.oldestBorn(); ok {
 			if due := born.Add(s.config.RetainReady.Age); due < at {

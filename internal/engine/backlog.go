@@ -32,6 +32,9 @@ type Reader interface {
 	// Delayed yields the delayed messages with or without the mark Wall by Due and
 	// Seq, the first at or after from.
 	Delayed(wall bool, from DuePoint) iter.Seq[*Entry]
+	// Ends yields the messages with a time to live that are not dead and not damaged,
+	// by its end and Seq, the first at or after from.
+	Ends(from DuePoint) iter.Seq[*Entry]
 	// Group yields the messages of a group that are not dead by Place, the first at
 	// or after from. It is called with strict groups, and with fair groups that
 	// have a name.

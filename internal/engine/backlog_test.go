@@ -104,6 +104,13 @@ func (b *memoryBacklog) Delayed(wall bool, from DuePoint) iter.Seq[*Entry] {
 		func(a, b *Entry) int { return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Seq, b.Seq)) })
 }
 
+func (b *memoryBacklog) Ends(from DuePoint) iter.Seq[*Entry] {
+	return sorted(b.live, func(e *Entry) bool { return e.life() != nil && !e.endPoint().before(from) },
+		func(a, b *Entry) int {
+			return cmp.Or(cmp.Compare(a.Extra.Life.Ends, b.Extra.Life.Ends), cmp.Compare(a.Seq, b.Seq))
+		})
+}
+
 func (b *memoryBacklog) Group(name string, from uint64) iter.Seq[*Entry] {
 	return sorted(b.live, func(e *Entry) bool { return e.Place >= from && e.groupName() == name }, byPlace)
 }

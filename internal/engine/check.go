@@ -69,6 +69,9 @@ func (s *Shard) Check() error {
 	if err := s.checkTimers(); err != nil {
 		return err
 	}
+	if err := s.checkLives(); err != nil {
+		return err
+	}
 	if err := checkOrder("ready", &s.ready); err != nil {
 		return err
 	}
@@ -112,6 +115,29 @@ func (s *Shard) checkTimers() error {
 		return fmt.Errorf("engine: %d timers and %d alarms for %+v", len(s.timers), len(alarms), s.stats)
 	}
 	return cmp.Or(s.timers.check(false), alarms.check(true))
+}
+
+// checkLives checks that the ends of all waiting messages with a time to live are followed.
+func (s *Shard) checkLives() error {
+	lives := 0
+	for _, state := range []State{Ready, Delayed} {
+		for e := range s.InState(state) {
+			l := e.life()
+			switch {
+			case l == nil:
+			case s.window != nil && e.endPoint().before(s.window.ends):
+				return fmt.Errorf("engine: the life of message %d ends before %v", e.Seq, s.window.ends)
+			case s.window == nil && s.alarms.ends[l.index] != e:
+				return fmt.Errorf("engine: message %d is not where its life says", e.Seq)
+			default:
+				lives++
+			}
+		}
+	}
+	if s.window == nil && s.alarms != nil && len(s.alarms.ends) != lives {
+		return fmt.Errorf("engine: %d messages have a time to live, %d are followed", lives, len(s.alarms.ends))
+	}
+	return nil
 }
 
 func (t timers) check(wall bool) error {

@@ -139,14 +139,13 @@ func (s *Shard) justDied(id string) *Entry {
 func (s *Shard) Redrive(now Moment, dead *Entry) error {
 	e, err := s.StageRedrive(now, dead)
 	if err == nil {
-		s.PublishNow(now, e)
-		s.Advance(now) // retention may have waited for room
+		s.Publish(now, e) // what waited for the room that it leaves comes first
 	}
 	return err
 }
 
 // StageRedrive prepares to make a dead letter ready again, at the tail, with the same
-// id and a new Seq. It is removed from the dead letters at once. It may return
+// id, a new Seq and its whole time to live. It is removed from the dead letters at once. It may return
 // ErrFull, ErrNotFound if the dead letter has just expired, or ErrIntegrity if it is
 // damaged.
 func (s *Shard) StageRedrive(now Moment, dead *Entry) (*Entry, error) {
@@ -170,6 +169,7 @@ func (s *Shard) StageRedrive(now Moment, dead *Entry) (*Entry, error) {
 	x.Reason, x.ErrorType, x.DeadAt = "", "", 0
 	e.Deliveries = 0
 	e.Due = now.At
+	s.startLife(now, e)
 	s.arrive(now, e)
 	return e, nil
 }

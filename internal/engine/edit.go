@@ -101,8 +101,8 @@ func (s *Shard) Remove(e *Entry) {
 }
 
 // Reschedule makes a message that Find or Search has found waiting wait until a due time, a
-// wall time; a time that is past makes it ready. It keeps its place, and its age counts from
-// then on.
+// wall time; a time that is past makes it ready. It keeps its place, and its age and its time
+// to live count from then on.
 func (s *Shard) Reschedule(now Moment, e *Entry, due int64) {
 	was := *e
 	moved := s.takeWaiting(e)
@@ -120,6 +120,7 @@ func (s *Shard) Reschedule(now Moment, e *Entry, due int64) {
 	moved.group, moved.Extra = nil, &extra // was has the other
 	moved.Due = now.At.Add(max(time.Duration(due-now.Wall), 0))
 	moved.Born = moved.Due
+	s.startLife(now, moved)
 	moved.Left = 0
 	moved.set(Wall, false)
 	moved.set(Timed, moved.Due > now.At)

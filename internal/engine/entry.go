@@ -163,6 +163,8 @@ type Extra struct {
 	// DeliverAt is the due time that the message was given, a wall time; 0 if it was
 	// given none.
 	DeliverAt int64
+	// Life is the time to live of the message; nil if it has none. See ttl.go.
+	Life *Life
 
 	LastError string
 	Redrives  int

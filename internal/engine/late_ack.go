@@ -66,7 +66,7 @@ func (s *Shard) ExtendLate(now Moment, d Delivery, visibility time.Duration) (gr
 		return 0, driver.ErrReceiptExpired
 	case s.window == nil && late.State != Ready, s.window != nil && !s.isReady(late):
 		return 0, driver.ErrReceiptExpired
-	case s.config.StrictGroups, s.config.MaxInFlight > 0 && s.stats.InFlight >= s.config.MaxInFlight:
+	case s.config.StrictGroups, outlived(now, late), s.config.MaxInFlight > 0 && s.stats.InFlight >= s.config.MaxInFlight:
 		return 0, driver.ErrReceiptExpired
 	case visibility == 0:
 		return 0, nil

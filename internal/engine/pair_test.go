@@ -108,6 +108,7 @@ func (p *pair) act(s *Shard) (gone string) {
 func (p *pair) send(t *rapid.T) {
 	delay := time.Duration(rapid.SampledFrom([]int{0, 0, 1, 4}).Draw(t, "delay")) * time.Second
 	due := rapid.SampledFrom([]int{0, 0, 0, -1, 1, 4}).Draw(t, "due") // unless 0, instead of the delay
+	ttl := rapid.SampledFrom([]int{0, 0, 1, 2, 5}).Draw(t, "time to live")
 	group := rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "group")
 	size := rapid.IntRange(0, 2).Draw(t, "size")
 	var both [2]*Entry
@@ -117,6 +118,9 @@ func (p *pair) send(t *rapid.T) {
 			return err.Error()
 		}
 		extra := &Extra{Group: group}
+		if ttl > 0 {
+			extra.Life = &Life{TTL: time.Duration(ttl) * time.Second}
+		}
 		if due != 0 {
 			extra.DeliverAt = p.moment().Wall + int64(due)*int64(time.Second)
 		}
@@ -363,7 +367,7 @@ func (p *pair) restore(_ *rapid.T, config driver.Config) {
 	p.ahead = max(p.ahead, int(int64(p.whole.wall)/int64(time.Second))-p.now-1000) // alarms that fired are not set again
 	p.step(func(s *Shard) string { s.Advance(p.moment()); return "" })
 	old := p.windowed
-	totals := Totals{Dead: len(p.store.dead), NextSeq: old.nextSeq, Deaths: old.deaths}
+	totals := Totals{Dead: len(p.store.dead), Lives: true, NextSeq: old.nextSeq, Deaths: old.deaths}
 	var out []*Entry
 	for e := range p.store.Waiting(0) {
 		totals.Messages++

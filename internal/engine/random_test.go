@@ -74,7 +74,11 @@ func TestStructureHoldsUnderRandomPrograms(t *testing.T) {
 				}
 				sent++
 				group := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "group")
-				s.Send(at(now), Content{ID: fmt.Sprint(sent), Body: body, Extra: &Extra{Group: group}}, seconds("delay", 4))
+				extra := &Extra{Group: group}
+				if ttl := seconds("time to live", 8); ttl > 4*time.Second {
+					extra.Life = &Life{TTL: ttl}
+				}
+				s.Send(at(now), Content{ID: fmt.Sprint(sent), Body: body, Extra: extra}, seconds("delay", 4))
 			},
 			"receive": func(t *rapid.T) {
 				most := rapid.IntRange(1, 4).Draw(t, "most")

@@ -24,14 +24,10 @@ func (s *Shard) Receive(now Moment, most, maxBytes int, visibility time.Duration
 		if e == nil {
 			break
 		}
-		if s.exhausted(e) {
+		if s.exhausted(e) || outlived(now, e) {
 			s.take(e)
 			s.stageRequeue(now, e, 0)
-			if e.Outcome == Dies {
-				s.die(e)
-			} else {
-				s.keep(e)
-			}
+			s.carryOut(e)
 			continue
 		}
 		if s.config.MaxInFlight > 0 && s.stats.InFlight >= s.config.MaxInFlight {
@@ -73,6 +69,9 @@ func (s *Shard) head() *Entry {
 // take removes the head from its order.
 func (s *Shard) take(e *Entry) {
 	s.stats.Ready--
+	if e.life() != nil {
+		s.leaveLife(e)
+	}
 	if s.window != nil {
 		s.window.dropReady(e)
 	} else if e.HasReturned() {

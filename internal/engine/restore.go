@@ -7,6 +7,7 @@ type Totals struct {
 	Delayed  int // of them, delayed
 	Bytes    int // total size of the bodies that are not dead
 	Dead     int
+	Lives    bool   // a message that is not dead may have a time to live
 	NextSeq  uint64 // higher than every Seq and Place so far
 	Deaths   uint64 // as high as the highest death so far
 }
@@ -29,6 +30,9 @@ func (s *Shard) Restore(now Moment, totals Totals, inFlight []*Entry) {
 	}
 	if totals.Delayed > 0 {
 		w.delays.horizon, w.alarms.horizon = DuePoint{Due: s.clock + 1}, DuePoint{Due: s.wall + 1}
+	}
+	if totals.Lives {
+		w.ends = DuePoint{}
 	}
 	if totals.Dead > 0 {
 		w.deadHorizon = 0

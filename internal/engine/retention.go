@@ -75,7 +75,12 @@ func (s *Shard) oldestReady() *Entry {
 // expireOldest expires the oldest ready message if it is too old. It may not be,
 // because oldestBorn is only a lower bound.
 func (s *Shard) expireOldest(at Moment) {
-	if oldest := s.oldestReady(); oldest != nil && s.tooOld(at.At, oldest) {
+	bound, _ := s.oldestBorn()
+	oldest := s.oldestReady()
+	if born, ok := s.oldestBorn(); ok && born > bound {
+		return // another event may come before
+	}
+	if oldest != nil && s.tooOld(at.At, oldest) {
 		s.expireWaiting(at, oldest)
 	}
 }

@@ -32,7 +32,7 @@ func (s *Shard) FitAll(n, size int) bool {
 }
 
 // StageSend prepares a new message, delayed until content.Extra.DeliverAt if that is
-// set. The caller has called Room with the same now.
+// set. Of content.Extra.Life it takes the TTL. The caller has called Room with the same now.
 // The content belongs to the shard from now on.
 func (s *Shard) StageSend(now Moment, content Content, delay time.Duration) *Entry {
 	e := s.newEntry()
@@ -42,6 +42,9 @@ func (s *Shard) StageSend(now Moment, content Content, delay time.Duration) *Ent
 	e.Due = now.At.Add(delay)
 	if x := content.Extra; x != nil && x.DeliverAt != 0 {
 		e.Due = now.At.Add(time.Duration(x.DeliverAt - now.Wall))
+	}
+	if e.life() != nil {
+		s.startLife(now, e)
 	}
 	s.arrive(now, e)
 	s.followWall(now, e)

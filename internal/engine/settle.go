@@ -26,7 +26,7 @@ const (
 	Leaves
 	Waits
 	Dies
-	Expires // is removed because of its age, without a dead letter (DropExpired)
+	Expires // is removed because its time is over, without a dead letter (DropExpired)
 )
 
 // Delivery identifies one delivery of a message of this shard. It is the shard's
@@ -141,15 +141,19 @@ func (s *Shard) stageRequeue(now Moment, e *Entry, delay time.Duration) {
 	e.Outcome = Waits
 	e.set(Wall, false) // Due is an instant, not the wall time of a message that was rescheduled
 	e.Due = now.At.Add(delay)
+	ended := outlived(now, e)
+	tooOld := ended || s.tooOld(now.At, e)
 	switch {
 	case s.exhausted(e) && s.deadFull(driver.ReasonMaxDeliveries):
 		e.Due = now.At.Add(max(delay, driver.DeadRetry))
 	case s.exhausted(e):
 		s.stageDeath(now, e, driver.ReasonMaxDeliveries)
-	case s.tooOld(now.At, e) && s.config.DropExpired:
+	case tooOld && s.config.DropExpired:
 		e.Outcome = Expires
-	case s.tooOld(now.At, e) && !s.deadFull(driver.ReasonExpired):
+	case tooOld && !s.deadFull(driver.ReasonExpired):
 		s.stageDeath(now, e, driver.ReasonExpired)
+	case ended:
+		e.Due = now.At.Add(roomWait)
 	}
 	e.set(Timed, e.Due > now.At)
 }
@@ -197,6 +201,16 @@ func (s *Shard) PublishNow(now Moment, e *Entry) {
 		return
 	}
 	s.unlease(e)
+	waits := e.Outcome == Waits
+	s.carryOut(e)
+	if waits {
+		s.expireByCount(now)
+	}
+}
+
+// carryOut carries out the outcome of a message that is in no order, except perhaps the one
+// by age.
+func (s *Shard) carryOut(e *Entry) {
 	switch e.Outcome {
 	case Leaves:
 		s.effect(Acked, e)
@@ -207,7 +221,6 @@ func (s *Shard) PublishNow(now Moment, e *Entry) {
 		s.remove(e)
 	case Waits:
 		s.keep(e)
-		s.expireByCount(now)
 	case Dies:
 		s.die(e)
 	}
@@ -235,7 +248,7 @@ func (e *Entry) placeInGroup() uint64 {
 
 // keep makes a message that is in no order wait.
 func (s *Shard) keep(e *Entry) {
-	if s.window == nil {
+	if s.window == nil && e.HasReturned() {
 		s.returned.add(e)
 	}
 	s.wait(e, Returned)

@@ -25,7 +25,7 @@ type Shard struct {
 	inFlight leases
 	returned leases  // messages that wait after a delivery, if there is no backlog
 	timers   timers  // delayed and in-flight messages by Due
-	alarms   *timers // delayed messages that wait for the wall clock; see wall.go
+	alarms   *alarms // messages that follow the wall clock; nil in most shards. See wall.go
 	ages     order   // ready messages by age, if retention needs them
 	dead     *deadLetters
 	window   *window // nil: there is no backlog, and the shard holds all messages
@@ -131,6 +131,9 @@ func (s *Shard) Present(now Moment) Moment { return now.earlier(min(now.At, s.cl
 // wait makes e ready, or delayed until it is due, and records the effect how. Every
 // message that is in no order enters one through it.
 func (s *Shard) wait(e *Entry, how EffectKind) {
+	if e.life() != nil {
+		s.followLife(e)
+	}
 	if s.inGroup(e) {
 		s.waitInGroup(e, how)
 		return
@@ -179,6 +182,9 @@ func (s *Shard) delay(e *Entry) {
 func (s *Shard) extract(e *Entry) *Entry {
 	if e.HasReturned() {
 		s.returned.remove(e)
+	}
+	if e.life() != nil {
+		s.leaveLife(e)
 	}
 	moved := *e
 	wasReady := e.State == Ready

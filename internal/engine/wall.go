@@ -7,7 +7,7 @@ import (
 
 // A message can be sent with a delay or with a due time. A delay is elapsed time: its end
 // is an Instant. A due time follows the wall clock, which may step: the message is marked
-// Wall, its Due is a wall time, and it waits among Shard.alarms instead of Shard.timers.
+// Wall, its Due is a wall time, and it waits among Shard.alarms.due instead of Shard.timers.
 // So a step of the wall clock changes nothing in either order, only which alarm is next.
 //
 // Shard.wall is the latest wall time up to which alarms have fired. It never goes back,
@@ -19,7 +19,7 @@ import (
 // change when the wall clock steps, because the backlog has it.
 
 // wallLook is how long the owner relies on the wall clock before it looks again, while an
-// alarm is set: the clock may have stepped meanwhile.
+// event depends on it: the clock may have stepped meanwhile.
 const wallLook = time.Second
 
 // followWall marks a message that was staged to arrive with a due time in the future.
@@ -38,23 +38,34 @@ func (s *Shard) clockOf(e *Entry) Instant {
 	return s.clock
 }
 
+// alarms are the messages of a shard that follow the wall clock.
+type alarms struct {
+	due  timers // delayed messages marked Wall
+	ends ends   // waiting messages with a time to live, without a backlog; see ttl.go
+}
+
+// setAlarms returns the alarms, and creates them if there are none.
+func (s *Shard) setAlarms() *alarms {
+	if s.alarms == nil {
+		s.alarms = new(alarms)
+	}
+	return s.alarms
+}
+
 // timersOf returns the timers that a delayed message is among.
 func (s *Shard) timersOf(e *Entry) *timers {
 	if e.Is(Wall) {
-		if s.alarms == nil { // as in most shards
-			s.alarms = new(timers)
-		}
-		return s.alarms
+		return &s.setAlarms().due
 	}
 	return &s.timers
 }
 
-// alarmsSet returns the alarms of the messages that are held.
+// alarmsSet returns the delayed messages marked Wall that are held.
 func (s *Shard) alarmsSet() timers {
 	if s.alarms == nil {
 		return nil
 	}
-	return *s.alarms
+	return s.alarms.due
 }
 
 // ahead returns how far the wall clock is ahead of the other one.
@@ -98,6 +109,12 @@ func (s *Shard) nextAlarm(at Instant, what event) (Instant, event) {
 		}
 	}
 	return at, what
+}
+
+// followsWall reports whether an event depends on the wall clock.
+func (s *Shard) followsWall() bool {
+	_, ends := s.firstEnd()
+	return ends || s.hasAlarms()
 }
 
 // hasAlarms reports whether messages wait for the wall clock.

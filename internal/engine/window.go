@@ -58,7 +58,8 @@ type window struct {
 	taken      int64 // of limits.Room
 
 	delays delays
-	alarms delays // of messages that wait for the wall clock; see wall.go
+	alarms delays   // of messages that wait for the wall clock; see wall.go
+	ends   DuePoint // no life of a waiting message ends before; see ttl.go
 
 	deadHorizon uint64
 
@@ -100,6 +101,7 @@ func (s *Shard) SetBacklog(backlog Backlog, limits Limits) {
 func (w *window) empty() {
 	w.emptyReady(allPlaces)
 	w.delays, w.alarms = delays{horizon: allTimes}, delays{horizon: allTimes}
+	w.ends = allTimes
 	w.oldest, w.backs = noAges, nil
 	w.listing = listing{}
 }

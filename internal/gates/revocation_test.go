@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/testing/proctest"
 )
 
@@ -183,11 +184,11 @@ func revokeAcross(t *testing.T, pair [2]*daemon) {
 func rotate(t *testing.T, d *daemon) {
 	t.Helper()
 	path := filepath.Join(d.dir, "keys")
-	ring, err := capability.ReadKeyFile(path)
+	ring, err := keyring.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := ring.Rotate(capability.NewKey()); err != nil {
+	if err := ring.Rotate(keyring.NewKey()); err != nil {
 		t.Fatal(err)
 	}
 	if err := ring.WriteFile(path); err != nil {

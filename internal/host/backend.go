@@ -15,6 +15,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/endings"
 	"github.com/mailboxmq/mailbox/internal/engine"
+	"github.com/mailboxmq/mailbox/internal/opening"
 )
 
 // Backend holds queues. It is a driver.Opener, a driver.Admin and a
@@ -127,6 +128,12 @@ func (b *Backend) OpenQueue(ctx context.Context, name string) (driver.Queue, err
 		return nil, err
 	}
 	return newHandle(q), nil
+}
+
+// Owns reports whether a queue was opened with OpenQueue of this backend.
+func (b *Backend) Owns(queue driver.Queue) bool {
+	h, ok := queue.(*handle)
+	return ok && h.backend == b
 }
 
 // find returns the queue called name, or nil if it does not exist.
@@ -290,7 +297,7 @@ func (b *Backend) targetLocked(q *queue, config driver.Config) (*queue, error) {
 // resolve completes config as it is stored. existing is the configuration in force,
 // or nil.
 func (b *Backend) resolve(name string, config driver.Config, existing *driver.Config) (driver.Config, error) {
-	if err := driver.CheckOption("MaxBodyBytes", int64(b.options.MaxBodyBytes)); err != nil {
+	if err := opening.CheckOption("MaxBodyBytes", int64(b.options.MaxBodyBytes)); err != nil {
 		return config, err
 	}
 	for _, given := range []driver.Config{config, b.options.Defaults} {
@@ -386,9 +393,6 @@ func (b *Backend) DeleteQueue(ctx context.Context, name string) error {
 	q.end(driver.ErrNotFound)
 	return q.named(q.delete(), "delete")
 }
-
-// Durability returns what messages survive.
-func (b *Backend) Durability() driver.Durability { return b.options.Durability }
 
 // Ping returns nil until the backend is closed.
 func (b *Backend) Ping(ctx context.Context) error {

@@ -165,7 +165,7 @@ func forwardedExtra(source string, dead *engine.Entry) *engine.Extra {
 	if extra.LastError != "" {
 		extra.Attributes[driver.AttributeDeadError] = extra.LastError
 	}
-	extra.Reason, extra.ErrorType, extra.DeadAt = "", "", 0
+	extra.Reason, extra.ErrorType, extra.DeadAt, extra.Life = "", "", 0, nil
 	return &extra
 }
 

@@ -100,6 +100,12 @@ type Pending struct {
 // NewPending returns a Pending with nothing to publish, to wait for a commit.
 func NewPending() *Pending { return &Pending{signal: make(chan error, 1), waits: true} }
 
+// NewPendingThen returns a Pending with nothing to publish. then is called with its error when
+// the operations are complete, without a lock of the journal.
+func NewPendingThen(then func(error)) *Pending {
+	return &Pending{then: func(_ *completion.Round, err error) { then(err) }}
+}
+
 // Wait blocks until the operations are complete, and returns their error.
 func (p *Pending) Wait() error { return <-p.signal }
 

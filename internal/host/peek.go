@@ -3,7 +3,6 @@ package host
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -16,7 +15,7 @@ func (h *handle) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.
 	return func(yield func(driver.Peeked, error) bool) {
 		err := h.check(ctx, "peek")
 		if err == nil {
-			err = h.checkQuery(query)
+			err = driver.Annotate(query.Check(), h.name, "peek")
 		}
 		if err != nil {
 			yield(driver.Peeked{}, err)
@@ -35,27 +34,6 @@ func (h *handle) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.
 			yield(driver.Peeked{}, err)
 		}
 	}
-}
-
-func (h *handle) checkQuery(query driver.Query) error {
-	invalid := func(field, detail string) error {
-		return &driver.Error{Code: driver.ErrInvalid, Op: "peek", Queue: h.name, Field: field, Detail: detail}
-	}
-	if query.Limit < 0 {
-		return invalid("Limit", fmt.Sprintf("%d is negative; 0 means no limit", query.Limit))
-	}
-	if query.OlderThan < 0 {
-		return invalid("OlderThan", fmt.Sprintf("%v is negative", query.OlderThan))
-	}
-	if query.Reason != "" && !query.Reason.Valid() {
-		return invalid("Reason", fmt.Sprintf("%q is not a reason; want max_attempts, fatal, parse, integrity, expired or operator", query.Reason))
-	}
-	for _, state := range query.States {
-		if _, ok := engineStates[state]; !ok {
-			return invalid("States", fmt.Sprintf("%q is not a state; want ready, delayed, in flight or dead", state))
-		}
-	}
-	return nil
 }
 
 var engineStates = map[driver.State]engine.State{

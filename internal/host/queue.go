@@ -124,6 +124,7 @@ func (b *Backend) traitsOf(config driver.Config, shards int) driver.Traits {
 		Release:       true,
 		DeliverAt:     true,
 		Edit:          true,
+		TTL:           true,
 		Seals:         true,
 		DedupWindow:   max(config.Effective().DedupWindow, 0), // Off: keys are refused
 		MaxBodyBytes:  b.options.MaxBodyBytes,

@@ -86,8 +86,9 @@ func (r *run) stageAll(msgs []driver.DueMessage) (staged []*engine.Entry, err er
 	if !r.shard.engine.FitAll(len(msgs), size) {
 		return nil, r.queue.noRoomLocked(r.shard, len(msgs))
 	}
+	ttl := r.queue.settings.Load().config.TTL
 	for i := range msgs {
-		packed := packMessage(&msgs[i].Outgoing)
+		packed := packMessage(&msgs[i].Outgoing, cmp.Or(msgs[i].TTL, ttl))
 		if r.queue.backend.options.Wipe {
 			packed.wipe()
 		}
@@ -202,4 +203,39 @@ func (t *schedules) list(name string) (found []*driver.Schedule) {
 		return found
 	}
 	return slices.SortedFunc(maps.Values(t.byName), func(a, b *driver.Schedule) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// ScheduledQueues lists the queues that have schedules, in the order of their names.
+func (b *Backend) ScheduledQueues(ctx context.Context) iter.Seq2[driver.ScheduledQueue, error] {
+	return func(yield func(driver.ScheduledQueue, error) bool) {
+		b.mu.Lock()
+		closed, queues := b.closed, slices.Collect(maps.Values(b.queues))
+		b.mu.Unlock()
+		if closed {
+			yield(driver.ScheduledQueue{}, &driver.Error{Code: driver.ErrClosed, Op: "list schedules"})
+			return
+		}
+		var found []driver.ScheduledQueue
+		for _, q := range queues {
+			if n := q.schedules.count(); n > 0 {
+				found = append(found, driver.ScheduledQueue{Name: q.name, Schedules: n})
+			}
+		}
+		slices.SortFunc(found, func(a, b driver.ScheduledQueue) int { return cmp.Compare(a.Name, b.Name) })
+		for _, q := range found {
+			if err := ctx.Err(); err != nil {
+				yield(driver.ScheduledQueue{}, err)
+				return
+			}
+			if !yield(q, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (t *schedules) count() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.byName)
 }

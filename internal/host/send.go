@@ -64,7 +64,7 @@ func (s *sendBatch) all(msgs []driver.Outgoing) {
 		msg := &msgs[i]
 		err := msg.Check(traits)
 		if err == nil {
-			packed := packMessage(msg)
+			packed := packMessage(msg, cmp.Or(msg.TTL, settings.config.TTL))
 			if s.queue.backend.options.Wipe {
 				packed.wipe()
 			}

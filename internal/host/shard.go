@@ -134,11 +134,11 @@ type packed struct {
 	delay time.Duration
 }
 
-func packMessage(msg *driver.Outgoing) packed {
+func packMessage(msg *driver.Outgoing, ttl time.Duration) packed {
 	p := packed{buf: make([]byte, ident.TextLen+len(msg.Seal)+len(msg.Body)), seal: len(msg.Seal), delay: msg.Delay}
 	copy(p.buf[ident.TextLen:], msg.Seal)
 	copy(p.buf[ident.TextLen+len(msg.Seal):], msg.Body)
-	if len(msg.Attributes) > 0 || msg.Group != "" || msg.ReplyTo != "" || msg.CorrelationID != "" || !msg.DeliverAt.IsZero() {
+	if len(msg.Attributes) > 0 || msg.Group != "" || msg.ReplyTo != "" || msg.CorrelationID != "" || !msg.DeliverAt.IsZero() || ttl > 0 {
 		p.extra = &engine.Extra{
 			DeliverAt:     wallNanos(msg.DeliverAt),
 			Attributes:    maps.Clone(msg.Attributes),
@@ -146,6 +146,9 @@ func packMessage(msg *driver.Outgoing) packed {
 			ReplyTo:       msg.ReplyTo,
 			CorrelationID: msg.CorrelationID,
 		}
+	}
+	if ttl > 0 {
+		p.extra.Life = &engine.Life{TTL: ttl}
 	}
 	return p
 }

@@ -50,6 +50,10 @@ const (
 	OpRedrive     uint16 = 0x22
 	OpDiscard     uint16 = 0x23
 	OpPurgeDead   uint16 = 0x24
+	// OpFire and OpSchedules are for queues whose traits have the ability. Earlier servers
+	// answer StatusUnsupported.
+	OpFire      uint16 = 0x25
+	OpSchedules uint16 = 0x26
 
 	OpConfigure uint16 = 0x30
 	OpConfig    uint16 = 0x31

@@ -37,10 +37,12 @@ const (
 	traitRelease
 	traitDeliverAt
 	traitEdit
+	traitTTL
+	traitSchedules
 
 	// KnownTraits are all of them, and PlainTraits those that clients know that have not
 	// told theirs with OpKnow.
-	KnownTraits = traitEdit<<1 - 1
+	KnownTraits = traitSchedules<<1 - 1
 	PlainTraits = traitFairGroups<<1 - 1
 )
 
@@ -50,6 +52,8 @@ func (o *Opened) Tell(known uint64) {
 	o.Traits.Release = o.Traits.Release && known&traitRelease != 0
 	o.Traits.DeliverAt = o.Traits.DeliverAt && known&traitDeliverAt != 0
 	o.Traits.Edit = o.Traits.Edit && known&traitEdit != 0
+	o.Traits.TTL = o.Traits.TTL && known&traitTTL != 0
+	o.Traits.Schedules = o.Traits.Schedules && known&traitSchedules != 0
 }
 
 // AppendKnown writes the payload of OpKnow. A server ignores traits that it does not know.
@@ -74,7 +78,7 @@ func AppendOpened(dst []byte, o *Opened) []byte {
 	t := &o.Traits
 	dst = appendNumber(dst, uint64(o.Handle))
 	bits := uint64(0)
-	for i, set := range []bool{t.ExactStats, t.Groups, t.StrictGroups, t.DeadLetters, t.Peek, t.FairGroups, t.Pause, t.Release, t.DeliverAt, t.Edit} {
+	for i, set := range []bool{t.ExactStats, t.Groups, t.StrictGroups, t.DeadLetters, t.Peek, t.FairGroups, t.Pause, t.Release, t.DeliverAt, t.Edit, t.TTL, t.Schedules} {
 		if set {
 			bits |= 1 << i
 		}
@@ -97,7 +101,7 @@ func ParseOpened(payload []byte) (o Opened, err error) {
 	r := reader{rest: payload}
 	o.Handle = r.handle()
 	bits := r.number()
-	if bits > KnownTraits {
+	if bits&^KnownTraits != 0 {
 		r.fail("unknown traits")
 	}
 	o.Traits = driver.Traits{
@@ -111,6 +115,8 @@ func ParseOpened(payload []byte) (o Opened, err error) {
 		Release:      bits&traitRelease != 0,
 		DeliverAt:    bits&traitDeliverAt != 0,
 		Edit:         bits&traitEdit != 0,
+		TTL:          bits&traitTTL != 0,
+		Schedules:    bits&traitSchedules != 0,
 
 		Ordering: driver.Ordering(r.text()), Durability: driver.Durability(r.text()),
 		DedupWindow: r.duration(), MaxBodyBytes: r.int(), MaxBatch: r.int(), MaxDelay: r.duration(),
@@ -241,7 +247,15 @@ func ParseConfigure(payload []byte) (t Ticket, name string, c driver.Config, err
 	return t, name, c, r.end()
 }
 
-// AppendConfig writes a configuration, which is the answer to OpConfig.
+// TellConfig removes from a configuration what a client does not know.
+func TellConfig(c *driver.Config, known uint64) {
+	if known&traitTTL == 0 {
+		c.TTL = 0
+	}
+}
+
+// AppendConfig writes a configuration, which is the answer to OpConfig. A time to live of 0 is
+// left out, so that peers that know none can read it.
 func AppendConfig(dst []byte, c *driver.Config) []byte {
 	dst = appendSigned(dst, int64(c.Shards))
 	dst = append(dst, groupsByte(c))
@@ -257,7 +271,11 @@ func AppendConfig(dst []byte, c *driver.Config) []byte {
 	dst = appendDuration(dst, c.MaxHold)
 	dst = appendText(dst, c.DeadLetterTo)
 	dst = appendFlag(dst, c.DropExpired)
-	return appendText(dst, c.Annotation)
+	dst = appendText(dst, c.Annotation)
+	if c.TTL != 0 {
+		dst = appendDuration(dst, c.TTL)
+	}
+	return dst
 }
 
 // ParseConfig reads a configuration.
@@ -289,7 +307,7 @@ func (r *reader) config() driver.Config {
 	if groups > groupsStrict|groupsFair {
 		r.fail("unknown kind of groups")
 	}
-	return driver.Config{
+	c := driver.Config{
 		Shards: shards, StrictGroups: groups&groupsStrict != 0, FairGroups: groups&groupsFair != 0,
 		MaxDeliveries: r.int(), MaxMessages: r.int(), MaxBytes: r.int(), MaxInFlight: r.int(), MaxDead: r.int(),
 		DedupWindow: r.duration(), DedupMax: r.int(),
@@ -297,6 +315,12 @@ func (r *reader) config() driver.Config {
 		RetainDead:  driver.Retention{Age: r.duration(), Count: r.int()},
 		MaxHold:     r.duration(), DeadLetterTo: r.text(), DropExpired: r.flag(), Annotation: r.text(),
 	}
+	if r.err == nil && len(r.rest) > 0 {
+		if c.TTL = r.duration(); c.TTL == 0 {
+			r.fail("a field is there and empty")
+		}
+	}
+	return c
 }
 
 // AppendDelete writes the payload of OpDelete.

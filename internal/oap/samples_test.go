@@ -45,12 +45,13 @@ var (
 		},
 	}
 	someDue  = []driver.Outgoing{{Body: []byte("due"), Group: "group", DeliverAt: aTime}, {DeliverAt: time.Unix(0, 0)}}
+	someTTL  = []driver.Outgoing{{Body: []byte("mortal"), TTL: time.Minute}, {Group: "group", DeliverAt: aTime, TTL: 1}}
 	aReceipt = driver.Receipt{Handle: "receipt"}
 )
 
 // samples has every payload of the protocol.
 func samples() []sample {
-	return slices.Concat(requestSamples(), editSamples(), openedSamples(), answerSamples())
+	return slices.Concat(requestSamples(), editSamples(), scheduleSamples(), openedSamples(), answerSamples())
 }
 
 func requestSamples() []sample {
@@ -93,6 +94,10 @@ func requestSamples() []sample {
 			},
 		},
 		{"send", appendSend(aTarget, someOut), func(p []byte) ([]byte, error) {
+			t, v, err := oap.ParseSend(p, nil)
+			return appendSend(t, v), err
+		}},
+		{"send with times to live", appendSend(aTarget, someTTL), func(p []byte) ([]byte, error) {
 			t, v, err := oap.ParseSend(p, nil)
 			return appendSend(t, v), err
 		}},
@@ -189,6 +194,10 @@ func openedSamples() []sample {
 			},
 		},
 		{
+			"opened with times to live", oap.AppendOpened(nil, &oap.Opened{Handle: 9, Traits: driver.Traits{TTL: true}}),
+			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
+		},
+		{
 			"opened with due times", oap.AppendOpened(nil, &oap.Opened{Handle: 9, Traits: driver.Traits{DeliverAt: true}}),
 			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
 		},
@@ -226,6 +235,45 @@ func editSamples() []sample {
 				t, id, v, err := oap.ParseEdit(p)
 				return oap.AppendEdit(nil, t, id, &v), err
 			},
+		},
+	}
+}
+
+var aSchedule = driver.Schedule{
+	Name: "nightly", Definition: []byte("{}"), Revision: 1<<53 - 1, Through: aTime, Now: aTime.Add(time.Hour),
+	Runs: []driver.Run{{Due: aTime, At: aTime, MessageID: "m"}, {At: aTime, MessageID: "n"}},
+}
+
+func scheduleSamples() []sample {
+	fire := func(p []byte) ([]byte, error) {
+		t, v, err := oap.ParseFire(p)
+		return oap.AppendFire(nil, t, &v), err
+	}
+	return []sample{
+		{"fire", oap.AppendFire(nil, aTarget, &driver.Firing{
+			Name: "nightly", Revision: 7, Definition: []byte{}, Through: aTime, Messages: []driver.DueMessage{
+				{Due: aTime, Outgoing: driver.Outgoing{Body: []byte("a"), Attributes: map[string]string{"k": "v"}}}, {},
+			},
+		}), fire},
+		{"fire that removes", oap.AppendFire(nil, aTarget, &driver.Firing{Name: "nightly", Revision: 7, Remove: true}), fire},
+		{"fired", oap.AppendFired(nil, true, &aSchedule), func(p []byte) ([]byte, error) {
+			done, v, err := oap.ParseFired(p)
+			return oap.AppendFired(nil, done, &v), err
+		}},
+		{"schedules request", oap.AppendSchedules(nil, aTarget, "nightly"), func(p []byte) ([]byte, error) {
+			t, name, err := oap.ParseSchedulesRequest(p)
+			return oap.AppendSchedules(nil, t, name), err
+		}},
+		{"schedules", oap.AppendSchedule(oap.AppendSchedule(nil, &aSchedule), &driver.Schedule{Name: "empty"}), func(p []byte) (dst []byte, err error) {
+			all, err := oap.ParseSchedules(p)
+			for i := range all {
+				dst = oap.AppendSchedule(dst, &all[i])
+			}
+			return dst, err
+		}},
+		{
+			"opened with schedules", oap.AppendOpened(nil, &oap.Opened{Handle: 9, Traits: driver.Traits{Schedules: true}}),
+			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
 		},
 	}
 }

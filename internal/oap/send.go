@@ -16,8 +16,14 @@ const (
 	outReplyTo
 	outCorrelation
 	outDeliverAt
+	outMore // the bits of further fields follow these
+)
 
-	outKnown = outDeliverAt<<1 - 1
+// Bits of the further fields of an outgoing message.
+const (
+	moreTTL = 1 << iota
+
+	moreKnown = moreTTL<<1 - 1
 )
 
 // AppendSend writes the payload of OpSend up to the messages, of which
@@ -50,6 +56,11 @@ func AppendOutgoing(dst []byte, m *driver.Outgoing) []byte {
 		bits |= outDeliverAt
 		dst = appendDueTime(dst, m.DeliverAt)
 	}
+	if m.TTL != 0 {
+		bits |= outMore
+		dst = appendNumber(dst, moreTTL)
+		dst = appendDuration(dst, m.TTL)
+	}
 	dst[start] = bits
 	return dst
 }
@@ -57,7 +68,7 @@ func AppendOutgoing(dst []byte, m *driver.Outgoing) []byte {
 // OutgoingBytes is at least as much as AppendOutgoing writes.
 func OutgoingBytes(m *driver.Outgoing) int {
 	const length = 10 // of a number, at most
-	n := 1 + length + len(m.Body) + length + 3*length
+	n := 1 + length + len(m.Body) + length + 5*length
 	for key, value := range m.Attributes {
 		n += 2*length + len(key) + len(value)
 	}
@@ -96,10 +107,6 @@ func (r *reader) outgoing(m *driver.Outgoing) {
 	if bits == 0 {
 		return
 	}
-	if bits > outKnown {
-		r.fail("a message has unknown fields")
-		return
-	}
 	if bits&outAttributes != 0 {
 		if m.Attributes = r.attributes(); len(m.Attributes) == 0 {
 			r.fail("a field is there and empty")
@@ -119,6 +126,21 @@ func (r *reader) outgoing(m *driver.Outgoing) {
 	}
 	if bits&outDeliverAt != 0 {
 		m.DeliverAt = r.dueTime()
+	}
+	if bits&outMore != 0 {
+		r.more(m)
+	}
+}
+
+// more reads the further fields of a message.
+func (r *reader) more(m *driver.Outgoing) {
+	bits := r.number()
+	if bits == 0 || bits > moreKnown {
+		r.fail("a message has unknown fields")
+		return
+	}
+	if m.TTL = r.duration(); m.TTL == 0 {
+		r.fail("a field is there and empty")
 	}
 }
 

@@ -11,6 +11,19 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
+// Attributes of replies that are sent to a mailbox. They mark a message
+// that is not an answer, so that it cannot be taken for one.
+const (
+	// AttributeError is the text of a failure, and AttributeKind its
+	// kind. The body is empty.
+	AttributeError = "mailbox.reply.error"
+	AttributeKind  = "mailbox.reply.kind"
+	// AttributeIndex numbers the replies of a stream from 0 on.
+	AttributeIndex = "mailbox.reply.index"
+	// AttributeEnd marks the end of a stream. The body is empty.
+	AttributeEnd = "mailbox.reply.end"
+)
+
 // A Queue is the reply slot with an id in a store, as a queue that takes one message.
 type Queue struct {
 	driver.Unsupported
@@ -48,6 +61,26 @@ func (q *Queue) SendEach(msgs []driver.Outgoing, send func(*driver.Outgoing) err
 // Resolve writes a message to the slot. Codes: those of the store; ErrReplyExpired if the
 // client does not wait any more; ErrUnsupported for a field that a slot cannot store.
 func (q *Queue) Resolve(ctx context.Context, msg *driver.Outgoing) error {
+	return q.resolve(msg, func(answer driver.Answer) error { return q.Store.Resolve(ctx, q.ID, answer) })
+}
+
+// ResolveWithAck is Resolve before an ack of the request, which was received from this queue. If
+// stored is not nil, the caller must call it after the ack; see driver.LinkedReplyStore.
+func (q *Queue) ResolveWithAck(ctx context.Context, requests driver.Queue, msg *driver.Outgoing) (stored func() error, err error) {
+	linked, ok := q.Store.(driver.LinkedReplyStore)
+	if !ok || !linked.LinkedTo(requests) {
+		return nil, q.Resolve(ctx, msg)
+	}
+	err = q.resolve(msg, func(answer driver.Answer) error {
+		var err error
+		stored, err = linked.ResolveWithAck(ctx, q.ID, answer)
+		return err
+	})
+	return stored, err
+}
+
+// resolve writes a message with write.
+func (q *Queue) resolve(msg *driver.Outgoing, write func(driver.Answer) error) error {
 	if err := msg.Check(&traits); err != nil {
 		return err
 	}
@@ -55,7 +88,7 @@ func (q *Queue) Resolve(ctx context.Context, msg *driver.Outgoing) error {
 	if err != nil {
 		return err
 	}
-	err = q.Store.Resolve(ctx, q.ID, answer)
+	err = write(answer)
 	if errors.Is(err, driver.ErrNotFound) {
 		// It was answered and read, or it has expired and was swept. Either way the
 		// client does not wait any more.
@@ -78,8 +111,8 @@ func (q *Queue) answer(msg *driver.Outgoing) (driver.Answer, error) {
 	default:
 		return driver.Answer{Body: msg.Body}, nil
 	}
-	text, kind := msg.Attributes[driver.AttributeReplyError], msg.Attributes[driver.AttributeReplyKind]
-	failure := map[string]string{driver.AttributeReplyError: text, driver.AttributeReplyKind: kind}
+	text, kind := msg.Attributes[AttributeError], msg.Attributes[AttributeKind]
+	failure := map[string]string{AttributeError: text, AttributeKind: kind}
 	if field == "Attributes" && maps.Equal(msg.Attributes, failure) {
 		return driver.Answer{Failure: text, FailureKind: kind}, nil
 	}

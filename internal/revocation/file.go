@@ -199,7 +199,7 @@ func (f *File) Compact(ctx context.Context) error {
 }
 
 // ForgetBefore drops, now and from now on, revocations that are obsolete because all
-// accepted keys were made later: since is [capability.KeyRing.AcceptsSince], and the zero time
+// accepted keys were made later: since is [keyring.Ring.AcceptsSince], and the zero time
 // means that this is not known. It rewrites the file when most of it is obsolete. It
 // blocks on I/O. Codes: ErrUnavailable, ErrClosed.
 func (f *File) ForgetBefore(since time.Time) error {

@@ -9,12 +9,13 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/verify"
 )
 
 func TestRevocationsOfRetiredKeysAreDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := capability.NewKeyRing(capability.NewKey())
+		ring := keyring.New(keyring.NewKey())
 		old := ring.Current().ID()
 		path := filepath.Join(t.TempDir(), "revoked")
 		f := openFile(t, path)
@@ -30,7 +31,7 @@ func TestRevocationsOfRetiredKeysAreDropped(t *testing.T) {
 		}
 		time.Sleep(30 * 24 * time.Hour)
 		forget("nothing was rotated", 101)
-		if err := ring.Rotate(capability.NewKey()); err != nil {
+		if err := ring.Rotate(keyring.NewKey()); err != nil {
 			t.Fatal(err)
 		}
 		mustRevoke(t, f, Revocation{Token: numbered(1000), At: time.Now()})
@@ -61,12 +62,12 @@ func TestRevocationsOfRetiredKeysAreDropped(t *testing.T) {
 // but not the later key of the token minted with it.
 func TestTokenMintedByRevokedTokenStaysRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring, revoked := capability.NewKeyRing(capability.NewKey()), new(Memory)
+		ring, revoked := keyring.New(keyring.NewKey()), new(Memory)
 		v := verify.New(ring, &verify.Options{Revocations: revoked})
 		old := ring.Current().ID()
 		maker := ordersToken(t, ring)
 		time.Sleep(48 * time.Hour)
-		if err := ring.Rotate(capability.NewKey()); err != nil {
+		if err := ring.Rotate(keyring.NewKey()); err != nil {
 			t.Fatal(err)
 		}
 		child, err := ring.Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(1000*time.Hour)), capability.MintedBy(maker.ID()))

@@ -9,13 +9,14 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/verify"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // ordersToken returns a token for all operations on the queue orders, for an hour.
-func ordersToken(t testing.TB, ring *capability.KeyRing) capability.Token {
+func ordersToken(t testing.TB, ring *keyring.Ring) capability.Token {
 	t.Helper()
 	token, err := ring.Mint("", capability.AllOperations(), capability.Queues(capability.Queue("orders")), capability.ExpiresAt(time.Now().Add(time.Hour)))
 	if err != nil {

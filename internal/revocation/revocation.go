@@ -18,7 +18,7 @@
 // unreadable, because a revoked token must not become valid by accident. The file
 // is rewritten, and renamed into place, when most of it is obsolete: because the
 // revoked tokens have expired, or because all keys of that time have been retired
-// ([capability.KeyRing.AcceptsSince]), each at least a day ago.
+// ([keyring.Ring.AcceptsSince]), each at least a day ago.
 package revocation
 
 import (
@@ -91,7 +91,7 @@ func validMillis(t time.Time) bool {
 
 // Forgettable reports whether the revocation is obsolete, with a margin of a day for
 // clocks: all tokens that it concerns have expired, or were minted with keys that
-// are no longer accepted. acceptsSince is [capability.KeyRing.AcceptsSince]; zero means that it
+// are no longer accepted. acceptsSince is [keyring.Ring.AcceptsSince]; zero means that it
 // is not known. It is compared with At, and not with the time of the token: tokens
 // minted with the revoked one were minted before At, perhaps with a later key.
 func (r Revocation) Forgettable(now, acceptsSince time.Time) bool {
@@ -260,7 +260,7 @@ func (m *Memory) forgetLocked(now time.Time) {
 }
 
 // ForgetBefore drops, now and from now on, revocations that are obsolete because all
-// accepted keys were made later: since is [capability.KeyRing.AcceptsSince], and the zero time
+// accepted keys were made later: since is [keyring.Ring.AcceptsSince], and the zero time
 // means that this is not known. It does not block.
 func (m *Memory) ForgetBefore(since time.Time) {
 	m.mu.Lock()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/verify"
 )
 
@@ -121,7 +122,7 @@ func TestRevocationsAreBounded(t *testing.T) {
 func TestRevocationWithFastClockHoldsAtOnce(t *testing.T) {
 	for name, r := range map[string]Revocation{"token": {}, "tenant": {Tenant: "acme"}} {
 		t.Run(name, func(t *testing.T) {
-			ring := capability.NewKeyRing(capability.NewKey())
+			ring := keyring.New(keyring.NewKey())
 			revoked := new(Memory)
 			v := verify.New(ring, &verify.Options{Revocations: revoked})
 			token, err := ring.Mint("acme", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
@@ -188,7 +189,7 @@ func TestRevocationShareIsBoundedAndFreed(t *testing.T) {
 }
 
 func TestNarrowedRevocationSurvivesRestartAndIsForgotten(t *testing.T) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	minted := ordersToken(t, ring)
 	left, right := mustNarrow(t, minted, capability.MaxBodyBytes(1000)), mustNarrow(t, minted, capability.MaxBodyBytes(2000))
 	path := filepath.Join(t.TempDir(), "revoked")

@@ -31,7 +31,7 @@ func standardOnly(p Package) []string {
 	switch p.Rel {
 	case "driver":
 	case ".", "registry":
-		allowed = []string{full("driver"), full("internal/identifier"), full("internal/replyslot")}
+		allowed = []string{full("driver"), full("internal/identifier"), full("internal/opening"), full("internal/replyslot")}
 	default:
 		return nil
 	}
@@ -55,7 +55,7 @@ func backend(rel string) (name string, ok bool) {
 // not each other.
 func belowTheTypedLayer(p Package) []string {
 	own, isBackend := backend(p.Rel)
-	inner := slices.ContainsFunc([]string{"internal/engine", "internal/host", "internal/store"}, func(part string) bool {
+	inner := slices.ContainsFunc([]string{"internal/engine", "internal/host", "internal/store", "internal/slotstore"}, func(part string) bool {
 		return strings.HasPrefix(p.Rel+"/", part+"/")
 	})
 	if !isBackend && !inner {

@@ -7,13 +7,14 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/verify"
 )
 
 // TestAuthorizeUseAcceptsAnyOperation checks that any operation suffices, that the
 // queue and all other caveats must match, and that no quota is charged.
 func TestAuthorizeUseAcceptsAnyOperation(t *testing.T) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	v := verify.New(ring, nil)
 	mint := func(tenant string, caveats ...capability.Caveat) capability.Token {
 		t.Helper()
@@ -52,7 +53,7 @@ func TestAuthorizeUseAcceptsAnyOperation(t *testing.T) {
 }
 
 func TestGenuineChecksOnlySignature(t *testing.T) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	v := verify.New(ring, nil)
 	expired, err := ring.Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(-time.Hour)))
 	if err != nil {
@@ -61,7 +62,7 @@ func TestGenuineChecksOnlySignature(t *testing.T) {
 	if err := v.Genuine(t.Context(), expired); err != nil {
 		t.Errorf("an expired token: %v", err)
 	}
-	foreign, err := capability.NewKeyRing(capability.NewKey()).Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
+	foreign, err := keyring.New(keyring.NewKey()).Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,19 +5,20 @@ import (
 	"testing"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/macaroon"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // benchToken returns a token with six caveats, as a worker would have.
-func benchToken(b testing.TB, ring *capability.KeyRing) capability.Token {
+func benchToken(b testing.TB, ring *keyring.Ring) capability.Token {
 	return mustNarrow(b,
 		mustMint(b, ring, "acme", capability.Operations(capability.OpSend, capability.OpRecv, capability.OpAck), capability.Queues(capability.QueuesUnder("user:42:"), capability.Queue("orders")), inAnHour()),
 		capability.Operations(capability.OpSend), capability.Networks(netip.MustParsePrefix("10.0.0.0/8")), capability.MaxBodyBytes(1<<16))
 }
 
 func BenchmarkAuthorizeFromCache(b *testing.B) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	v, token, r := New(ring, nil), benchToken(b, ring), sendToOrders()
 	b.ReportAllocs()
 	for b.Loop() {
@@ -28,7 +29,7 @@ func BenchmarkAuthorizeFromCache(b *testing.B) {
 }
 
 func BenchmarkAuthorizeFromCacheParallel(b *testing.B) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	v, token, r := New(ring, nil), benchToken(b, ring), sendToOrders()
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
@@ -41,7 +42,7 @@ func BenchmarkAuthorizeFromCacheParallel(b *testing.B) {
 }
 
 func BenchmarkAuthorizeWithQuota(b *testing.B) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	v, token, r := New(ring, nil), mustNarrow(b, benchToken(b, ring), capability.MessagesPerSecond(1<<40), capability.BytesPerSecond(1<<50)), sendToOrders()
 	b.ReportAllocs()
 	for b.Loop() {
@@ -52,7 +53,7 @@ func BenchmarkAuthorizeWithQuota(b *testing.B) {
 }
 
 func BenchmarkAuthorizeCold(b *testing.B) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	v, token, r := New(ring, nil), benchToken(b, ring), sendToOrders()
 	b.ReportAllocs()
 	for b.Loop() {
@@ -66,8 +67,8 @@ func BenchmarkAuthorizeCold(b *testing.B) {
 // BenchmarkOracleVerify measures how long the other implementation takes to verify the
 // same token, without parsing its caveats.
 func BenchmarkOracleVerify(b *testing.B) {
-	key := capability.NewKey()
-	m := inOracle(b, benchToken(b, capability.NewKeyRing(key)))
+	key := keyring.NewKey()
+	m := inOracle(b, benchToken(b, keyring.New(key)))
 	root := macaroon.RootKey(key.Reveal(), "acme")
 	b.ReportAllocs()
 	for b.Loop() {
@@ -78,7 +79,7 @@ func BenchmarkOracleVerify(b *testing.B) {
 }
 
 func BenchmarkRefuse(b *testing.B) {
-	v, token, r := New(capability.NewKeyRing(capability.NewKey()), nil), benchToken(b, capability.NewKeyRing(capability.NewKey())), sendToOrders()
+	v, token, r := New(keyring.New(keyring.NewKey()), nil), benchToken(b, keyring.New(keyring.NewKey())), sendToOrders()
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := v.Authorize(b.Context(), token, r); err == nil {
@@ -88,7 +89,7 @@ func BenchmarkRefuse(b *testing.B) {
 }
 
 func BenchmarkParse(b *testing.B) {
-	text := benchToken(b, capability.NewKeyRing(capability.NewKey())).Reveal()
+	text := benchToken(b, keyring.New(keyring.NewKey())).Reveal()
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := capability.Parse(text); err != nil {
@@ -98,7 +99,7 @@ func BenchmarkParse(b *testing.B) {
 }
 
 func BenchmarkMint(b *testing.B) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	caveats := []capability.Caveat{capability.Operations(capability.OpSend), capability.Queues(capability.Queue("orders")), inAnHour()}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -109,7 +110,7 @@ func BenchmarkMint(b *testing.B) {
 }
 
 func BenchmarkNarrow(b *testing.B) {
-	token, caveat := benchToken(b, capability.NewKeyRing(capability.NewKey())), capability.Operations(capability.OpSend)
+	token, caveat := benchToken(b, keyring.New(keyring.NewKey())), capability.Operations(capability.OpSend)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := token.Narrow(caveat); err != nil {
@@ -120,7 +121,7 @@ func BenchmarkNarrow(b *testing.B) {
 
 func TestAuthorizeFromCacheDoesNotAllocate(t *testing.T) {
 	volume.Measures(t)
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	v, token, r := New(ring, nil), benchToken(t, ring), sendToOrders()
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(1000, func() { _, _ = v.Authorize(ctx, token, r) }); n != 0 {

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 )
 
 // TestEachCaveatHolds adds each caveat to a token and checks a request
 // that meets it, requests that do not, and one that does not state the fact.
 func TestEachCaveatHolds(t *testing.T) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	v := New(ring, &Options{Audience: []string{"eu1", "mailboxd"}})
 	change := func(edit func(*Request)) Request {
 		r := sendToOrders()
@@ -92,7 +93,7 @@ func TestEachCaveatHolds(t *testing.T) {
 }
 
 func TestCaveatsAddUp(t *testing.T) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	v := New(ring, nil)
 	base := func(caveats ...capability.Caveat) capability.Token {
 		return mustMint(t, ring, "", append([]capability.Caveat{capability.AllOperations(), capability.Queues(capability.AnyQueue()), inAnHour()}, caveats...)...)
@@ -111,7 +112,7 @@ func TestCaveatsAddUp(t *testing.T) {
 }
 
 func TestWholeNodeNeedsAnyQueue(t *testing.T) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	v := New(ring, nil)
 	list := Request{Operation: capability.OpAdmin}
 	wantAllowed(t, v, mustMint(t, ring, "", capability.AllOperations(), capability.Queues(capability.AnyQueue()), inAnHour()), list)
@@ -123,7 +124,7 @@ func TestWholeNodeNeedsAnyQueue(t *testing.T) {
 }
 
 func TestTokenOfTenantIsRefusedForAnother(t *testing.T) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	v := New(ring, nil)
 	acme := mustMint(t, ring, "acme", capability.AllOperations(), capability.Queues(capability.AnyQueue()), inAnHour())
 	r := Request{Operation: capability.OpSend, Queue: "orders", Tenant: "acme"}
@@ -145,7 +146,7 @@ func TestTokenOfTenantIsRefusedForAnother(t *testing.T) {
 
 func TestExpiryIsStrict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := capability.NewKeyRing(capability.NewKey())
+		ring := keyring.New(keyring.NewKey())
 		v := New(ring, nil)
 		end := time.Now().Add(10 * time.Second)
 		token := ordersToken(t, ring, capability.ExpiresAt(end))
@@ -163,7 +164,7 @@ func TestExpiryIsStrict(t *testing.T) {
 
 func TestNotBeforeToleratesTwoMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := capability.NewKeyRing(capability.NewKey())
+		ring := keyring.New(keyring.NewKey())
 		v := New(ring, nil)
 		token := ordersToken(t, ring, capability.NotBefore(time.Now().Add(3*time.Minute)))
 		wantRefused(t, v, token, sendToOrders(), capability.ReasonNotYetValid)
@@ -175,7 +176,7 @@ func TestNotBeforeToleratesTwoMinutes(t *testing.T) {
 }
 
 func TestTimesFarAwayDoNotOverflow(t *testing.T) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	v := New(ring, nil)
 	end := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 	forEver := mustMint(t, ring, "", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(end))

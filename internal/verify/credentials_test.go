@@ -12,6 +12,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/macaroon"
 )
 
@@ -46,7 +47,7 @@ func authorizeSigned(v *Verifier, ctx context.Context, accessKeyID, sessionToken
 }
 
 func TestAWSClientSignsWithToken(t *testing.T) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	v := New(ring, nil)
 	token := ordersToken(t, ring)
 	c := macaroon.CredentialsOf(token.RevealBinary(nil))
@@ -82,11 +83,11 @@ func TestAWSClientSignsWithToken(t *testing.T) {
 // TestSessionTokenWithoutSignatureIsRefused: an eavesdropper sees everything
 // but the secret.
 func TestSessionTokenWithoutSignatureIsRefused(t *testing.T) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	v := New(ring, nil)
 	token := ordersToken(t, ring)
 	c, other := macaroon.CredentialsOf(token.RevealBinary(nil)), macaroon.CredentialsOf(ordersToken(t, ring).RevealBinary(nil))
-	stranger := macaroon.CredentialsOf(ordersToken(t, capability.NewKeyRing(capability.NewKey())).RevealBinary(nil))
+	stranger := macaroon.CredentialsOf(ordersToken(t, keyring.New(keyring.NewKey())).RevealBinary(nil))
 	never := func(macaroon.Secret) bool { return false }
 	always := func(macaroon.Secret) bool { return true }
 	for name, test := range map[string]struct {
@@ -119,7 +120,7 @@ func TestSessionTokenWithoutSignatureIsRefused(t *testing.T) {
 
 func TestSignedRequestsExpireAndAreRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := capability.NewKeyRing(capability.NewKey())
+		ring := keyring.New(keyring.NewKey())
 		far := new(remoteRevocations)
 		v := New(ring, &Options{Revocations: far})
 		token := ordersToken(t, ring)
@@ -148,7 +149,7 @@ func TestSignedRequestsExpireAndAreRevoked(t *testing.T) {
 }
 
 func TestTokenSignedReturnsTokenOfSecret(t *testing.T) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	v := New(ring, nil)
 	token := mustNarrow(t, ordersToken(t, ring), capability.Operations(capability.OpSend))
 	c := macaroon.CredentialsOf(token.RevealBinary(nil))
@@ -159,7 +160,7 @@ func TestTokenSignedReturnsTokenOfSecret(t *testing.T) {
 	if _, err := v.Authorize(t.Context(), shown, sendToOrders()); err != nil {
 		t.Errorf("the token is refused: %v", err)
 	}
-	stranger := macaroon.CredentialsOf(ordersToken(t, capability.NewKeyRing(capability.NewKey())).RevealBinary(nil))
+	stranger := macaroon.CredentialsOf(ordersToken(t, keyring.New(keyring.NewKey())).RevealBinary(nil))
 	for name, test := range map[string]struct {
 		accessKeyID, sessionToken string
 		signed                    bool

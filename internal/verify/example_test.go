@@ -8,6 +8,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/macaroon"
 	"github.com/mailboxmq/mailbox/internal/verify"
 )
@@ -23,7 +24,7 @@ func check(err error) {
 // service verifies the narrowed token.
 func Example() {
 	ctx := context.Background()
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	verifier := verify.New(ring, nil)
 
 	token, err := ring.Mint("",
@@ -53,9 +54,9 @@ func Example() {
 }
 
 // Keys rotate while tokens of the previous key are still valid.
-func ExampleKeyRing_Rotate() {
+func Example_rotate() {
 	ctx := context.Background()
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	verifier := verify.New(ring, nil)
 	token, err := ring.Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()),
 		capability.ExpiresAt(time.Now().Add(time.Hour)))
@@ -63,7 +64,7 @@ func ExampleKeyRing_Rotate() {
 	old := ring.Current().ID()
 	request := verify.Request{Operation: capability.OpStats, Queue: "orders"}
 
-	check(ring.Rotate(capability.NewKey()))
+	check(ring.Rotate(keyring.NewKey()))
 	_, err = verifier.Authorize(ctx, token, request)
 	fmt.Println("rotated:", err)
 
@@ -78,7 +79,7 @@ func ExampleKeyRing_Rotate() {
 // A client of AWS signs with a secret that the service computes and does not
 // store.
 func ExampleVerifier_TokenSigned() {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	verifier := verify.New(ring, nil)
 	token, err := ring.Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()),
 		capability.ExpiresAt(time.Now().Add(time.Hour)))

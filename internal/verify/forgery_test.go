@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/macaroon"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
@@ -37,14 +38,14 @@ type attempt struct {
 
 // A forgeryEnv has genuine tokens and the keys that signed them, and makes forgeries.
 type forgeryEnv struct {
-	ring     *capability.KeyRing
+	ring     *keyring.Ring
 	genuine  []sample
 	now      time.Time
-	outsider capability.Key // not in the ring
+	outsider keyring.Key // not in the ring
 }
 
 func newForgeryEnv(t testing.TB) *forgeryEnv {
-	c := &forgeryEnv{ring: capability.NewKeyRing(fixedKey(t, 1), fixedKey(t, 2)), now: time.Now().Truncate(time.Second), outsider: fixedKey(t, 3)}
+	c := &forgeryEnv{ring: keyring.New(fixedKey(t, 1), fixedKey(t, 2)), now: time.Now().Truncate(time.Second), outsider: fixedKey(t, 3)}
 	exp := capability.ExpiresAt(c.now.Add(time.Hour))
 	add := func(name string, token capability.Token, edit func(*Request)) {
 		r := sendToOrders()

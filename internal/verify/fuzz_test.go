@@ -11,6 +11,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/macaroon"
 )
 
@@ -19,7 +20,7 @@ import (
 // minted is ever genuine.
 func FuzzParseBinary(f *testing.F) {
 	key := fixedKey(f, 1)
-	ring := capability.NewKeyRing(key)
+	ring := keyring.New(key)
 	minted := ordersToken(f, ring)
 	verifier := New(ring, nil)
 	f.Add(minted.RevealBinary(nil))
@@ -65,7 +66,7 @@ func FuzzParseBinary(f *testing.F) {
 }
 
 func FuzzParseCaveat(f *testing.F) {
-	minted := ordersToken(f, capability.NewKeyRing(fixedKey(f, 1)))
+	minted := ordersToken(f, keyring.New(fixedKey(f, 1)))
 	for _, text := range []string{
 		"mbx:op=send,recv", "mbx:topic=orders,user:42:*,a%2C%25", "mbx:exp=2026-01-02T03:04:05Z", "mbx:quota=msgs/s:5", "mbx:max_body=7",
 		"mbx:net=10.0.0.0/8,::/0", "mbx:peer=spiffe://a/b", "mbx:aud=eu1", "mbx:tenant=acme", "mbx:receipt=", "mbx:nbf=1970-01-01T00:00:00Z",
@@ -108,7 +109,7 @@ func FuzzParseCaveat(f *testing.F) {
 
 // FuzzSessionToken presents session tokens without a valid signature.
 func FuzzSessionToken(f *testing.F) {
-	ring := capability.NewKeyRing(fixedKey(f, 1))
+	ring := keyring.New(fixedKey(f, 1))
 	verifier := New(ring, nil)
 	c := macaroon.CredentialsOf(ordersToken(f, ring).RevealBinary(nil))
 	f.Add(c.AccessKeyID, c.SessionToken)

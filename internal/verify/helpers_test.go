@@ -14,22 +14,23 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/macaroon"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fixedKey returns a key that is the same in every run.
-func fixedKey(t testing.TB, id capability.KeyID) capability.Key {
+func fixedKey(t testing.TB, id capability.KeyID) keyring.Key {
 	t.Helper()
-	key, err := capability.KeyFrom(id, bytes.Repeat([]byte{byte(id)}, macaroon.KeyBytes))
+	key, err := keyring.KeyFrom(id, bytes.Repeat([]byte{byte(id)}, macaroon.KeyBytes))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return key
 }
 
-func mustMint(t testing.TB, ring *capability.KeyRing, tenant string, caveats ...capability.Caveat) capability.Token {
+func mustMint(t testing.TB, ring *keyring.Ring, tenant string, caveats ...capability.Caveat) capability.Token {
 	t.Helper()
 	token, err := ring.Mint(tenant, caveats...)
 	if err != nil {
@@ -52,7 +53,7 @@ func inAnHour() capability.Caveat { return capability.ExpiresAt(time.Now().Add(t
 
 // ordersToken allows sending to and receiving from orders for an hour, as far as the
 // further caveats allow it.
-func ordersToken(t testing.TB, ring *capability.KeyRing, caveats ...capability.Caveat) capability.Token {
+func ordersToken(t testing.TB, ring *keyring.Ring, caveats ...capability.Caveat) capability.Token {
 	t.Helper()
 	return mustMint(t, ring, "", append([]capability.Caveat{
 		capability.Operations(capability.OpSend, capability.OpRecv, capability.OpAck, capability.OpNack, capability.OpExtend), capability.Queues(capability.Queue("orders")), inAnHour(),
@@ -153,7 +154,7 @@ func (m *revokedTokens) RevokesNarrowed() bool {
 }
 
 // mint makes a token with the given identifier and any caveats.
-func mint(key capability.Key, id macaroon.Identifier, caveats []capability.Caveat) (capability.Token, error) {
+func mint(key keyring.Key, id macaroon.Identifier, caveats []capability.Caveat) (capability.Token, error) {
 	texts := make([]string, len(caveats))
 	for i, c := range caveats {
 		texts[i] = c.String()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 )
 
 func send(messages int, size int64) Request {
@@ -49,7 +50,7 @@ func TestQuotasLimitTheRate(t *testing.T) {
 		"large messages":      {capability.BytesPerSecond(1000), send(1, 5000), 3},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			ring := capability.NewKeyRing(capability.NewKey())
+			ring := keyring.New(keyring.NewKey())
 			v := New(ring, nil)
 			got := sendsIn(t, v, ordersToken(t, ring, test.caveat), test.request, 10*time.Second)
 			if got > test.most || got < test.most*8/10 {
@@ -61,7 +62,7 @@ func TestQuotasLimitTheRate(t *testing.T) {
 
 func TestStricterQuotaWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := capability.NewKeyRing(capability.NewKey())
+		ring := keyring.New(keyring.NewKey())
 		v := New(ring, nil)
 		token := ordersToken(t, ring, capability.MessagesPerSecond(100), capability.MessagesPerSecond(10), capability.BytesPerSecond(1<<40))
 		if got := sendsIn(t, v, token, send(1, 10), 10*time.Second); got > 111 || got < 100 {
@@ -74,7 +75,7 @@ func TestStricterQuotaWins(t *testing.T) {
 // many, which together still have ten messages per second.
 func TestNarrowingDoesNotMultiplyQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := capability.NewKeyRing(capability.NewKey())
+		ring := keyring.New(keyring.NewKey())
 		v := New(ring, nil)
 		parent := ordersToken(t, ring, capability.MessagesPerSecond(10))
 		var tokens []capability.Token
@@ -108,7 +109,7 @@ func TestNarrowingDoesNotMultiplyQuota(t *testing.T) {
 
 func TestReceivedMessagesAreChargedAfterwards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := capability.NewKeyRing(capability.NewKey())
+		ring := keyring.New(keyring.NewKey())
 		v := New(ring, nil)
 		token := ordersToken(t, ring, capability.MessagesPerSecond(10))
 		receive := Request{Operation: capability.OpRecv, Queue: "orders"}
@@ -132,7 +133,7 @@ func TestReceivedMessagesAreChargedAfterwards(t *testing.T) {
 }
 
 func TestQuotaIsNeverExceededByParallelRequests(t *testing.T) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	v := New(ring, nil)
 	token := ordersToken(t, ring, capability.MessagesPerSecond(100))
 	start := time.Now()
@@ -156,7 +157,7 @@ func TestQuotaIsNeverExceededByParallelRequests(t *testing.T) {
 
 func TestMeterIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := capability.NewKeyRing(capability.NewKey())
+		ring := keyring.New(keyring.NewKey())
 		const tokens = 160
 		v := New(ring, &Options{QuotaTokens: tokens})
 		count := func() int { return v.Stats().Quotas }
@@ -191,7 +192,7 @@ func TestMeterIsBounded(t *testing.T) {
 
 func TestOneTokenCannotFillTheMeter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := capability.NewKeyRing(capability.NewKey())
+		ring := keyring.New(keyring.NewKey())
 		v := New(ring, &Options{QuotaTokens: 1000})
 		parent := mustMint(t, ring, "", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(1000*time.Hour)))
 		refused := 0
@@ -214,7 +215,7 @@ func TestOneTokenCannotFillTheMeter(t *testing.T) {
 // in as many ways as possible, with quotas that stay used up, at every depth.
 func TestNarrowedTokenCannotUseShareOfSiblings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := capability.NewKeyRing(capability.NewKey())
+		ring := keyring.New(keyring.NewKey())
 		v := New(ring, &Options{QuotaTokens: 640})
 		root := mustMint(t, ring, "acme", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(1000*time.Hour)))
 		hostile := mustNarrow(t, root, capability.MaxBodyBytes(1000))

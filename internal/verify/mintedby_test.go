@@ -7,10 +7,11 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 )
 
 func TestRevokingMinterRevokesMintedTokens(t *testing.T) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	revoked := new(revokedTokens)
 	v := New(ring, &Options{Revocations: revoked})
 	maker := ordersToken(t, ring)
@@ -35,7 +36,7 @@ func TestRevokingMinterRevokesMintedTokens(t *testing.T) {
 }
 
 func TestEndsIsExpiryOfMintedToken(t *testing.T) {
-	token := ordersToken(t, capability.NewKeyRing(capability.NewKey()))
+	token := ordersToken(t, keyring.New(keyring.NewKey()))
 	narrowed := mustNarrow(t, token, capability.ExpiresAt(time.Now().Add(time.Minute)))
 	if d := narrowed.Inspect(); !d.Ends.Equal(token.Inspect().ExpiresAt) || !d.ExpiresAt.Before(d.Ends) {
 		t.Errorf("narrowed to %v, and all ends %v; minted until %v", d.ExpiresAt, d.Ends, token.Inspect().ExpiresAt)
@@ -46,7 +47,7 @@ func TestEndsIsExpiryOfMintedToken(t *testing.T) {
 // as seen by a process that learns of it late.
 func TestRevokedTenantOfMinterRevokesToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := capability.NewKeyRing(capability.NewKey())
+		ring := keyring.New(keyring.NewKey())
 		revoked := new(revokedTokens)
 		v := New(ring, &Options{Revocations: revoked})
 		request := Request{Operation: capability.OpSend, Queue: "orders", Tenant: "acme", Load: Load{Messages: 1}}

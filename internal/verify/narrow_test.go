@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/macaroon"
 )
 
 // family returns a minted token, two tokens narrowed from it alike, and one
 // narrowed further from the first.
-func family(t *testing.T, ring *capability.KeyRing) (minted, left, right, below capability.Token) {
+func family(t *testing.T, ring *keyring.Ring) (minted, left, right, below capability.Token) {
 	t.Helper()
 	minted = ordersToken(t, ring)
 	left = mustNarrow(t, minted, capability.MaxBodyBytes(1000), capability.Operations(capability.OpSend))
@@ -27,7 +28,7 @@ func revokeNow(t *testing.T, m *revokedTokens, id capability.TokenID) {
 }
 
 func TestNarrowedTokenIsRevokedWithoutItsParent(t *testing.T) {
-	ring, revoked := capability.NewKeyRing(capability.NewKey()), new(revokedTokens)
+	ring, revoked := keyring.New(keyring.NewKey()), new(revokedTokens)
 	v := New(ring, &Options{Revocations: revoked})
 	minted, left, right, below := family(t, ring)
 	for _, token := range []capability.Token{minted, left, right, below} { // all of them are in the cache
@@ -48,7 +49,7 @@ func TestNarrowedTokenIsRevokedWithoutItsParent(t *testing.T) {
 }
 
 func TestRevokingNarrowedMinterRevokesMintedTokens(t *testing.T) {
-	ring, revoked := capability.NewKeyRing(capability.NewKey()), new(revokedTokens)
+	ring, revoked := keyring.New(keyring.NewKey()), new(revokedTokens)
 	v := New(ring, &Options{Revocations: revoked})
 	minted, left, right, below := family(t, ring)
 	// A daemon mints with the caveats of the minter, its tenant if it has one, and its id.
@@ -69,7 +70,7 @@ func TestRevokingNarrowedMinterRevokesMintedTokens(t *testing.T) {
 }
 
 func TestNarrowedIDsDifferByOrderAndBoundaries(t *testing.T) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	minted := ordersToken(t, ring)
 	a, b := capability.MaxBodyBytes(1000), capability.Operations(capability.OpSend)
 	seen := make(map[capability.TokenID]string)
@@ -100,7 +101,7 @@ func TestNarrowedIDsDifferByOrderAndBoundaries(t *testing.T) {
 }
 
 func TestForgedTokenIsNotGenuineBeforeItIsRevoked(t *testing.T) {
-	ring, revoked := capability.NewKeyRing(capability.NewKey()), new(revokedTokens)
+	ring, revoked := keyring.New(keyring.NewKey()), new(revokedTokens)
 	v := New(ring, &Options{Revocations: revoked})
 	_, left, _, _ := family(t, ring)
 	revokeNow(t, revoked, left.NarrowedID())
@@ -120,7 +121,7 @@ func TestForgedTokenIsNotGenuineBeforeItIsRevoked(t *testing.T) {
 type unsure struct{ Revocations }
 
 func TestNarrowedIDsAreCheckedWithForeignRevocations(t *testing.T) {
-	ring, revoked := capability.NewKeyRing(capability.NewKey()), new(revokedTokens)
+	ring, revoked := keyring.New(keyring.NewKey()), new(revokedTokens)
 	v := New(ring, &Options{Revocations: unsure{revoked}})
 	minted, left, _, _ := family(t, ring)
 	revokeNow(t, revoked, left.NarrowedID())

@@ -4,10 +4,11 @@ import (
 	"testing"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 )
 
 func TestWildcardExcludesBackupAndAudit(t *testing.T) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	v := New(ring, nil)
 	star := mustMint(t, ring, "", capability.AllOperations(), capability.Queues(capability.AnyQueue()), inAnHour())
 	every := mustMint(t, ring, "", capability.EveryOperation(), capability.Queues(capability.AnyQueue()), inAnHour())

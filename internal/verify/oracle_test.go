@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/macaroon"
 )
 
@@ -41,7 +42,7 @@ func fromOracle(t fataler, m *oracle.Macaroon) capability.Token {
 
 // oracleMints mints a token with the other implementation, with arbitrary
 // caveats.
-func oracleMints(t fataler, key capability.Key, tenant string, caveats ...string) *oracle.Macaroon {
+func oracleMints(t fataler, key keyring.Key, tenant string, caveats ...string) *oracle.Macaroon {
 	id := macaroon.Identifier{Key: uint32(key.ID()), Token: macaroon.NewTokenID(time.Now()), Tenant: tenant}
 	m, err := oracle.New(macaroon.RootKey(key.Reveal(), tenant), id.Append(nil), "", oracle.V2)
 	if err != nil {
@@ -57,7 +58,7 @@ func oracleMints(t fataler, key capability.Key, tenant string, caveats ...string
 
 // oracleAccepts reports whether the other implementation accepts a token as
 // genuine, and which caveats it saw.
-func oracleAccepts(m *oracle.Macaroon, key capability.Key, tenant string) (caveats []string, genuine bool) {
+func oracleAccepts(m *oracle.Macaroon, key keyring.Key, tenant string) (caveats []string, genuine bool) {
 	err := m.Verify(macaroon.RootKey(key.Reveal(), tenant), func(caveat string) error {
 		caveats = append(caveats, caveat)
 		return nil
@@ -90,9 +91,9 @@ func someCaveats() *rapid.Generator[[]capability.Caveat] {
 
 func TestOracleAcceptsOurTokens(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		key, tenant := capability.NewKey(), rapid.SampledFrom([]string{"", "acme"}).Draw(t, "tenant")
+		key, tenant := keyring.NewKey(), rapid.SampledFrom([]string{"", "acme"}).Draw(t, "tenant")
 		caveats := append(someCaveats().Draw(t, "minted"), capability.AllOperations(), capability.Queues(capability.AnyQueue()), inAnHour())
-		token, err := capability.NewKeyRing(key).Mint(tenant, caveats...)
+		token, err := keyring.New(key).Mint(tenant, caveats...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +113,7 @@ func TestOracleAcceptsOurTokens(t *testing.T) {
 		if binary, err := m.MarshalBinary(); err != nil || !bytes.Equal(binary, token.RevealBinary(nil)) {
 			t.Fatalf("the oracle writes it as %x, %v", binary, err)
 		}
-		if _, genuine := oracleAccepts(m, capability.NewKey(), tenant); genuine {
+		if _, genuine := oracleAccepts(m, keyring.NewKey(), tenant); genuine {
 			t.Fatalf("the oracle accepts any key")
 		}
 	})
@@ -120,10 +121,10 @@ func TestOracleAcceptsOurTokens(t *testing.T) {
 
 func TestOracleTokensAreAccepted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		key, tenant := capability.NewKey(), rapid.SampledFrom([]string{"", "acme"}).Draw(t, "tenant")
+		key, tenant := keyring.NewKey(), rapid.SampledFrom([]string{"", "acme"}).Draw(t, "tenant")
 		texts := []string{"mbx:op=*", "mbx:topic=*", inAnHour().String()}
 		m := oracleMints(t, key, tenant, texts...)
-		ring := capability.NewKeyRing(key)
+		ring := keyring.New(key)
 		v := New(ring, nil)
 		r := sendToOrders()
 		if _, err := v.Authorize(t.Context(), fromOracle(t, m), r); err != nil {
@@ -154,8 +155,8 @@ func TestOracleTokensAreAccepted(t *testing.T) {
 // TestUnknownCaveatsAreRefused verifies genuine tokens with caveats that this package
 // does not define.
 func TestUnknownCaveatsAreRefused(t *testing.T) {
-	key := capability.NewKey()
-	ring := capability.NewKeyRing(key)
+	key := keyring.NewKey()
+	ring := keyring.New(key)
 	v := New(ring, nil)
 	good := []string{"mbx:op=*", "mbx:topic=*", inAnHour().String()}
 	for caveat, reason := range map[string]capability.Reason{
@@ -192,7 +193,7 @@ func TestUnknownCaveatsAreRefused(t *testing.T) {
 // TestEmptyLocationIsIgnored: other libraries write an empty location. Such a
 // token equals the one without it, and no other encoding is accepted.
 func TestEmptyLocationIsIgnored(t *testing.T) {
-	token, err := capability.NewKeyRing(capability.NewKey()).Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
+	token, err := keyring.New(keyring.NewKey()).Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,10 +9,11 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 )
 
 func TestRefusalNamesOperationQueueAndRemedy(t *testing.T) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	v := New(ring, nil)
 	all, everywhere := capability.AllOperations(), capability.Queues(capability.AnyQueue())
 	send := Request{Operation: capability.OpSend, Queue: "jobs", Load: LoadOf([]byte("hello"))}
@@ -50,7 +51,7 @@ func TestRefusalNamesOperationQueueAndRemedy(t *testing.T) {
 }
 
 func TestUsedUpQuotaIsNamed(t *testing.T) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	v := New(ring, nil)
 	token, err := ring.Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), inAnHour(), capability.MessagesPerSecond(1), capability.BytesPerSecond(1000))
 	if err != nil {
@@ -65,9 +66,9 @@ func TestUsedUpQuotaIsNamed(t *testing.T) {
 }
 
 func TestMissingMalformedAndForeignTokensDiffer(t *testing.T) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	v := New(ring, nil)
-	foreign, err := capability.NewKeyRing(capability.NewKey()).Mint("", capability.AllOperations(), capability.Queues(capability.Queue("secret")), capability.ExpiresAt(time.Unix(1e9, 0)))
+	foreign, err := keyring.New(keyring.NewKey()).Mint("", capability.AllOperations(), capability.Queues(capability.Queue("secret")), capability.ExpiresAt(time.Unix(1e9, 0)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +87,7 @@ func TestMissingMalformedAndForeignTokensDiffer(t *testing.T) {
 }
 
 func TestRefusalIsShortForLongTokens(t *testing.T) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	patterns := make([]capability.Pattern, 100)
 	for i := range patterns {
 		patterns[i] = capability.Queue(strings.Repeat("ü", 9))

@@ -9,7 +9,7 @@ import (
 
 	oracle "gopkg.in/macaroon.v2"
 
-	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/macaroon"
 )
 
@@ -92,7 +92,7 @@ func read(binary []byte, f flaw) (parts, bool) {
 func signed(c *forgeryEnv, f flaw, id macaroon.Identifier, p parts) bool {
 	known := c.ring.Keys()
 	var root []byte
-	if i := slices.IndexFunc(known, func(k capability.Key) bool { return uint32(k.ID()) == id.Key }); i >= 0 {
+	if i := slices.IndexFunc(known, func(k keyring.Key) bool { return uint32(k.ID()) == id.Key }); i >= 0 {
 		root = macaroon.RootKey(known[i].Reveal(), id.Tenant)
 	} else if f != fallsBackToAnEmptyKey {
 		return false

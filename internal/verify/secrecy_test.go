@@ -20,22 +20,23 @@ import (
 	"testing"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/macaroon"
 )
 
 // canaries are secrets, and the values that contain them.
 type canaries struct {
 	token    capability.Token
-	key      capability.Key
-	ring     *capability.KeyRing
+	key      keyring.Key
+	ring     *keyring.Ring
 	verifier *Verifier
 	secret   macaroon.Secret
 	aws      macaroon.Credentials
 }
 
 func newCanaries(t testing.TB) *canaries {
-	c := &canaries{key: capability.NewKey()}
-	c.ring = capability.NewKeyRing(c.key, capability.NewKey())
+	c := &canaries{key: keyring.NewKey()}
+	c.ring = keyring.New(c.key, keyring.NewKey())
 	c.token = ordersToken(t, c.ring)
 	c.verifier = New(c.ring, nil)
 	wantAllowed(t, c.verifier, c.token, sendToOrders()) // now it is in the cache
@@ -79,8 +80,8 @@ func (c *canaries) check(t *testing.T, what, out string) {
 // hidden holds secrets in fields that package fmt cannot call methods of.
 type hidden struct {
 	token  capability.Token
-	key    capability.Key
-	ring   *capability.KeyRing
+	key    keyring.Key
+	ring   *keyring.Ring
 	secret macaroon.Secret
 	inner  struct{ tokens []capability.Token }
 	table  map[string]capability.Token
@@ -158,8 +159,7 @@ func TestSecretsAreNotEncoded(t *testing.T) {
 		t.Errorf("a token as JSON is %s, %v", text, err)
 	}
 	for _, value := range []fmt.Stringer{c.token, c.key, c.secret, c.ring} {
-		if fmt.Sprintf("%#v", value) != value.String() || value.(slog.LogValuer).LogValue().String() != value.String() ||
-			value.(fmt.GoStringer).GoString() != value.String() {
+		if fmt.Sprintf("%#v", value) != value.String() || slog.AnyValue(value).Resolve().String() != value.String() {
 			t.Errorf("%T has several names", value)
 		}
 	}
@@ -224,7 +224,7 @@ func TestPanicsShowNoSecret(t *testing.T) {
 // panicWith takes secrets as arguments, so that the stack trace could show them.
 //
 //go:noinline
-func panicWith(value any, token capability.Token, key capability.Key, secret macaroon.Secret) {
+func panicWith(value any, token capability.Token, key keyring.Key, secret macaroon.Secret) {
 	panic(value)
 }
 
@@ -238,7 +238,7 @@ func TestSecretsCompareAndReveal(t *testing.T) {
 	if !bytes.Equal(key.Reveal(), bytes.Repeat([]byte{9}, macaroon.KeyBytes)) {
 		t.Error("Reveal returns the bytes themselves, not a copy")
 	}
-	if key.String() != "[key 00000009]" || (capability.Token{}).String() != "[no capability]" || key.IsZero() || !(capability.Key{}).IsZero() || !key.RetiredAt().IsZero() {
+	if key.String() != "[key 00000009]" || (capability.Token{}).String() != "[no capability]" || key.IsZero() || !(keyring.Key{}).IsZero() || !key.RetiredAt().IsZero() {
 		t.Error("a zero value or a key has the wrong name")
 	}
 }

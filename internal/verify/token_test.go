@@ -11,11 +11,12 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/macaroon"
 )
 
 func TestTokensHaveLimits(t *testing.T) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	token := ordersToken(t, ring)
 	have := len(token.Inspect().Caveats)
 	full := mustNarrow(t, token, slices.Repeat([]capability.Caveat{inAnHour()}, macaroon.MaxCaveats-have)...)
@@ -52,7 +53,7 @@ func TestTokensHaveLimits(t *testing.T) {
 func TestKeyRingRoundTripsThroughFile(t *testing.T) {
 	retiredAt := time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)
 	path := filepath.Join(t.TempDir(), "keys")
-	ring := capability.NewKeyRing(fixedKey(t, 3), fixedKey(t, 2), fixedKey(t, 1))
+	ring := keyring.New(fixedKey(t, 3), fixedKey(t, 2), fixedKey(t, 1))
 	if err := ring.Retire(1, retiredAt); err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +66,7 @@ func TestKeyRingRoundTripsThroughFile(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Fatalf("%v, %v", info.Mode(), err)
 	}
-	again, err := capability.ReadKeyFile(path)
+	again, err := keyring.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,6 +78,6 @@ func TestKeyRingRoundTripsThroughFile(t *testing.T) {
 	if err != nil || len(files) != 1 {
 		t.Errorf("files left behind: %v, %v", files, err)
 	}
-	wantCode(t, "an empty ring", capability.NewKeyRing(capability.Key{}).WriteFile(path), driver.ErrNotFound)
+	wantCode(t, "an empty ring", keyring.New(keyring.Key{}).WriteFile(path), driver.ErrNotFound)
 	wantCode(t, "no directory", ring.WriteFile(filepath.Join(path, "x")), driver.ErrUnavailable)
 }

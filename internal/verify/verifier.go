@@ -10,6 +10,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/macaroon"
 	"github.com/mailboxmq/mailbox/internal/share"
 )
@@ -70,8 +71,8 @@ type Options struct {
 // A Verifier decides whether a token allows a request. It is safe for
 // concurrent use and starts no goroutine.
 type Verifier struct {
-	ring    *capability.KeyRing
-	dummy   capability.Key // verifies tokens of unknown keys, so that refusing them takes as long
+	ring    *keyring.Ring
+	dummy   keyring.Key // verifies tokens of unknown keys, so that refusing them takes as long
 	options Options
 	clock   *clock
 	cache   *cache
@@ -87,8 +88,8 @@ type Verifier struct {
 }
 
 // New returns a verifier for the tokens of a ring.
-func New(ring *capability.KeyRing, options *Options) *Verifier {
-	v := &Verifier{ring: ring, dummy: capability.NewKey(), clock: newClock()}
+func New(ring *keyring.Ring, options *Options) *Verifier {
+	v := &Verifier{ring: ring, dummy: keyring.NewKey(), clock: newClock()}
 	if options != nil {
 		v.options = *options
 	}

@@ -13,22 +13,23 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/macaroon"
 )
 
 func TestOnlyTheRightKeyMakesGenuineTokens(t *testing.T) {
-	ring := capability.NewKeyRing(fixedKey(t, 1))
+	ring := keyring.New(fixedKey(t, 1))
 	v := New(ring, nil)
 	token := ordersToken(t, ring)
 	wantAllowed(t, v, token, sendToOrders())
 	wantRefused(t, v, capability.Token{}, sendToOrders(), capability.ReasonMissing)
-	wantRefused(t, v, ordersToken(t, capability.NewKeyRing(fixedKey(t, 2))), sendToOrders(), capability.ReasonNotGenuine)
-	sameID, err := capability.KeyFrom(1, make([]byte, macaroon.KeyBytes))
+	wantRefused(t, v, ordersToken(t, keyring.New(fixedKey(t, 2))), sendToOrders(), capability.ReasonNotGenuine)
+	sameID, err := keyring.KeyFrom(1, make([]byte, macaroon.KeyBytes))
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantRefused(t, v, ordersToken(t, capability.NewKeyRing(sameID)), sendToOrders(), capability.ReasonNotGenuine)
-	wantRefused(t, New(capability.NewKeyRing(capability.Key{}), nil), token, sendToOrders(), capability.ReasonNotGenuine)
+	wantRefused(t, v, ordersToken(t, keyring.New(sameID)), sendToOrders(), capability.ReasonNotGenuine)
+	wantRefused(t, New(keyring.New(keyring.Key{}), nil), token, sendToOrders(), capability.ReasonNotGenuine)
 	// A token signed with the dummy key, which verifies tokens of unknown keys.
 	dummy, err := mint(v.dummy, macaroon.Identifier{Key: 77, Token: macaroon.NewTokenID(time.Now())}, []capability.Caveat{capability.AllOperations(), capability.Queues(capability.AnyQueue()), inAnHour()})
 	if err != nil {
@@ -44,8 +45,8 @@ func TestReasonsAreFoundInErrors(t *testing.T) {
 }
 
 func TestUnscopedTokensAreRefused(t *testing.T) {
-	key := capability.NewKey()
-	v := New(capability.NewKeyRing(key), nil)
+	key := keyring.NewKey()
+	v := New(keyring.New(key), nil)
 	op, queue, exp := capability.AllOperations(), capability.Queues(capability.AnyQueue()), inAnHour()
 	for _, caveats := range [][]capability.Caveat{nil, {op}, {op, queue}, {op, exp}, {queue, exp}} {
 		token, err := mint(key, macaroon.Identifier{Key: uint32(key.ID()), Token: macaroon.NewTokenID(time.Now())}, caveats)
@@ -61,7 +62,7 @@ func TestVerifiedTokensAreCachedForTTL(t *testing.T) {
 		0: 30 * time.Second, time.Second: 5 * time.Second, 60 * time.Second: 60 * time.Second, time.Hour: 120 * time.Second, -1: 5 * time.Second,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			ring := capability.NewKeyRing(capability.NewKey())
+			ring := keyring.New(keyring.NewKey())
 			v := New(ring, &Options{CacheTTL: asked})
 			token := ordersToken(t, ring)
 			count := func(hits, misses uint64) {
@@ -84,7 +85,7 @@ func TestVerifiedTokensAreCachedForTTL(t *testing.T) {
 }
 
 func TestCacheIsBounded(t *testing.T) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	v := New(ring, &Options{CacheEntries: 320})
 	often := ordersToken(t, ring)
 	for i := range 5000 {
@@ -101,7 +102,7 @@ func TestCacheIsBounded(t *testing.T) {
 	}
 	// Refused tokens are not cached.
 	entries := v.Stats().Entries
-	other := capability.NewKeyRing(capability.NewKey())
+	other := keyring.New(keyring.NewKey())
 	for range 400 {
 		wantRefused(t, v, ordersToken(t, other), sendToOrders(), capability.ReasonNotGenuine)
 	}
@@ -112,7 +113,7 @@ func TestCacheIsBounded(t *testing.T) {
 
 func TestRefusalBurstPurgesCacheOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := capability.NewKeyRing(capability.NewKey())
+		ring := keyring.New(keyring.NewKey())
 		v := New(ring, &Options{RefusalBurst: 20})
 		token := ordersToken(t, ring)
 		refuse := func(n int) {
@@ -140,7 +141,7 @@ func TestRefusalBurstPurgesCacheOnce(t *testing.T) {
 
 func TestRevokedTokensAreRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := capability.NewKeyRing(capability.NewKey())
+		ring := keyring.New(keyring.NewKey())
 		revocations := new(revokedTokens)
 		v := New(ring, &Options{Revocations: revocations})
 		token, other := ordersToken(t, ring), ordersToken(t, ring)
@@ -161,7 +162,7 @@ func TestRevokedTokensAreRefusedAtOnce(t *testing.T) {
 
 func TestTenantsCanBeRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := capability.NewKeyRing(capability.NewKey())
+		ring := keyring.New(keyring.NewKey())
 		revocations := new(revokedTokens)
 		v := New(ring, &Options{Revocations: revocations})
 		of := func(tenant string) capability.Token {
@@ -197,7 +198,7 @@ func (f *remoteRevocations) Revoked(ctx context.Context, token capability.TokenI
 
 func TestRemoteRevocationsHoldWithinCacheTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := capability.NewKeyRing(capability.NewKey())
+		ring := keyring.New(keyring.NewKey())
 		far := new(remoteRevocations)
 		v := New(ring, &Options{Revocations: far})
 		token := ordersToken(t, ring)
@@ -214,7 +215,7 @@ func TestRemoteRevocationsHoldWithinCacheTTL(t *testing.T) {
 
 func TestRefusalBurstRechecksRemoteRevocations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := capability.NewKeyRing(capability.NewKey())
+		ring := keyring.New(keyring.NewKey())
 		far := new(remoteRevocations)
 		v := New(ring, &Options{Revocations: far, RefusalBurst: 10})
 		token := ordersToken(t, ring)
@@ -230,7 +231,7 @@ func TestRefusalBurstRechecksRemoteRevocations(t *testing.T) {
 }
 
 func TestUnreadableRevocationsRefuse(t *testing.T) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	far := new(remoteRevocations)
 	v := New(ring, &Options{Revocations: far})
 	broken := errors.New("connection lost")
@@ -252,18 +253,18 @@ func TestUnreadableRevocationsRefuse(t *testing.T) {
 // TestAckOfEarlierLeaseIsHonoured: a token that was revoked, or whose key was
 // retired, still acks deliveries received with it before, and allows nothing else.
 func TestAckOfEarlierLeaseIsHonoured(t *testing.T) {
-	for name, void := range map[string]func(*capability.KeyRing, *revokedTokens, capability.Token) error{
-		"revoked": func(_ *capability.KeyRing, r *revokedTokens, token capability.Token) error {
+	for name, void := range map[string]func(*keyring.Ring, *revokedTokens, capability.Token) error{
+		"revoked": func(_ *keyring.Ring, r *revokedTokens, token capability.Token) error {
 			return r.Revoke(context.Background(), revocation{Token: token.ID(), At: time.Now()})
 		},
-		"key retired": func(ring *capability.KeyRing, _ *revokedTokens, _ capability.Token) error {
+		"key retired": func(ring *keyring.Ring, _ *revokedTokens, _ capability.Token) error {
 			old := ring.Current().ID()
-			return errors.Join(ring.Rotate(capability.NewKey()), ring.Retire(old, time.Now()))
+			return errors.Join(ring.Rotate(keyring.NewKey()), ring.Retire(old, time.Now()))
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			reason := capability.Reason(strings.ReplaceAll(name, " ", "_"))
-			ring := capability.NewKeyRing(capability.NewKey())
+			ring := keyring.New(keyring.NewKey())
 			revocations := new(revokedTokens)
 			v := New(ring, &Options{Revocations: revocations})
 			token := ordersToken(t, ring)
@@ -302,7 +303,7 @@ func TestAckOfEarlierLeaseIsHonoured(t *testing.T) {
 func TestKeysRotateAndRetire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second, third := fixedKey(t, 1), fixedKey(t, 2), fixedKey(t, 3)
-		ring := capability.NewKeyRing(first)
+		ring := keyring.New(first)
 		v := New(ring, nil)
 		old := ordersToken(t, ring)
 		wantAllowed(t, v, old, sendToOrders())
@@ -324,13 +325,13 @@ func TestKeysRotateAndRetire(t *testing.T) {
 		}
 		wantRefused(t, v, old, sendToOrders(), capability.ReasonNotGenuine)
 
-		wantCode(t, "rotate in nothing", ring.Rotate(capability.Key{}), driver.ErrInvalid)
+		wantCode(t, "rotate in nothing", ring.Rotate(keyring.Key{}), driver.ErrInvalid)
 		wantCode(t, "rotate in what is there", ring.Rotate(second), driver.ErrConflict)
 		wantCode(t, "retire the current key", ring.Retire(2, time.Now()), driver.ErrConflict)
 		wantCode(t, "remove the current key", ring.Remove(2), driver.ErrConflict)
 		wantCode(t, "retire an unknown key", ring.Retire(9, time.Now()), driver.ErrNotFound)
 		wantCode(t, "remove an unknown key", ring.Remove(9), driver.ErrNotFound)
-		both := capability.NewKeyRing(third, capability.Key{}, second, third)
+		both := keyring.New(third, keyring.Key{}, second, third)
 		if keys := both.Keys(); len(keys) != 2 || keys[0].ID() != 3 || both.String() != "[key ring 00000003 00000002]" {
 			t.Errorf("ring of two keys: %v", both)
 		}
@@ -340,7 +341,7 @@ func TestKeysRotateAndRetire(t *testing.T) {
 			}
 		}
 		wantCode(t, "one key too many", ring.Rotate(fixedKey(t, 99)), driver.ErrFull)
-		_, err := capability.KeyFrom(1, []byte("short"))
+		_, err := keyring.KeyFrom(1, []byte("short"))
 		wantCode(t, "a short key", err, driver.ErrInvalid)
 	})
 }
@@ -349,7 +350,7 @@ func TestKeysRotateAndRetire(t *testing.T) {
 // tokens stay refused, and the cache does not last longer.
 func TestSettingClockBackRevivesNoToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := capability.NewKeyRing(capability.NewKey())
+		ring := keyring.New(keyring.NewKey())
 		far := new(remoteRevocations)
 		v := New(ring, &Options{Revocations: far})
 		short := ordersToken(t, ring, capability.ExpiresAt(time.Now().Add(time.Minute)))
@@ -387,7 +388,7 @@ func TestSettingClockBackRevivesNoToken(t *testing.T) {
 // once, and acks of earlier leases are honoured (G-10).
 func TestRevocationUnderLoad(t *testing.T) {
 	const callers, rounds = 8, 30
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	revocations := new(revokedTokens)
 	v := New(ring, &Options{Revocations: revocations})
 	type issue struct {
@@ -433,7 +434,7 @@ func TestRevocationUnderLoad(t *testing.T) {
 			runtime.Gosched()
 		}
 		if round%3 == 0 {
-			if err := ring.Rotate(capability.NewKey()); err != nil {
+			if err := ring.Rotate(keyring.NewKey()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -452,11 +453,11 @@ func TestRevocationUnderLoad(t *testing.T) {
 }
 
 func TestRingAdoptsKeysOfAnother(t *testing.T) {
-	ring, other := capability.NewKeyRing(capability.NewKey()), capability.NewKeyRing(capability.NewKey())
+	ring, other := keyring.New(keyring.NewKey()), keyring.New(keyring.NewKey())
 	token := ordersToken(t, ring)
 	v := New(ring, nil)
 	wantAllowed(t, v, token, sendToOrders())
-	ring.Adopt(capability.NewKeyRing(capability.Key{}))
+	ring.Adopt(keyring.New(keyring.Key{}))
 	wantAllowed(t, v, token, sendToOrders())
 	ring.Adopt(other)
 	wantRefused(t, v, token, sendToOrders(), capability.ReasonNotGenuine)

@@ -152,7 +152,7 @@ func TestErrorsAreClassified(t *testing.T) {
 		})
 		response, err := adapter(server, openai.Options{}).Evaluate(t.Context(), mainloop.Ask("?"))
 		failed, ok := errors.AsType[*mainloop.AdapterError](err)
-		if !ok || failed.Code != test.code || !errors.Is(err, test.code) || failed.Retryable() != test.retryable || failed.RetryAfter != test.after {
+		if !ok || failed.Code != test.code || !errors.Is(err, test.code) || mainloop.Final(err) == test.retryable || failed.RetryAfter != test.after {
 			t.Errorf("%s: the error is %#v", name, err)
 		}
 		if name == "filtered" && response.Usage.InputTokens != 5 {

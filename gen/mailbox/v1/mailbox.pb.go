@@ -2551,7 +2551,7 @@ var File_mailbox_v1_mailbox_proto protoreflect.FileDescriptor
 const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\n" +
 	"\x18mailbox/v1/mailbox.proto\x12\n" +
-	"mailbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mailbox/v1/error.proto\x1a\x18mailbox/v1/message.proto\x1a\x16mailbox/v1/topic.proto\"o\n" +
+	"mailbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mailbox/v1/error.proto\x1a\x18mailbox/v1/message.proto\x1a\x19mailbox/v1/schedule.proto\x1a\x16mailbox/v1/topic.proto\"o\n" +
 	"\vSendRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x120\n" +
 	"\bmessages\x18\x02 \x03(\v2\x14.mailbox.v1.OutgoingR\bmessages\x12\x18\n" +
@@ -2705,7 +2705,7 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\bNackMode\x12\x19\n" +
 	"\x15NACK_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11NACK_MODE_RELEASE\x10\x01\x12\x16\n" +
-	"\x12NACK_MODE_PUT_BACK\x10\x022\xa2\f\n" +
+	"\x12NACK_MODE_PUT_BACK\x10\x022\xe6\x10\n" +
 	"\aMailbox\x129\n" +
 	"\x04Send\x12\x17.mailbox.v1.SendRequest\x1a\x18.mailbox.v1.SendResponse\x129\n" +
 	"\x04Recv\x12\x17.mailbox.v1.RecvRequest\x1a\x18.mailbox.v1.RecvResponse\x12O\n" +
@@ -2725,7 +2725,14 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\x05Purge\x12\x18.mailbox.v1.PurgeRequest\x1a\x19.mailbox.v1.PurgeResponse\x12<\n" +
 	"\x05Pause\x12\x18.mailbox.v1.PauseRequest\x1a\x19.mailbox.v1.PauseResponse\x12?\n" +
 	"\x06Resume\x12\x19.mailbox.v1.ResumeRequest\x1a\x1a.mailbox.v1.ResumeResponse\x129\n" +
-	"\x04Edit\x12\x17.mailbox.v1.EditRequest\x1a\x18.mailbox.v1.EditResponse\x12?\n" +
+	"\x04Edit\x12\x17.mailbox.v1.EditRequest\x1a\x18.mailbox.v1.EditResponse\x12N\n" +
+	"\vPutSchedule\x12\x1e.mailbox.v1.PutScheduleRequest\x1a\x1f.mailbox.v1.PutScheduleResponse\x12N\n" +
+	"\vGetSchedule\x12\x1e.mailbox.v1.GetScheduleRequest\x1a\x1f.mailbox.v1.GetScheduleResponse\x12J\n" +
+	"\tSchedules\x12\x1c.mailbox.v1.SchedulesRequest\x1a\x1d.mailbox.v1.SchedulesResponse0\x01\x12T\n" +
+	"\rPauseSchedule\x12 .mailbox.v1.PauseScheduleRequest\x1a!.mailbox.v1.PauseScheduleResponse\x12W\n" +
+	"\x0eResumeSchedule\x12!.mailbox.v1.ResumeScheduleRequest\x1a\".mailbox.v1.ResumeScheduleResponse\x12N\n" +
+	"\vRunSchedule\x12\x1e.mailbox.v1.RunScheduleRequest\x1a\x1f.mailbox.v1.RunScheduleResponse\x12W\n" +
+	"\x0eDeleteSchedule\x12!.mailbox.v1.DeleteScheduleRequest\x1a\".mailbox.v1.DeleteScheduleResponse\x12?\n" +
 	"\x06Traits\x12\x19.mailbox.v1.TraitsRequest\x1a\x1a.mailbox.v1.TraitsResponse\x12A\n" +
 	"\x06Topics\x12\x19.mailbox.v1.TopicsRequest\x1a\x1a.mailbox.v1.TopicsResponse0\x01\x12E\n" +
 	"\bDescribe\x12\x1b.mailbox.v1.DescribeRequest\x1a\x1c.mailbox.v1.DescribeResponse\x12H\n" +
@@ -2748,69 +2755,83 @@ func file_mailbox_v1_mailbox_proto_rawDescGZIP() []byte {
 var file_mailbox_v1_mailbox_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_mailbox_v1_mailbox_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_mailbox_v1_mailbox_proto_goTypes = []any{
-	(NackMode)(0),                 // 0: mailbox.v1.NackMode
-	(*SendRequest)(nil),           // 1: mailbox.v1.SendRequest
-	(*SendResponse)(nil),          // 2: mailbox.v1.SendResponse
-	(*SendResult)(nil),            // 3: mailbox.v1.SendResult
-	(*RecvRequest)(nil),           // 4: mailbox.v1.RecvRequest
-	(*RecvResponse)(nil),          // 5: mailbox.v1.RecvResponse
-	(*RecvStreamRequest)(nil),     // 6: mailbox.v1.RecvStreamRequest
-	(*RecvStreamResponse)(nil),    // 7: mailbox.v1.RecvStreamResponse
-	(*AckRequest)(nil),            // 8: mailbox.v1.AckRequest
-	(*AckResponse)(nil),           // 9: mailbox.v1.AckResponse
-	(*NackRequest)(nil),           // 10: mailbox.v1.NackRequest
-	(*NackEntry)(nil),             // 11: mailbox.v1.NackEntry
-	(*NackResponse)(nil),          // 12: mailbox.v1.NackResponse
-	(*ExtendRequest)(nil),         // 13: mailbox.v1.ExtendRequest
-	(*ExtendEntry)(nil),           // 14: mailbox.v1.ExtendEntry
-	(*ExtendResponse)(nil),        // 15: mailbox.v1.ExtendResponse
-	(*BuryRequest)(nil),           // 16: mailbox.v1.BuryRequest
-	(*BuryEntry)(nil),             // 17: mailbox.v1.BuryEntry
-	(*BuryResponse)(nil),          // 18: mailbox.v1.BuryResponse
-	(*SettleResult)(nil),          // 19: mailbox.v1.SettleResult
-	(*PeekRequest)(nil),           // 20: mailbox.v1.PeekRequest
-	(*PeekResponse)(nil),          // 21: mailbox.v1.PeekResponse
-	(*LifeRequest)(nil),           // 22: mailbox.v1.LifeRequest
-	(*LifeResponse)(nil),          // 23: mailbox.v1.LifeResponse
-	(*LifeEvent)(nil),             // 24: mailbox.v1.LifeEvent
-	(*StatsRequest)(nil),          // 25: mailbox.v1.StatsRequest
-	(*StatsResponse)(nil),         // 26: mailbox.v1.StatsResponse
-	(*DeadLettersRequest)(nil),    // 27: mailbox.v1.DeadLettersRequest
-	(*DeadLettersResponse)(nil),   // 28: mailbox.v1.DeadLettersResponse
-	(*RedriveRequest)(nil),        // 29: mailbox.v1.RedriveRequest
-	(*RedriveResponse)(nil),       // 30: mailbox.v1.RedriveResponse
-	(*DiscardRequest)(nil),        // 31: mailbox.v1.DiscardRequest
-	(*DiscardResponse)(nil),       // 32: mailbox.v1.DiscardResponse
-	(*PurgeDeadRequest)(nil),      // 33: mailbox.v1.PurgeDeadRequest
-	(*PurgeDeadResponse)(nil),     // 34: mailbox.v1.PurgeDeadResponse
-	(*PurgeRequest)(nil),          // 35: mailbox.v1.PurgeRequest
-	(*PurgeResponse)(nil),         // 36: mailbox.v1.PurgeResponse
-	(*PauseRequest)(nil),          // 37: mailbox.v1.PauseRequest
-	(*PauseResponse)(nil),         // 38: mailbox.v1.PauseResponse
-	(*ResumeRequest)(nil),         // 39: mailbox.v1.ResumeRequest
-	(*ResumeResponse)(nil),        // 40: mailbox.v1.ResumeResponse
-	(*EditRequest)(nil),           // 41: mailbox.v1.EditRequest
-	(*EditResponse)(nil),          // 42: mailbox.v1.EditResponse
-	(*PingRequest)(nil),           // 43: mailbox.v1.PingRequest
-	(*PingResponse)(nil),          // 44: mailbox.v1.PingResponse
-	nil,                           // 45: mailbox.v1.PeekRequest.AttrsEntry
-	(*Outgoing)(nil),              // 46: mailbox.v1.Outgoing
-	(*ErrorDetail)(nil),           // 47: mailbox.v1.ErrorDetail
-	(*Delivery)(nil),              // 48: mailbox.v1.Delivery
-	(*DeliveryRef)(nil),           // 49: mailbox.v1.DeliveryRef
-	(MessageState)(0),             // 50: mailbox.v1.MessageState
-	(*Peeked)(nil),                // 51: mailbox.v1.Peeked
-	(*timestamppb.Timestamp)(nil), // 52: google.protobuf.Timestamp
-	(*TraitsRequest)(nil),         // 53: mailbox.v1.TraitsRequest
-	(*TopicsRequest)(nil),         // 54: mailbox.v1.TopicsRequest
-	(*DescribeRequest)(nil),       // 55: mailbox.v1.DescribeRequest
-	(*ConfigureRequest)(nil),      // 56: mailbox.v1.ConfigureRequest
-	(*DeleteRequest)(nil),         // 57: mailbox.v1.DeleteRequest
-	(*TraitsResponse)(nil),        // 58: mailbox.v1.TraitsResponse
-	(*TopicsResponse)(nil),        // 59: mailbox.v1.TopicsResponse
-	(*DescribeResponse)(nil),      // 60: mailbox.v1.DescribeResponse
-	(*ConfigureResponse)(nil),     // 61: mailbox.v1.ConfigureResponse
-	(*DeleteResponse)(nil),        // 62: mailbox.v1.DeleteResponse
+	(NackMode)(0),                  // 0: mailbox.v1.NackMode
+	(*SendRequest)(nil),            // 1: mailbox.v1.SendRequest
+	(*SendResponse)(nil),           // 2: mailbox.v1.SendResponse
+	(*SendResult)(nil),             // 3: mailbox.v1.SendResult
+	(*RecvRequest)(nil),            // 4: mailbox.v1.RecvRequest
+	(*RecvResponse)(nil),           // 5: mailbox.v1.RecvResponse
+	(*RecvStreamRequest)(nil),      // 6: mailbox.v1.RecvStreamRequest
+	(*RecvStreamResponse)(nil),     // 7: mailbox.v1.RecvStreamResponse
+	(*AckRequest)(nil),             // 8: mailbox.v1.AckRequest
+	(*AckResponse)(nil),            // 9: mailbox.v1.AckResponse
+	(*NackRequest)(nil),            // 10: mailbox.v1.NackRequest
+	(*NackEntry)(nil),              // 11: mailbox.v1.NackEntry
+	(*NackResponse)(nil),           // 12: mailbox.v1.NackResponse
+	(*ExtendRequest)(nil),          // 13: mailbox.v1.ExtendRequest
+	(*ExtendEntry)(nil),            // 14: mailbox.v1.ExtendEntry
+	(*ExtendResponse)(nil),         // 15: mailbox.v1.ExtendResponse
+	(*BuryRequest)(nil),            // 16: mailbox.v1.BuryRequest
+	(*BuryEntry)(nil),              // 17: mailbox.v1.BuryEntry
+	(*BuryResponse)(nil),           // 18: mailbox.v1.BuryResponse
+	(*SettleResult)(nil),           // 19: mailbox.v1.SettleResult
+	(*PeekRequest)(nil),            // 20: mailbox.v1.PeekRequest
+	(*PeekResponse)(nil),           // 21: mailbox.v1.PeekResponse
+	(*LifeRequest)(nil),            // 22: mailbox.v1.LifeRequest
+	(*LifeResponse)(nil),           // 23: mailbox.v1.LifeResponse
+	(*LifeEvent)(nil),              // 24: mailbox.v1.LifeEvent
+	(*StatsRequest)(nil),           // 25: mailbox.v1.StatsRequest
+	(*StatsResponse)(nil),          // 26: mailbox.v1.StatsResponse
+	(*DeadLettersRequest)(nil),     // 27: mailbox.v1.DeadLettersRequest
+	(*DeadLettersResponse)(nil),    // 28: mailbox.v1.DeadLettersResponse
+	(*RedriveRequest)(nil),         // 29: mailbox.v1.RedriveRequest
+	(*RedriveResponse)(nil),        // 30: mailbox.v1.RedriveResponse
+	(*DiscardRequest)(nil),         // 31: mailbox.v1.DiscardRequest
+	(*DiscardResponse)(nil),        // 32: mailbox.v1.DiscardResponse
+	(*PurgeDeadRequest)(nil),       // 33: mailbox.v1.PurgeDeadRequest
+	(*PurgeDeadResponse)(nil),      // 34: mailbox.v1.PurgeDeadResponse
+	(*PurgeRequest)(nil),           // 35: mailbox.v1.PurgeRequest
+	(*PurgeResponse)(nil),          // 36: mailbox.v1.PurgeResponse
+	(*PauseRequest)(nil),           // 37: mailbox.v1.PauseRequest
+	(*PauseResponse)(nil),          // 38: mailbox.v1.PauseResponse
+	(*ResumeRequest)(nil),          // 39: mailbox.v1.ResumeRequest
+	(*ResumeResponse)(nil),         // 40: mailbox.v1.ResumeResponse
+	(*EditRequest)(nil),            // 41: mailbox.v1.EditRequest
+	(*EditResponse)(nil),           // 42: mailbox.v1.EditResponse
+	(*PingRequest)(nil),            // 43: mailbox.v1.PingRequest
+	(*PingResponse)(nil),           // 44: mailbox.v1.PingResponse
+	nil,                            // 45: mailbox.v1.PeekRequest.AttrsEntry
+	(*Outgoing)(nil),               // 46: mailbox.v1.Outgoing
+	(*ErrorDetail)(nil),            // 47: mailbox.v1.ErrorDetail
+	(*Delivery)(nil),               // 48: mailbox.v1.Delivery
+	(*DeliveryRef)(nil),            // 49: mailbox.v1.DeliveryRef
+	(MessageState)(0),              // 50: mailbox.v1.MessageState
+	(*Peeked)(nil),                 // 51: mailbox.v1.Peeked
+	(*timestamppb.Timestamp)(nil),  // 52: google.protobuf.Timestamp
+	(*PutScheduleRequest)(nil),     // 53: mailbox.v1.PutScheduleRequest
+	(*GetScheduleRequest)(nil),     // 54: mailbox.v1.GetScheduleRequest
+	(*SchedulesRequest)(nil),       // 55: mailbox.v1.SchedulesRequest
+	(*PauseScheduleRequest)(nil),   // 56: mailbox.v1.PauseScheduleRequest
+	(*ResumeScheduleRequest)(nil),  // 57: mailbox.v1.ResumeScheduleRequest
+	(*RunScheduleRequest)(nil),     // 58: mailbox.v1.RunScheduleRequest
+	(*DeleteScheduleRequest)(nil),  // 59: mailbox.v1.DeleteScheduleRequest
+	(*TraitsRequest)(nil),          // 60: mailbox.v1.TraitsRequest
+	(*TopicsRequest)(nil),          // 61: mailbox.v1.TopicsRequest
+	(*DescribeRequest)(nil),        // 62: mailbox.v1.DescribeRequest
+	(*ConfigureRequest)(nil),       // 63: mailbox.v1.ConfigureRequest
+	(*DeleteRequest)(nil),          // 64: mailbox.v1.DeleteRequest
+	(*PutScheduleResponse)(nil),    // 65: mailbox.v1.PutScheduleResponse
+	(*GetScheduleResponse)(nil),    // 66: mailbox.v1.GetScheduleResponse
+	(*SchedulesResponse)(nil),      // 67: mailbox.v1.SchedulesResponse
+	(*PauseScheduleResponse)(nil),  // 68: mailbox.v1.PauseScheduleResponse
+	(*ResumeScheduleResponse)(nil), // 69: mailbox.v1.ResumeScheduleResponse
+	(*RunScheduleResponse)(nil),    // 70: mailbox.v1.RunScheduleResponse
+	(*DeleteScheduleResponse)(nil), // 71: mailbox.v1.DeleteScheduleResponse
+	(*TraitsResponse)(nil),         // 72: mailbox.v1.TraitsResponse
+	(*TopicsResponse)(nil),         // 73: mailbox.v1.TopicsResponse
+	(*DescribeResponse)(nil),       // 74: mailbox.v1.DescribeResponse
+	(*ConfigureResponse)(nil),      // 75: mailbox.v1.ConfigureResponse
+	(*DeleteResponse)(nil),         // 76: mailbox.v1.DeleteResponse
 }
 var file_mailbox_v1_mailbox_proto_depIdxs = []int32{
 	46, // 0: mailbox.v1.SendRequest.messages:type_name -> mailbox.v1.Outgoing
@@ -2858,38 +2879,52 @@ var file_mailbox_v1_mailbox_proto_depIdxs = []int32{
 	37, // 42: mailbox.v1.Mailbox.Pause:input_type -> mailbox.v1.PauseRequest
 	39, // 43: mailbox.v1.Mailbox.Resume:input_type -> mailbox.v1.ResumeRequest
 	41, // 44: mailbox.v1.Mailbox.Edit:input_type -> mailbox.v1.EditRequest
-	53, // 45: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
-	54, // 46: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
-	55, // 47: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
-	56, // 48: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
-	57, // 49: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
-	43, // 50: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
-	2,  // 51: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
-	5,  // 52: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
-	7,  // 53: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
-	9,  // 54: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
-	12, // 55: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
-	15, // 56: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
-	18, // 57: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
-	21, // 58: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
-	23, // 59: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
-	26, // 60: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
-	28, // 61: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
-	30, // 62: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
-	32, // 63: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
-	34, // 64: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
-	36, // 65: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
-	38, // 66: mailbox.v1.Mailbox.Pause:output_type -> mailbox.v1.PauseResponse
-	40, // 67: mailbox.v1.Mailbox.Resume:output_type -> mailbox.v1.ResumeResponse
-	42, // 68: mailbox.v1.Mailbox.Edit:output_type -> mailbox.v1.EditResponse
-	58, // 69: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
-	59, // 70: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
-	60, // 71: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
-	61, // 72: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
-	62, // 73: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
-	44, // 74: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
-	51, // [51:75] is the sub-list for method output_type
-	27, // [27:51] is the sub-list for method input_type
+	53, // 45: mailbox.v1.Mailbox.PutSchedule:input_type -> mailbox.v1.PutScheduleRequest
+	54, // 46: mailbox.v1.Mailbox.GetSchedule:input_type -> mailbox.v1.GetScheduleRequest
+	55, // 47: mailbox.v1.Mailbox.Schedules:input_type -> mailbox.v1.SchedulesRequest
+	56, // 48: mailbox.v1.Mailbox.PauseSchedule:input_type -> mailbox.v1.PauseScheduleRequest
+	57, // 49: mailbox.v1.Mailbox.ResumeSchedule:input_type -> mailbox.v1.ResumeScheduleRequest
+	58, // 50: mailbox.v1.Mailbox.RunSchedule:input_type -> mailbox.v1.RunScheduleRequest
+	59, // 51: mailbox.v1.Mailbox.DeleteSchedule:input_type -> mailbox.v1.DeleteScheduleRequest
+	60, // 52: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
+	61, // 53: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
+	62, // 54: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
+	63, // 55: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
+	64, // 56: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
+	43, // 57: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
+	2,  // 58: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
+	5,  // 59: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
+	7,  // 60: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
+	9,  // 61: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
+	12, // 62: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
+	15, // 63: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
+	18, // 64: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
+	21, // 65: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
+	23, // 66: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
+	26, // 67: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
+	28, // 68: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
+	30, // 69: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
+	32, // 70: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
+	34, // 71: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
+	36, // 72: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
+	38, // 73: mailbox.v1.Mailbox.Pause:output_type -> mailbox.v1.PauseResponse
+	40, // 74: mailbox.v1.Mailbox.Resume:output_type -> mailbox.v1.ResumeResponse
+	42, // 75: mailbox.v1.Mailbox.Edit:output_type -> mailbox.v1.EditResponse
+	65, // 76: mailbox.v1.Mailbox.PutSchedule:output_type -> mailbox.v1.PutScheduleResponse
+	66, // 77: mailbox.v1.Mailbox.GetSchedule:output_type -> mailbox.v1.GetScheduleResponse
+	67, // 78: mailbox.v1.Mailbox.Schedules:output_type -> mailbox.v1.SchedulesResponse
+	68, // 79: mailbox.v1.Mailbox.PauseSchedule:output_type -> mailbox.v1.PauseScheduleResponse
+	69, // 80: mailbox.v1.Mailbox.ResumeSchedule:output_type -> mailbox.v1.ResumeScheduleResponse
+	70, // 81: mailbox.v1.Mailbox.RunSchedule:output_type -> mailbox.v1.RunScheduleResponse
+	71, // 82: mailbox.v1.Mailbox.DeleteSchedule:output_type -> mailbox.v1.DeleteScheduleResponse
+	72, // 83: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
+	73, // 84: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
+	74, // 85: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
+	75, // 86: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
+	76, // 87: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
+	44, // 88: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
+	58, // [58:89] is the sub-list for method output_type
+	27, // [27:58] is the sub-list for method input_type
 	27, // [27:27] is the sub-list for extension type_name
 	27, // [27:27] is the sub-list for extension extendee
 	0,  // [0:27] is the sub-list for field type_name
@@ -2902,6 +2937,7 @@ func file_mailbox_v1_mailbox_proto_init() {
 	}
 	file_mailbox_v1_error_proto_init()
 	file_mailbox_v1_message_proto_init()
+	file_mailbox_v1_schedule_proto_init()
 	file_mailbox_v1_topic_proto_init()
 	file_mailbox_v1_mailbox_proto_msgTypes[3].OneofWrappers = []any{}
 	file_mailbox_v1_mailbox_proto_msgTypes[5].OneofWrappers = []any{}

@@ -109,7 +109,10 @@ type Outgoing struct {
 	Sig []byte `protobuf:"bytes,9,opt,name=sig,proto3" json:"sig,omitempty"`
 	// Instead of delay_ms: the message is not delivered before this time, by the wall
 	// clock of the daemon's backend. A time that is past does not delay it.
-	DeliverAt     *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=deliver_at,json=deliverAt,proto3" json:"deliver_at,omitempty"`
+	DeliverAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=deliver_at,json=deliverAt,proto3" json:"deliver_at,omitempty"`
+	// How long the message lives from when it is due; 0 means as long as the queue says. A
+	// message that waits at the end of it is not delivered any more.
+	TtlMs         float64 `protobuf:"fixed64,11,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -212,6 +215,13 @@ func (x *Outgoing) GetDeliverAt() *timestamppb.Timestamp {
 		return x.DeliverAt
 	}
 	return nil
+}
+
+func (x *Outgoing) GetTtlMs() float64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
 }
 
 // Delivery is a message that is leased to one receiver.
@@ -751,7 +761,7 @@ var File_mailbox_v1_message_proto protoreflect.FileDescriptor
 const file_mailbox_v1_message_proto_rawDesc = "" +
 	"\n" +
 	"\x18mailbox/v1/message.proto\x12\n" +
-	"mailbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x8e\x03\n" +
+	"mailbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa5\x03\n" +
 	"\bOutgoing\x12\x18\n" +
 	"\apayload\x18\x01 \x01(\fR\apayload\x12\x19\n" +
 	"\bidem_key\x18\x02 \x01(\tR\aidemKey\x125\n" +
@@ -765,7 +775,8 @@ const file_mailbox_v1_message_proto_rawDesc = "" +
 	"\x03sig\x18\t \x01(\fR\x03sig\x129\n" +
 	"\n" +
 	"deliver_at\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\tdeliverAt\x1a8\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\tdeliverAt\x12\x15\n" +
+	"\x06ttl_ms\x18\v \x01(\x01R\x05ttlMs\x1a8\n" +
 	"\n" +
 	"AttrsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

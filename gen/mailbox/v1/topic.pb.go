@@ -111,7 +111,11 @@ type TraitsResponse struct {
 	// Messages can be sent with a due time.
 	DeliverAt bool `protobuf:"varint,19,opt,name=deliver_at,json=deliverAt,proto3" json:"deliver_at,omitempty"`
 	// Single messages can be changed.
-	Edit          bool `protobuf:"varint,20,opt,name=edit,proto3" json:"edit,omitempty"`
+	Edit bool `protobuf:"varint,20,opt,name=edit,proto3" json:"edit,omitempty"`
+	// Messages can have a time to live.
+	Ttl bool `protobuf:"varint,21,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	// The queue keeps schedules.
+	Schedules     bool `protobuf:"varint,22,opt,name=schedules,proto3" json:"schedules,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -282,6 +286,20 @@ func (x *TraitsResponse) GetDeliverAt() bool {
 func (x *TraitsResponse) GetEdit() bool {
 	if x != nil {
 		return x.Edit
+	}
+	return false
+}
+
+func (x *TraitsResponse) GetTtl() bool {
+	if x != nil {
+		return x.Ttl
+	}
+	return false
+}
+
+func (x *TraitsResponse) GetSchedules() bool {
+	if x != nil {
+		return x.Schedules
 	}
 	return false
 }
@@ -675,7 +693,9 @@ type TopicConfig struct {
 	DeadLetterTo string `protobuf:"bytes,13,opt,name=dead_letter_to,json=deadLetterTo,proto3" json:"dead_letter_to,omitempty"`
 	// How long one delivery can be held by extending it. It is never less than ten
 	// times the first visibility.
-	MaxHoldMs     *float64 `protobuf:"fixed64,14,opt,name=max_hold_ms,json=maxHoldMs,proto3,oneof" json:"max_hold_ms,omitempty"`
+	MaxHoldMs *float64 `protobuf:"fixed64,14,opt,name=max_hold_ms,json=maxHoldMs,proto3,oneof" json:"max_hold_ms,omitempty"`
+	// The time to live of messages that are sent without one.
+	TtlMs         *float64 `protobuf:"fixed64,15,opt,name=ttl_ms,json=ttlMs,proto3,oneof" json:"ttl_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -809,6 +829,13 @@ func (x *TopicConfig) GetMaxHoldMs() float64 {
 	return 0
 }
 
+func (x *TopicConfig) GetTtlMs() float64 {
+	if x != nil && x.TtlMs != nil {
+		return *x.TtlMs
+	}
+	return 0
+}
+
 // Retention limits the age and the number of messages; each can be unset or off (0).
 type Retention struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -871,7 +898,7 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\x16mailbox/v1/topic.proto\x12\n" +
 	"mailbox.v1\"%\n" +
 	"\rTraitsRequest\x12\x14\n" +
-	"\x05topic\x18\x01 \x01(\tR\x05topic\"\xa6\x05\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\"\xd6\x05\n" +
 	"\x0eTraitsResponse\x12\x1a\n" +
 	"\bordering\x18\x01 \x01(\tR\bordering\x12\x1e\n" +
 	"\n" +
@@ -898,7 +925,9 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\arelease\x18\x12 \x01(\bR\arelease\x12\x1d\n" +
 	"\n" +
 	"deliver_at\x18\x13 \x01(\bR\tdeliverAt\x12\x12\n" +
-	"\x04edit\x18\x14 \x01(\bR\x04edit\"\x0f\n" +
+	"\x04edit\x18\x14 \x01(\bR\x04edit\x12\x10\n" +
+	"\x03ttl\x18\x15 \x01(\bR\x03ttl\x12\x1c\n" +
+	"\tschedules\x18\x16 \x01(\bR\tschedules\"\x0f\n" +
 	"\rTopicsRequest\"(\n" +
 	"\x0eTopicsResponse\x12\x16\n" +
 	"\x06topics\x18\x01 \x03(\tR\x06topics\"'\n" +
@@ -912,7 +941,7 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\x11ConfigureResponse\"%\n" +
 	"\rDeleteRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\"\x10\n" +
-	"\x0eDeleteResponse\"\xc3\x05\n" +
+	"\x0eDeleteResponse\"\xea\x05\n" +
 	"\vTopicConfig\x12\x16\n" +
 	"\x06shards\x18\x01 \x01(\x05R\x06shards\x12#\n" +
 	"\rstrict_groups\x18\x02 \x01(\bR\fstrictGroups\x12&\n" +
@@ -929,7 +958,8 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"retainDead\x12\"\n" +
 	"\bmax_hold\x18\f \x01(\x05B\x02\x18\x01H\aR\amaxHold\x88\x01\x01\x12$\n" +
 	"\x0edead_letter_to\x18\r \x01(\tR\fdeadLetterTo\x12#\n" +
-	"\vmax_hold_ms\x18\x0e \x01(\x01H\bR\tmaxHoldMs\x88\x01\x01B\x0f\n" +
+	"\vmax_hold_ms\x18\x0e \x01(\x01H\bR\tmaxHoldMs\x88\x01\x01\x12\x1a\n" +
+	"\x06ttl_ms\x18\x0f \x01(\x01H\tR\x05ttlMs\x88\x01\x01B\x0f\n" +
 	"\r_max_attemptsB\x0f\n" +
 	"\r_max_messagesB\f\n" +
 	"\n" +
@@ -940,7 +970,8 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\n" +
 	"_dedup_maxB\v\n" +
 	"\t_max_holdB\x0e\n" +
-	"\f_max_hold_ms\"W\n" +
+	"\f_max_hold_msB\t\n" +
+	"\a_ttl_ms\"W\n" +
 	"\tRetention\x12\x1a\n" +
 	"\x06age_ms\x18\x01 \x01(\x01H\x00R\x05ageMs\x88\x01\x01\x12\x19\n" +
 	"\x05count\x18\x02 \x01(\x03H\x01R\x05count\x88\x01\x01B\t\n" +

@@ -91,8 +91,25 @@ func Start(t testing.TB, settings ...string) *Server {
 	if err != nil {
 		proctest.End(t, err)
 	}
-	t.Cleanup(s.Close)
+	t.Cleanup(func() {
+		s.Close()
+		if err := s.deadlocks(); err != nil {
+			t.Error(err)
+		}
+	})
 	return s
+}
+
+// deadlocks returns an error with the first transactions that waited for each other. Backends
+// repeat a transaction that was ended for that, so only the log of the server tells.
+func (s *Server) deadlocks() error {
+	const words, most = "deadlock detected", 4000
+	log := s.log.String()
+	at := strings.Index(log, words)
+	if at < 0 {
+		return nil
+	}
+	return fmt.Errorf("transactions waited for each other:\n%s", log[at:min(at+most, len(log))])
 }
 
 func start(ctx context.Context, settings []string) (*Server, error) {
@@ -161,7 +178,7 @@ func (s *Server) Restart(ctx context.Context) error {
 
 // launch starts the process.
 func (s *Server) launch() (ended chan struct{}) {
-	args := []string{"-D", s.data(), "-k", s.dir, "-c", "listen_addresses=", "-c", "max_connections=200", "-c", "shared_buffers=32MB", "-c", "autovacuum_naptime=5s"}
+	args := []string{"-D", s.data(), "-k", s.dir, "-c", "listen_addresses=", "-c", "max_connections=200", "-c", "shared_buffers=32MB", "-c", "autovacuum_naptime=5s", "-c", "deadlock_timeout=10ms"}
 	for _, setting := range s.settings {
 		args = append(args, "-c", setting)
 	}
@@ -250,15 +267,25 @@ func Schema() string { return "test_" + strings.ToLower(rand.Text()[:12]) }
 
 // shared is a server that outlives the test that happens to be first. It does not sync.
 var shared = proctest.Shared[*Server]{Launch: func(t testing.TB) (*Server, error) {
-	return start(context.WithoutCancel(t.Context()), []string{"fsync=off", "full_page_writes=off"})
+	s, err := start(context.WithoutCancel(t.Context()), []string{"fsync=off", "full_page_writes=off"})
+	launched = s
+	return s, err
 }}
+
+// launched is the shared server, if a test has needed one.
+var launched *Server
 
 // Shared returns a server for tests that do not damage it, each in a schema of its own. It is
 // started for the first such test. TestMain has to call Main, which stops it.
 func Shared(t testing.TB) *Server { t.Helper(); return shared.Get(t) }
 
 // Main runs the tests, stops the shared server, and ends the process: with a failure if tests
-// failed or left goroutines behind.
+// failed, left goroutines behind or made transactions wait for each other.
 func Main(m *testing.M) {
-	proctest.Main(m, func() error { return goleak.Find() }, &shared)
+	proctest.Main(m, func() error {
+		if launched == nil {
+			return goleak.Find()
+		}
+		return errors.Join(goleak.Find(), launched.deadlocks())
+	}, &shared)
 }

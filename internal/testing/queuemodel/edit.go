@@ -8,7 +8,7 @@ import (
 )
 
 // Edit removes a message that waits, or changes its due time, and returns the state that it was
-// in (FLOW-3). Its age counts from when it is due, and it keeps its place.
+// in (FLOW-3). Its age and its time to live count from when it is due, and it keeps its place.
 func (m *Model) Edit(now time.Duration, id string, edit driver.Edit) (was driver.State, err error) {
 	m.advance(now)
 	due := m.Now
@@ -30,6 +30,7 @@ func (m *Model) Edit(now time.Duration, id string, edit driver.Edit) (was driver
 			m.remove(msg)
 		case was == driver.StateDelayed || due > m.Now:
 			msg.due, msg.born, msg.Delayed = due, due, due > m.Now
+			msg.ends = due + msg.ttl // TIME-2
 		}
 		m.settle()
 		return was, nil

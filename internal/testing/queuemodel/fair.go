@@ -33,6 +33,9 @@ func (m *Model) fill(req driver.ReceiveRequest, next func(batch []*Message) *Mes
 		case m.exhausted(msg): // DLQ-1: moved instead of delivered
 			m.dieOrWait(msg)
 			continue
+		case m.outlived(msg): // TIME-2
+			m.lapseOrWait(msg)
+			continue
 		case m.Config.MaxInFlight > 0 && m.out(nil)+len(batch) >= m.Config.MaxInFlight:
 			return batch, true
 		case len(batch) > 0 && req.MaxBytes > 0 && size+len(msg.Body) > req.MaxBytes:

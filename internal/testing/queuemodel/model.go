@@ -1,6 +1,7 @@
 package queuemodel
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"time"
@@ -48,6 +49,8 @@ type Message struct {
 	Delayed bool          // the delay has not ended
 	born    time.Duration // when it became ready after it was sent or redriven
 	diedAt  time.Duration
+	ttl     time.Duration // 0: it has no time to live
+	ends    time.Duration // when its time to live is over (TIME-2)
 
 	Leased    bool
 	Again     bool // leased again under the receipt of a delivery that was over (VIS-7)
@@ -138,7 +141,7 @@ func (m *Model) send(msg *driver.Outgoing) (driver.Sent, error) {
 			ID: id, Body: msg.Body, Attributes: msg.Attributes, Group: msg.Group,
 			ReplyTo: msg.ReplyTo, CorrelationID: msg.CorrelationID, Seal: slices.Clone(msg.Seal), EnqueuedAt: m.wall(),
 		}},
-		due: m.Now + msg.Delay,
+		due: m.Now + msg.Delay, ttl: cmp.Or(msg.TTL, m.Config.TTL), ends: m.Now + msg.Delay + cmp.Or(msg.TTL, m.Config.TTL),
 	})
 	return driver.Sent{ID: id}, nil
 }
@@ -203,6 +206,9 @@ func (m *Model) choose(req driver.ReceiveRequest) (batch []*Message, atCeiling b
 			continue
 		case m.exhausted(msg): // DLQ-1: moved instead of delivered
 			m.dieOrWait(msg)
+			continue
+		case m.outlived(msg): // TIME-2: the dead letters have no room for it
+			m.lapseOrWait(msg)
 			continue
 		case m.Config.MaxInFlight > 0 && inFlight+len(batch) >= m.Config.MaxInFlight:
 			return batch, true
@@ -329,7 +335,7 @@ func (m *Model) ExtendLate(now time.Duration, extensions []driver.Extension) err
 		}
 		msg := m.Delivered(extension.Receipt)
 		full := m.Config.MaxInFlight > 0 && m.Stats(now).InFlight >= m.Config.MaxInFlight
-		if msg == nil || msg.Nonce != extension.Receipt.Nonce || m.state(msg) != driver.StateReady || m.Config.StrictGroups || full {
+		if msg == nil || msg.Nonce != extension.Receipt.Nonce || m.state(msg) != driver.StateReady || m.outlived(msg) || m.Config.StrictGroups || full {
 			return m.fail("extend", driver.ErrReceiptExpired, 0)
 		}
 		if extension.Visibility > 0 {
@@ -364,66 +370,6 @@ func (m *Model) DeadLetter(now time.Duration, requests []driver.DeadLetterReques
 		m.settle()
 		return nil
 	})
-}
-
-// DeadLetters lists the dead letters, oldest death first (DLQ-5).
-func (m *Model) DeadLetters(now time.Duration) []driver.DeadLetter {
-	m.advance(now)
-	letters := make([]driver.DeadLetter, len(m.Dead))
-	for i, msg := range m.Dead {
-		letters[i] = msg.DeadLetter
-	}
-	return letters
-}
-
-// Redrive moves dead letters to the tail (DLQ-5).
-func (m *Model) Redrive(now time.Duration, ids []string, limit int) (moved int, err error) {
-	m.advance(now)
-	for _, msg := range slices.Clone(m.Dead) {
-		switch {
-		case !slices.Contains(m.Dead, msg):
-			continue // retention has just removed it
-		case ids != nil && !slices.Contains(ids, msg.ID):
-			continue
-		case limit > 0 && moved == limit:
-			return moved, nil
-		case !m.fits(1, len(msg.Body)):
-			return moved, m.fail("redrive", driver.ErrFull, 0) // SND-5
-		}
-		m.removeDead(msg)
-		msg.Source, msg.Reason, msg.ErrorType, msg.DeadAt = "", "", "", time.Time{}
-		msg.Deliveries = 0
-		msg.Redrives++
-		msg.due = m.Now
-		m.enqueue(msg)
-		moved++
-		m.settle()
-	}
-	return moved, nil
-}
-
-// Discard removes dead letters permanently, one after the other (DLQ-5).
-func (m *Model) Discard(now time.Duration, ids []string) (removed int) {
-	m.advance(now)
-	for _, id := range ids {
-		for _, letter := range slices.Clone(m.Dead) {
-			if letter.ID == id {
-				m.removeDead(letter)
-				removed++
-			}
-		}
-		m.settle()
-	}
-	return removed
-}
-
-// PurgeDead removes all dead letters (DLQ-5).
-func (m *Model) PurgeDead(now time.Duration) (removed int) {
-	m.advance(now)
-	removed = len(m.Dead)
-	m.Dead = nil
-	m.settle()
-	return removed
 }
 
 // Purge removes all messages that are not dead (CNT-3). The dedup table stays (DUP-3).

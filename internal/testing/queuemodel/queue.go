@@ -209,6 +209,7 @@ var AllTraits = driver.Traits{
 	Schedules:     true,
 	Release:       true,
 	DeliverAt:     true,
+	TTL:           true,
 	Edit:          true,
 	DedupWindow:   driver.DefaultDedupWindow,
 	MaxBodyBytes:  driver.DefaultMaxBodyBytes,

@@ -46,6 +46,9 @@ func (m *Model) NextEvent() (at time.Duration, ok bool) {
 // EventTimes returns the times of coming events, and some that are past.
 func (m *Model) EventTimes() (times []time.Duration) {
 	for _, msg := range m.Waiting {
+		if msg.ttl > 0 && !msg.Leased {
+			times = append(times, msg.ends)
+		}
 		switch {
 		case msg.Leased:
 			times = append(times, msg.Deadline)
@@ -67,8 +70,8 @@ func (m *Model) EventTimes() (times []time.Duration) {
 }
 
 // settle applies the rules that hold at all times. Of the events at one time, leases and delays
-// end first, in the order in which their messages were sent, then messages expire, then dead
-// letters do.
+// end first, in the order in which their messages were sent, then times to live end, then
+// messages are too old, then dead letters are.
 func (m *Model) settle() {
 	for _, msg := range slices.Clone(m.Waiting) {
 		if msg.Leased && msg.Deadline <= m.Now { // VIS-1: at its deadline a lease is over
@@ -85,9 +88,6 @@ func (m *Model) settle() {
 		}
 	}
 	m.retain()
-	m.Dead = slices.DeleteFunc(m.Dead, func(letter *Message) bool { // RET-1
-		return m.Config.RetainDead.Age > 0 && letter.diedAt+m.Config.RetainDead.Age <= m.Now
-	})
 	m.trimDead()
 	m.retain()                                                     // there may be room for dead letters now
 	m.Keys = slices.DeleteFunc(m.Keys, func(known modelKey) bool { // DUP-3
@@ -101,14 +101,32 @@ func (m *Model) comeBack(msg *Message) {
 	switch {
 	case m.exhausted(msg):
 		m.dieOrWait(msg)
+	case m.outlived(msg):
+		m.lapseOrWait(msg)
 	case m.tooOld(msg):
 		m.lapse(msg)
 	}
 	m.retainCount()
 }
 
-// lapse ends a message that is past its retention: it dies, if there is room for a dead letter
-// (RET-1), or is dropped (RET-2).
+// outlived reports whether the time to live of a message is over.
+func (m *Model) outlived(msg *Message) bool { return msg.ttl > 0 && msg.ends <= m.Now }
+
+// lapseOrWait ends a message whose time to live is over. While the dead letters are full, it
+// waits for room, and is not delivered (TIME-2).
+func (m *Model) lapseOrWait(msg *Message) {
+	if m.deadFull() && !m.Config.DropExpired {
+		msg.due, msg.Delayed = m.Now+roomWait, true
+		return
+	}
+	m.lapse(msg)
+}
+
+// roomWait is longer than anything else.
+const roomWait = 366 * 24 * time.Hour
+
+// lapse ends a message that is past its retention or its time to live: it dies, if there is
+// room for a dead letter (RET-1), or is dropped (RET-2).
 func (m *Model) lapse(msg *Message) {
 	switch {
 	case m.Config.DropExpired:
@@ -118,15 +136,47 @@ func (m *Model) lapse(msg *Message) {
 	}
 }
 
-// retain ends ready messages past their retention (RET-1). Those that become dead letters wait
-// for room, and stay ready until then.
+// retain handles what is over, in the order of the times when it was: times to live (TIME-2),
+// the age of ready messages, and that of dead letters (RET-1). Messages that become dead letters
+// wait for room; until then those that are only too old stay deliverable.
 func (m *Model) retain() {
-	for _, msg := range m.byAge() {
-		if m.tooOld(msg) {
-			m.lapse(msg)
+	for {
+		var next *Message
+		var at time.Duration
+		isDead := false
+		consider := func(msg *Message, over time.Duration, dead bool) {
+			if over <= m.Now && (next == nil || over < at) {
+				next, at, isDead = msg, over, dead
+			}
+		}
+		if m.Config.DropExpired || !m.deadFull() {
+			for _, msg := range m.Waiting {
+				if msg.ttl > 0 && !msg.Leased {
+					consider(msg, msg.ends, false)
+				}
+			}
+			for _, msg := range m.byAge() {
+				if m.Config.RetainReady.Age > 0 {
+					consider(msg, msg.born+m.Config.RetainReady.Age, false)
+				}
+			}
+		}
+		for _, letter := range m.Dead {
+			if m.Config.RetainDead.Age > 0 {
+				consider(letter, letter.diedAt+m.Config.RetainDead.Age, true)
+			}
+		}
+		switch {
+		case next == nil:
+			m.retainCount()
+			return
+		case isDead:
+			m.removeDead(next)
+			m.retainCount()
+		default:
+			m.lapse(next)
 		}
 	}
-	m.retainCount()
 }
 
 func (m *Model) retainCount() {

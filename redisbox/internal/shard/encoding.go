@@ -173,7 +173,8 @@ type entry struct {
 	Reason     driver.Reason
 	LastError  string
 	errorType  string
-	released   bool // since its last delivery that counted
+	released   bool    // since its last delivery that counted
+	TTL, Ends  float64 // time to live, and the wall time when it is over; 0 if it has none
 }
 
 // The doubles of a packed entry.
@@ -216,7 +217,7 @@ func ReadEntry(packed string) (e entry, ok bool) {
 		}
 		texts[i], rest = rest[:n], rest[n:]
 	}
-	return entry{
+	e = entry{
 		place:      DoubleAt(packed, entryPlace),
 		Deliveries: int(DoubleAt(packed, entryDeliveries)),
 		Nonce:      uint64(DoubleAt(packed, entryNonce)),
@@ -227,7 +228,11 @@ func ReadEntry(packed string) (e entry, ok bool) {
 		LastError:  texts[2],
 		errorType:  texts[3],
 		released:   rest != "" && rest[0]%32 > 0,
-	}, true
+	}
+	if len(rest) >= 1+2*8 {
+		e.TTL, e.Ends = DoubleAt(rest[1:], 0), DoubleAt(rest[1:], 1)
+	}
+	return e, true
 }
 
 // fill adds the state of a message to the message.

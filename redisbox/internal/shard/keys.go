@@ -17,11 +17,12 @@ import (
 //	outbox     dead letters that have to be forwarded
 //	manifests  bundles: see bundle.lua
 //	windows    dedup keys, by the end of their window
+//	ends       waiting messages with a time to live, by when it is over
 //	arrivals   messages that came from other queues, so that none arrives twice
 var KeyNames = []string{
 	"meta", "pending", "returned", "invisible", "delayed", "data", "state", "dead", "graves",
 	"ages", "groups", "eligible", "out", "outbox", "dedup", "windows", "sessions", "arrivals",
-	"manifests", "turns", "served",
+	"manifests", "turns", "served", "ends",
 }
 
 // Tag is the beginning of a shard's keys. The part in braces decides the slot in a

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"math"
@@ -13,11 +14,12 @@ import (
 
 // Special returns the properties that plain messages do not have, see send.lua.
 func (q *Queue) Special(msg *driver.Outgoing) Extra {
-	e := Extra{delay: msg.Delay}
+	config := q.Settings.Load().Config
+	e := Extra{delay: msg.Delay, TTL: Micros(cmp.Or(msg.TTL, config.TTL))}
 	if !msg.DeliverAt.IsZero() {
 		e.at = WallMicros(msg.DeliverAt)
 	}
-	if q.Settings.Load().Config.StrictGroups {
+	if config.StrictGroups {
 		e.group = digest(msg.Group)
 	}
 	if msg.DedupKey != "" {
@@ -43,6 +45,8 @@ type Extra struct {
 	group, Key, BodyHash string
 	Failure              string
 	Token                string
+	TTL                  float64 // time to live, in microseconds; 0 if it has none
+	Ends                 float64 // wall time; 0 if the TTL begins when the message is due
 }
 
 func (e *Extra) pack() string {
@@ -55,7 +59,8 @@ func (e *Extra) pack() string {
 	}
 	packed = binary.LittleEndian.AppendUint16(packed, uint16(min(len(e.Failure), math.MaxUint16)))
 	packed = append(packed, e.Failure...)
-	return string(append(append(packed, byte(len(e.Token))), e.Token...))
+	packed = append(append(packed, byte(len(e.Token))), e.Token...)
+	return string(packed) + PackDoubles(e.TTL, e.Ends)
 }
 
 // digest stands for a group, a key or a body on the server: 128 bits.

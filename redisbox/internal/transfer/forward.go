@@ -241,7 +241,7 @@ func AddressDeadLetter(ctx context.Context, source string, target *shard.Queue, 
 		parts[to] = part
 	}
 	extra := target.Special(&msg)
-	extra.Arrival, extra.Redrives, extra.Failure = true, e.Redrives, e.LastError
+	extra.Arrival, extra.Redrives, extra.Failure, extra.TTL = true, e.Redrives, e.LastError, 0
 	extra.Token = shard.PackDoubles(dead.Score) // it may arrive more than once, each time with another death
 	part.Add(0, dead.ID, &msg, extra)
 	return true

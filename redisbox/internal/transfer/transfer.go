@@ -108,6 +108,7 @@ func (t *Transfer) Address(ctx context.Context, m *shard.ReservedMessage) error 
 	extra := target.Special(&msg)
 	extra.Arrival, extra.Ordered, extra.Token = true, true, shard.PackDoubles(float64(m.Entry.Nonce))
 	extra.Redrives, extra.First, extra.Failure = m.Entry.Redrives, m.Entry.First, m.Entry.LastError
+	extra.TTL, extra.Ends = m.Entry.TTL, m.Entry.Ends
 	part.sending.AddSent(0, m.ID, sent.EnqueuedAt.UnixNano(), &msg, extra)
 	part.moves = append(part.moves, m)
 	return nil

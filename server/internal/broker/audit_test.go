@@ -10,6 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/audit"
 	"github.com/mailboxmq/mailbox/internal/revocation"
+	"github.com/mailboxmq/mailbox/schedule"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
@@ -56,6 +57,35 @@ func TestAuditRecordsEveryChange(t *testing.T) {
 		_, err = c.Edit(t.Context(), "orders", got[0].ID, edit)
 		must("edit", err)
 	}
+	for range 2 { // the second changes nothing, and is recorded as one that may have
+		_, err = c.PutSchedule(t.Context(), "orders", schedule.Schedule{Name: "often", Every: time.Minute, Body: []byte("secret body")})
+		must("put schedule", err)
+	}
+	_, err = c.PutSchedule(t.Context(), "orders", schedule.Schedule{Name: "often"})
+	expectCode(t, err, driver.ErrInvalid, "a wrong schedule") // changes nothing
+	_, err = c.PauseSchedule(t.Context(), "orders", "often")
+	must("pause schedule", err)
+	_, err = c.ResumeSchedule(t.Context(), "orders", "often")
+	must("resume schedule", err)
+	_, err = c.RunSchedule(t.Context(), "orders", "often")
+	must("run schedule", err)
+	must("remove schedule", c.RemoveSchedule(t.Context(), "orders", "often"))
+	now, _, err := c.Fire(t.Context(), "orders", driver.Firing{Name: "raw", Definition: []byte("secret body")})
+	must("fire", err)
+	_, done, err := c.Fire(t.Context(), "orders", driver.Firing{Name: "raw", Definition: []byte("x")}) // changes nothing
+	if must("fire again", err); done {
+		t.Error("a second schedule of one name was made")
+	}
+	for _, f := range []driver.Firing{
+		{Messages: []driver.DueMessage{{Outgoing: driver.Outgoing{Body: []byte("secret body")}}}},
+		{Messages: []driver.DueMessage{{Due: now.Now}}, Through: now.Now}, // what a runner does is not recorded
+		{Through: now.Now},
+		{Remove: true},
+	} {
+		f.Name, f.Revision = "raw", now.Revision
+		now, _, err = c.Fire(t.Context(), "orders", f)
+		must("fire", err)
+	}
 	b.send(c, "orders", "secret body")
 	_, err = c.Purge(t.Context(), "orders")
 	must("purge", err)
@@ -79,11 +109,11 @@ func TestAuditRecordsEveryChange(t *testing.T) {
 		if err != nil || strings.Contains(string(text), "secret body") || strings.Contains(string(text), minted.Reveal()) {
 			t.Errorf("record %s gives a secret away, %v", text, err)
 		}
-		if r.Operation == "redrive" && r.Count != 1 || r.Operation == "purge" && r.Count != 1 {
-			t.Errorf("%s of %d messages, want 1", r.Operation, r.Count)
+		if r.Operation == "redrive" && r.Count != 1 || r.Operation == "purge" && r.Count != 4 {
+			t.Errorf("%s of %d messages", r.Operation, r.Count)
 		}
 	}
-	want := "configure orders, pause orders, resume orders, redrive orders, edit due orders " + got[0].ID + ", edit ready orders " + got[0].ID + ", edit remove orders " + got[0].ID + ", purge orders, purge dead letters orders, discard orders, mint token  " + minted.ID().String() +
+	want := "configure orders, pause orders, resume orders, redrive orders, edit due orders " + got[0].ID + ", edit ready orders " + got[0].ID + ", edit remove orders " + got[0].ID + ", put schedule orders often, put schedule orders often, pause schedule orders often, resume schedule orders often, run schedule orders often, remove schedule orders often, put schedule orders raw, run schedule orders raw, put schedule orders raw, remove schedule orders raw, purge orders, purge dead letters orders, discard orders, mint token  " + minted.ID().String() +
 		", revoke  " + minted.ID().String() + ", revoke  tenant acme, delete orders"
 	if got := strings.Join(story, ", "); got != want {
 		t.Errorf("the audit says\n%s, want\n%s", got, want)

@@ -9,6 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/audit"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/share"
 	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/server/internal/metrics"
@@ -21,8 +22,10 @@ type Options struct {
 	Opener driver.Opener
 	// Ring holds the keys that seal receipts. Verifier verifies tokens of the same
 	// ring.
-	Ring     *capability.KeyRing
+	Ring     *keyring.Ring
 	Verifier *verify.Verifier
+	// Backend is the name of the backend, for errors; it may be empty.
+	Backend string
 	// Shared says that other daemons, also of earlier versions, may be on the same
 	// backend. Receipts are then of a form that all of them open.
 	Shared bool
@@ -45,12 +48,14 @@ type Options struct {
 }
 
 // A Broker executes the operations of a daemon. It is safe for concurrent use and has
-// no goroutines: it works only while a method runs.
+// no goroutines but those of RunSchedules: it works only while a method runs.
 type Broker struct {
 	opener      driver.Opener
-	admin       driver.Admin // nil if the backend has no driver.Admin
+	backend     string                // its name, or empty
+	admin       driver.Admin          // nil if the backend has no driver.Admin
+	lister      driver.ScheduleLister // nil if the backend has none: schedules are refused, because they would not be run
 	verifier    *verify.Verifier
-	ring        *capability.KeyRing
+	ring        *keyring.Ring
 	revocations Revoker
 	keeper      KeyKeeper
 	backups     Backups
@@ -60,13 +65,14 @@ type Broker struct {
 	metrics     *metrics.Set
 	log         *slog.Logger
 
-	start    time.Time // zero of the clock that leases use
-	queues   queueTable
-	census   census
-	receipts sealer
-	traces   traceTable
-	state    atomic.Int32 // a State
-	waiting  waitTable
+	start     time.Time // zero of the clock that leases use
+	queues    queueTable
+	census    census
+	scheduler scheduler
+	receipts  sealer
+	traces    traceTable
+	state     atomic.Int32 // a State
+	waiting   waitTable
 	// inFlight divides leases among callers: those held, and those that running
 	// receives may add. waits divides the receives that wait.
 	inFlight, waits *share.Pool
@@ -108,17 +114,19 @@ func New(options Options) (*Broker, error) {
 		return nil, missing("Verifier")
 	}
 	b := &Broker{
-		opener: options.Opener, verifier: options.Verifier, ring: options.Ring, revocations: options.Revocations, keeper: options.Keeper, backups: options.Backups,
+		opener: options.Opener, backend: options.Backend, verifier: options.Verifier, ring: options.Ring, revocations: options.Revocations, keeper: options.Keeper, backups: options.Backups,
 		audit: options.Audit, operator: options.Operator,
 		metrics: options.Metrics, log: options.Logger, start: time.Now(),
 	}
 	b.inFlight = share.New("in-flight", "global_inflight", 0, retryInFlight)
 	b.initTurns()
 	b.dedup.init()
+	b.scheduler.init()
 	b.census.pool = share.New("queues", "max_topics", 0, retryQueues)
 	b.census.madeBy = make(map[string]capability.TokenID)
 	b.waits = share.New("waiting receives", "max_waiting", 0, retryWaits)
 	b.admin, _ = options.Opener.(driver.Admin)
+	b.lister, _ = options.Opener.(driver.ScheduleLister)
 	if b.audit == nil {
 		b.audit = audit.InMemory()
 	}
@@ -153,7 +161,7 @@ func (b *Broker) Shares() []share.Stats {
 		Resource: "quota meters", Used: int64(verifier.Quotas), Limit: int64(verifier.MaxQuotas),
 		Owners: verifier.QuotaTenants, Refusals: verifier.QuotaRefusals,
 	}
-	return []share.Stats{quotas, b.inFlight.Stats(), b.census.pool.Stats(), b.waits.Stats(), b.dedup.stats(b.now()), b.work.Stats(), b.memory.Stats(), b.refusals.Stats(), b.creations.Stats(), b.looks.Stats(), b.strangers.Stats()}
+	return []share.Stats{quotas, b.inFlight.Stats(), b.census.pool.Stats(), b.scheduler.pool.Stats(), b.waits.Stats(), b.dedup.stats(b.now()), b.work.Stats(), b.memory.Stats(), b.refusals.Stats(), b.creations.Stats(), b.looks.Stats(), b.strangers.Stats()}
 }
 
 // now returns the time of leases: monotonic, since New.

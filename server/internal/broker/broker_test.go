@@ -14,6 +14,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
@@ -24,7 +25,7 @@ import (
 type bench struct {
 	*broker.Broker
 	t       testing.TB
-	ring    *capability.KeyRing
+	ring    *keyring.Ring
 	revoked *revocation.Memory
 	log     *lockedBuffer
 }
@@ -49,7 +50,7 @@ func (l *lockedBuffer) String() string {
 
 func newBench(t testing.TB, backend driver.Opener, limits broker.Limits) *bench {
 	t.Helper()
-	b := &bench{t: t, ring: capability.NewKeyRing(capability.NewKey()), revoked: new(revocation.Memory), log: new(lockedBuffer)}
+	b := &bench{t: t, ring: keyring.New(keyring.NewKey()), revoked: new(revocation.Memory), log: new(lockedBuffer)}
 	var err error
 	b.Broker, err = broker.New(broker.Options{
 		Opener: backend, Ring: b.ring, Revocations: b.revoked, Limits: limits,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
@@ -16,7 +17,7 @@ func TestTenantRevokesOnlyItsOwnTokens(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	acme := b.as("acme")
 	operator, other, own := mint(t, b.ring, ""), mint(t, b.ring, "other"), mint(t, b.ring, "acme")
-	foreign := mint(t, capability.NewKeyRing(capability.NewKey()), "acme")
+	foreign := mint(t, keyring.New(keyring.NewKey()), "acme")
 	for what, token := range map[string]capability.Token{"the operator's": operator, "another tenant's": other} {
 		expectCode(t, acme.RevokeToken(t.Context(), token), driver.ErrForbidden, what+" token")
 		expectCode(t, acme.Revoke(t.Context(), revocation.Revocation{Token: token.ID()}), driver.ErrForbidden, what+" token by its id")

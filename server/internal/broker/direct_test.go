@@ -9,6 +9,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
@@ -28,7 +29,7 @@ type direct struct {
 // newDirect returns a client with a token for everything, for a tenant.
 func newDirect(t testing.TB, backend driver.Opener, tenant string) *direct {
 	t.Helper()
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	b, err := broker.New(broker.Options{
 		Opener: backend, Ring: ring, Verifier: verify.New(ring, nil),
 		Limits: broker.Limits{MaxPayloadBytes: driver.DefaultMaxBodyBytes},
@@ -43,7 +44,7 @@ func newDirect(t testing.TB, backend driver.Opener, tenant string) *direct {
 }
 
 // mint returns a token for everything.
-func mint(t testing.TB, ring *capability.KeyRing, tenant string, caveats ...capability.Caveat) capability.Token {
+func mint(t testing.TB, ring *keyring.Ring, tenant string, caveats ...capability.Caveat) capability.Token {
 	t.Helper()
 	caveats = append(caveats, capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(10000*time.Hour)))
 	token, err := ring.Mint(tenant, caveats...)
@@ -303,6 +304,27 @@ func (q *directQueue) Edit(ctx context.Context, id string, edit driver.Edit) (dr
 	return q.caller.Edit(ctx, q.name, id, edit)
 }
 
+func (q *directQueue) Fire(ctx context.Context, f driver.Firing) (driver.Schedule, bool, error) {
+	if err := q.check("fire"); err != nil {
+		return driver.Schedule{}, false, err
+	}
+	return q.caller.Fire(ctx, q.name, f)
+}
+
+func (q *directQueue) Schedules(ctx context.Context, name string) iter.Seq2[driver.Schedule, error] {
+	return func(yield func(driver.Schedule, error) bool) {
+		if err := q.check("list schedules"); err != nil {
+			yield(driver.Schedule{}, err)
+			return
+		}
+		for s, err := range q.caller.Schedules(ctx, q.name, name) {
+			if !yield(s, err) {
+				return
+			}
+		}
+	}
+}
+
 func (q *directQueue) Purge(ctx context.Context) (int, error) {
 	if err := q.check("purge"); err != nil {
 		return 0, err
@@ -319,7 +341,7 @@ func (q *directQueue) Stats(ctx context.Context) (driver.Stats, error) {
 
 func (q *directQueue) Traits() driver.Traits {
 	traits, _ := q.caller.Traits(context.Background(), q.name)
-	traits.Move, traits.LateAck, traits.ForgetDedup, traits.Usage, traits.Schedules = false, false, false, false, false // see driver.Unsupported
+	traits.Move, traits.LateAck, traits.ForgetDedup, traits.Usage = false, false, false, false // see driver.Unsupported
 	return traits
 }
 

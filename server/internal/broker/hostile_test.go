@@ -14,6 +14,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
@@ -313,7 +314,7 @@ func TestRevokedTokenCannotProbeForQueues(t *testing.T) {
 func TestForgedTokensDoNotFillTheLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory(t, broker.Limits{})
-		forged := b.Caller(mint(t, capability.NewKeyRing(capability.NewKey()), ""), broker.Origin{})
+		forged := b.Caller(mint(t, keyring.New(keyring.NewKey()), ""), broker.Origin{})
 		for range 1000 {
 			expectCode(t, forged.Genuine(t.Context()), driver.ErrUnauthenticated, "a forged token")
 			time.Sleep(10 * time.Millisecond)

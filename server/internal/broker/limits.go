@@ -31,6 +31,9 @@ type Limits struct {
 	// MaxQueues bounds how many queues exist: no queue is created beyond it. Existing
 	// queues can always be used. 0 means DefaultMaxQueues.
 	MaxQueues int
+	// MaxSchedules bounds the schedules over all queues: none is made beyond it. 0 means
+	// DefaultMaxSchedules.
+	MaxSchedules int
 	// BackoffBase and BackoffMax bound the delay of nacks that name none: at random up
 	// to BackoffBase·2^attempt, at most BackoffMax. 0 means 200 ms and 60 s.
 	BackoffBase, BackoffMax time.Duration
@@ -49,6 +52,9 @@ const (
 	// DefaultMaxWaiting is how many receives may wait at once: each costs about as
 	// much memory as a connection.
 	DefaultMaxWaiting = 32 << 10
+	// DefaultMaxSchedules is how many schedules there may be over all queues: 10,000 of them take
+	// a few megabytes of memory, unless their bodies are long.
+	DefaultMaxSchedules = 10_000
 	// DefaultTraceEvents is about 5 MiB of memory.
 	DefaultTraceEvents = 64 << 10
 
@@ -66,6 +72,9 @@ func (l Limits) withDefaults() Limits {
 	}
 	if l.MaxWaiting == 0 {
 		l.MaxWaiting = DefaultMaxWaiting
+	}
+	if l.MaxSchedules == 0 {
+		l.MaxSchedules = DefaultMaxSchedules
 	}
 	if l.BackoffBase == 0 {
 		l.BackoffBase = defaultBackoffBase
@@ -98,6 +107,7 @@ func (l Limits) validate() error {
 		{"MaxDedupKeys", int64(l.MaxDedupKeys)},
 		{"MaxWaiting", int64(l.MaxWaiting)},
 		{"MaxQueues", int64(l.MaxQueues)},
+		{"MaxSchedules", int64(l.MaxSchedules)},
 		{"BackoffBase", int64(l.BackoffBase)},
 		{"BackoffMax", int64(l.BackoffMax)},
 	} {
@@ -121,6 +131,7 @@ func (b *Broker) SetLimits(l Limits) error {
 	b.limits.Store(&l)
 	b.inFlight.SetLimit(int64(l.MaxInFlight))
 	b.census.pool.SetLimit(int64(l.MaxQueues))
+	b.scheduler.pool.SetLimit(int64(l.MaxSchedules))
 	b.dedup.pool.SetLimit(int64(l.MaxDedupKeys))
 	b.waits.SetLimit(int64(l.MaxWaiting))
 	b.metrics.InFlightLimit.Set(float64(l.MaxInFlight))
@@ -232,7 +243,7 @@ const daemonTokenTTL = 15 * time.Minute
 // after its client has gone away, and for what a surface must know before it can
 // decide. It may do everything for daemonTokenTTL; make a new one for each task.
 // Authorise the client before the daemon acts for it. Codes: those of
-// capability.KeyRing.Mint.
+// keyring.Ring.Mint.
 func (b *Broker) Daemon(tenant string) (Caller, error) {
 	token, err := b.ring.Mint(tenant, capability.AllOperations(), capability.Queues(capability.AnyQueue()),
 		capability.ExpiresAt(time.Now().Add(daemonTokenTTL)))

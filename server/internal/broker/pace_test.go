@@ -12,9 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/completion"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
@@ -26,7 +26,7 @@ import (
 func TestRequestsWithoutTokenAreBoundedByAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := memory(t, broker.Limits{})
-		forged := mint(t, capability.NewKeyRing(capability.NewKey()), "")
+		forged := mint(t, keyring.New(keyring.NewKey()), "")
 		hostile, other := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
 		began := time.Now()
 		asked := 0

@@ -51,7 +51,7 @@ func (c Caller) Traits(ctx context.Context, name string) (traits driver.Traits, 
 	q, err := c.use(ctx, "open", name, mayMake && forecast == nil && b.State() <= lastForWrites)
 	if err != nil {
 		if mayMake && forecast != nil && errors.Is(err, driver.ErrNotFound) {
-			return bounded(forecast.DefaultTraits(), b.limits.Load()), nil
+			return b.kept(bounded(forecast.DefaultTraits(), b.limits.Load())), nil
 		}
 		return traits, err
 	}
@@ -63,7 +63,13 @@ func (c Caller) Traits(ctx context.Context, name string) (traits driver.Traits, 
 			return traits, localised(err, q)
 		}
 	}
-	return q.traits(b.limits.Load()), nil
+	return b.kept(q.traits(b.limits.Load())), nil
+}
+
+// kept returns traits without schedules if the broker cannot run them.
+func (b *Broker) kept(traits driver.Traits) driver.Traits {
+	traits.Schedules = traits.Schedules && b.lister != nil
+	return traits
 }
 
 func (c *Caller) authorizeUse(ctx context.Context, queue string) error {

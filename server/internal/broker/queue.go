@@ -259,16 +259,20 @@ func (b *Broker) forget(q *queue) {
 		b.metrics.QueuesOpen.Set(float64(b.queues.open.Add(-1)))
 	}
 	shard.mu.Unlock()
-	b.census.remove(q.backend)
-	if known {
+	if known { // otherwise it was forgotten before, and there may be another one of its name
+		b.census.remove(q.backend)
 		q.gone.Store(true) // before clear: a receive that adds leases later sees it and clears them
 		q.leases.clear()
 	}
 }
 
-// gone reports whether err says that the queue was deleted, and forgets it then.
+// gone reports whether err says that the queue was deleted, and forgets it then. An error that names
+// a field or a message says that something in the queue does not exist.
 func (b *Broker) gone(q *queue, err error) bool {
 	if err == nil || !errors.Is(err, driver.ErrNotFound) {
+		return false
+	}
+	if e, ok := err.(*driver.Error); ok && (e.Field != "" || e.MessageID != "") { //nolint:errorlint // a batch has an error for each message
 		return false
 	}
 	b.forget(q)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 )
 
 // A sealed receipt is the base64 of
@@ -55,7 +56,7 @@ const (
 // A sealer seals receipts with keys that it derives from those of a ring. The
 // daemons that share a ring accept each other's receipts.
 type sealer struct {
-	ring    *capability.KeyRing
+	ring    *keyring.Ring
 	version byte     // of the receipts that it seals; it opens all versions
 	keys    sync.Map // capability.KeyID to *receiptKey
 }
@@ -91,7 +92,7 @@ func (s *sealer) key(id capability.KeyID) *receiptKey {
 	return nil
 }
 
-func (s *sealer) derive(key capability.Key) *receiptKey {
+func (s *sealer) derive(key keyring.Key) *receiptKey {
 	if key.IsZero() {
 		return nil
 	}

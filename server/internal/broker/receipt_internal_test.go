@@ -9,6 +9,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/macaroon"
 )
 
@@ -23,11 +24,11 @@ var (
 // newSealer returns a sealer with the key that sealed earlierReceipt.
 func newSealer(t testing.TB, version byte) *sealer {
 	t.Helper()
-	key, err := capability.KeyFrom(0x01020304, bytes.Repeat([]byte{7}, macaroon.KeyBytes))
+	key, err := keyring.KeyFrom(0x01020304, bytes.Repeat([]byte{7}, macaroon.KeyBytes))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &sealer{ring: capability.NewKeyRing(key), version: version}
+	return &sealer{ring: keyring.New(key), version: version}
 }
 
 func (s *sealer) seal(queue string) string {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
@@ -40,7 +41,7 @@ func TestReceiptWorksAtDaemonWithSameKeys(t *testing.T) {
 func TestSharedBackendGetsReceiptsThatEarlierVersionsOpen(t *testing.T) {
 	backend := membox.New(nil)
 	defer backend.Close()
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	token := mint(t, ring, "")
 	as := func(shared bool) *bench {
 		b := &bench{t: t, ring: ring}
@@ -69,7 +70,7 @@ func TestReceiptsSurviveKeyRotation(t *testing.T) {
 	c := b.as("")
 	b.send(c, "orders", "a")
 	held := b.receive(c, "orders", 1)
-	if err := b.ring.Rotate(capability.NewKey()); err != nil {
+	if err := b.ring.Rotate(keyring.NewKey()); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Ack(t.Context(), "orders", []string{held[0].Receipt}); err != nil {

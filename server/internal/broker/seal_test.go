@@ -11,6 +11,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/envelope"
+	"github.com/mailboxmq/mailbox/internal/replyslot"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
@@ -19,7 +20,7 @@ import (
 func TestReceivedMessageHasItsSealedEnvelope(t *testing.T) {
 	b := memory(t, broker.Limits{})
 	c := b.as("acme")
-	message := broker.Outgoing{Outgoing: driver.Outgoing{Body: []byte("payload"), DedupKey: "key", Attributes: map[string]string{"k": "v", driver.AttributeReplyError: "failed"}}}
+	message := broker.Outgoing{Outgoing: driver.Outgoing{Body: []byte("payload"), DedupKey: "key", Attributes: map[string]string{"k": "v", replyslot.AttributeError: "failed"}}}
 	if _, err := c.Send(t.Context(), "orders", []broker.Outgoing{message}); err != nil {
 		t.Fatal(err)
 	}

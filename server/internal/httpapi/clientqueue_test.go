@@ -157,6 +157,9 @@ func (q *clientQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]drive
 		if m.Attributes != nil {
 			message["attrs"] = m.Attributes
 		}
+		if m.TTL != 0 {
+			message["ttl_ms"] = ms(m.TTL)
+		}
 		if !m.DeliverAt.IsZero() {
 			message["deliver_at"] = m.DeliverAt.Format(time.RFC3339Nano)
 		}

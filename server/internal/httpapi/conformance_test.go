@@ -1,11 +1,8 @@
 package httpapi_test
 
 import (
-	"context"
 	"errors"
-	"net"
 	"net/http"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,7 +11,9 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/revocation"
+	"github.com/mailboxmq/mailbox/internal/testing/pipenet"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
@@ -24,50 +23,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pipeListener is a network within the process: it works in virtual time, because both
-// ends of a pipe are inside the test.
-type pipeListener struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func newPipeListener() *pipeListener {
-	return &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *pipeListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
-
-func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	ours, theirs := net.Pipe()
-	select {
-	case l.conns <- theirs:
-		return ours, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
 // service is a daemon's HTTP surface in front of a backend, within the process.
 type service struct {
 	broker  *broker.Broker
-	ring    *capability.KeyRing
+	ring    *keyring.Ring
 	revoked *revocation.Memory
 	server  *http.Server
 	client  *http.Client
@@ -76,10 +35,10 @@ type service struct {
 
 func newService(t testing.TB, backend driver.Opener, limits broker.Limits) *service {
 	t.Helper()
-	return newServiceWith(t, backend, limits, capability.NewKeyRing(capability.NewKey()))
+	return newServiceWith(t, backend, limits, keyring.New(keyring.NewKey()))
 }
 
-func newServiceWith(t testing.TB, backend driver.Opener, limits broker.Limits, ring *capability.KeyRing) *service {
+func newServiceWith(t testing.TB, backend driver.Opener, limits broker.Limits, ring *keyring.Ring) *service {
 	t.Helper()
 	s := &service{ring: ring, revoked: new(revocation.Memory), done: make(chan struct{})}
 	var err error
@@ -90,9 +49,9 @@ func newServiceWith(t testing.TB, backend driver.Opener, limits broker.Limits, r
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener := newPipeListener()
+	listener := pipenet.Listen()
 	s.server = &http.Server{Handler: httpapi.New(httpapi.Options{Broker: s.broker}), ReadHeaderTimeout: time.Minute}
-	s.client = &http.Client{Transport: &http.Transport{DialContext: listener.dial, MaxIdleConnsPerHost: 64}}
+	s.client = &http.Client{Transport: &http.Transport{DialContext: listener.DialContext, MaxIdleConnsPerHost: 64}}
 	go func() {
 		defer close(s.done)
 		if err := s.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

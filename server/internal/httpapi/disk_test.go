@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
@@ -22,7 +22,7 @@ type durableClient struct {
 
 // openDisk returns a client of a daemon in front of the disk backend, with real
 // files.
-func openDisk(t testing.TB, dir string, ring *capability.KeyRing) *durableClient {
+func openDisk(t testing.TB, dir string, ring *keyring.Ring) *durableClient {
 	t.Helper()
 	backend, err := diskbox.Open(t.Context(), dir, nil)
 	if err != nil {
@@ -43,7 +43,7 @@ func TestConformanceOnDisk(t *testing.T) {
 	drivertest.Run(t, drivertest.Backend{
 		ByName: true,
 		Open: func(t testing.TB) driver.Opener {
-			return &unrestarted{openDisk(t, t.TempDir(), capability.NewKeyRing(capability.NewKey()))}
+			return &unrestarted{openDisk(t, t.TempDir(), keyring.New(keyring.NewKey()))}
 		},
 		Virtual: true,
 	})
@@ -71,7 +71,7 @@ func (q *unrestartedQueue) Traits() driver.Traits {
 // TestConformanceOnDiskInRealTime is the same with restarts.
 func TestConformanceOnDiskInRealTime(t *testing.T) {
 	volume.OnlyAtLength(t, "it takes three minutes of real time")
-	ring := capability.NewKeyRing(capability.NewKey()) // it outlives the daemon, as its file does
+	ring := keyring.New(keyring.NewKey()) // it outlives the daemon, as its file does
 	drivertest.Run(t, drivertest.Backend{
 		ByName: true,
 		Open:   func(t testing.TB) driver.Opener { return openDisk(t, t.TempDir(), ring) },

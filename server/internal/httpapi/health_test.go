@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
@@ -18,7 +19,7 @@ import (
 )
 
 func TestHealthHidesVersionFromStrangers(t *testing.T) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	backend := membox.New(nil)
 	defer backend.Close()
 	b, err := broker.New(broker.Options{Opener: backend, Ring: ring, Revocations: new(revocation.Memory), Verifier: verify.New(ring, nil)})
@@ -26,7 +27,7 @@ func TestHealthHidesVersionFromStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	mint := func(ring *capability.KeyRing) string {
+	mint := func(ring *keyring.Ring) string {
 		token, err := ring.Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 		if err != nil {
 			t.Fatal(err)
@@ -48,7 +49,7 @@ func TestHealthHidesVersionFromStrangers(t *testing.T) {
 		{"unix socket", h, socket, "", true},
 		{"beyond this machine", h, beyond, "", false},
 		{"beyond, with a token", h, beyond, mint(ring), true},
-		{"beyond, with a token of another daemon", h, beyond, mint(capability.NewKeyRing(capability.NewKey())), false},
+		{"beyond, with a token of another daemon", h, beyond, mint(keyring.New(keyring.NewKey())), false},
 		{"beyond, with garbage", h, beyond, "garbage", false},
 		{"listener for metrics", h.Open(), beyond, "", true},
 	} {

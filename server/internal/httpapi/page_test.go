@@ -152,6 +152,8 @@ func TestErrorsNameWhatWasMeant(t *testing.T) {
 			{"/v1/queues/jobs/messages?deliver_at=tomorrow", "x", "deliver_at", "is not a time; want one like 2026-01-02T03:04:05Z"},
 			{"/v1/send", `{"topic":"jobs","idem_key":"k","payload_b64":"eA==","deliver_at":"soon"}`, "deliver_at", "is not a time; want one like"},
 			{"/v1/send", `{"topic":"jobs","idem_key":"k","payload_b64":"eA==","deliver_at":"2999-01-02T03:04:05Z"}`, "deliver_at", "at most 8784h0m0s are allowed"},
+			{"/v1/queues/jobs/messages?ttl_ms=31622400001", "x", "ttl_ms", "8784h0m0.001s is outside 0…8784h0m0s"},
+			{"/v1/send", `{"topic":"jobs","idem_key":"k","payload_b64":"eA==","ttl_ms":-1}`, "ttl_ms", "-1ms is outside 0…8784h0m0s"},
 			{"/v1/queues/jobs/messages?deliver_at=2000-01-02T03:04:05Z&delay_ms=5", "x", "deliver_at", "a delay of 5ms is given too; give one of the two"},
 			{"/v1/queues/jobs/messages?group=a&group=b", "x", "group", "is given twice"},
 		} {

@@ -7,9 +7,9 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/redisbox"
@@ -33,7 +33,7 @@ func TestConformanceOnRedis(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := newServiceWith(t, backend, broker.Limits{}, capability.NewKeyRing(capability.NewKey()))
+			s := newServiceWith(t, backend, broker.Limits{}, keyring.New(keyring.NewKey()))
 			c := newClient(s.client, "http://mailbox", s.mint(t, ""), func() error { return errors.Join(s.close(), backend.Close()) })
 			t.Cleanup(func() { _ = c.Close() })
 			return c

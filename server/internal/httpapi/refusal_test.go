@@ -13,6 +13,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/httpapi"
 )
@@ -20,7 +21,7 @@ import (
 func TestRequestsWithoutTokenAreRefusedUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, broker.Limits{}, driver.Config{})
-		other := capability.NewKeyRing(capability.NewKey())
+		other := keyring.New(keyring.NewKey())
 		foreign, err := other.Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 		if err != nil {
 			t.Fatal(err)

@@ -22,6 +22,7 @@ type messageRequest struct {
 	Attributes    map[string]string `json:"attrs"`
 	DelayMS       duration          `json:"delay_ms"`
 	DeliverAt     string            `json:"deliver_at"`
+	TTLMS         duration          `json:"ttl_ms"`
 	Group         string            `json:"group"`
 	ReplyTo       string            `json:"reply_to"`
 	CorrelationID string            `json:"correlation_id"`
@@ -36,6 +37,7 @@ type sendRequest struct {
 	Attributes    map[string]string `json:"attrs"`
 	DelayMS       duration          `json:"delay_ms"`
 	DeliverAt     string            `json:"deliver_at"`
+	TTLMS         duration          `json:"ttl_ms"`
 	Group         string            `json:"group"`
 	ReplyTo       string            `json:"reply_to"`
 	CorrelationID string            `json:"correlation_id"`
@@ -44,7 +46,7 @@ type sendRequest struct {
 }
 
 func (m *sendRequest) message() messageRequest {
-	return messageRequest{m.IdemKey, m.Payload, m.Attributes, m.DelayMS, m.DeliverAt, m.Group, m.ReplyTo, m.CorrelationID, m.SentAt, m.Signature}
+	return messageRequest{m.IdemKey, m.Payload, m.Attributes, m.DelayMS, m.DeliverAt, m.TTLMS, m.Group, m.ReplyTo, m.CorrelationID, m.SentAt, m.Signature}
 }
 
 // timeLayout is the form of ts in an envelope.
@@ -55,7 +57,7 @@ func (m *messageRequest) outgoing() (broker.Outgoing, error) {
 		return broker.Outgoing{}, required("payload_b64")
 	}
 	out := broker.Outgoing{Outgoing: driver.Outgoing{
-		Body: *m.Payload, Attributes: m.Attributes, Delay: time.Duration(m.DelayMS), DedupKey: m.IdemKey,
+		Body: *m.Payload, Attributes: m.Attributes, Delay: time.Duration(m.DelayMS), TTL: time.Duration(m.TTLMS), DedupKey: m.IdemKey,
 		Group: m.Group, ReplyTo: m.ReplyTo, CorrelationID: m.CorrelationID,
 	}}
 	var err error

@@ -25,6 +25,7 @@ type Queue struct {
 	extended                         atomic.Uint64
 	removed, dropped, keyless        atomic.Uint64
 	editRemoved, editReady, editDue  atomic.Uint64
+	fired, notFired                  atomic.Uint64
 
 	mu    sync.Mutex // guards the fields below
 	died  map[string]uint64
@@ -79,7 +80,7 @@ func (q *Queue) Keyless(n int) { q.keyless.Add(uint64(n)) }
 // Removed counts dead letters that retention removed.
 func (q *Queue) Removed(n int) { q.removed.Add(uint64(n)) }
 
-// Dropped counts messages that were dropped because they were too old.
+// Dropped counts messages that were dropped because they were too old or past their time to live.
 func (q *Queue) Dropped(n int) { q.dropped.Add(uint64(n)) }
 
 // Edited counts waiting messages that were removed, made ready, or got another due time.
@@ -91,6 +92,16 @@ func (q *Queue) Edited(change string) {
 		q.editReady.Add(1)
 	case "due":
 		q.editDue.Add(1)
+	}
+}
+
+// Fired counts messages that schedules sent, and firings that failed.
+func (q *Queue) Fired(outcome string, n int) {
+	switch outcome {
+	case "sent":
+		q.fired.Add(uint64(n))
+	case "failed":
+		q.notFired.Add(uint64(n))
 	}
 }
 
@@ -112,10 +123,10 @@ const other = "other"
 
 // queueSeries collects the series that have a queue as a label.
 type queueSeries struct {
-	sent, repeated, handed, settled, died, redriven *prometheus.Desc
-	extended, removed, dropped, keyless, edited     *prometheus.Desc
-	depth, inFlight, saturation, dead               *prometheus.Desc
-	bounds                                          []bound
+	sent, repeated, handed, settled, died, redriven    *prometheus.Desc
+	extended, removed, dropped, keyless, edited, fired *prometheus.Desc
+	depth, inFlight, saturation, dead                  *prometheus.Desc
+	bounds                                             []bound
 
 	mu      sync.Mutex        // guards the field below
 	byLabel map[string]*Queue // the label other is always there
@@ -131,11 +142,12 @@ func (s *queueSeries) init(registry *prometheus.Registry) {
 	s.settled = series("mailbox_settled_total", "Deliveries that were acked, nacked, released, put back or dead-lettered, by outcome.", "outcome")
 	s.extended = series("mailbox_extended_total", "Deliveries that were extended.")
 	s.edited = series("mailbox_edited_total", "Waiting messages that were changed by id, by change: remove, ready or due.", "change")
+	s.fired = series("mailbox_schedule_runs_total", "Messages of schedules that were sent, and attempts to send some that failed, by outcome.", "outcome")
 	s.died = series("mailbox_dlq_total", "Messages that became dead letters, by reason.", "reason")
 	s.redriven = series("mailbox_dlq_redriven_total", "Dead letters that were made ready again.")
 	s.keyless = series("mailbox_keyless_total", "Messages that were sent by gRPC or Connect without a dedup key: repeating such a send may send twice.")
 	s.removed = series("mailbox_dlq_removed_total", "Dead letters that retention removed.")
-	s.dropped = series("mailbox_dropped_total", "Messages that were too old and were removed without becoming dead letters, in queues that ask for it.")
+	s.dropped = series("mailbox_dropped_total", "Messages that were too old or past their time to live and were removed without becoming dead letters, in queues that ask for it.")
 	s.depth = series("mailbox_queue_depth", "Messages that wait, by state: ready or delayed.", "shard", "state")
 	s.inFlight = series("mailbox_inflight", "Messages in flight.", "shard")
 	s.saturation = series("mailbox_saturation", "How full the queue is, by the nearest of its bounds, 0 to 1.", "shard")
@@ -168,7 +180,7 @@ func (s *Set) Queue(tenant, name string) *Queue {
 // Describe implements prometheus.Collector.
 func (s *queueSeries) Describe(descs chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{
-		s.sent, s.repeated, s.handed, s.settled, s.extended, s.edited, s.died, s.redriven, s.removed, s.dropped, s.keyless, s.depth, s.inFlight, s.saturation, s.dead,
+		s.sent, s.repeated, s.handed, s.settled, s.extended, s.edited, s.fired, s.died, s.redriven, s.removed, s.dropped, s.keyless, s.depth, s.inFlight, s.saturation, s.dead,
 	} {
 		descs <- desc
 	}
@@ -210,6 +222,8 @@ func (s *queueSeries) collectCounts(q *Queue, series chan<- prometheus.Metric) {
 	counter(s.edited, q.editRemoved.Load(), "remove")
 	counter(s.edited, q.editReady.Load(), "ready")
 	counter(s.edited, q.editDue.Load(), "due")
+	counter(s.fired, q.fired.Load(), "sent")
+	counter(s.fired, q.notFired.Load(), "failed")
 	q.mu.Lock()
 	died := maps.Clone(q.died)
 	q.mu.Unlock()

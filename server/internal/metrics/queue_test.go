@@ -60,6 +60,8 @@ func TestQueueSeriesShowCountsAndLevels(t *testing.T) {
 	queue.Edited("ready")
 	queue.Edited("due")
 	queue.Edited("due")
+	queue.Fired("sent", 14)
+	queue.Fired("failed", 15)
 	queue.Redriven(6)
 	queue.Removed(7)
 	queue.Dropped(8)
@@ -122,6 +124,10 @@ gauge mailbox_retain_ready_messages{queue=acme/orders} 70
 gauge mailbox_retain_ready_seconds{queue=acme/orders} 60
 gauge mailbox_saturation{queue=acme/orders,shard=0} 0.5
 gauge mailbox_saturation{queue=acme/orders,shard=1} 0.9
+counter mailbox_schedule_runs_total{outcome=failed,queue=acme/orders} 15
+counter mailbox_schedule_runs_total{outcome=failed,queue=other} 0
+counter mailbox_schedule_runs_total{outcome=sent,queue=acme/orders} 14
+counter mailbox_schedule_runs_total{outcome=sent,queue=other} 0
 counter mailbox_settled_total{outcome=ack,queue=acme/orders} 1
 counter mailbox_settled_total{outcome=ack,queue=other} 0
 counter mailbox_settled_total{outcome=dead-letter,queue=acme/orders} 11

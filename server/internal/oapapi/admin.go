@@ -57,6 +57,7 @@ func (c *conn) administer(ctx context.Context, f *oap.Frame) {
 		if name, err := oap.ParseName(f.Payload); c.readable(correlation, err) {
 			c.once(correlation, none, func() (func([]byte) []byte, error) {
 				config, err := c.caller.user.Config(ctx, name)
+				oap.TellConfig(&config, c.knows.Load())
 				return func(dst []byte) []byte { return oap.AppendConfig(dst, &config) }, err
 			})
 		}
@@ -141,6 +142,21 @@ func (c *conn) attend(ctx context.Context, f *oap.Frame) {
 		}
 	case oap.OpEdit:
 		c.edit(ctx, f, q)
+	case oap.OpFire:
+		c.fire(ctx, f, q)
+	case oap.OpPeek, oap.OpDeadLetters, oap.OpSchedules:
+		c.list(ctx, f, q)
+	case oap.OpSubscribe:
+		if s, err := oap.ParseSubscribe(f.Payload); c.readable(correlation, err) {
+			c.subscribe(ctx, correlation, q, s)
+		}
+	}
+}
+
+// list answers with a stream.
+func (c *conn) list(ctx context.Context, f *oap.Frame, q *queue) {
+	correlation := f.Correlation
+	switch f.Code {
 	case oap.OpPeek:
 		if _, query, err := oap.ParsePeek(f.Payload); c.readable(correlation, err) {
 			stream(ctx, c, correlation, func(ctx context.Context) iter.Seq2[driver.Peeked, error] {
@@ -151,9 +167,11 @@ func (c *conn) attend(ctx context.Context, f *oap.Frame) {
 		stream(ctx, c, correlation, func(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
 			return q.caller.deadLetters(ctx, q.name)
 		}, oap.AppendDeadLetter)
-	case oap.OpSubscribe:
-		if s, err := oap.ParseSubscribe(f.Payload); c.readable(correlation, err) {
-			c.subscribe(ctx, correlation, q, s)
+	case oap.OpSchedules:
+		if _, name, err := oap.ParseSchedulesRequest(f.Payload); c.readable(correlation, err) {
+			stream(ctx, c, correlation, func(ctx context.Context) iter.Seq2[driver.Schedule, error] {
+				return q.caller.user.Schedules(ctx, q.name, name)
+			}, oap.AppendSchedule)
 		}
 	}
 }
@@ -166,6 +184,17 @@ func (c *conn) edit(ctx context.Context, f *oap.Frame, q *queue) {
 	c.once(f.Correlation, target.Ticket, func() (func([]byte) []byte, error) {
 		was, err := q.caller.user.Edit(ctx, q.name, id, edit)
 		return func(dst []byte) []byte { return oap.AppendEdited(dst, was) }, err
+	})
+}
+
+func (c *conn) fire(ctx context.Context, f *oap.Frame, q *queue) {
+	target, firing, err := oap.ParseFire(f.Payload)
+	if !c.readable(f.Correlation, err) {
+		return
+	}
+	c.once(f.Correlation, target.Ticket, func() (func([]byte) []byte, error) {
+		now, done, err := q.caller.user.Fire(ctx, q.name, firing)
+		return func(dst []byte) []byte { return oap.AppendFired(dst, done, &now) }, err
 	})
 }
 

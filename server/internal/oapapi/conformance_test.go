@@ -4,10 +4,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/remotebox"
@@ -53,7 +53,7 @@ func TestKeepsItsPromisesUnderLoad(t *testing.T) {
 // clock.
 var overDisk = drivertest.Backend{
 	Open: func(t testing.TB) driver.Opener {
-		return startOnDisk(t, t.TempDir(), capability.NewKeyRing(capability.NewKey()))
+		return startOnDisk(t, t.TempDir(), keyring.New(keyring.NewKey()))
 	},
 	Restart: func(t testing.TB, old driver.Opener, _ drivertest.Crash) driver.Opener {
 		machine := old.(*onDisk)
@@ -67,10 +67,10 @@ var overDisk = drivertest.Backend{
 type onDisk struct {
 	*remote
 	dir  string
-	ring *capability.KeyRing
+	ring *keyring.Ring
 }
 
-func startOnDisk(t testing.TB, dir string, ring *capability.KeyRing) *onDisk {
+func startOnDisk(t testing.TB, dir string, ring *keyring.Ring) *onDisk {
 	t.Helper()
 	disk, err := diskbox.Open(t.Context(), dir, nil)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/oap"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/remotebox"
@@ -24,7 +24,7 @@ import (
 func TestClientsGoElsewhereWhenADaemonDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(nil)
-		ring := capability.NewKeyRing(capability.NewKey())
+		ring := keyring.New(keyring.NewKey())
 		token := mint(t, ring)
 		daemons := map[string]*daemon{
 			"first":  newDaemonWith(t, backend, oapapi.Options{}, ring, token),

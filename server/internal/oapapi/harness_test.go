@@ -11,6 +11,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/remotebox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
@@ -29,11 +30,11 @@ type daemon struct {
 
 func newDaemon(t testing.TB, backend driver.Opener, options oapapi.Options) *daemon {
 	t.Helper()
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	return newDaemonWith(t, backend, options, ring, mint(t, ring))
 }
 
-func mint(t testing.TB, ring *capability.KeyRing, caveats ...capability.Caveat) string {
+func mint(t testing.TB, ring *keyring.Ring, caveats ...capability.Caveat) string {
 	t.Helper()
 	caveats = append(caveats, capability.AllOperations(), capability.Queues(capability.AnyQueue()),
 		capability.ExpiresAt(time.Now().Add(10_000*time.Hour)))
@@ -44,7 +45,7 @@ func mint(t testing.TB, ring *capability.KeyRing, caveats ...capability.Caveat) 
 	return token.Reveal()
 }
 
-func newDaemonWith(t testing.TB, backend driver.Opener, options oapapi.Options, ring *capability.KeyRing, token string) *daemon {
+func newDaemonWith(t testing.TB, backend driver.Opener, options oapapi.Options, ring *keyring.Ring, token string) *daemon {
 	t.Helper()
 	b, err := broker.New(broker.Options{
 		Opener: backend, Ring: ring, Verifier: verify.New(ring, nil),

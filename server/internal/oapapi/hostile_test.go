@@ -13,6 +13,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/oap"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/remotebox"
@@ -23,7 +24,7 @@ import (
 
 func TestAnExpiredCapabilityStartsNoConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := capability.NewKeyRing(capability.NewKey())
+		ring := keyring.New(keyring.NewKey())
 		token := mint(t, ring, capability.ExpiresAt(time.Now().Add(time.Hour)))
 		d := newDaemonWith(t, membox.New(nil), oapapi.Options{IdleTimeout: 24 * time.Hour}, ring, token)
 		defer d.stop(t)
@@ -101,7 +102,7 @@ func TestTheLongestAnswersFitInAFrame(t *testing.T) {
 func TestOpenQueuesOfTokenLeaveOthersRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(nil)
-		ring := capability.NewKeyRing(capability.NewKey())
+		ring := keyring.New(keyring.NewKey())
 		d := newDaemonWith(t, backend, oapapi.Options{MaxQueues: 80}, ring, mint(t, ring))
 		defer d.stop(t)
 		fill := func(client *remotebox.Backend) (opened int, refusal error) {

@@ -11,9 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/oap"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/remotebox"
@@ -194,7 +194,7 @@ func queues(t *testing.T, admin driver.Admin) (names []string) {
 // not deleted, so the handle makes the queue again.
 func TestHandleOutlivesDaemonInMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := capability.NewKeyRing(capability.NewKey())
+		ring := keyring.New(keyring.NewKey())
 		token := mint(t, ring)
 		first := newDaemonWith(t, membox.New(nil), oapapi.Options{}, ring, token)
 		m := &moving{daemon: first}
@@ -213,7 +213,7 @@ func TestHandleOutlivesDaemonInMemory(t *testing.T) {
 }
 
 func TestHandleStaysOnItsQueueOverRestart(t *testing.T) {
-	ring, dir := capability.NewKeyRing(capability.NewKey()), t.TempDir()
+	ring, dir := keyring.New(keyring.NewKey()), t.TempDir()
 	token := mint(t, ring)
 	start := func() *daemon {
 		disk, err := diskbox.Open(t.Context(), dir, nil)

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/oap"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/remotebox"
@@ -32,7 +32,7 @@ func drained(t *testing.T, d *daemon) time.Duration {
 func TestAnIdleClientDoesNotHoldUpADrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		backend := membox.New(nil)
-		ring := capability.NewKeyRing(capability.NewKey())
+		ring := keyring.New(keyring.NewKey())
 		token := mint(t, ring)
 		first, second := newDaemonWith(t, backend, oapapi.Options{}, ring, token), newDaemonWith(t, backend, oapapi.Options{}, ring, token)
 		serving := first

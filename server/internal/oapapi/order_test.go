@@ -9,6 +9,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/oap"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/oapapi"
@@ -74,7 +75,7 @@ func TestSendsStayInOrderWhileQueueIsOpened(t *testing.T) {
 // allows.
 func TestRefusedSendRefusesNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := capability.NewKeyRing(capability.NewKey())
+		ring := keyring.New(keyring.NewKey())
 		d := newDaemonWith(t, membox.New(nil), oapapi.Options{}, ring, mint(t, ring, capability.MaxBodyBytes(100)))
 		defer d.stop(t)
 		d.make(t, "orders")

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/oap"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
@@ -245,7 +245,7 @@ func ptr[T any](v T) *T { return &v }
 
 func TestCapabilitiesThatAreNotGoodAreRefused(t *testing.T) {
 	inBubble(t, oapapi.Options{}, func(t *testing.T, d *daemon) {
-		other := capability.NewKeyRing(capability.NewKey())
+		other := keyring.New(keyring.NewKey())
 		foreign, err := base64.RawURLEncoding.DecodeString(mint(t, other))
 		if err != nil {
 			t.Fatal(err)

@@ -33,7 +33,7 @@ func (c *conn) dispatch(ctx context.Context, f *oap.Frame) {
 	case oap.OpPing, oap.OpJoin, oap.OpKnow, oap.OpOpen, oap.OpOpenIdentified, oap.OpConfigure, oap.OpConfig, oap.OpQueues, oap.OpDelete:
 		c.administer(ctx, f)
 	case oap.OpClose, oap.OpPurge, oap.OpStats, oap.OpPurgeDead, oap.OpRedrive, oap.OpDiscard,
-		oap.OpPeek, oap.OpDeadLetters, oap.OpSubscribe, oap.OpPause, oap.OpResume, oap.OpStatsPaused, oap.OpEdit:
+		oap.OpPeek, oap.OpDeadLetters, oap.OpSubscribe, oap.OpPause, oap.OpResume, oap.OpStatsPaused, oap.OpEdit, oap.OpFire, oap.OpSchedules:
 		c.attend(ctx, f)
 	default:
 		c.fail(f.Correlation, &driver.Error{Code: driver.ErrUnsupported, Detail: "unknown operation"})

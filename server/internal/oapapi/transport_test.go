@@ -16,6 +16,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/remotebox"
 	"github.com/mailboxmq/mailbox/server/internal/oapapi"
@@ -108,7 +109,7 @@ func selfSigned(t testing.TB) (tls.Certificate, *x509.CertPool) {
 // failure.
 func TestATokenIsReplacedBeforeItExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ring := capability.NewKeyRing(capability.NewKey())
+		ring := keyring.New(keyring.NewKey())
 		short := mint(t, ring, capability.ExpiresAt(time.Now().Add(time.Minute)))
 		d := newDaemonWith(t, membox.New(nil), oapapi.Options{}, ring, short)
 		defer d.stop(t)

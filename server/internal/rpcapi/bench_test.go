@@ -8,9 +8,9 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/membox"
 )
 
@@ -27,7 +27,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 			if err := backend.ConfigureQueue(b.Context(), "orders", driver.Config{}); err != nil {
 				b.Fatal(err)
 			}
-			d := newDaemonOnLoopback(b, backend, capability.NewKeyRing(capability.NewKey()))
+			d := newDaemonOnLoopback(b, backend, keyring.New(keyring.NewKey()))
 			rpc := d.rpc(d.mint(b, ""), connect.WithGRPC())
 			message := &mailboxv1.Outgoing{Payload: make([]byte, 256)}
 			var toSend, acked atomic.Int64

@@ -6,10 +6,10 @@ import (
 	"connectrpc.com/connect"
 	"go.uber.org/goleak"
 
-	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
@@ -60,7 +60,7 @@ func TestKeepsItsPromisesUnderLoad(t *testing.T) {
 var overDisk = drivertest.Backend{
 	ByName: true,
 	Open: func(t testing.TB) driver.Opener {
-		return startOnDisk(t, t.TempDir(), capability.NewKeyRing(capability.NewKey()))
+		return startOnDisk(t, t.TempDir(), keyring.New(keyring.NewKey()))
 	},
 	Restart: func(t testing.TB, old driver.Opener, _ drivertest.Crash) driver.Opener {
 		machine := old.(*onDisk)
@@ -76,7 +76,7 @@ type onDisk struct {
 	dir string
 }
 
-func startOnDisk(t testing.TB, dir string, ring *capability.KeyRing) *onDisk {
+func startOnDisk(t testing.TB, dir string, ring *keyring.Ring) *onDisk {
 	t.Helper()
 	disk, err := diskbox.Open(t.Context(), dir, nil)
 	if err != nil {

@@ -13,6 +13,8 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/gen/mailbox/v1/mailboxv1connect"
+	"github.com/mailboxmq/mailbox/internal/keyring"
+	"github.com/mailboxmq/mailbox/internal/testing/pipenet"
 	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/rpcapi"
@@ -23,7 +25,7 @@ import (
 type daemon struct {
 	broker  *broker.Broker
 	handler *rpcapi.Handler
-	ring    *capability.KeyRing
+	ring    *keyring.Ring
 	server  *http.Server
 	dial    func(context.Context) (net.Conn, error)
 	client  *http.Client
@@ -35,12 +37,12 @@ type daemon struct {
 // newDaemon serves a backend, which it closes, on connections in memory.
 func newDaemon(t testing.TB, backend driver.Opener, limits broker.Limits) *daemon {
 	t.Helper()
-	pipes := newPipeListener()
-	return newDaemonOn(t, backend, limits, capability.NewKeyRing(capability.NewKey()), pipes, pipes.dial)
+	pipes := pipenet.Listen()
+	return newDaemonOn(t, backend, limits, keyring.New(keyring.NewKey()), pipes, pipes.Dial)
 }
 
 // newDaemonOnLoopback serves a backend, which it closes, on TCP.
-func newDaemonOnLoopback(t testing.TB, backend driver.Opener, ring *capability.KeyRing) *daemon {
+func newDaemonOnLoopback(t testing.TB, backend driver.Opener, ring *keyring.Ring) *daemon {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -53,7 +55,7 @@ func newDaemonOnLoopback(t testing.TB, backend driver.Opener, ring *capability.K
 }
 
 func newDaemonOn(
-	t testing.TB, backend driver.Opener, limits broker.Limits, ring *capability.KeyRing,
+	t testing.TB, backend driver.Opener, limits broker.Limits, ring *keyring.Ring,
 	listener net.Listener, dial func(context.Context) (net.Conn, error),
 ) *daemon {
 	t.Helper()
@@ -144,50 +146,6 @@ func (s shows) WrapStreamingClient(next connect.StreamingClientFunc) connect.Str
 func (s shows) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return next
 }
-
-// A pipeListener accepts connections that are pipes.
-type pipeListener struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func newPipeListener() *pipeListener {
-	return &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
-}
-
-func (l *pipeListener) dial(ctx context.Context) (net.Conn, error) {
-	ours, theirs := net.Pipe()
-	select {
-	case l.conns <- theirs:
-		return ours, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case conn := <-l.conns:
-		return conn, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *pipeListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-func (l *pipeListener) Addr() net.Addr { return pipeAddr{} }
-
-type pipeAddr struct{}
-
-func (pipeAddr) Network() string { return "pipe" }
-func (pipeAddr) String() string  { return "pipe" }
 
 // figure returns the counter of a queue.
 func (d *daemon) figure(t *testing.T, name, queue string) float64 {

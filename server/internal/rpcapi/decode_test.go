@@ -13,9 +13,9 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
@@ -23,7 +23,7 @@ import (
 
 func newTestCall(t testing.TB) *call {
 	t.Helper()
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	b, err := broker.New(broker.Options{Opener: membox.New(nil), Ring: ring, Verifier: verify.New(ring, nil)})
 	if err != nil {
 		t.Fatal(err)

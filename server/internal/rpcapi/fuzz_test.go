@@ -12,6 +12,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
@@ -37,13 +38,16 @@ func FuzzUnary(f *testing.F) {
 	f.Add(uint8(2), uint8(2), []byte{0, 0xff, 0xff, 0xff, 0xff})
 	f.Add(uint8(3), uint8(2), []byte{1, 0, 0, 0, 1, 0})
 	f.Add(uint8(9), uint8(1), []byte(`{"topic":"orders","config":{"retain_ready":{"age_ms":1e300},"shards":2147483647}}`))
+	f.Add(uint8(24), uint8(1), []byte(`{"topic":"orders","schedule":{"name":"often","everyMs":"NaN","attrs":{"a":"b"}}}`))
+	f.Add(uint8(24), uint8(1), []byte(`{"topic":"orders","schedule":{"name":"often","cron":"@daily","zone":"Local","createdAt":"2000-01-01T00:00:00Z"}}`))
 
 	calls := []string{
 		"Send", "Recv", "Ack", "Nack", "Extend", "Bury", "Life", "Stats", "Redrive", "Configure", "Describe",
 		"Discard", "Pause", "Resume", "Edit", "Purge", "PurgeDead", "Traits", "Delete", "Ping", "Peek", "DeadLetters", "Topics", "RecvStream",
+		"PutSchedule", "GetSchedule", "Schedules", "PauseSchedule", "ResumeSchedule", "RunSchedule", "DeleteSchedule",
 	}
 	kinds := []string{"application/proto", "application/json", "application/grpc", "application/grpc-web", "application/connect+proto", "application/connect+json"}
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	b, err := broker.New(broker.Options{
 		Opener: membox.New(nil), Ring: ring, Verifier: verify.New(ring, nil),
 		Limits: broker.Limits{MaxWait: time.Millisecond},

@@ -6,9 +6,9 @@ import (
 	"connectrpc.com/connect"
 	"github.com/redis/rueidis"
 
-	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/redisbox"
@@ -32,7 +32,7 @@ func TestConformanceOverLoopbackAndRedis(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d := newDaemonOnLoopback(t, redis, capability.NewKeyRing(capability.NewKey()))
+			d := newDaemonOnLoopback(t, redis, keyring.New(keyring.NewKey()))
 			return newRPCOpener(d, d.mint(t, ""), connect.WithGRPC())
 		},
 	})

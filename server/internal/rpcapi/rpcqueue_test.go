@@ -61,7 +61,7 @@ func (q *rpcQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.S
 		for size := 0; len(msgs) > 0; msgs = msgs[1:] {
 			m := &msgs[0]
 			out := &mailboxv1.Outgoing{
-				Payload: m.Body, IdemKey: m.DedupKey, Attrs: m.Attributes, DelayMs: ms(m.Delay), Group: m.Group,
+				Payload: m.Body, IdemKey: m.DedupKey, Attrs: m.Attributes, DelayMs: ms(m.Delay), TtlMs: ms(m.TTL), Group: m.Group,
 				ReplyTo: m.ReplyTo, CorrelationId: m.CorrelationID,
 			}
 			if !m.DeliverAt.IsZero() {
@@ -416,7 +416,7 @@ func (q *rpcQueue) Traits() driver.Traits {
 	}
 	return driver.Traits{
 		Ordering: driver.Ordering(r.GetOrdering()), Durability: driver.Durability(r.GetDurability()), ExactStats: r.GetExactStats(),
-		Groups: r.GetGroups(), StrictGroups: r.GetStrictGroups(), DeadLetters: r.GetDeadLetters(), Peek: r.GetPeek(), Pause: r.GetPause(), Release: r.GetRelease(), DeliverAt: r.GetDeliverAt(), Edit: r.GetEdit(), DedupWindow: span(r.GetDedupWindowMs()),
+		Groups: r.GetGroups(), StrictGroups: r.GetStrictGroups(), DeadLetters: r.GetDeadLetters(), Peek: r.GetPeek(), Pause: r.GetPause(), Release: r.GetRelease(), DeliverAt: r.GetDeliverAt(), Edit: r.GetEdit(), TTL: r.GetTtl(), DedupWindow: span(r.GetDedupWindowMs()),
 		MaxBodyBytes:  int(r.GetMaxPayloadBytes()),
 		MaxAttributes: int(r.GetMaxAttributes()), MaxAttributeBytes: int(r.GetMaxAttributeBytes()), MaxBatch: int(r.GetMaxBatch()), MaxDelay: span(r.GetMaxDelayMs()),
 		MaxVisibility: span(r.GetMaxVisibilityMs()), MaxWait: span(r.GetMaxWaitMs()), PurgeCooldown: span(r.GetPurgeCooldownMs()),

@@ -16,6 +16,7 @@ import (
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/macaroon"
 	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
@@ -31,7 +32,7 @@ func BenchmarkLife(b *testing.B) {
 		b.Run(fmt.Sprintf("signed=%v", signed), func(b *testing.B) {
 			backend := membox.New(nil)
 			defer backend.Close()
-			ring := capability.NewKeyRing(capability.NewKey())
+			ring := keyring.New(keyring.NewKey())
 			node, err := broker.New(broker.Options{Opener: backend, Ring: ring, Verifier: verify.New(ring, nil)})
 			if err != nil {
 				b.Fatal(err)

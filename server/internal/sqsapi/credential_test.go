@@ -21,6 +21,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/macaroon"
 	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi"
@@ -87,7 +88,7 @@ func TestBadCredentialsAreRefused(t *testing.T) {
 		d := serve(t, setup{})
 		queue := d.client("").create("orders")
 		good := macaroon.CredentialsOf(d.mint("").RevealBinary(nil))
-		stranger, err := capability.NewKeyRing(capability.NewKey()).Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
+		stranger, err := keyring.New(keyring.NewKey()).Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -185,7 +186,7 @@ func TestTenantsDoNotSeeEachOther(t *testing.T) {
 }
 
 func TestCredentialsFileMapsKeysToTokens(t *testing.T) {
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	token, err := ring.Mint("", capability.Operations(capability.OpSend, capability.OpAdmin), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 	if err != nil {
 		t.Fatal(err)

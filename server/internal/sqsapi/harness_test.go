@@ -3,7 +3,6 @@ package sqsapi_test
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"sync"
 	"testing"
@@ -17,8 +16,10 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/macaroon"
 	"github.com/mailboxmq/mailbox/internal/revocation"
+	"github.com/mailboxmq/mailbox/internal/testing/pipenet"
 	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
@@ -29,50 +30,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// pipeListener is a network within the process. It works in virtual time, because both
-// ends of a pipe are inside the bubble.
-type pipeListener struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   sync.Once
-}
-
-func newPipeListener() *pipeListener {
-	return &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
-}
-
-func (l *pipeListener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.conns:
-		return c, nil
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-func (l *pipeListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return nil
-}
-
-func (l *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "pipe"} }
-
-func (l *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
-	ours, theirs := net.Pipe()
-	select {
-	case l.conns <- theirs:
-		return ours, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-}
-
 // daemon is the surface on a backend, within the process.
 type daemon struct {
 	t       testing.TB
-	ring    *capability.KeyRing
+	ring    *keyring.Ring
 	revoked *revocation.Memory
 	broker  *broker.Broker
 	service *sqsapi.Service
@@ -84,7 +45,7 @@ type daemon struct {
 // setup configures a daemon.
 type setup struct {
 	opener   driver.Opener
-	ring     *capability.KeyRing
+	ring     *keyring.Ring
 	limits   broker.Limits
 	options  sqsapi.Options
 	unsigned bool
@@ -97,7 +58,7 @@ func serve(t testing.TB, s setup) *daemon {
 	t.Helper()
 	d := &daemon{t: t, ring: s.ring, revoked: new(revocation.Memory)}
 	if d.ring == nil {
-		d.ring = capability.NewKeyRing(capability.NewKey())
+		d.ring = keyring.New(keyring.NewKey())
 	}
 	if s.opener == nil {
 		backend := membox.New(&membox.Options{MaxBodyBytes: sqsapi.MaxPayloadBytes, Defaults: driver.Config{MaxHold: time.Minute}})
@@ -121,11 +82,11 @@ func serve(t testing.TB, s setup) *daemon {
 	if s.unsigned {
 		handler = d.service.Unsigned()
 	}
-	listener := newPipeListener()
+	listener := pipenet.Listen()
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
-	transport := &http.Transport{DialContext: listener.dial, MaxIdleConnsPerHost: 64}
+	transport := &http.Transport{DialContext: listener.DialContext, MaxIdleConnsPerHost: 64}
 	d.http = &http.Client{Transport: transport}
 	d.stop = func() {
 		d.service.Close()

@@ -13,7 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
-	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/sqsapi"
 )
@@ -63,7 +63,7 @@ func (j *journey) fail(format string, args ...any) {
 }
 
 // start starts the daemon.
-func (j *journey) start(ring *capability.KeyRing) {
+func (j *journey) start(ring *keyring.Ring) {
 	j.client = serve(j.t, setup{opener: j.backend, ring: ring}).client("")
 }
 
@@ -280,7 +280,7 @@ func TestNoSequenceOfActionsLosesOrReordersMessages(t *testing.T) {
 				if j.fifo {
 					j.suffix = ".fifo"
 				}
-				j.start(capability.NewKeyRing(capability.NewKey()))
+				j.start(keyring.New(keyring.NewKey()))
 				j.build()
 				if j.mortal {
 					j.setMaxReceives(2)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/server"
 )
 
@@ -80,7 +81,7 @@ func TestInvalidTokenIsExplained(t *testing.T) {
 		t.Fatal(err)
 	}
 	stranger := filepath.Join(dir, "stranger")
-	token, err := capability.NewKeyRing(capability.NewKey()).Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
+	token, err := keyring.New(keyring.NewKey()).Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -165,6 +165,10 @@ func explainDriver(e *driver.Error) *failure {
 		if e.Op == "edit" {
 			return &failure{exit: exitConflict, code: "conflict", sentence: "the message " + e.MessageID + " " + e.Detail}
 		}
+		if e.Op == opSchedule {
+			sentence, advice, _ := strings.Cut(e.Detail, "; ")
+			return &failure{exit: exitConflict, code: "conflict", sentence: sentence, advice: advice}
+		}
 		return &failure{exit: exitConflict, code: "conflict", sentence: "conflict: " + because(e), advice: "a key identifies one body; use another key for another message"}
 	case driver.ErrFull:
 		return full(e, queue)
@@ -222,6 +226,8 @@ func notFound(e *driver.Error, queue string) *failure {
 	case e.MessageID != "":
 		f.sentence = fmt.Sprintf("the message %s is not known", e.MessageID)
 		f.advice = "messages that were acked long ago are forgotten; otherwise compare the id, and name its queue with --queue"
+	case e.Op == opSchedule:
+		f.sentence, f.advice = "there is "+e.Detail+" of "+queue, "see which there are with mailbox schedules ls "+e.Queue
 	case e.Queue != "":
 		f.sentence, f.advice = "there is no "+strings.TrimPrefix(queue, "the "), "see which there are with mailbox queues ls"
 	}
@@ -245,6 +251,8 @@ func full(e *driver.Error, queue string) *failure {
 		f.sentence, f.advice = queue+" accepts no more: "+limit, "receive and ack waiting messages, "+configure(flag)
 	case strings.Contains(e.Detail, "dead letters are full"):
 		f.sentence, f.advice = queue+": the dead letters are full", "redrive or discard some, "+configure("--max-dead")
+	case strings.Contains(e.Detail, "schedules"):
+		f.sentence, f.advice = queue+" takes no more schedules: "+e.Detail, "remove some with mailbox schedules rm"
 	case strings.HasPrefix(e.Detail, detailDisk):
 		f.sentence, f.advice, _ = strings.Cut("the daemon's"+strings.TrimPrefix(e.Detail, "the"), "; ")
 	}
@@ -264,7 +272,9 @@ func full(e *driver.Error, queue string) *failure {
 // because returns the cause of an error in a few words.
 func because(e *driver.Error) string {
 	parts := make([]string, 0, 4)
-	if name, known := fields[e.Field]; known {
+	if e.Op == opSchedule && e.Field == "name" {
+		parts = append(parts, "the name of the schedule:")
+	} else if name, known := fields[e.Field]; known {
 		parts = append(parts, name)
 	} else if e.Field != "" {
 		parts = append(parts, e.Field)
@@ -282,15 +292,19 @@ func because(e *driver.Error) string {
 	return text
 }
 
+// opSchedule is the operation in errors about a schedule.
+const opSchedule = "schedule"
+
 // fields maps the fields of package driver and of the HTTP API to flags.
 var fields = map[string]string{
-	"Body": "the body has", "DedupKey": "the key", "Delay": "--delay", "DeliverAt": "--at", "Group": "--group", "ReplyTo": "--reply-to",
+	"Body": "the body has", "DedupKey": "the key", "Delay": "--delay", "DeliverAt": "--at", "TTL": "--ttl", "Group": "--group", "ReplyTo": "--reply-to",
 	"CorrelationID": "--correlation-id", "Attributes": "the attributes:", "Visibility": "--visibility", "Wait": "--wait", "Max": "--max",
-	"payload_b64": "the body has", "idem_key": "the key", "delay_ms": "--delay", "deliver_at": "--at", "group": "--group", "reply_to": "--reply-to",
+	"payload_b64": "the body has", "idem_key": "the key", "delay_ms": "--delay", "deliver_at": "--at", "ttl_ms": "--ttl", "group": "--group", "reply_to": "--reply-to",
 	"correlation_id": "--correlation-id", "attrs": "the attributes:", "visibility_ms": "--visibility", "wait_ms": "--wait",
 	"name": "the name of the queue", "topic": "the name of the queue", "MaxDeliveries": "--max-attempts",
 	"MaxMessages": "--max-messages", "MaxBytes": "--max-bytes", "MaxInFlight": "--max-in-flight", "max_attempts": "--max-attempts", "max_messages": "--max-messages", "max_bytes": "--max-bytes", "max_in_flight": "--max-in-flight",
 	"max_dead": "--max-dead", "dedup_window_ms": "--dedup-window", "dedup_max": "--dedup-max", "max_hold": "--max-hold",
+	"cron": "--cron", "every_ms": "--every", "zone": "--zone", "catch_up": "--catch-up",
 	"retain_ready_ms": "--retain-ready", "retain_ready_count": "--retain-ready-count",
 	"retain_dead_ms": "--retain-dead", "retain_dead_count": "--retain-dead-count",
 }

@@ -23,6 +23,7 @@ type (
 		Attributes    map[string]string `json:"attrs,omitempty"`
 		DelayMS       int64             `json:"delay_ms,omitempty"`
 		DeliverAt     time.Time         `json:"deliver_at,omitzero"`
+		TTLMS         float64           `json:"ttl_ms,omitempty"`
 		Group         string            `json:"group,omitempty"`
 		ReplyTo       string            `json:"reply_to,omitempty"`
 		CorrelationID string            `json:"correlation_id,omitempty"`
@@ -82,7 +83,7 @@ func milliseconds(d time.Duration) *int64 {
 func (q *httpQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	body := sendBody{Queue: q.name, Messages: make([]outgoingBody, len(msgs))}
 	for i, m := range msgs {
-		body.Messages[i] = outgoingBody{m.DedupKey, m.Body, m.Attributes, m.Delay.Milliseconds(), m.DeliverAt, m.Group, m.ReplyTo, m.CorrelationID}
+		body.Messages[i] = outgoingBody{m.DedupKey, m.Body, m.Attributes, m.Delay.Milliseconds(), m.DeliverAt, float64(m.TTL) / float64(time.Millisecond), m.Group, m.ReplyTo, m.CorrelationID}
 		if m.Body == nil {
 			body.Messages[i].Payload = []byte{}
 		}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/internal/keyfile"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 )
 
 func (s *shell) keysCommand() *cobra.Command {
@@ -20,7 +20,7 @@ func (s *shell) keysCommand() *cobra.Command {
 }
 
 // keyFile finds and reads the key file of a daemon on this machine.
-func (s *shell) keyFile(named string) (path string, ring *capability.KeyRing, err error) {
+func (s *shell) keyFile(named string) (path string, ring *keyring.Ring, err error) {
 	paths := []string{named}
 	if named == "" {
 		if path := s.environ["MAILBOXD_KEY_FILE"]; path != "" {
@@ -33,7 +33,7 @@ func (s *shell) keyFile(named string) (path string, ring *capability.KeyRing, er
 		}
 	}
 	for _, path = range paths {
-		if ring, err = capability.ReadKeyFile(path); err == nil {
+		if ring, err = keyring.ReadFile(path); err == nil {
 			return path, ring, nil
 		}
 		if !errors.Is(err, driver.ErrNotFound) {
@@ -56,7 +56,7 @@ type keyView struct {
 	RetiredAt *time.Time `json:"retired_at,omitempty"`
 }
 
-func keyViews(ring *capability.KeyRing) []keyView {
+func keyViews(ring *keyring.Ring) []keyView {
 	var views []keyView
 	for i, key := range ring.Keys() {
 		views = append(views, keyView{key.ID().String(), i == 0, timeOf(key.RetiredAt())})
@@ -134,9 +134,9 @@ func (s *shell) keysRotate() *cobra.Command {
 }
 
 // change rotates the keys in a ring.
-func (r *rotation) change(ring *capability.KeyRing, now time.Time) error {
+func (r *rotation) change(ring *keyring.Ring, now time.Time) error {
 	earlier := ring.Keys()
-	if err := ring.Rotate(capability.NewKey()); err != nil {
+	if err := ring.Rotate(keyring.NewKey()); err != nil {
 		return &failure{exit: exitFull, code: "full", cause: err, sentence: fmt.Sprintf("the key file has %d keys, which is the limit", len(earlier)), advice: "remove a key whose tokens have all expired"}
 	}
 	for _, key := range earlier {
@@ -174,7 +174,7 @@ func (s *shell) rotate(ctx context.Context, r *rotation) error {
 		}
 	}
 	now := time.Now()
-	ring, err := keyfile.Change(ctx, path, func(ring *capability.KeyRing) error { return r.change(ring, now) })
+	ring, err := keyring.Change(ctx, path, func(ring *keyring.Ring) error { return r.change(ring, now) })
 	if err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func (s *shell) rotate(ctx context.Context, r *rotation) error {
 const operatorLife = 365 * 24 * time.Hour
 
 // renewOperator writes a new operator's token, signed with the new key.
-func (s *shell) renewOperator(ring *capability.KeyRing, dir string, now time.Time) (path string, err error) {
+func (s *shell) renewOperator(ring *keyring.Ring, dir string, now time.Time) (path string, err error) {
 	if path = s.environ["MAILBOXD_TOKEN_FILE"]; path == "" {
 		path = filepath.Join(dir, operatorTokenFile)
 	}

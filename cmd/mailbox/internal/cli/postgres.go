@@ -10,7 +10,7 @@ import (
 )
 
 func (s *shell) postgresCommand() *cobra.Command {
-	return parent("pg", "Manage the tables of a backend in PostgreSQL", s.migrateCommand())
+	return parent("pg", "Manage the tables of a backend in PostgreSQL", s.migrateCommand(), s.postgresDoctorCommand())
 }
 
 func (s *shell) migrateCommand() *cobra.Command {
@@ -22,18 +22,26 @@ func (s *shell) migrateCommand() *cobra.Command {
 		Example: "mailbox pg migrate --dry-run 'postgres://owner@127.0.0.1:5432/shop?schema=mailbox'\nMAILBOXD_BACKEND=postgres://owner:secret@127.0.0.1:5432/shop mailbox pg migrate",
 		Args:    wants(0, 1),
 		RunE: s.run(func(ctx context.Context, args []string) error {
-			address := s.environ["MAILBOXD_BACKEND"]
-			if len(args) > 0 {
-				address = args[0]
-			}
-			if address == "" {
-				return usageError("URL is missing; want postgres://USER@HOST:PORT/DATABASE, or MAILBOXD_BACKEND in the environment")
+			address, err := s.database(args)
+			if err != nil {
+				return err
 			}
 			return s.migrate(ctx, address, dryRun)
 		}),
 	}
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "print the missing statements, and change nothing")
 	return c
+}
+
+// database returns the URL of the arguments, or that of the environment.
+func (s *shell) database(args []string) (string, error) {
+	if len(args) > 0 {
+		return args[0], nil
+	}
+	if address := s.environ["MAILBOXD_BACKEND"]; address != "" {
+		return address, nil
+	}
+	return "", usageError("URL is missing; want postgres://USER@HOST:PORT/DATABASE, or MAILBOXD_BACKEND in the environment")
 }
 
 // migrateView is the result of mailbox pg migrate in JSON.

@@ -56,3 +56,30 @@ func TestMigrateSaysWhatIsWrong(t *testing.T) {
 		}
 	}
 }
+
+func TestPostgresDoctorSaysWhatIsWrong(t *testing.T) {
+	server := pgtest.Start(t, "fsync=off", "autovacuum=off")
+	environ := []string{"MAILBOXD_BACKEND=" + server.URL()}
+	r := mailbox(t, environ, "pg", "doctor")
+	for _, want := range []string{
+		"ok       server     PostgreSQL ", "failed   tables     the schema has 0 of ", "warning  durability messages do not survive", "warning  settings   autovacuum is off",
+		"ok       standbys   the server has no standby", "ok       held       no transaction", "ok       bloat      the tables take 0 B",
+	} {
+		if r.code != 1 || !strings.Contains(r.stdout, want) {
+			t.Errorf("exit code %d, %s%s; want 1 and %q", r.code, r.stdout, r.stderr, want)
+		}
+	}
+	if migrated := mailbox(t, environ, "pg", "migrate"); migrated.code != 0 {
+		t.Fatal(migrated.stderr)
+	}
+	if r := mailbox(t, nil, "pg", "doctor", "--json", server.URL()); r.code != 0 || !strings.Contains(r.stdout, "the tables are up to date") {
+		t.Errorf("after the migration: exit code %d, %s%s", r.code, r.stdout, r.stderr)
+	}
+	other := server.URL() + "&options=-c%20default_transaction_isolation%3Dserializable"
+	if r := mailbox(t, nil, "pg", "doctor", other); r.code != 1 || !strings.Contains(r.stdout, "default_transaction_isolation is serializable: set") {
+		t.Errorf("another isolation: exit code %d, %s%s", r.code, r.stdout, r.stderr)
+	}
+	if r := mailbox(t, nil, "pg", "doctor", "postgres://shop:secret@127.0.0.1:1/shop"); r.code == 0 || !strings.Contains(r.stderr, "cannot connect") || strings.Contains(r.stderr, "secret") {
+		t.Errorf("no server: exit code %d, %s", r.code, r.stderr)
+	}
+}

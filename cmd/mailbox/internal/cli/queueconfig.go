@@ -27,10 +27,11 @@ type configBody struct {
 	RetainDeadMS     *float64 `json:"retain_dead_ms,omitempty"`
 	RetainDeadCount  *int     `json:"retain_dead_count,omitempty"`
 	MaxHoldMS        *float64 `json:"max_hold_ms,omitempty"`
+	TTLMS            *float64 `json:"ttl_ms,omitempty"`
+	DropExpired      bool     `json:"drop_expired,omitempty"`
 	DeadLetterTo     string   `json:"dead_letter_to"`
-	// No flag sets these; they must be kept when another setting is changed.
-	DropExpired bool   `json:"drop_expired,omitempty"`
-	Annotation  string `json:"annotation,omitempty"`
+	// No flag sets it; it must be kept when another setting is changed.
+	Annotation string `json:"annotation,omitempty"`
 }
 
 // config returns the current configuration of a queue.
@@ -53,7 +54,8 @@ type configFlags struct {
 	dedupMax                 int
 	retainReady, retainDead  time.Duration
 	readyCount, deadCount    int
-	maxHold                  time.Duration
+	maxHold, ttl             time.Duration
+	dropExpired              bool
 	deadLetterTo             string
 }
 
@@ -73,6 +75,8 @@ func (f *configFlags) register(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.retainDead, "retain-dead", 0, "how long dead letters are kept; 0 turns it off")
 	flags.IntVar(&f.deadCount, "retain-dead-count", 0, "how many dead letters are kept before the oldest are removed; 0 turns it off")
 	flags.DurationVar(&f.maxHold, "max-hold", 0, "how long a delivery can be held by extending it, at least 10 times its visibility; 0 turns it off")
+	flags.DurationVar(&f.ttl, "ttl", 0, "time to live of messages that are sent without one; 0 turns it off")
+	flags.BoolVar(&f.dropExpired, "drop-expired", false, "remove messages that are too old or past their time to live, and keep no dead letter")
 	flags.StringVar(&f.deadLetterTo, "dead-letter-to", "", "queue that dead letters are sent to")
 }
 
@@ -93,6 +97,8 @@ var setters = map[string]func(f *configFlags, to *configBody){
 	"retain-dead":        func(f *configFlags, to *configBody) { to.RetainDeadMS = inMilliseconds(f.retainDead) },
 	"retain-dead-count":  func(f *configFlags, to *configBody) { to.RetainDeadCount = &f.deadCount },
 	"max-hold":           func(f *configFlags, to *configBody) { to.MaxHoldMS = inMilliseconds(f.maxHold) },
+	"ttl":                func(f *configFlags, to *configBody) { to.TTLMS = inMilliseconds(f.ttl) },
+	"drop-expired":       func(f *configFlags, to *configBody) { to.DropExpired = f.dropExpired },
 	"dead-letter-to":     func(f *configFlags, to *configBody) { to.DeadLetterTo = f.deadLetterTo },
 }
 
@@ -151,6 +157,8 @@ func (c *configBody) words() [][2]string {
 		{"retain-dead", span(c.RetainDeadMS)},
 		{"retain-dead-count", number(c.RetainDeadCount)},
 		{"max-hold", span(c.MaxHoldMS)},
+		{"ttl", span(c.TTLMS)},
+		{"drop-expired", strconv.FormatBool(c.DropExpired)},
 	}
 	if c.DeadLetterTo != "" {
 		words = append(words, [2]string{"dead-letter-to", c.DeadLetterTo})

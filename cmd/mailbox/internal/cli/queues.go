@@ -383,7 +383,7 @@ func (s *shell) queueNames(ctx context.Context) (names []string) {
 // the names are similar.
 func (s *shell) nameQueue(ctx context.Context, err error) error {
 	e, ok := errors.AsType[*driver.Error](err)
-	if !ok || e.Code != driver.ErrNotFound || e.Queue == "" || e.MessageID != "" {
+	if !ok || e.Code != driver.ErrNotFound || e.Queue == "" || e.MessageID != "" || e.Op == opSchedule {
 		return err
 	}
 	f := *explain(err)

@@ -195,6 +195,7 @@ func TestBadNamesAndFlagsAreRefusedFirst(t *testing.T) {
 		{"send", "a{b}", "x"},
 		{"send", "q", "x", "--delay", "9000h"},
 		{"send", "q", "x", "--at", "2999-01-01T00:00:00Z"},
+		{"send", "q", "x", "--ttl", "9999h"},
 		{"send", "q", "x", "--at", "2026-01-01T00:00:00Z", "--delay", "1s"},
 		{"send", "q", "x", "--file", "y"},
 		{"send", "q", "x", "--lines"},

@@ -12,11 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/audit"
-	"github.com/mailboxmq/mailbox/internal/keyfile"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/internal/store"
 )
@@ -235,7 +234,7 @@ func revokeAll(ctx context.Context, to *revocation.File, revocations []revocatio
 // --retire-keys retires them in either case.
 func (r *restoration) settleKeys(ctx context.Context, dir string) error {
 	path := filepath.Join(dir, keysFile)
-	own, err := capability.ReadKeyFile(path)
+	own, err := keyring.ReadFile(path)
 	if errors.Is(err, driver.ErrNotFound) {
 		return nil
 	}
@@ -256,7 +255,7 @@ func (r *restoration) settleKeys(ctx context.Context, dir string) error {
 		}
 	}
 	rotation := rotation{retire: true}
-	_, err = keyfile.Change(ctx, path, func(ring *capability.KeyRing) error { return rotation.change(ring, time.Now()) })
+	_, err = keyring.Change(ctx, path, func(ring *keyring.Ring) error { return rotation.change(ring, time.Now()) })
 	if err != nil {
 		return err
 	}
@@ -272,9 +271,9 @@ func (r *restoration) settleKeys(ctx context.Context, dir string) error {
 
 // laterKeys returns the keys of the directory that was used after the backup, if they are
 // later versions of own; nil otherwise.
-func (r *restoration) laterKeys(own *capability.KeyRing) *capability.KeyRing {
+func (r *restoration) laterKeys(own *keyring.Ring) *keyring.Ring {
 	for _, from := range r.from {
-		ring, err := capability.ReadKeyFile(filepath.Join(filepath.Dir(from), keysFile))
+		ring, err := keyring.ReadFile(filepath.Join(filepath.Dir(from), keysFile))
 		if err == nil && succeeds(ring, own) {
 			return ring
 		}
@@ -284,7 +283,7 @@ func (r *restoration) laterKeys(own *capability.KeyRing) *capability.KeyRing {
 
 // succeeds reports whether a ring can be a later version of another: they have a key in
 // common, and no retired key is accepted again.
-func succeeds(ring, earlier *capability.KeyRing) bool {
+func succeeds(ring, earlier *keyring.Ring) bool {
 	common := false
 	for _, was := range earlier.Keys() {
 		for _, key := range ring.Keys() {

@@ -20,7 +20,7 @@ type sendFlags struct {
 	replyTo, correlationID string
 	at                     string
 	attributes             []string
-	delay                  time.Duration
+	delay, ttl             time.Duration
 	lines, quiet           bool
 	skip                   int
 }
@@ -50,6 +50,7 @@ func (s *shell) sendCommand() *cobra.Command {
 	flags.StringVarP(&f.key, "key", "k", "", "dedup key: sending again with the same key is the same message; with --lines, a colon and the line's number are added")
 	flags.StringArrayVarP(&f.attributes, "attr", "a", nil, "attribute NAME=VALUE; can be repeated")
 	flags.DurationVarP(&f.delay, "delay", "d", 0, "deliver it this much later, at most 8784h (366 days)")
+	flags.DurationVar(&f.ttl, "ttl", 0, "how long it can be delivered from then on, at most 8784h (366 days); without it, as long as the queue says")
 	flags.StringVar(&f.at, "at", "", "deliver it at this time, like 2026-01-02T15:04:05Z, or without a zone in that of this machine; at most 366 days ahead")
 	flags.StringVarP(&f.group, "group", "g", "", "group: its messages keep their order")
 	flags.StringVar(&f.replyTo, "reply-to", "", "address for replies")
@@ -112,7 +113,7 @@ func (f *sendFlags) template() (driver.Outgoing, error) {
 		err = usageError("--delay and --at are both given; leave one out")
 	}
 	return driver.Outgoing{
-		Attributes: attributes, Delay: f.delay, DeliverAt: at, DedupKey: f.key, Group: f.group, ReplyTo: f.replyTo, CorrelationID: f.correlationID,
+		Attributes: attributes, Delay: f.delay, DeliverAt: at, TTL: f.ttl, DedupKey: f.key, Group: f.group, ReplyTo: f.replyTo, CorrelationID: f.correlationID,
 	}, err
 }
 

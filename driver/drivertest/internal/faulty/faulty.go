@@ -25,7 +25,7 @@ type Saboteur struct {
 	// Hangs marks faults that make a call block forever: the test needs a time limit.
 	Hangs bool
 	// Wrap returns a backend with the fault. It does no I/O. If inner lacks one of the
-	// interfaces Admin, Pinger and Observable, or Close, the result can only open queues.
+	// interfaces Admin, ScheduleLister, Pinger and Observable, or Close, the result can only open queues.
 	// Wrapping one backend again stands for a restart, which is when some faults take effect.
 	Wrap func(driver.Opener) driver.Opener
 
@@ -45,7 +45,7 @@ func All() []Saboteur {
 		leaseFaults, receiptFaults, lateAckFaults, settleFaults,
 		orderFaults, groupFaults, fairFaults,
 		countFaults, peekFaults, pauseFaults, editFaults, releaseFaults, scheduleFaults,
-		defaultFaults, deadLetterFaults, redriveFaults, deadLetterToFaults, moveFaults, retentionFaults, dropFaults, endingFaults,
+		defaultFaults, deadLetterFaults, redriveFaults, deadLetterToFaults, moveFaults, retentionFaults, dropFaults, ttlFaults, endingFaults,
 		adminFaults, annotationFaults,
 		rareFaults, sequenceFaults,
 		restartFaults,

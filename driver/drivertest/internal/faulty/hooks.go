@@ -46,6 +46,7 @@ type hooks struct {
 	configure   func(b *wrapper, ctx context.Context, name string, config driver.Config) error
 	queueConfig func(b *wrapper, ctx context.Context, name string) (driver.Config, error)
 	queues      func(*wrapper, context.Context) iter.Seq2[string, error]
+	scheduled   func(*wrapper, context.Context) iter.Seq2[driver.ScheduledQueue, error]
 	deleteQueue func(b *wrapper, ctx context.Context, name string) error
 	ping        func(*wrapper, context.Context) error
 	shut        func(*wrapper) error // Close
@@ -211,6 +212,10 @@ func (h hookedBackend) QueueConfig(ctx context.Context, name string) (driver.Con
 
 func (h hookedBackend) Queues(ctx context.Context) iter.Seq2[string, error] {
 	return or(h.on.queues, (*wrapper).Queues, h.on.queues != nil)(h.wrapper, ctx)
+}
+
+func (h hookedBackend) ScheduledQueues(ctx context.Context) iter.Seq2[driver.ScheduledQueue, error] {
+	return or(h.on.scheduled, (*wrapper).ScheduledQueues, h.on.scheduled != nil)(h.wrapper, ctx)
 }
 
 func (h hookedBackend) DeleteQueue(ctx context.Context, name string) error {

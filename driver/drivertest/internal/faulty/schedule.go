@@ -10,6 +10,51 @@ import (
 )
 
 var scheduleFaults = []Saboteur{
+	{Name: "hides-queues-with-schedules", Breaks: "TIME-1",
+		What: "The first queue with schedules is not listed.",
+		on: hooks{scheduled: func(b *wrapper, ctx context.Context) iter.Seq2[driver.ScheduledQueue, error] {
+			return func(yield func(driver.ScheduledQueue, error) bool) {
+				first := true
+				for q, err := range b.ScheduledQueues(ctx) {
+					if first && err == nil {
+						first = false
+						continue
+					}
+					if !yield(q, err) {
+						return
+					}
+				}
+			}
+		}}},
+	{Name: "lists-queues-without-schedules", Breaks: "TIME-1",
+		What: "Queues without schedules are listed as if they had one.",
+		on: hooks{scheduled: func(b *wrapper, ctx context.Context) iter.Seq2[driver.ScheduledQueue, error] {
+			return func(yield func(driver.ScheduledQueue, error) bool) {
+				have := make(map[string]int)
+				for q, err := range b.ScheduledQueues(ctx) {
+					if err == nil {
+						have[q.Name] = q.Schedules
+					}
+				}
+				for name, err := range b.Queues(ctx) {
+					if !yield(driver.ScheduledQueue{Name: name, Schedules: max(1, have[name])}, err) {
+						return
+					}
+				}
+			}
+		}}},
+	{Name: "counts-schedules-once-a-queue", Breaks: "TIME-1",
+		What: "A queue with many schedules is listed as if it had one.",
+		on: hooks{scheduled: func(b *wrapper, ctx context.Context) iter.Seq2[driver.ScheduledQueue, error] {
+			return func(yield func(driver.ScheduledQueue, error) bool) {
+				for q, err := range b.ScheduledQueues(ctx) {
+					q.Schedules = min(q.Schedules, 1)
+					if !yield(q, err) {
+						return
+					}
+				}
+			}
+		}}},
 	{Name: "fires-twice", Breaks: "TIME-1",
 		What: "The messages of a firing are sent twice.",
 		on: hooks{fire: func(q *queue, ctx context.Context, f driver.Firing) (driver.Schedule, bool, error) {

@@ -79,6 +79,7 @@ func (q *queue) reconfigure(ctx context.Context, change func(*driver.Config)) er
 type backend interface {
 	driver.Opener
 	driver.Admin
+	driver.ScheduleLister
 	driver.Pinger
 	driver.Observable
 	closer
@@ -168,6 +169,10 @@ func (b *wrapper) QueueConfig(ctx context.Context, name string) (driver.Config, 
 
 func (b *wrapper) Queues(ctx context.Context) iter.Seq2[string, error] {
 	return b.inner.(driver.Admin).Queues(ctx)
+}
+
+func (b *wrapper) ScheduledQueues(ctx context.Context) iter.Seq2[driver.ScheduledQueue, error] {
+	return b.inner.(driver.ScheduleLister).ScheduledQueues(ctx)
 }
 
 func (b *wrapper) DeleteQueue(ctx context.Context, name string) error {

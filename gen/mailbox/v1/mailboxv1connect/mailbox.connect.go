@@ -72,6 +72,20 @@ const (
 	MailboxResumeProcedure = "/mailbox.v1.Mailbox/Resume"
 	// MailboxEditProcedure is the fully-qualified name of the Mailbox's Edit RPC.
 	MailboxEditProcedure = "/mailbox.v1.Mailbox/Edit"
+	// MailboxPutScheduleProcedure is the fully-qualified name of the Mailbox's PutSchedule RPC.
+	MailboxPutScheduleProcedure = "/mailbox.v1.Mailbox/PutSchedule"
+	// MailboxGetScheduleProcedure is the fully-qualified name of the Mailbox's GetSchedule RPC.
+	MailboxGetScheduleProcedure = "/mailbox.v1.Mailbox/GetSchedule"
+	// MailboxSchedulesProcedure is the fully-qualified name of the Mailbox's Schedules RPC.
+	MailboxSchedulesProcedure = "/mailbox.v1.Mailbox/Schedules"
+	// MailboxPauseScheduleProcedure is the fully-qualified name of the Mailbox's PauseSchedule RPC.
+	MailboxPauseScheduleProcedure = "/mailbox.v1.Mailbox/PauseSchedule"
+	// MailboxResumeScheduleProcedure is the fully-qualified name of the Mailbox's ResumeSchedule RPC.
+	MailboxResumeScheduleProcedure = "/mailbox.v1.Mailbox/ResumeSchedule"
+	// MailboxRunScheduleProcedure is the fully-qualified name of the Mailbox's RunSchedule RPC.
+	MailboxRunScheduleProcedure = "/mailbox.v1.Mailbox/RunSchedule"
+	// MailboxDeleteScheduleProcedure is the fully-qualified name of the Mailbox's DeleteSchedule RPC.
+	MailboxDeleteScheduleProcedure = "/mailbox.v1.Mailbox/DeleteSchedule"
 	// MailboxTraitsProcedure is the fully-qualified name of the Mailbox's Traits RPC.
 	MailboxTraitsProcedure = "/mailbox.v1.Mailbox/Traits"
 	// MailboxTopicsProcedure is the fully-qualified name of the Mailbox's Topics RPC.
@@ -143,6 +157,23 @@ type MailboxClient interface {
 	// time. A message in flight or dead is refused with E_DUPLICATE, and the detail says
 	// which. It needs the operation admin.
 	Edit(context.Context, *v1.EditRequest) (*v1.EditResponse, error)
+	// PutSchedule stores a schedule with a queue, or changes the one of its name. Repeating it
+	// is safe. It needs the operations admin and send.
+	PutSchedule(context.Context, *v1.PutScheduleRequest) (*v1.PutScheduleResponse, error)
+	// GetSchedule returns a schedule, its next due times and its latest runs. It needs the
+	// operation admin, as the other calls about schedules do.
+	GetSchedule(context.Context, *v1.GetScheduleRequest) (*v1.GetScheduleResponse, error)
+	// Schedules lists the schedules of a queue, by name, without payloads and attributes.
+	Schedules(context.Context, *v1.SchedulesRequest) (*connect.ServerStreamForClient[v1.SchedulesResponse], error)
+	// PauseSchedule stops a schedule. Due times that pass are not caught up.
+	PauseSchedule(context.Context, *v1.PauseScheduleRequest) (*v1.PauseScheduleResponse, error)
+	// ResumeSchedule starts a paused schedule.
+	ResumeSchedule(context.Context, *v1.ResumeScheduleRequest) (*v1.ResumeScheduleResponse, error)
+	// RunSchedule sends the message of a schedule now, whether it is paused or not. It needs
+	// the operation send too.
+	RunSchedule(context.Context, *v1.RunScheduleRequest) (*v1.RunScheduleResponse, error)
+	// DeleteSchedule removes a schedule. Messages that it has sent stay.
+	DeleteSchedule(context.Context, *v1.DeleteScheduleRequest) (*v1.DeleteScheduleResponse, error)
 	// Traits returns the guarantees and limits of a queue; of a missing queue, those
 	// that it would have.
 	Traits(context.Context, *v1.TraitsRequest) (*v1.TraitsResponse, error)
@@ -277,6 +308,48 @@ func NewMailboxClient(httpClient connect.HTTPClient, baseURL string, opts ...con
 			connect.WithSchema(mailboxMethods.ByName("Edit")),
 			connect.WithClientOptions(opts...),
 		),
+		putSchedule: connect.NewClient[v1.PutScheduleRequest, v1.PutScheduleResponse](
+			httpClient,
+			baseURL+MailboxPutScheduleProcedure,
+			connect.WithSchema(mailboxMethods.ByName("PutSchedule")),
+			connect.WithClientOptions(opts...),
+		),
+		getSchedule: connect.NewClient[v1.GetScheduleRequest, v1.GetScheduleResponse](
+			httpClient,
+			baseURL+MailboxGetScheduleProcedure,
+			connect.WithSchema(mailboxMethods.ByName("GetSchedule")),
+			connect.WithClientOptions(opts...),
+		),
+		schedules: connect.NewClient[v1.SchedulesRequest, v1.SchedulesResponse](
+			httpClient,
+			baseURL+MailboxSchedulesProcedure,
+			connect.WithSchema(mailboxMethods.ByName("Schedules")),
+			connect.WithClientOptions(opts...),
+		),
+		pauseSchedule: connect.NewClient[v1.PauseScheduleRequest, v1.PauseScheduleResponse](
+			httpClient,
+			baseURL+MailboxPauseScheduleProcedure,
+			connect.WithSchema(mailboxMethods.ByName("PauseSchedule")),
+			connect.WithClientOptions(opts...),
+		),
+		resumeSchedule: connect.NewClient[v1.ResumeScheduleRequest, v1.ResumeScheduleResponse](
+			httpClient,
+			baseURL+MailboxResumeScheduleProcedure,
+			connect.WithSchema(mailboxMethods.ByName("ResumeSchedule")),
+			connect.WithClientOptions(opts...),
+		),
+		runSchedule: connect.NewClient[v1.RunScheduleRequest, v1.RunScheduleResponse](
+			httpClient,
+			baseURL+MailboxRunScheduleProcedure,
+			connect.WithSchema(mailboxMethods.ByName("RunSchedule")),
+			connect.WithClientOptions(opts...),
+		),
+		deleteSchedule: connect.NewClient[v1.DeleteScheduleRequest, v1.DeleteScheduleResponse](
+			httpClient,
+			baseURL+MailboxDeleteScheduleProcedure,
+			connect.WithSchema(mailboxMethods.ByName("DeleteSchedule")),
+			connect.WithClientOptions(opts...),
+		),
 		traits: connect.NewClient[v1.TraitsRequest, v1.TraitsResponse](
 			httpClient,
 			baseURL+MailboxTraitsProcedure,
@@ -318,30 +391,37 @@ func NewMailboxClient(httpClient connect.HTTPClient, baseURL string, opts ...con
 
 // mailboxClient implements MailboxClient.
 type mailboxClient struct {
-	send        *connect.Client[v1.SendRequest, v1.SendResponse]
-	recv        *connect.Client[v1.RecvRequest, v1.RecvResponse]
-	recvStream  *connect.Client[v1.RecvStreamRequest, v1.RecvStreamResponse]
-	ack         *connect.Client[v1.AckRequest, v1.AckResponse]
-	nack        *connect.Client[v1.NackRequest, v1.NackResponse]
-	extend      *connect.Client[v1.ExtendRequest, v1.ExtendResponse]
-	bury        *connect.Client[v1.BuryRequest, v1.BuryResponse]
-	peek        *connect.Client[v1.PeekRequest, v1.PeekResponse]
-	life        *connect.Client[v1.LifeRequest, v1.LifeResponse]
-	stats       *connect.Client[v1.StatsRequest, v1.StatsResponse]
-	deadLetters *connect.Client[v1.DeadLettersRequest, v1.DeadLettersResponse]
-	redrive     *connect.Client[v1.RedriveRequest, v1.RedriveResponse]
-	discard     *connect.Client[v1.DiscardRequest, v1.DiscardResponse]
-	purgeDead   *connect.Client[v1.PurgeDeadRequest, v1.PurgeDeadResponse]
-	purge       *connect.Client[v1.PurgeRequest, v1.PurgeResponse]
-	pause       *connect.Client[v1.PauseRequest, v1.PauseResponse]
-	resume      *connect.Client[v1.ResumeRequest, v1.ResumeResponse]
-	edit        *connect.Client[v1.EditRequest, v1.EditResponse]
-	traits      *connect.Client[v1.TraitsRequest, v1.TraitsResponse]
-	topics      *connect.Client[v1.TopicsRequest, v1.TopicsResponse]
-	describe    *connect.Client[v1.DescribeRequest, v1.DescribeResponse]
-	configure   *connect.Client[v1.ConfigureRequest, v1.ConfigureResponse]
-	delete      *connect.Client[v1.DeleteRequest, v1.DeleteResponse]
-	ping        *connect.Client[v1.PingRequest, v1.PingResponse]
+	send           *connect.Client[v1.SendRequest, v1.SendResponse]
+	recv           *connect.Client[v1.RecvRequest, v1.RecvResponse]
+	recvStream     *connect.Client[v1.RecvStreamRequest, v1.RecvStreamResponse]
+	ack            *connect.Client[v1.AckRequest, v1.AckResponse]
+	nack           *connect.Client[v1.NackRequest, v1.NackResponse]
+	extend         *connect.Client[v1.ExtendRequest, v1.ExtendResponse]
+	bury           *connect.Client[v1.BuryRequest, v1.BuryResponse]
+	peek           *connect.Client[v1.PeekRequest, v1.PeekResponse]
+	life           *connect.Client[v1.LifeRequest, v1.LifeResponse]
+	stats          *connect.Client[v1.StatsRequest, v1.StatsResponse]
+	deadLetters    *connect.Client[v1.DeadLettersRequest, v1.DeadLettersResponse]
+	redrive        *connect.Client[v1.RedriveRequest, v1.RedriveResponse]
+	discard        *connect.Client[v1.DiscardRequest, v1.DiscardResponse]
+	purgeDead      *connect.Client[v1.PurgeDeadRequest, v1.PurgeDeadResponse]
+	purge          *connect.Client[v1.PurgeRequest, v1.PurgeResponse]
+	pause          *connect.Client[v1.PauseRequest, v1.PauseResponse]
+	resume         *connect.Client[v1.ResumeRequest, v1.ResumeResponse]
+	edit           *connect.Client[v1.EditRequest, v1.EditResponse]
+	putSchedule    *connect.Client[v1.PutScheduleRequest, v1.PutScheduleResponse]
+	getSchedule    *connect.Client[v1.GetScheduleRequest, v1.GetScheduleResponse]
+	schedules      *connect.Client[v1.SchedulesRequest, v1.SchedulesResponse]
+	pauseSchedule  *connect.Client[v1.PauseScheduleRequest, v1.PauseScheduleResponse]
+	resumeSchedule *connect.Client[v1.ResumeScheduleRequest, v1.ResumeScheduleResponse]
+	runSchedule    *connect.Client[v1.RunScheduleRequest, v1.RunScheduleResponse]
+	deleteSchedule *connect.Client[v1.DeleteScheduleRequest, v1.DeleteScheduleResponse]
+	traits         *connect.Client[v1.TraitsRequest, v1.TraitsResponse]
+	topics         *connect.Client[v1.TopicsRequest, v1.TopicsResponse]
+	describe       *connect.Client[v1.DescribeRequest, v1.DescribeResponse]
+	configure      *connect.Client[v1.ConfigureRequest, v1.ConfigureResponse]
+	delete         *connect.Client[v1.DeleteRequest, v1.DeleteResponse]
+	ping           *connect.Client[v1.PingRequest, v1.PingResponse]
 }
 
 // Send calls mailbox.v1.Mailbox.Send.
@@ -494,6 +574,65 @@ func (c *mailboxClient) Edit(ctx context.Context, req *v1.EditRequest) (*v1.Edit
 	return nil, err
 }
 
+// PutSchedule calls mailbox.v1.Mailbox.PutSchedule.
+func (c *mailboxClient) PutSchedule(ctx context.Context, req *v1.PutScheduleRequest) (*v1.PutScheduleResponse, error) {
+	response, err := c.putSchedule.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetSchedule calls mailbox.v1.Mailbox.GetSchedule.
+func (c *mailboxClient) GetSchedule(ctx context.Context, req *v1.GetScheduleRequest) (*v1.GetScheduleResponse, error) {
+	response, err := c.getSchedule.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Schedules calls mailbox.v1.Mailbox.Schedules.
+func (c *mailboxClient) Schedules(ctx context.Context, req *v1.SchedulesRequest) (*connect.ServerStreamForClient[v1.SchedulesResponse], error) {
+	return c.schedules.CallServerStream(ctx, connect.NewRequest(req))
+}
+
+// PauseSchedule calls mailbox.v1.Mailbox.PauseSchedule.
+func (c *mailboxClient) PauseSchedule(ctx context.Context, req *v1.PauseScheduleRequest) (*v1.PauseScheduleResponse, error) {
+	response, err := c.pauseSchedule.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ResumeSchedule calls mailbox.v1.Mailbox.ResumeSchedule.
+func (c *mailboxClient) ResumeSchedule(ctx context.Context, req *v1.ResumeScheduleRequest) (*v1.ResumeScheduleResponse, error) {
+	response, err := c.resumeSchedule.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// RunSchedule calls mailbox.v1.Mailbox.RunSchedule.
+func (c *mailboxClient) RunSchedule(ctx context.Context, req *v1.RunScheduleRequest) (*v1.RunScheduleResponse, error) {
+	response, err := c.runSchedule.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// DeleteSchedule calls mailbox.v1.Mailbox.DeleteSchedule.
+func (c *mailboxClient) DeleteSchedule(ctx context.Context, req *v1.DeleteScheduleRequest) (*v1.DeleteScheduleResponse, error) {
+	response, err := c.deleteSchedule.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // Traits calls mailbox.v1.Mailbox.Traits.
 func (c *mailboxClient) Traits(ctx context.Context, req *v1.TraitsRequest) (*v1.TraitsResponse, error) {
 	response, err := c.traits.CallUnary(ctx, connect.NewRequest(req))
@@ -601,6 +740,23 @@ type MailboxHandler interface {
 	// time. A message in flight or dead is refused with E_DUPLICATE, and the detail says
 	// which. It needs the operation admin.
 	Edit(context.Context, *v1.EditRequest) (*v1.EditResponse, error)
+	// PutSchedule stores a schedule with a queue, or changes the one of its name. Repeating it
+	// is safe. It needs the operations admin and send.
+	PutSchedule(context.Context, *v1.PutScheduleRequest) (*v1.PutScheduleResponse, error)
+	// GetSchedule returns a schedule, its next due times and its latest runs. It needs the
+	// operation admin, as the other calls about schedules do.
+	GetSchedule(context.Context, *v1.GetScheduleRequest) (*v1.GetScheduleResponse, error)
+	// Schedules lists the schedules of a queue, by name, without payloads and attributes.
+	Schedules(context.Context, *v1.SchedulesRequest, *connect.ServerStream[v1.SchedulesResponse]) error
+	// PauseSchedule stops a schedule. Due times that pass are not caught up.
+	PauseSchedule(context.Context, *v1.PauseScheduleRequest) (*v1.PauseScheduleResponse, error)
+	// ResumeSchedule starts a paused schedule.
+	ResumeSchedule(context.Context, *v1.ResumeScheduleRequest) (*v1.ResumeScheduleResponse, error)
+	// RunSchedule sends the message of a schedule now, whether it is paused or not. It needs
+	// the operation send too.
+	RunSchedule(context.Context, *v1.RunScheduleRequest) (*v1.RunScheduleResponse, error)
+	// DeleteSchedule removes a schedule. Messages that it has sent stay.
+	DeleteSchedule(context.Context, *v1.DeleteScheduleRequest) (*v1.DeleteScheduleResponse, error)
 	// Traits returns the guarantees and limits of a queue; of a missing queue, those
 	// that it would have.
 	Traits(context.Context, *v1.TraitsRequest) (*v1.TraitsResponse, error)
@@ -731,6 +887,48 @@ func NewMailboxHandler(svc MailboxHandler, opts ...connect.HandlerOption) (strin
 		connect.WithSchema(mailboxMethods.ByName("Edit")),
 		connect.WithHandlerOptions(opts...),
 	)
+	mailboxPutScheduleHandler := connect.NewUnaryHandlerSimple(
+		MailboxPutScheduleProcedure,
+		svc.PutSchedule,
+		connect.WithSchema(mailboxMethods.ByName("PutSchedule")),
+		connect.WithHandlerOptions(opts...),
+	)
+	mailboxGetScheduleHandler := connect.NewUnaryHandlerSimple(
+		MailboxGetScheduleProcedure,
+		svc.GetSchedule,
+		connect.WithSchema(mailboxMethods.ByName("GetSchedule")),
+		connect.WithHandlerOptions(opts...),
+	)
+	mailboxSchedulesHandler := connect.NewServerStreamHandlerSimple(
+		MailboxSchedulesProcedure,
+		svc.Schedules,
+		connect.WithSchema(mailboxMethods.ByName("Schedules")),
+		connect.WithHandlerOptions(opts...),
+	)
+	mailboxPauseScheduleHandler := connect.NewUnaryHandlerSimple(
+		MailboxPauseScheduleProcedure,
+		svc.PauseSchedule,
+		connect.WithSchema(mailboxMethods.ByName("PauseSchedule")),
+		connect.WithHandlerOptions(opts...),
+	)
+	mailboxResumeScheduleHandler := connect.NewUnaryHandlerSimple(
+		MailboxResumeScheduleProcedure,
+		svc.ResumeSchedule,
+		connect.WithSchema(mailboxMethods.ByName("ResumeSchedule")),
+		connect.WithHandlerOptions(opts...),
+	)
+	mailboxRunScheduleHandler := connect.NewUnaryHandlerSimple(
+		MailboxRunScheduleProcedure,
+		svc.RunSchedule,
+		connect.WithSchema(mailboxMethods.ByName("RunSchedule")),
+		connect.WithHandlerOptions(opts...),
+	)
+	mailboxDeleteScheduleHandler := connect.NewUnaryHandlerSimple(
+		MailboxDeleteScheduleProcedure,
+		svc.DeleteSchedule,
+		connect.WithSchema(mailboxMethods.ByName("DeleteSchedule")),
+		connect.WithHandlerOptions(opts...),
+	)
 	mailboxTraitsHandler := connect.NewUnaryHandlerSimple(
 		MailboxTraitsProcedure,
 		svc.Traits,
@@ -805,6 +1003,20 @@ func NewMailboxHandler(svc MailboxHandler, opts ...connect.HandlerOption) (strin
 			mailboxResumeHandler.ServeHTTP(w, r)
 		case MailboxEditProcedure:
 			mailboxEditHandler.ServeHTTP(w, r)
+		case MailboxPutScheduleProcedure:
+			mailboxPutScheduleHandler.ServeHTTP(w, r)
+		case MailboxGetScheduleProcedure:
+			mailboxGetScheduleHandler.ServeHTTP(w, r)
+		case MailboxSchedulesProcedure:
+			mailboxSchedulesHandler.ServeHTTP(w, r)
+		case MailboxPauseScheduleProcedure:
+			mailboxPauseScheduleHandler.ServeHTTP(w, r)
+		case MailboxResumeScheduleProcedure:
+			mailboxResumeScheduleHandler.ServeHTTP(w, r)
+		case MailboxRunScheduleProcedure:
+			mailboxRunScheduleHandler.ServeHTTP(w, r)
+		case MailboxDeleteScheduleProcedure:
+			mailboxDeleteScheduleHandler.ServeHTTP(w, r)
 		case MailboxTraitsProcedure:
 			mailboxTraitsHandler.ServeHTTP(w, r)
 		case MailboxTopicsProcedure:
@@ -896,6 +1108,34 @@ func (UnimplementedMailboxHandler) Resume(context.Context, *v1.ResumeRequest) (*
 
 func (UnimplementedMailboxHandler) Edit(context.Context, *v1.EditRequest) (*v1.EditResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.Edit is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) PutSchedule(context.Context, *v1.PutScheduleRequest) (*v1.PutScheduleResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.PutSchedule is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) GetSchedule(context.Context, *v1.GetScheduleRequest) (*v1.GetScheduleResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.GetSchedule is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) Schedules(context.Context, *v1.SchedulesRequest, *connect.ServerStream[v1.SchedulesResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.Schedules is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) PauseSchedule(context.Context, *v1.PauseScheduleRequest) (*v1.PauseScheduleResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.PauseSchedule is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) ResumeSchedule(context.Context, *v1.ResumeScheduleRequest) (*v1.ResumeScheduleResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.ResumeSchedule is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) RunSchedule(context.Context, *v1.RunScheduleRequest) (*v1.RunScheduleResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.RunSchedule is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) DeleteSchedule(context.Context, *v1.DeleteScheduleRequest) (*v1.DeleteScheduleResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.DeleteSchedule is not implemented"))
 }
 
 func (UnimplementedMailboxHandler) Traits(context.Context, *v1.TraitsRequest) (*v1.TraitsResponse, error) {

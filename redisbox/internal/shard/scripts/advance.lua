@@ -74,14 +74,15 @@ local function moveTo(time)
 end
 
 -- step handles the earliest event that is not after now and horizon. Timers come before
--- retention at the same time, so that a message whose lease and retention end together
+-- ends of lives and retention at the same time, so that a message whose lease and retention end together
 -- comes back before its age is checked. It returns the time of the event, and whether
 -- it was the timer.
 local function step(timer, horizon)
   local due = timer and timer.due or INFINITE
+  local ended, endDue = engine.nextEnd()
   local ready, readyDue = engine.readyRetention()
   local dead, deadDue = engine.deadRetention()
-  local first = math.min(due, readyDue, deadDue)
+  local first = math.min(due, endDue, readyDue, deadDue)
   if first > shard.now or first > horizon then
     return first, false
   end
@@ -92,6 +93,8 @@ local function step(timer, horizon)
   if due == first then
     fire(timer)
     return first, true
+  elseif endDue == first then
+    engine.endLife(ended)
   elseif readyDue == first then
     engine.expireOldest(ready)
   else
@@ -151,9 +154,10 @@ function engine.advance()
     shard.next = 0
     return false
   end
+  local _, endDue = engine.nextEnd()
   local _, readyDue = engine.readyRetention()
   local _, deadDue = engine.deadRetention()
-  shard.next = math.min(firstDue(shard.invisible), firstDue(shard.delayed), readyDue, deadDue)
+  shard.next = math.min(firstDue(shard.invisible), firstDue(shard.delayed), endDue, readyDue, deadDue)
   return true
 end
 

@@ -23,7 +23,7 @@ end
 
 -- madeRoom expires messages that waited for room among the dead letters.
 function engine.madeRoom()
-  if shard.readyAge > 0 or shard.readyCount > 0 then
+  if shard.readyAge > 0 or shard.readyCount > 0 or engine.lives() > 0 then
     shard.next = 0
     engine.advance()
   end

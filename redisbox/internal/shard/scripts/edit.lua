@@ -4,7 +4,7 @@
 -- KEYS: the shard
 -- ARGV: queue, floor, fence, session, turn, id, what, due, after
 -- Result: head; code; place
--- Uses: head session time shard entry bundle order strict retention dead advance advance_first
+-- Uses: head session time shard entry bundle order strict retention ttl dead advance advance_first
 --
 -- what: remove, or wait until due, a wall time; 0 is now. The codes: r ready and d
 -- delayed, the state that the message was in; f in flight and g dead, and nothing was
@@ -26,6 +26,7 @@ local function change(e, code)
       call('ZREM', shard.ages, e.id)
     end
     e.aged = -(shard.at + due)
+    engine.startLife(e, due)
     engine.wait(e, shard.at + due)
     engine.expireByCount()
   end

@@ -6,7 +6,7 @@
 --   for each message id, place
 -- Result: head; the latest place; 1 if there may be more; for each message id,
 --   entry, sent
--- Uses: head session time shard entry bundle order strict retention dead advance receive advance_first
+-- Uses: head session time shard entry bundle order strict retention ttl dead advance receive advance_first
 --
 -- A reserved message is in flight, with the reason moving and the target as its kind,
 -- until move_finish.lua records the outcome. If that does not happen within hold, the
@@ -102,12 +102,16 @@ local function withdraw(id, place)
   elseif e.nonce ~= 0 or e.damaged then
     return nil
   end
+  local gone
   if not shard.strict then
-    return (call('ZREM', shard.returned, id) == 1 or call('LREM', shard.pending, 1, engine.locator(e)) == 1) and e
+    gone = call('ZREM', shard.returned, id) == 1 or call('LREM', shard.pending, 1, engine.locator(e)) == 1
+  else
+    local bound = shard.taken[e.group] or engine.blocker(e.group)
+    gone = (not bound or e.place < bound) and call('ZREM', shard.groups, engine.member(e)) == 1
   end
-  local bound = shard.taken[e.group] or engine.blocker(e.group)
-  if not bound or e.place < bound then
-    return call('ZREM', shard.groups, engine.member(e)) == 1 and e
+  if gone then
+    engine.leaveLife(e)
+    return e
   end
 end
 

@@ -100,7 +100,7 @@ function engine.offer(e)
     call('ZREM', shard.out, member)
     call('ZADD', shard.groups, 0, member)
     engine.regroup(e.group)
-  elseif e.place == shard.newest then
+  elseif e.place == shard.newest and e.ttl == 0 then
     call('RPUSH', shard.pending, engine.locator(e))
   else
     call('ZADD', shard.returned, e.place, e.id)
@@ -110,11 +110,12 @@ end
 
 -- wait makes a message that is in no order ready, or delayed until it is due.
 function engine.wait(e, due)
-  local aside = shard.strict or due > shard.at or e.place ~= e.seq or e.place ~= shard.newest
+  local aside = shard.strict or due > shard.at or e.place ~= e.seq or e.place ~= shard.newest or e.ttl > 0
   e.nonce, e.kept = 0, e.kept or aside
   if e.kept then
     shard.changed[e.id] = e
   end
+  engine.followLife(e)
   if due > shard.at then
     if e.aged == 0 and not engine.hasReturned(e) then
       e.aged = -due
@@ -141,6 +142,7 @@ end
 
 -- unwait takes a waiting message out of its order.
 function engine.unwait(e)
+  engine.leaveLife(e)
   if shard.strict then
     call('ZREM', shard.groups, engine.member(e))
     call('ZREM', shard.out, engine.member(e))

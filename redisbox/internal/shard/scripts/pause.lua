@@ -5,7 +5,7 @@
 -- KEYS: the shard
 -- ARGV: queue, floor, fence, session, turn, paused
 -- Result: head
--- Uses: head session time shard entry bundle order strict retention dead advance advance_first
+-- Uses: head session time shard entry bundle order strict retention ttl dead advance advance_first
 --
 -- paused: 1 pauses, 0 resumes. A process that waits for messages has asked for an
 -- announcement, and gets it when the shard is resumed.

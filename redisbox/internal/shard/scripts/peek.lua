@@ -5,7 +5,7 @@
 -- ARGV: queue, floor, fence, session, turn, which, from, skip, limit, most, brief;
 --   for each message id
 -- Result: head; for each message id, score, entry, sent
--- Uses: head session time shard entry bundle order strict retention dead advance advance_first
+-- Uses: head session time shard entry bundle order strict retention ttl dead advance advance_first
 --
 -- If which is returned, delayed, invisible, dead or outbox, the page begins with the
 -- skip+1st message whose score is at least from; scores are places, dues and deaths. If

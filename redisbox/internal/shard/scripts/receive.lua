@@ -33,6 +33,7 @@ end
 
 -- take removes the message that nextReady returned from its order.
 local function take(e)
+  engine.leaveLife(e)
   if shard.strict then
     call('ZREM', shard.groups, engine.member(e))
   elseif call('ZREM', shard.returned, e.id) == 0 then
@@ -47,6 +48,8 @@ local function undeliverable(e, sent)
     return 'integrity'
   elseif engine.exhausted(e) then
     return 'max_attempts'
+  elseif engine.outlived(e) then
+    return 'expired'
   end
 end
 
@@ -84,7 +87,11 @@ function engine.receive(from, nonce, most, others)
       elseif reason then
         shard.budget = shard.budget - 1
         take(e)
-        engine.deadLetterOrWait(e, reason, 0)
+        if reason == 'expired' then
+          engine.expireOrWait(e)
+        else
+          engine.deadLetterOrWait(e, reason, 0)
+        end
       elseif #ids >= ceiling then
         return got, got == 0 and 1 or 0
       elseif got > 0 and maxBytes > 0 and length + e.size > maxBytes then

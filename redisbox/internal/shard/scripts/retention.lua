@@ -16,10 +16,12 @@ function engine.expire(e)
 end
 
 -- requeue makes a message whose delivery is over wait again, unless it was delivered
--- too often or is too old.
+-- too often, its life is over, or it is too old.
 function engine.requeue(e, delay)
   if engine.exhausted(e) then
     engine.deadLetterOrWait(e, 'max_attempts', delay)
+  elseif engine.outlived(e) then
+    engine.expireOrWait(e)
   elseif engine.tooOld(e) then
     engine.expire(e)
     if shard.strict then

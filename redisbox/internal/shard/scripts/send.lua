@@ -1,8 +1,9 @@
 -- Sending messages.
 --
 -- A plain message has no extra, or ""; the extra of a special one packs delay, arrival,
--- redrives, first, group, key, bodyHash, failure and token. A negative delay is a due time:
--- how far it is ahead of the server's clock is the delay. arrival is 1 for a message
+-- redrives, first, group, key, bodyHash, failure, token, ttl and ends. A negative delay is a due time:
+-- how far it is ahead of the server's clock is the delay. ends is when the life of a message that
+-- comes from another queue is over. arrival is 1 for a message
 -- that another process may have added before, and 2 if it also must not be added after
 -- one that was refused. The name of an arrival is its id and the token, which tells apart
 -- the times that one message arrives; the name of a refused arrival has a ! before it,
@@ -10,7 +11,7 @@
 --
 -- The codes: s sent, f full, and those of dedup.lua with their details.
 
-local EXTRA = '<ddddBc0Bc0Bc0Hc0Bc0'
+local EXTRA = '<ddddBc0Bc0Bc0Hc0Bc0dd'
 
 -- supersede removes a message that comes back while it is marked here as moving away: it
 -- has arrived elsewhere. It reports false if it was not moving.
@@ -49,9 +50,9 @@ end
 
 -- add adds a message if possible. It returns the code, and its detail.
 local function add(id, record, extra)
-  local delay, arrival, redrives, first, group, key, bodyHash, failure, token = 0, 0, 0, 0, '', '', '', '', ''
+  local delay, arrival, redrives, first, group, key, bodyHash, failure, token, ttl, ends = 0, 0, 0, 0, '', '', '', '', '', 0, 0
   if extra ~= '' then
-    delay, arrival, redrives, first, group, key, bodyHash, failure, token = parse(EXTRA, extra)
+    delay, arrival, redrives, first, group, key, bodyHash, failure, token, ttl, ends = parse(EXTRA, extra)
     if delay < 0 then
       delay = math.max(-delay - shard.wall, 0)
     end
@@ -72,7 +73,10 @@ local function add(id, record, extra)
   call('HSET', shard.data, id, record)
   shard.bytes = shard.bytes + size
   shard.count = shard.count and shard.count + 1
-  e.group, e.redrives, e.first, e.failure = group, redrives, first, failure
+  e.group, e.redrives, e.first, e.failure, e.ttl, e.ends = group, redrives, first, failure, ttl, ends
+  if ends == 0 then
+    engine.startLife(e, delay)
+  end
   e.kept = redrives > 0 or first > 0 or failure ~= '' -- otherwise it needs no entry yet
   shard.entries[id] = e
   engine.wait(e, shard.now + delay)

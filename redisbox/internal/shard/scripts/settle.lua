@@ -95,6 +95,7 @@ local function leaseAgain(id, nonce, visibility)
   engine.flush()
   local e = call('HEXISTS', shard.state, id) == 1 and engine.get(id)
   local ready = e and not e.damaged and e.nonce == 0 and e.hold == -nonce and not call('ZSCORE', shard.delayed, id)
+    and not engine.outlived(e)
   if not ready or shard.strict or (shard.maxInFlight > 0 and engine.inFlight() >= shard.maxInFlight) then
     return 'x'
   elseif visibility == 0 then

@@ -7,7 +7,7 @@ local shard = {
   meta = meta, pending = pending, invisible = invisible, delayed = delayed, data = data, state = state,
   returned = KEYS[3], dead = KEYS[8], deadLetters = KEYS[9], ages = KEYS[10], groups = KEYS[11], eligible = KEYS[12],
   out = KEYS[13], outbox = KEYS[14], dedup = KEYS[15], windows = KEYS[16], sessions = KEYS[17], arrivals = KEYS[18],
-  bundles = KEYS[19], turns = KEYS[20], served = KEYS[21],
+  bundles = KEYS[19], turns = KEYS[20], served = KEYS[21], ends = KEYS[22],
 
   version = version, strict = strict ~= 0, maxDeliveries = maxDeliveries, maxMessages = maxMessages,
   maxBytes = maxBytes, maxInFlight = maxInFlight, maxDead = maxDead, maxHold = maxHold, window = window,

@@ -27,6 +27,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
@@ -37,7 +38,7 @@ import (
 // with a token.
 func dial(t *testing.T) (context.Context, *grpc.ClientConn, *broker.Broker) {
 	t.Helper()
-	ring := capability.NewKeyRing(capability.NewKey())
+	ring := keyring.New(keyring.NewKey())
 	b, err := broker.New(broker.Options{Opener: membox.New(nil), Ring: ring, Verifier: verify.New(ring, nil)})
 	if err != nil {
 		t.Fatal(err)

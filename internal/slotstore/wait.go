@@ -1,0 +1,174 @@
+package slotstore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// A signal wakes one waiting caller. It holds one wake-up.
+type signal chan struct{}
+
+// Get returns the slot. It does not block without a journal. Codes: ErrNotFound; with a journal
+// also ErrIntegrity.
+func (m *Store) Get(ctx context.Context, id string) (driver.Slot, error) {
+	return m.read(ctx, opGet, id, 0)
+}
+
+// Wait returns the slot when it is not pending any more, or after wait. Resolve, Cancel
+// and the end of the slot's time wake it. Codes: as Get.
+func (m *Store) Wait(ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
+	return m.read(ctx, opWait, id, wait)
+}
+
+// read returns a slot, after it has waited for it.
+func (m *Store) read(ctx context.Context, op, id string, wait time.Duration) (driver.Slot, error) {
+	if err := m.check(ctx, op, id); err != nil {
+		return driver.Slot{}, err
+	}
+	m.mu.Lock()
+	now := m.advanceLocked()
+	s := m.slots[id]
+	if s == nil || m.closed {
+		closed := m.closed
+		m.mu.Unlock()
+		if closed {
+			return driver.Slot{}, m.closedError(op, id)
+		}
+		return driver.Slot{}, driver.SlotError(op, id, driver.ErrNotFound)
+	}
+	var err error
+	if s.state == driver.SlotPending && wait > 0 {
+		err = m.awaitLocked(ctx, op, s, now, wait)
+		m.advanceLocked()
+	}
+	if err == nil && m.closed {
+		err = m.closedError(op, id)
+	}
+	// Every waiting caller gets the answer, also if one of them has removed the slot
+	// since.
+	missing := s.removed && s.state == driver.SlotPending
+	found, apart, created := s.record(), s.apart, s.created
+	var settled durable
+	if err == nil {
+		settled = m.settledLocked(s)
+	}
+	m.releaseLocked(s)
+	m.mu.Unlock()
+	if err = m.finish(op, id, settled, err); err != nil {
+		return driver.Slot{}, err
+	}
+	if missing {
+		return driver.Slot{}, driver.SlotError(op, id, driver.ErrNotFound)
+	}
+	if apart && found.State == driver.SlotResolved {
+		if found.Answer, err = m.journal.Answer(id, created); err != nil {
+			return driver.Slot{}, annotate(err, op, id)
+		}
+	}
+	return found, nil
+}
+
+// awaitLocked blocks, without the lock, until the slot has changed or wait has
+// passed.
+func (m *Store) awaitLocked(ctx context.Context, op string, s *slot, now, wait time.Duration) error {
+	wake := m.joinLocked(s)
+	m.armLocked(now)
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		m.leaveLocked(s, wake)
+	}()
+	// Most callers wait for as long as the slot lives; the store's timer ends that.
+	var timeout <-chan time.Time
+	if wait < s.expires-now {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	select {
+	case <-wake:
+	case <-timeout:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return m.usable(op, s.id)
+}
+
+// joinLocked adds a waiting caller to a slot, and returns its signal.
+func (m *Store) joinLocked(s *slot) signal {
+	m.waiting++
+	s.waiting++
+	var wake signal
+	if last := len(m.signals) - 1; last >= 0 {
+		wake, m.signals = m.signals[last], m.signals[:last]
+	} else {
+		wake = make(signal, 1)
+	}
+	if s.waiter == nil {
+		s.waiter = wake
+	} else {
+		s.others = append(s.others, wake)
+	}
+	return wake
+}
+
+// leaveLocked removes a waiting caller, woken or not.
+func (m *Store) leaveLocked(s *slot, wake signal) {
+	m.waiting--
+	s.waiting--
+	if s.waiter == wake {
+		s.waiter = nil
+	} else {
+		s.others = slices.DeleteFunc(s.others, func(other signal) bool { return other == wake })
+	}
+	select {
+	case <-wake: // woken after it stopped waiting
+	default:
+	}
+	if len(m.signals) < maxIdle {
+		m.signals = append(m.signals, wake)
+	}
+}
+
+// armLocked sets the timer for the first slot to expire, if a caller waits. It never
+// moves the timer to a later time: firing early is cheap.
+func (m *Store) armLocked(now time.Duration) {
+	if m.waiting == 0 || len(m.living) == 0 {
+		return
+	}
+	first := m.living[0].expires
+	switch {
+	case m.timer == nil:
+		m.timer = time.AfterFunc(first-now, m.fire)
+	case m.armed == 0 || m.armed > first:
+		m.timer.Reset(first - now)
+	default:
+		return
+	}
+	m.armed = first
+}
+
+func (m *Store) fire() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.armed = 0
+	if m.closed {
+		return
+	}
+	m.armLocked(m.advanceLocked())
+}
+
+// wakeLocked wakes all callers that wait for the slot.
+func (s *slot) wakeLocked() {
+	if s.waiter != nil {
+		s.waiter <- struct{}{}
+		s.waiter = nil
+	}
+	for _, wake := range s.others {
+		wake <- struct{}{}
+	}
+	s.others = nil
+}
