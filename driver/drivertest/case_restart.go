@@ -89,10 +89,10 @@ func idsStayUnique(e *env, q driver.Queue, how Crash) {
 }
 
 func lifeSurvives(e *env, q driver.Queue, how Crash) {
-	sent := time.Now()
 	e.sendOne(q, driver.Outgoing{Body: []byte("a"), TTL: 2 * e.tick})
 	e.sendOne(q, driver.Outgoing{Body: []byte("b"), TTL: 3 * e.tick, Delay: e.tick})
 	e.sendOne(q, driver.Outgoing{Body: []byte("c"), TTL: e.hold})
+	sent := time.Now()
 	e.restart(how)
 	e.sleep(time.Until(sent.Add(2 * e.tick)))
 	q = e.restart(how)
