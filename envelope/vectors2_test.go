@@ -1,7 +1,6 @@
 package envelope
 
 import (
-	"bytes"
 	"crypto/ed25519"
 	"encoding/base64"
 	"encoding/hex"
@@ -10,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mailboxmq/mailbox/internal/testing/golden"
 )
 
 const vectors2File = "testdata/vectors2.json"
@@ -61,25 +62,7 @@ func computeVectors2(t *testing.T) []vector2 {
 }
 
 func TestVectorsOfVersion2AreWhatIsPublished(t *testing.T) {
-	var want bytes.Buffer
-	encoder := json.NewEncoder(&want)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(computeVectors2(t)); err != nil {
-		t.Fatal(err)
-	}
-	if *rewrite {
-		if err := os.WriteFile(vectors2File, want.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	published, err := os.ReadFile(vectors2File)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(published, want.Bytes()) {
-		t.Errorf("%s differs from what this package computes", vectors2File)
-	}
+	golden.MatchJSON(t, vectors2File, computeVectors2(t))
 }
 
 // TestVectorsOfVersion2HoldForAnotherImplementation builds the signed bytes as the

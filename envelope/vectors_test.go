@@ -6,19 +6,18 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"sort"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/mailboxmq/mailbox/internal/testing/golden"
 )
 
-// With -rewrite the vectors are written again. A change of them is a change of
+// With -update the vectors are written again. A change of them is a change of
 // the format, and needs a new tag.
-var rewrite = flag.Bool("rewrite", false, "write testdata/vectors.json again")
-
 const vectorsFile = "testdata/vectors.json"
 
 // A vector is one envelope with everything that is computed from it.
@@ -91,25 +90,7 @@ func computeVectors(t *testing.T) []vector {
 }
 
 func TestVectorsMatchPublishedFile(t *testing.T) {
-	var want bytes.Buffer
-	encoder := json.NewEncoder(&want)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(computeVectors(t)); err != nil {
-		t.Fatal(err)
-	}
-	if *rewrite {
-		if err := os.WriteFile(vectorsFile, want.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	published, err := os.ReadFile(vectorsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(published, want.Bytes()) {
-		t.Errorf("%s differs from what this package computes: the format was changed by mistake, or run this test with -rewrite", vectorsFile)
-	}
+	golden.MatchJSON(t, vectorsFile, computeVectors(t))
 }
 
 // TestVectorsHoldForAnotherImplementation reads the published file like an independent

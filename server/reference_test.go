@@ -2,7 +2,6 @@ package server
 
 import (
 	_ "embed"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/mailboxmq/mailbox/internal/testing/golden"
 )
 
 // What is generated from the table of settings: the page docs/configuration.md and the
@@ -21,25 +22,12 @@ const (
 	sampleFile = "../deploy/mailboxd.sample.toml"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the generated files")
-
 //go:embed testdata/configuration.txt
 var intro string
 
 func TestGeneratedFilesAreCurrent(t *testing.T) {
 	for path, want := range map[string]string{pageFile: page(), sampleFile: sample()} {
-		if *rewrite {
-			if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		got, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if string(got) != want {
-			t.Errorf("%s is not what the table of settings says; run make generate", filepath.Base(path))
-		}
+		golden.Match(t, path, []byte(want))
 	}
 }
 

@@ -1,6 +1,6 @@
 package server
 
-//go:generate go test -count=1 -run ^TestGeneratedFilesAreCurrent$ . -rewrite
+//go:generate go test -count=1 -run ^TestGeneratedFilesAreCurrent$ . -update
 
 import (
 	"fmt"

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,14 +10,13 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/golden"
 	"github.com/mailboxmq/mailbox/internal/testing/story"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write what the scripts print into testdata")
-
 // TestScripts runs testdata/*.txt, which package story reads. Beyond the commands of the
 // conformance suite there is look, which shows every message and the next deadline. After a
-// change of behaviour, run with -rewrite and review the diff.
+// change of behaviour, run with -update and review the diff.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -30,16 +28,7 @@ func TestScripts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := run(t, file, string(content))
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if got != string(content) {
-				t.Errorf("%s differs; run with -rewrite and compare. Got:\n%s", file, got)
-			}
+			golden.Match(t, file, []byte(run(t, file, string(content))))
 		})
 	}
 }

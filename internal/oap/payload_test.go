@@ -3,21 +3,16 @@ package oap_test
 import (
 	"bytes"
 	"encoding/hex"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/oap"
+	"github.com/mailboxmq/mailbox/internal/testing/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden vectors")
 
 func TestPayloadsSurviveTheWire(t *testing.T) {
 	for _, s := range samples() {
@@ -91,7 +86,7 @@ func TestEveryValueHasOneEncoding(t *testing.T) {
 }
 
 func TestGoldenVectors(t *testing.T) {
-	var text strings.Builder
+	var text bytes.Buffer
 	for _, s := range samples() {
 		fmt.Fprintf(&text, "%s\t%s\n", s.name, hex.EncodeToString(s.payload))
 	}
@@ -100,19 +95,7 @@ func TestGoldenVectors(t *testing.T) {
 		Tenant: [16]byte{0xaa, 15: 0xbb}, Correlation: 0x0102030405060708,
 	}, []byte("capability"), []byte("payload"))
 	fmt.Fprintf(&text, "%s\t%s\n", "frame", hex.EncodeToString(frame))
-	path := filepath.Join("testdata", "vectors.tsv")
-	if *update {
-		if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text.String() != string(want) {
-		t.Errorf("the wire format has changed; if that is meant, it is another version:\n%s", text.String())
-	}
+	golden.Match(t, "testdata/vectors.tsv", text.Bytes())
 }
 
 func TestEncodingDoesNotAllocate(t *testing.T) {

@@ -1,13 +1,11 @@
 package verify
 
 import (
-	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -15,12 +13,11 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/internal/macaroon"
+	"github.com/mailboxmq/mailbox/internal/testing/golden"
 )
 
-// With -rewrite the vectors are written again. A change of them is a change of
+// With -update the vectors are written again. A change of them is a change of
 // the format, and invalidates all existing tokens.
-var rewrite = flag.Bool("rewrite", false, "rewrite testdata/tokens.json")
-
 const vectorsFile = "testdata/tokens.json"
 
 // A vector is one token with everything that it is made of.
@@ -78,25 +75,7 @@ func computeVectors(t *testing.T) []vector {
 }
 
 func TestVectorsMatchPublishedFile(t *testing.T) {
-	var want bytes.Buffer
-	encoder := json.NewEncoder(&want)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(computeVectors(t)); err != nil {
-		t.Fatal(err)
-	}
-	if *rewrite {
-		if err := os.WriteFile(vectorsFile, want.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	published, err := os.ReadFile(vectorsFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(published, want.Bytes()) {
-		t.Errorf("%s differs from what this package computes: the format was changed by mistake, or run this test with -rewrite", vectorsFile)
-	}
+	golden.MatchJSON(t, vectorsFile, computeVectors(t))
 }
 
 // TestVectorsHoldForAnotherImplementation computes the published tokens from
