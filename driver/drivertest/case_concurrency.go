@@ -137,7 +137,7 @@ func (c *ledger) wait(e *env, sending bool) time.Duration {
 	if sending {
 		return 0
 	}
-	return e.tick / 4
+	return e.unit / 4
 }
 
 func (c *ledger) settle(e *env, q driver.Queue, d driver.Delivery, nack bool) (acked bool, err error) {

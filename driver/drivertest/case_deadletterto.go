@@ -44,8 +44,8 @@ func deletedTargetLosesNothing(e *env, q driver.Queue) {
 func movingEscapesRetention(e *env, q driver.Queue) {
 	want := numbered("m", 4)
 	e.send(q, want...)
-	e.receiveFor(q, 4, e.tick)
-	e.sleep(e.tick)
+	e.receiveFor(q, 4, e.tick())
+	e.sleep(e.tick())
 	e.expectStats(q, driver.Stats{})
 	letters := e.open(deadLetterQueue)
 	e.expectStats(letters, driver.Stats{Ready: 4})

@@ -62,15 +62,15 @@ func smallTable(e *env) driver.Config {
 
 // tinyTable remembers one key for two ticks.
 func tinyTable(e *env) driver.Config {
-	return driver.Config{DedupMax: 1, DedupWindow: 2 * e.tick}
+	return driver.Config{DedupMax: 1, DedupWindow: 2 * e.tick()}
 }
 
-func shortWindow(e *env) driver.Config { return driver.Config{DedupWindow: 2 * e.tick} }
+func shortWindow(e *env) driver.Config { return driver.Config{DedupWindow: 2 * e.tick()} }
 
 // longWindow is a dedup window that virtual time can pass, and that does not end in real time.
 func (e *env) longWindow() time.Duration {
 	if e.backend.Virtual {
-		return 2 * e.tick
+		return 2 * e.tick()
 	}
 	return e.hold
 }
@@ -161,8 +161,8 @@ func keyOutlivesMessage(e *env, q driver.Queue) {
 
 func keyIsFreeAfterWindow(e *env, q driver.Queue) {
 	window := q.Traits().DedupWindow
-	if window != 2*e.tick {
-		e.failf("Traits.DedupWindow: got %v, want %v as configured", window, 2*e.tick)
+	if window != 2*e.tick() {
+		e.failf("Traits.DedupWindow: got %v, want %v as configured", window, 2*e.tick())
 	}
 	start := time.Now()
 	first := e.expectFresh(q, keyed("key", "body"), "for the first time")
@@ -190,7 +190,7 @@ func fullTableRefuses(e *env, q driver.Queue) {
 	first := time.Now()
 	e.sendOne(q, keyed("a", "1"))
 	if e.backend.Virtual {
-		e.sleep(e.tick / 2)
+		e.sleep(e.tick() / 2)
 	}
 	e.sendOne(q, keyed("b", "2"))
 	_, err := q.Send(e.ctx(), []driver.Outgoing{keyed("c", "3")})
@@ -215,14 +215,14 @@ func fullTableMakesRoom(e *env, q driver.Queue) {
 		_, err := q.Send(e.ctx(), []driver.Outgoing{keyed("b", "2")})
 		now := time.Now()
 		if err == nil {
-			e.expectTime(now, start.Add(2*e.tick), "the table took a new key")
+			e.expectTime(now, start.Add(2*e.tick()), "the table took a new key")
 			break
 		}
 		e.expectFull(err, "send with a second key to a table for one")
-		if now.After(start.Add(2*e.tick + e.patience)) {
-			e.failf("the table is still full %v after its only entry was made; the window is %v", now.Sub(start), 2*e.tick)
+		if now.After(start.Add(2*e.tick() + e.patience)) {
+			e.failf("the table is still full %v after its only entry was made; the window is %v", now.Sub(start), 2*e.tick())
 		}
-		e.nap(start.Add(2 * e.tick))
+		e.nap(start.Add(2 * e.tick()))
 	}
 	e.expectNext(q, "1", "2")
 }
@@ -243,7 +243,7 @@ func manyKeysComeAndGo(e *env, q driver.Queue) {
 		for i := range each {
 			ids[generation][i] = e.expectFresh(q, key(generation, i), "for the first time")
 		}
-		e.sleep(e.tick * 3 / 4)
+		e.sleep(e.tick() * 3 / 4)
 	}
 	for i := range each { // 2.25 ticks after the first generation, with a window of 2
 		e.expectDuplicate(q, key(1, i), ids[1][i], "that is still live")

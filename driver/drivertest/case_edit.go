@@ -51,7 +51,7 @@ func peekShowsNewDueTime(e *env, q driver.Queue) {
 	due := time.Now().Add(2 * e.hold)
 	e.edit(q, id, driver.Edit{DeliverAt: due}, driver.StateDelayed)
 	seen := e.peekOne(q, id)
-	if off := seen.DueAt.Sub(due).Abs(); seen.State != driver.StateDelayed || off > e.tick {
+	if off := seen.DueAt.Sub(due).Abs(); seen.State != driver.StateDelayed || off > e.tick() {
 		e.failf("peek: got state %q, due %v; want delayed, due %v", seen.State, seen.DueAt, due)
 	}
 	e.edit(q, id, driver.Edit{Ready: true}, driver.StateDelayed)

@@ -19,7 +19,7 @@ var endingNeeds = []need{needDeadLetters, needObservable}
 var endingCases = []testCase{
 	{
 		id: "OBS-1", title: "of very many deaths every one is counted",
-		config: func(e *env) driver.Config { return driver.Config{RetainReady: driver.Retention{Age: e.tick}} },
+		config: func(e *env) driver.Config { return driver.Config{RetainReady: driver.Retention{Age: e.tick()}} },
 		needs:  endingNeeds, run: manyDeathsAreCounted,
 	},
 	{id: "OBS-1", title: "a stopped observer is observed nothing", needs: endingNeeds, run: stoppedHearsNothing},
@@ -30,7 +30,7 @@ func manyDeathsAreCounted(e *env, q driver.Queue) {
 	defer stop()
 	const n = 300
 	e.send(q, numbered("m", n)...)
-	e.sleep(e.tick)
+	e.sleep(e.tick())
 	e.expectStats(q, driver.Stats{Dead: n})
 	sum := 0
 	for _, ending := range observed.take() {

@@ -138,7 +138,7 @@ func fairGroupIsInOrder(e *env, q driver.Queue) {
 	}
 	next := make(map[string]int)
 	for left := groups * each; left > 0; {
-		got := e.take(q, min(7, left), e.hold, time.Now().Add(e.patience))
+		got := e.take(q, min(7, left), e.hold, time.Now())
 		if len(got) == 0 {
 			e.failf("%d messages are missing", left)
 		}
@@ -174,7 +174,7 @@ func fairGroupsAreServed(e *env, q driver.Queue) {
 			if done || time.Now().After(deadline) {
 				return nil
 			}
-			got, err := e.poll(q, driver.ReceiveRequest{Max: 3, Visibility: e.hold, Wait: e.tick})
+			got, err := e.poll(q, driver.ReceiveRequest{Max: 3, Visibility: e.hold, Wait: e.unit})
 			if err != nil {
 				return err
 			}

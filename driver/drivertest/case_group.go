@@ -58,22 +58,22 @@ func plainQueueDoesNotBlockGroups(e *env, q driver.Queue) {
 
 func delayedJoinsWhenDue(e *env, q driver.Queue) {
 	start := time.Now()
-	e.sendOne(q, driver.Outgoing{Body: []byte("g1"), Group: "g", Delay: e.tick})
+	e.sendOne(q, driver.Outgoing{Body: []byte("g1"), Group: "g", Delay: e.tick()})
 	e.sendTo(q, "g", "g2", "g3")
 	g2 := e.expectAlone(q, "g2")
 	e.nack(q, g2, e.hold, "")
-	g1 := e.expectArrival(q, start.Add(e.tick), "g1") // its place is ahead of g2
+	g1 := e.expectArrival(q, start.Add(e.tick()), "g1") // its place is ahead of g2
 	e.expectNothing(q)
 	e.ack(q, g1[0])
 	e.expectNothing(q)
 
 	e.sendTo(q, "h", "h1")
-	e.sendOne(q, driver.Outgoing{Body: []byte("h2"), Group: "h", Delay: e.tick})
+	e.sendOne(q, driver.Outgoing{Body: []byte("h2"), Group: "h", Delay: e.tick()})
 	start = time.Now() // h2 is due at most a tick later
 	e.sendTo(q, "h", "h3", "h4")
 	held := e.expectBodies(q, e.receiveOnce(q, driver.ReceiveRequest{Max: 2, Visibility: e.hold}), "h1", "h3")
 	e.ack(q, held[1])
-	e.sleep(time.Until(start.Add(e.tick)))
+	e.sleep(time.Until(start.Add(e.tick())))
 	e.expectNothing(q) // h1 is in flight
 	e.ack(q, held[0])
 	got := e.receiveOnce(q, driver.ReceiveRequest{Max: 10, Visibility: e.hold})
@@ -193,7 +193,7 @@ func workersSeeGroupsInOrder(e *env, q driver.Queue) {
 			if time.Now().After(deadline) {
 				return errors.New("the workers are stuck")
 			}
-			got, err := e.poll(q, driver.ReceiveRequest{Max: 1, Visibility: e.hold, Wait: e.tick})
+			got, err := e.poll(q, driver.ReceiveRequest{Max: 1, Visibility: e.hold, Wait: e.unit})
 			if err != nil {
 				return err
 			}

@@ -112,9 +112,9 @@ func expiredTogetherKeepOrder(e *env, q driver.Queue) {
 	want := numbered("m", 30)
 	e.send(q, want...)
 	for range want[:20] {
-		e.receiveFor(q, 1, e.tick)
+		e.receiveFor(q, 1, e.tick())
 	}
-	e.sleep(e.tick)
+	e.sleep(e.tick())
 	e.expectNext(q, want...)
 }
 
@@ -194,8 +194,8 @@ func everyShardWakes(e *env, q driver.Queue) {
 	}
 	start := time.Now()
 	waiting := e.receiveInBackground(e.ctx(), q, 1)
-	e.sendLater(q, e.tick, "later")
-	e.expectWokenAt(waiting, start.Add(e.tick), "later", "a delay in one of 8 shards")
+	e.sendLater(q, e.tick(), "later")
+	e.expectWokenAt(waiting, start.Add(e.tick()), "later", "a delay in one of 8 shards")
 }
 
 func capacityOverShards(e *env, q driver.Queue) {

@@ -27,8 +27,8 @@ func ackAroundDeadline(e *env, q driver.Queue) {
 	}
 	for _, offset := range []time.Duration{-time.Second, -time.Millisecond, -1, 0, 1, time.Millisecond, time.Second} {
 		e.send(q, "a")
-		held := e.receiveFor(q, 1, e.tick)[0]
-		time.Sleep(e.tick + offset)
+		held := e.receiveFor(q, 1, e.unit)[0]
+		time.Sleep(e.unit + offset)
 		err := tryAck(e, q, held)
 		if offset < 0 {
 			e.ok(err, "ack %v before the deadline", -offset)
@@ -52,16 +52,16 @@ func ackAgainstReceiver(e *env, q driver.Queue) {
 	for round := range e.rounds(300, 10) {
 		body := fmt.Sprint("round ", round)
 		e.send(q, body)
-		held := e.receiveFor(q, 1, e.tick)[0]
+		held := e.receiveFor(q, 1, e.unit)[0]
 		var again []driver.Delivery
 		var ackErr error
 		e.parallel(2, func(i int) (err error) {
 			if i == 0 {
-				time.Sleep(e.around(e.tick))
+				time.Sleep(e.around(e.unit))
 				ackErr = tryAck(e, q, held)
 				return nil
 			}
-			again, err = q.Receive(e.ctx(), driver.ReceiveRequest{Max: 1, Visibility: e.hold, Wait: e.waitUpTo(q, 2*e.tick)})
+			again, err = q.Receive(e.ctx(), driver.ReceiveRequest{Max: 1, Visibility: e.hold, Wait: e.waitUpTo(q, 2*e.unit)})
 			return err
 		})
 		switch {
@@ -93,13 +93,13 @@ func manyAcksAgainstExpiry(e *env, q driver.Queue) {
 			if time.Now().After(deadline) {
 				return errors.New("messages are missing: the workers wait in vain")
 			}
-			got, err := e.poll(q, driver.ReceiveRequest{Max: 1, Visibility: e.tick, Wait: e.tick})
+			got, err := e.poll(q, driver.ReceiveRequest{Max: 1, Visibility: e.unit, Wait: e.unit})
 			if err != nil {
 				return err
 			}
 			for _, d := range got {
 				if rand.IntN(2) == 0 {
-					time.Sleep(e.around(e.tick))
+					time.Sleep(e.around(e.unit))
 				}
 				switch err := tryAck(e, q, d); {
 				case err == nil:

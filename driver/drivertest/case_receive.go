@@ -78,9 +78,9 @@ func inFlightCeilingHolds(e *env, q driver.Queue) {
 		e.failf("receive of 3 ready messages with MaxInFlight 2: got %d, want 2", len(got))
 	}
 	start := time.Now()
-	_, err := q.Receive(e.ctx(), driver.ReceiveRequest{Max: 10, Visibility: e.hold, Wait: e.tick})
+	_, err := q.Receive(e.ctx(), driver.ReceiveRequest{Max: 10, Visibility: e.hold, Wait: e.tick()})
 	e.expectFull(err, "receive with the in-flight ceiling reached")
-	e.expectTime(time.Now(), start.Add(e.tick), "the refusal, after the wait")
+	e.expectTime(time.Now(), start.Add(e.tick()), "the refusal, after the wait")
 	e.expectStats(q, driver.Stats{Ready: 1, InFlight: 2})
 	e.ack(q, got[0])
 	e.receive(q, 1)
@@ -95,7 +95,7 @@ func receiveWithoutWaiting(e *env, q driver.Queue) {
 }
 
 func emptyReceiveWaits(e *env, q driver.Queue) {
-	wait := e.waitUpTo(q, e.tick)
+	wait := e.waitUpTo(q, e.tick())
 	start := time.Now()
 	got, err := q.Receive(e.ctx(), driver.ReceiveRequest{Max: 1, Visibility: e.hold, Wait: wait})
 	e.ok(err, "receive on an empty queue")
@@ -150,11 +150,11 @@ func (e *env) expectMessage(got driver.Message, sent driver.Outgoing, id string,
 func deliveryTimesAreTrue(e *env, q driver.Queue) {
 	sent := time.Now()
 	e.send(q, "a")
-	e.sleep(e.tick)
+	e.sleep(e.tick())
 	first := e.receive(q, 1)[0]
 	received := time.Now()
 	e.expire(q, first)
-	e.sleep(e.tick)
+	e.sleep(e.tick())
 	second := e.receive(q, 1)[0]
 
 	// Wall clocks of two machines may be two minutes apart.
@@ -168,8 +168,8 @@ func deliveryTimesAreTrue(e *env, q driver.Queue) {
 	if off := first.FirstReceivedAt.Sub(received).Abs(); off > tolerance {
 		e.failf("FirstReceivedAt: got %v, %v off", first.FirstReceivedAt, off)
 	}
-	if waited := first.FirstReceivedAt.Sub(first.EnqueuedAt); waited < e.tick-e.slack {
-		e.failf("FirstReceivedAt is %v after EnqueuedAt, want at least %v", waited, e.tick)
+	if waited := first.FirstReceivedAt.Sub(first.EnqueuedAt); waited < e.tick()-e.slack {
+		e.failf("FirstReceivedAt is %v after EnqueuedAt, want at least %v", waited, e.tick())
 	}
 	if !second.EnqueuedAt.Equal(first.EnqueuedAt) || !second.FirstReceivedAt.Equal(first.FirstReceivedAt) {
 		e.failf("second delivery: got enqueued %v, first received %v; the first delivery said %v and %v",

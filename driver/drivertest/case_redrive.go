@@ -44,7 +44,7 @@ func listingChangesNothing(e *env, q driver.Queue) {
 		break // a listing may be abandoned
 	}
 	letters := e.dead(q)
-	e.sleep(e.tick)
+	e.sleep(e.tick())
 	if again := e.dead(q); !slices.EqualFunc(letters, again, func(a, b driver.DeadLetter) bool {
 		return a.ID == b.ID && a.Deliveries == b.Deliveries && a.DeadAt.Equal(b.DeadAt) && a.Redrives == b.Redrives
 	}) {

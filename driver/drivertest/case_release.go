@@ -38,19 +38,19 @@ func firstDeliveryWasNotGivenBack(e *env, q driver.Queue) {
 	e.send(q, "a")
 	for _, mode := range []driver.NackMode{driver.NackRelease, driver.NackPutBack} {
 		given := e.expectNext(q, "a")[0]
-		e.sleep(e.tick)
+		e.sleep(e.tick())
 		e.giveBackOne(q, given, driver.Nack{Mode: mode})
-		e.sleep(e.tick)
+		e.sleep(e.tick())
 		first := e.expectNext(q, "a")[0]
-		if waited := first.FirstReceivedAt.Sub(given.FirstReceivedAt); waited < e.tick {
-			e.failf("%s: FirstReceivedAt is %v after that of the delivery that was given back, want at least %v", nackVerbs[mode], waited, e.tick)
+		if waited := first.FirstReceivedAt.Sub(given.FirstReceivedAt); waited < e.tick() {
+			e.failf("%s: FirstReceivedAt is %v after that of the delivery that was given back, want at least %v", nackVerbs[mode], waited, e.tick())
 		}
 		e.giveBackOne(q, first, driver.Nack{Mode: mode})
 	}
 	first := e.expectNext(q, "a")[0]
 	e.nack(q, first, 0, "")
 	e.giveBackOne(q, e.expectDelivery(q, "a", 2, "after a nack"), driver.Nack{Mode: driver.NackRelease})
-	e.sleep(e.tick)
+	e.sleep(e.tick())
 	if again := e.expectNext(q, "a")[0]; !again.FirstReceivedAt.Equal(first.FirstReceivedAt) {
 		e.failf("after a nack and a release: got FirstReceivedAt %v, want %v", again.FirstReceivedAt, first.FirstReceivedAt)
 	}

@@ -55,9 +55,9 @@ func restartCases() []testCase {
 
 // expectEventually waits for messages that must not come before due. After a crash they may be
 // late: if the clock was lost, messages are late rather than early.
-func (e *env) expectEventually(q driver.Queue, due time.Time, late time.Duration, want ...string) []driver.Delivery {
+func (e *env) expectEventually(q driver.Queue, due time.Time, want ...string) []driver.Delivery {
 	e.t.Helper()
-	got := e.take(q, len(want), e.hold, due.Add(late+e.patience))
+	got := e.take(q, len(want), e.hold, due)
 	if early := time.Until(due); early > e.slack {
 		e.failf("delivery of %q after a restart: %v too early", bodies(got), early)
 	}
@@ -81,7 +81,7 @@ func idsStayUnique(e *env, q driver.Queue, how Crash) {
 		e.expire(q, d)
 	}
 	q = e.restart(how)
-	for _, d := range e.take(q, 60, e.hold, time.Now().Add(e.hold+e.patience)) {
+	for _, d := range e.take(q, 60, e.hold, time.Now().Add(e.hold)) {
 		if receipts[d.Receipt] {
 			e.failf("after %v: the receipt of %q was given out again", how, d.Body)
 		}
@@ -89,14 +89,14 @@ func idsStayUnique(e *env, q driver.Queue, how Crash) {
 }
 
 func lifeSurvives(e *env, q driver.Queue, how Crash) {
-	e.sendOne(q, driver.Outgoing{Body: []byte("a"), TTL: 2 * e.tick})
-	e.sendOne(q, driver.Outgoing{Body: []byte("b"), TTL: 3 * e.tick, Delay: e.tick})
+	e.sendOne(q, driver.Outgoing{Body: []byte("a"), TTL: 2 * e.tick()})
+	e.sendOne(q, driver.Outgoing{Body: []byte("b"), TTL: 3 * e.tick(), Delay: e.tick()})
 	e.sendOne(q, driver.Outgoing{Body: []byte("c"), TTL: e.hold})
 	sent := time.Now()
 	e.restart(how)
-	e.sleep(time.Until(sent.Add(2 * e.tick)))
+	e.sleep(time.Until(sent.Add(2 * e.tick())))
 	q = e.restart(how)
-	e.sleep(time.Until(sent.Add(4 * e.tick)))
+	e.sleep(time.Until(sent.Add(4 * e.tick())))
 	e.expectStats(q, driver.Stats{Ready: 1, Dead: 2})
 	e.expectDead(q, "a", "b")
 	e.expectNext(q, "c")
@@ -104,43 +104,43 @@ func lifeSurvives(e *env, q driver.Queue, how Crash) {
 
 func delayedAgeSurvives(e *env, q driver.Queue, how Crash) {
 	sent := time.Now()
-	e.sendLater(q, 3*e.tick, "late")
+	e.sendLater(q, 3*e.tick(), "late")
 	q = e.restart(how)
-	if took := time.Since(sent); !e.backend.Virtual && took > 3*e.tick {
+	if took := time.Since(sent); !e.backend.Virtual && took > 3*e.tick() {
 		e.tooSlow("after a restart that took %v the message may be too old", took)
 	}
-	e.expectEventually(q, sent.Add(3*e.tick), 2*e.tick, "late")
+	e.expectEventually(q, sent.Add(3*e.tick()), "late")
 }
 
 func inFlightSurvives(e *env, q driver.Queue, how Crash) {
 	e.send(q, "a", "b")
 	start := time.Now()
-	e.receiveFor(q, 2, e.tick)
+	e.receiveFor(q, 2, e.tick())
 	q = e.restart(how)
 	earliest := start // a crash may lose the lease, and then the message is ready
 	if how == CrashClean {
-		earliest = start.Add(e.tick)
+		earliest = start.Add(e.tick())
 	}
-	again := e.expectEventually(q, earliest, 2*e.tick, "a", "b")
+	again := e.expectEventually(q, earliest, "a", "b")
 	e.ack(q, again...)
 	e.expectEmpty(q)
 }
 
 func placeSurvives(e *env, q driver.Queue, how Crash) {
 	e.send(q, "a", "b", "c")
-	e.expectBodies(q, e.receiveFor(q, 1, e.tick), "a")
+	e.expectBodies(q, e.receiveFor(q, 1, e.tick()), "a")
 	q = e.restart(how)
 	e.send(q, "d")
-	e.sleep(3 * e.tick)
+	e.sleep(3 * e.tick())
 	e.expectNext(q, "a", "b", "c", "d")
 }
 
 func groupSurvives(e *env, q driver.Queue, how Crash) {
 	e.sendTo(q, "g", "g1", "g2", "g3")
 	e.ack(q, e.expectAlone(q, "g1"))
-	e.receiveFor(q, 1, e.tick)
+	e.receiveFor(q, 1, e.tick())
 	q = e.restart(how)
-	e.sleep(3 * e.tick)
+	e.sleep(3 * e.tick())
 	for _, want := range []string{"g2", "g3"} {
 		held := e.expectAlone(q, want)
 		e.expectNothing(q)
@@ -161,5 +161,5 @@ func configSurvives(e *env, _ driver.Queue, how Crash) {
 
 // aging is a queue whose messages may wait for two ticks.
 func aging(e *env) driver.Config {
-	return driver.Config{RetainReady: driver.Retention{Age: 2 * e.tick}}
+	return driver.Config{RetainReady: driver.Retention{Age: 2 * e.tick()}}
 }

@@ -94,7 +94,7 @@ func traitsAreComplete(e *env, q driver.Queue) {
 func manyDelaysAreKept(e *env, q driver.Queue) {
 	due := make(map[string]time.Time)
 	for _, body := range numbered("m", e.rounds(500, 50)) {
-		delay := rand.N(3 * e.tick)
+		delay := rand.N(3 * e.tick())
 		due[body] = time.Now().Add(delay)
 		e.sendLater(q, delay, body)
 	}
@@ -104,7 +104,7 @@ func manyDelaysAreKept(e *env, q driver.Queue) {
 func manyDueTimesAreKept(e *env, q driver.Queue) {
 	due := make(map[string]time.Time)
 	for _, body := range numbered("m", e.rounds(500, 50)) {
-		due[body] = time.Now().Add(rand.N(3 * e.tick))
+		due[body] = time.Now().Add(rand.N(3 * e.tick()))
 		e.sendOne(q, driver.Outgoing{Body: []byte(body), DeliverAt: due[body]})
 	}
 	e.expectArrivals(q, due)

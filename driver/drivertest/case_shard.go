@@ -185,15 +185,15 @@ func usageIsWhatIsThere(e *env, q driver.Queue) {
 	e.sendOne(q, keyed("key", "abc"))
 	e.sendOne(q, keyed("other key", "de"))
 	e.deadLetter(q, e.receive(q, 1)[0], driver.ReasonFatal)
-	e.sleep(e.tick)
+	e.sleep(e.tick())
 	usage := measure()
 	shard := usage.Shards[0]
 	if shard.Stats != (driver.Stats{Ready: 1, Dead: 1}) || shard.Bytes != 2 || usage.DedupKeys != 2 {
 		e.failf("got %+v, want one ready message of 2 bytes, one dead letter and 2 keys", usage)
 	}
 	for name, age := range map[string]time.Duration{"waiting message": shard.OldestReady, "dead letter": shard.OldestDead} {
-		if age < e.tick || age > e.tick+time.Minute {
-			e.failf("the oldest %s is said to be %v old, want about %v", name, age, e.tick)
+		if age < e.tick() || age > e.tick()+time.Minute {
+			e.failf("the oldest %s is said to be %v old, want about %v", name, age, e.tick())
 		}
 	}
 }

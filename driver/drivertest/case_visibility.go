@@ -30,13 +30,13 @@ var visibilityCases = []testCase{
 
 func extendMakesLater(e *env, q driver.Queue) {
 	e.send(q, "a")
-	first := e.tick
+	first := e.tick()
 	if !e.backend.Virtual {
-		first = 5 * e.tick // enough time to extend on a busy machine
+		first = 5 * e.tick() // enough time to extend on a busy machine
 	}
 	received := time.Now()
 	held := e.receiveFor(q, 1, first)[0]
-	time.Sleep(first / 2)
+	e.rest(first / 2)
 	extended := time.Now()
 	e.expectHeld(tryExtend(e, q, held, first), received, first)
 	e.expectArrival(q, extended.Add(first), "a")
@@ -45,17 +45,17 @@ func extendMakesLater(e *env, q driver.Queue) {
 // holdFor is a config with a MaxHold in ticks. The cases receive for half a tick, so MaxHold is
 // the bound from 5 ticks on.
 func holdFor(ticks time.Duration) func(*env) driver.Config {
-	return func(e *env) driver.Config { return driver.Config{MaxHold: ticks * e.tick} }
+	return func(e *env) driver.Config { return driver.Config{MaxHold: ticks * e.tick()} }
 }
 
 func maxHoldCapsOneExtension(e *env, q driver.Queue) {
 	e.send(q, "a")
-	e.expectHoldBound(q, 6*e.tick)
+	e.expectHoldBound(q, 6*e.tick())
 }
 
 func maxHoldHasFloor(e *env, q driver.Queue) {
 	e.send(q, "a")
-	e.expectHoldBound(q, driver.HoldBound(e.tick, e.tick/2))
+	e.expectHoldBound(q, driver.HoldBound(e.tick(), e.tick()/2))
 }
 
 // expectHoldBound checks that an extension holds the ready message for bound and no longer, and
@@ -63,9 +63,9 @@ func maxHoldHasFloor(e *env, q driver.Queue) {
 func (e *env) expectHoldBound(q driver.Queue, bound time.Duration) {
 	e.t.Helper()
 	start := time.Now()
-	held := e.receiveFor(q, 1, e.tick/2)[0]
+	held := e.receiveFor(q, 1, e.tick()/2)[0]
 	granted, err := q.Extend(e.ctx(), []driver.Extension{{Receipt: held.Receipt, Visibility: e.hold}})
-	e.expectHeld(err, start, e.tick/2)
+	e.expectHeld(err, start, e.tick()/2)
 	e.expectGranted(granted, bound-time.Since(start)-e.slack, bound+e.slack)
 	e.expectArrival(q, start.Add(bound), "a")
 	e.expectExpired(q, held, "a receipt past MaxHold")
@@ -100,19 +100,19 @@ func (e *env) expectHeld(err error, since time.Time, visibility time.Duration) {
 func maxHoldCapsManyExtensions(e *env, q driver.Queue) {
 	e.send(q, "a")
 	start := time.Now()
-	limit := start.Add(6 * e.tick)
-	held := e.receiveFor(q, 1, e.tick/2)[0]
+	limit := start.Add(6 * e.tick())
+	held := e.receiveFor(q, 1, e.tick()/2)[0]
 	for extended := start; ; {
-		time.Sleep(e.tick / 4)
+		e.rest(e.tick() / 4)
 		now := time.Now()
-		err := tryExtend(e, q, held, e.tick/2)
+		err := tryExtend(e, q, held, e.tick()/2)
 		if err != nil && !time.Now().Before(limit) { // it may arrive after the limit, although it was sent before
 			e.expectCode(err, driver.ErrReceiptExpired, "extend past MaxHold")
 			break
 		}
-		e.expectHeld(err, extended, e.tick/2)
+		e.expectHeld(err, extended, e.tick()/2)
 		if now.After(limit.Add(e.patience)) {
-			e.failf("a message with MaxHold %v is held for %v", 6*e.tick, now.Sub(start))
+			e.failf("a message with MaxHold %v is held for %v", 6*e.tick(), now.Sub(start))
 		}
 		extended = now
 	}
@@ -122,6 +122,6 @@ func maxHoldCapsManyExtensions(e *env, q driver.Queue) {
 func maxHoldRestarts(e *env, q driver.Queue) {
 	e.send(q, "a")
 	e.expire(q, e.receive(q, 1)...)
-	e.sleep(e.tick)
-	e.expectHoldBound(q, 6*e.tick)
+	e.sleep(e.tick())
+	e.expectHoldBound(q, 6*e.tick())
 }

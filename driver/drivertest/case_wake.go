@@ -104,11 +104,11 @@ func (e *env) expectContextError(got, want error, what string) {
 
 func contextDeadlineWakes(e *env, q driver.Queue) {
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(e.ctx(), e.tick)
+	ctx, cancel := context.WithTimeout(e.ctx(), e.tick())
 	defer cancel()
-	_, err := q.Receive(ctx, driver.ReceiveRequest{Max: 1, Visibility: e.hold, Wait: e.waitUpTo(q, e.tick+4*e.patience)})
+	_, err := q.Receive(ctx, driver.ReceiveRequest{Max: 1, Visibility: e.hold, Wait: e.waitUpTo(q, e.tick()+4*e.patience)})
 	e.expectContextError(err, context.DeadlineExceeded, "a receive whose context runs out")
-	e.expectTime(time.Now(), start.Add(e.tick), "the end of the context")
+	e.expectTime(time.Now(), start.Add(e.tick()), "the end of the context")
 }
 
 func endedContextDoesAllOrNothing(e *env, q driver.Queue) {
@@ -253,9 +253,9 @@ func closedPassesOn(e *env, q driver.Queue) {
 func expiredWaitPassesOn(e *env, q driver.Queue) {
 	for range e.rounds(200, 10) {
 		start := time.Now()
-		leaving := e.waitInBackground(e.ctx(), q, 1, e.tick)
+		leaving := e.waitInBackground(e.ctx(), q, 1, e.unit)
 		staying := e.receiveInBackground(e.ctx(), q, 1)
-		time.Sleep(time.Until(start.Add(e.tick))) // send just as the wait ends
+		e.rest(time.Until(start.Add(e.unit))) // send just as the wait ends
 		e.send(q, "a")
 		left := e.await(leaving, "the end of a wait")
 		e.ok(left.err, "a receive whose wait ends")

@@ -80,7 +80,9 @@
 // visibility take no time, and "at once" means within 50 ms of a clock that
 // stands still while a goroutine runs. Any other backend runs on short real
 // durations. There "not before" is still strict, and "at once" is as generous
-// as a loaded machine needs.
+// as a loaded machine needs. A case that uses ticks and fails after its operations
+// took longer than a quarter of one is repeated with longer ticks; the last attempt
+// counts.
 //
 // # Vocabulary
 //

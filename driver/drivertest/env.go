@@ -28,9 +28,10 @@ type env struct {
 	backend Backend
 	opener  driver.Opener
 
-	// tick is a duration that a case lets pass: long enough to differ from zero, short enough
-	// to wait for.
-	tick time.Duration
+	// unit is what tick returns, and timed says that the case has called that. Cases of claims that
+	// hold however slow the machine is use unit: their failures count at once.
+	unit  time.Duration
+	timed atomic.Bool
 	// hold is a delay or visibility that does not end during a case.
 	hold time.Duration
 	// patience is how long to wait for an event that should happen at once before the case
@@ -43,9 +44,11 @@ type env struct {
 	// have.
 	running sync.WaitGroup
 
-	// On the real clock: pauses finds out how long the machine stands still. mayRepeat says that
-	// the case can be repeated, and inconclusive why it must be.
-	pauses       *pauseWatch
+	// began is when the case began, and planned how long it has slept since.
+	began   time.Time
+	planned time.Duration
+	// On the real clock: mayRepeat says that the case can be repeated, and inconclusive why it must
+	// be.
 	mayRepeat    bool
 	inconclusive string
 
@@ -58,19 +61,30 @@ type closer interface{ Close() error }
 const queueName = "orders"
 
 func newEnv(t *testing.T, b Backend, rule string) *env {
-	e := &env{t: t, rule: rule, backend: b, hold: 10 * time.Minute}
-	if b.Virtual {
-		e.tick, e.patience = 10*time.Second, time.Minute
-	} else {
-		e.tick, e.patience, e.slack = cmp.Or(b.Tick, 200*time.Millisecond), 15*time.Second, 5*time.Millisecond
-	}
-	if !b.Virtual {
-		e.pauses = watchPauses(t, e.tick/20)
-	}
+	e := newPlainEnv(t, b, rule)
 	t.Cleanup(e.running.Wait)
 	e.opener = b.Open(t)
 	t.Cleanup(e.close)
+	e.began = time.Now()
 	return e
+}
+
+// newPlainEnv returns an environment without an opener.
+func newPlainEnv(t *testing.T, b Backend, rule string) *env {
+	e := &env{t: t, rule: rule, backend: b, hold: 10 * time.Minute, began: time.Now()}
+	if b.Virtual {
+		e.unit, e.patience = 10*time.Second, time.Minute
+	} else {
+		e.unit, e.patience, e.slack = cmp.Or(b.Tick, 200*time.Millisecond), 15*time.Second, 5*time.Millisecond
+	}
+	return e
+}
+
+// tick returns a duration that a case lets pass: long enough to differ from zero, short enough to
+// wait for.
+func (e *env) tick() time.Duration {
+	e.timed.Store(true)
+	return e.unit
 }
 
 // close closes the opener and waits for the goroutines of the case.
@@ -152,12 +166,22 @@ func (e *env) restart(how Crash) driver.Queue {
 func (e *env) ctx() context.Context { return e.t.Context() }
 
 // sleep lets d pass on all clocks.
-func (e *env) sleep(d time.Duration) { time.Sleep(d + e.slack) }
+func (e *env) sleep(d time.Duration) { e.rest(d + e.slack) }
+
+// rest lets d pass on the clock of this process.
+func (e *env) rest(d time.Duration) {
+	e.planned += max(d, 0)
+	time.Sleep(d)
+}
 
 // nap sleeps between two checks of a state that changes when due: in small steps close to it,
-// and not past it.
+// not past it, and in large ones when the change is too late.
 func (e *env) nap(due time.Time) {
-	e.sleep(min(max(time.Until(due)-time.Millisecond, time.Millisecond), e.tick/4))
+	step := max(time.Until(due)-time.Millisecond, time.Millisecond)
+	if time.Since(due) > promptness {
+		step = e.unit
+	}
+	e.sleep(min(step, e.unit/4))
 }
 
 // settle lets goroutines come to rest. In virtual time it is exact; in real time it only makes
@@ -166,7 +190,7 @@ func (e *env) settle() {
 	if e.backend.Virtual {
 		synctest.Wait()
 	} else {
-		time.Sleep(e.tick / 4)
+		e.rest(e.unit / 4)
 	}
 }
 
@@ -234,7 +258,7 @@ func (e *env) receive(q driver.Queue, n int) []driver.Delivery {
 func (e *env) receiveFor(q driver.Queue, n int, visibility time.Duration) []driver.Delivery {
 	e.t.Helper()
 	start := time.Now()
-	got := e.take(q, n, visibility, start.Add(e.patience))
+	got := e.take(q, n, visibility, start)
 	if len(got) != n {
 		e.failf("receive: got %d messages %q, want %d", len(got), bodies(got), n)
 	}
@@ -242,12 +266,14 @@ func (e *env) receiveFor(q driver.Queue, n int, visibility time.Duration) []driv
 	return got
 }
 
-// take receives until it has n messages or the time until has come.
-func (e *env) take(q driver.Queue, n int, visibility time.Duration, until time.Time) []driver.Delivery {
+// take receives until it has n messages, which are due, or its patience has ended.
+func (e *env) take(q driver.Queue, n int, visibility time.Duration, due time.Time) []driver.Delivery {
 	e.t.Helper()
+	start := time.Now()
+	defer func() { e.planned += min(time.Since(start), max(due.Sub(start), 0)) }()
 	var got []driver.Delivery
 	for len(got) < n {
-		wait := max(time.Until(until), 0)
+		wait := max(time.Until(due)+e.patience, 0)
 		batch, err := e.poll(q, driver.ReceiveRequest{Max: n - len(got), Visibility: visibility, Wait: e.waitUpTo(q, wait)})
 		e.ok(err, "receive")
 		if len(batch) == 0 && wait == 0 {

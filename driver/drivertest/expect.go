@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -18,28 +17,10 @@ import (
 func (e *env) failf(format string, args ...any) {
 	e.t.Helper()
 	failure := fmt.Sprintf("%s: %s", e.rule, fmt.Sprintf(format, args...))
-	if e.pauses != nil && e.mayRepeat {
-		if longest := e.pauses.longest(); longest > e.tick/4 {
-			e.repeat(fmt.Sprintf("%s, but the machine stood still for %v", failure, longest))
-		}
+	if e.mayBeSlow() {
+		e.repeat(fmt.Sprintf("%s, but the case lost %v", failure, e.lost()))
 	}
 	e.t.Fatal(failure)
-}
-
-// repeat ends the attempt at a case without a result.
-func (e *env) repeat(why string) {
-	e.inconclusive = why
-	runtime.Goexit()
-}
-
-// tooSlow ends an attempt that a slow machine has spoiled. The last one skips the case.
-func (e *env) tooSlow(format string, args ...any) {
-	e.t.Helper()
-	why := "the machine is too slow: " + fmt.Sprintf(format, args...)
-	if e.mayRepeat {
-		e.repeat(why)
-	}
-	e.t.Skip(why)
 }
 
 // ok checks that err is nil.
@@ -143,7 +124,7 @@ func (e *env) expectNext(q driver.Queue, want ...string) []driver.Delivery {
 // expectArrival waits for messages that must come when due, not before, and then at once.
 func (e *env) expectArrival(q driver.Queue, due time.Time, want ...string) []driver.Delivery {
 	e.t.Helper()
-	got := e.take(q, len(want), e.hold, due.Add(e.patience))
+	got := e.take(q, len(want), e.hold, due)
 	now := time.Now()
 	got = e.expectBodies(q, got, want...)
 	e.expectTime(now, due, fmt.Sprintf("delivery of %q", want))
@@ -156,7 +137,7 @@ func (e *env) expectArrivals(q driver.Queue, due map[string]time.Time) {
 	latest := slices.MaxFunc(slices.Collect(maps.Values(due)), time.Time.Compare)
 	seen := make(map[string]bool)
 	for range due {
-		got := e.take(q, 1, e.hold, latest.Add(e.patience))
+		got := e.take(q, 1, e.hold, latest)
 		now := time.Now()
 		if len(got) == 0 {
 			e.failf("receive: got only %d messages of %d", len(seen), len(due))

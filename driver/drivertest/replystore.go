@@ -1,7 +1,6 @@
 package drivertest
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -39,7 +38,7 @@ func RunReplyStore(t *testing.T, b ReplyStore) {
 			if b.Virtual {
 				synctest.Test(t, func(t *testing.T) { c.run(newSlotEnv(t, b, c.id)) })
 			} else {
-				c.run(newSlotEnv(t, b, c.id))
+				c.onRealClock(b).check(t, b.Tick, 1)
 			}
 		})
 	}
@@ -61,6 +60,15 @@ type slotCase struct {
 	run   func(e *slotEnv)
 }
 
+// onRealClock returns the attempts at the case.
+func (c slotCase) onRealClock(b ReplyStore) attempts {
+	return func(t *testing.T, tick time.Duration) (*env, func()) {
+		b.Tick = tick
+		e := newSlotEnv(t, b, c.id)
+		return e.env, func() { c.run(e) }
+	}
+}
+
 func allSlotCases() []slotCase {
 	return slices.Concat(slotCreateCases, slotWriteCases, slotTimeCases, slotWaitCases, slotRemoveCases, slotModelCases)
 }
@@ -75,12 +83,7 @@ type slotEnv struct {
 }
 
 func newSlotEnv(t *testing.T, b ReplyStore, rule string) *slotEnv {
-	plain := &env{t: t, rule: rule, backend: Backend{Virtual: b.Virtual}, hold: 10 * time.Minute}
-	if b.Virtual {
-		plain.tick, plain.patience = 10*time.Second, time.Minute
-	} else {
-		plain.tick, plain.patience, plain.slack = cmp.Or(b.Tick, 200*time.Millisecond), 15*time.Second, 5*time.Millisecond
-	}
+	plain := newPlainEnv(t, Backend{Virtual: b.Virtual, Tick: b.Tick}, rule)
 	e := &slotEnv{env: plain, late: max(b.Late, promptness)}
 	e.store = b.Open(t)
 	e.other = e.store
@@ -159,7 +162,7 @@ func (e *slotEnv) expectGone(id string) {
 	e.t.Helper()
 	_, err := e.store.Get(e.ctx(), id)
 	e.expectCode(err, driver.ErrNotFound, "get slot %q, which is not there", id)
-	_, err = e.store.Wait(e.ctx(), id, e.tick)
+	_, err = e.store.Wait(e.ctx(), id, e.tick())
 	e.expectCode(err, driver.ErrNotFound, "wait for slot %q, which is not there", id)
 	_, err = e.store.Consume(e.ctx(), id)
 	e.expectCode(err, driver.ErrNotFound, "consume slot %q, which is not there", id)
@@ -171,9 +174,9 @@ func (e *slotEnv) expectGone(id string) {
 // real clock these may take a while.
 func (e *slotEnv) life() time.Duration {
 	if e.backend.Virtual {
-		return e.tick
+		return e.tick()
 	}
-	return 5 * e.tick
+	return 5 * e.tick()
 }
 
 // untilExpired sleeps until a slot that was created at most at created has expired, and not

@@ -43,7 +43,7 @@ func slotIDIsTaken(e *slotEnv) {
 		e.expect(id, while)
 	}
 	e.create("pending", "resolved", "cancelled")
-	e.createFor("expired", e.tick)
+	e.createFor("expired", e.tick())
 	created := time.Now()
 	e.resolve("resolved", "tea")
 	e.cancel("cancelled")
@@ -51,7 +51,7 @@ func slotIDIsTaken(e *slotEnv) {
 	again("resolved", driver.SlotResolved)
 	again("cancelled", driver.SlotCancelled)
 	e.expectAnswer("resolved", "tea")
-	e.untilExpired(created, e.tick)
+	e.untilExpired(created, e.tick())
 	again("expired", driver.SlotExpired)
 }
 

@@ -109,7 +109,7 @@ func (e *slotEnv) step(model *slotModel, random *rand.Rand, id, body string) (do
 	case 0, 1:
 		ttl := e.hold
 		if e.backend.Virtual {
-			ttl = time.Duration(1+random.IntN(5)) * e.tick
+			ttl = time.Duration(1+random.IntN(5)) * e.tick()
 		}
 		return fmt.Sprintf("create %s for %v", id, ttl), outcomeOf(e.store.Create(ctx, id, ttl)), outcomeOf(errorOf(model.create(id, ttl)))
 	case 2, 3:
@@ -133,7 +133,7 @@ func (e *slotEnv) step(model *slotModel, random *rand.Rand, id, body string) (do
 			return "sweep", outcomeOf(err), outcomeOf(nil)
 		}
 		if e.backend.Virtual {
-			pause := time.Duration(random.IntN(3)) * e.tick
+			pause := time.Duration(random.IntN(3)) * e.tick()
 			time.Sleep(pause)
 			model.now += pause
 		}

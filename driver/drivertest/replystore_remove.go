@@ -55,10 +55,10 @@ func consumeKeepsPending(e *slotEnv) {
 
 func consumeRemovesOthers(e *slotEnv) {
 	e.create("cancelled")
-	e.createFor("expired", e.tick)
+	e.createFor("expired", e.tick())
 	created := time.Now()
 	e.cancel("cancelled")
-	e.untilExpired(created, e.tick)
+	e.untilExpired(created, e.tick())
 	for _, state := range []driver.SlotState{driver.SlotCancelled, driver.SlotExpired} {
 		got, err := e.store.Consume(e.ctx(), string(state))
 		e.ok(err, "consume a slot that is %s", state)
@@ -99,11 +99,11 @@ func oneConsumes(e *slotEnv) {
 
 func deleteRemoves(e *slotEnv) {
 	e.create("pending", "resolved", "cancelled", "other")
-	e.createFor("expired", e.tick)
+	e.createFor("expired", e.tick())
 	created := time.Now()
 	e.resolve("resolved", "tea")
 	e.cancel("cancelled")
-	e.untilExpired(created, e.tick)
+	e.untilExpired(created, e.tick())
 	for _, id := range []string{"pending", "resolved", "cancelled", "expired"} {
 		e.ok(e.store.Delete(e.ctx(), id), "delete a slot that is %s", id)
 		e.expectGone(id)
@@ -130,10 +130,10 @@ func expiredAreListed(e *slotEnv) {
 	e.create("living", "answered")
 	e.resolve("answered", "tea")
 	e.expectExpired()
-	e.createFor("a", e.tick)
-	e.createFor("b", e.tick)
+	e.createFor("a", e.tick())
+	e.createFor("b", e.tick())
 	created := time.Now()
-	e.untilExpired(created, e.tick)
+	e.untilExpired(created, e.tick())
 	for range 2 { // listing changes nothing
 		e.expectExpired("a", "b")
 	}
@@ -148,10 +148,10 @@ func sweepRemovesExpired(e *slotEnv) {
 	e.resolve("answered", "tea")
 	e.cancel("cancelled")
 	e.expectSwept(100, 0)
-	e.createFor("a", e.tick)
-	e.createFor("b", e.tick)
+	e.createFor("a", e.tick())
+	e.createFor("b", e.tick())
 	created := time.Now()
-	e.untilExpired(created, e.tick)
+	e.untilExpired(created, e.tick())
 	e.expectSwept(100, 2)
 	e.expectGone("a")
 	e.expectGone("b")
@@ -174,10 +174,10 @@ func (e *slotEnv) expectSwept(limit, want int) {
 
 func limitsAreKept(e *slotEnv) {
 	for i := range 5 {
-		e.createFor(fmt.Sprint(i), e.tick)
+		e.createFor(fmt.Sprint(i), e.tick())
 	}
 	created := time.Now()
-	e.untilExpired(created, e.tick)
+	e.untilExpired(created, e.tick())
 	for _, limit := range []int{0, -1} {
 		_, err := e.store.Expired(e.ctx(), limit)
 		e.expectNamedField(err, fmt.Sprint("list with limit ", limit))

@@ -17,19 +17,19 @@ var slotTimeCases = []slotCase{
 
 func slotExpires(e *slotEnv) {
 	before := time.Now()
-	e.createFor("a", e.tick)
+	e.createFor("a", e.tick())
 	created := time.Now()
-	e.sleep(e.tick / 2)
-	if got := e.expectAny("a"); time.Since(before) < e.tick-e.slack {
+	e.sleep(e.tick() / 2)
+	if got := e.expectAny("a"); time.Since(before) < e.tick()-e.slack {
 		e.expectSlot(got, "a", driver.SlotPending)
 	}
 	if e.backend.Virtual {
-		time.Sleep(e.tick/2 - 1)
+		time.Sleep(e.tick()/2 - 1)
 		e.expect("a", driver.SlotPending)
 	}
-	e.untilExpired(created, e.tick)
+	e.untilExpired(created, e.tick())
 	e.expect("a", driver.SlotExpired)
-	e.sleep(e.tick)
+	e.sleep(e.tick())
 	e.expect("a", driver.SlotExpired)
 }
 
@@ -69,11 +69,11 @@ func cancelledExpires(e *slotEnv) {
 func slotsExpireEachAtItsTime(e *slotEnv) {
 	const n = 5
 	for i := range n {
-		e.createFor(fmt.Sprint(i), time.Duration(n-i)*e.tick) // the last expires first
+		e.createFor(fmt.Sprint(i), time.Duration(n-i)*e.tick()) // the last expires first
 	}
 	created := time.Now()
 	for i := range n {
-		e.untilExpired(created, time.Duration(i+1)*e.tick)
+		e.untilExpired(created, time.Duration(i+1)*e.tick())
 		e.expect(fmt.Sprint(n-1-i), driver.SlotExpired)
 		if next := n - 2 - i; next >= 0 && e.backend.Virtual {
 			e.expect(fmt.Sprint(next), driver.SlotPending)
@@ -115,8 +115,8 @@ func slotCancelWakes(e *slotEnv) {
 
 func endOfTimeWakes(e *slotEnv) {
 	before := time.Now()
-	e.createFor("a", e.tick)
-	got := e.wokenAt(e.waitFor(e.ctx(), "a", e.hold), before.Add(e.tick), "end of the slot's time")
+	e.createFor("a", e.tick())
+	got := e.wokenAt(e.waitFor(e.ctx(), "a", e.hold), before.Add(e.tick()), "end of the slot's time")
 	e.ok(got.err, "wait for a slot that expires")
 	e.expectSlot(got.slot, "a", driver.SlotExpired)
 }
@@ -136,8 +136,8 @@ func allWaitersAreWoken(e *slotEnv) {
 			e.wokenNow(waiting[i], name, state, fmt.Sprintf("%s, waiter %d of %d", name, i+1, len(waiting)))
 		}
 	}
-	ends := time.Now().Add(e.tick)
-	e.createFor("end", e.tick)
+	ends := time.Now().Add(e.tick())
+	e.createFor("end", e.tick())
 	first, second := e.waitFor(e.ctx(), "end", e.hold), e.waitFor(e.ctx(), "end", e.hold)
 	for _, waiting := range []<-chan slotOutcome{first, second} {
 		got := e.wokenAt(waiting, ends, "end of the slot's time")
@@ -148,11 +148,11 @@ func allWaitersAreWoken(e *slotEnv) {
 
 func waitForDecided(e *slotEnv) {
 	e.create("resolved", "cancelled")
-	e.createFor("expired", e.tick)
+	e.createFor("expired", e.tick())
 	created := time.Now()
 	e.resolve("resolved", "tea")
 	e.cancel("cancelled")
-	e.untilExpired(created, e.tick)
+	e.untilExpired(created, e.tick())
 	for _, state := range []driver.SlotState{driver.SlotResolved, driver.SlotCancelled, driver.SlotExpired} {
 		start := time.Now()
 		got, err := e.store.Wait(e.ctx(), string(state), e.hold)
@@ -165,7 +165,7 @@ func waitForDecided(e *slotEnv) {
 func waitPasses(e *slotEnv) {
 	e.create("a")
 	start := time.Now()
-	got := e.wokenAt(e.waitFor(e.ctx(), "a", e.tick), start.Add(e.tick), "a wait that passes")
+	got := e.wokenAt(e.waitFor(e.ctx(), "a", e.tick()), start.Add(e.tick()), "a wait that passes")
 	e.ok(got.err, "a wait that passes")
 	e.expectSlot(got.slot, "a", driver.SlotPending)
 	e.resolve("a", "tea")
@@ -185,13 +185,13 @@ func waitOfNothing(e *slotEnv) {
 
 func othersDoNotWake(e *slotEnv) {
 	e.create("a", "b", "c", "d")
-	e.createFor("e", e.tick/2)
+	e.createFor("e", e.tick()/2)
 	start := time.Now()
-	waiting := e.waitFor(e.ctx(), "a", e.tick)
+	waiting := e.waitFor(e.ctx(), "a", e.tick())
 	e.resolve("b", "tea")
 	e.cancel("c")
 	e.ok(e.store.Delete(e.ctx(), "d"), "delete slot %q", "d")
-	got := e.wokenAt(waiting, start.Add(e.tick), "a wait while other slots change")
+	got := e.wokenAt(waiting, start.Add(e.tick()), "a wait while other slots change")
 	e.ok(got.err, "a wait while other slots change")
 	e.expectSlot(got.slot, "a", driver.SlotPending)
 }
@@ -205,9 +205,9 @@ func contextEndsWait(e *slotEnv) {
 	e.expectContextError(got.err, context.Canceled, "a wait whose context is cancelled")
 
 	start := time.Now()
-	ctx, stop := context.WithTimeout(e.ctx(), e.tick)
+	ctx, stop := context.WithTimeout(e.ctx(), e.tick())
 	defer stop()
-	got = e.wokenAt(e.waitFor(ctx, "a", e.hold), start.Add(e.tick), "end of the context's time")
+	got = e.wokenAt(e.waitFor(ctx, "a", e.hold), start.Add(e.tick()), "end of the context's time")
 	e.expectContextError(got.err, context.DeadlineExceeded, "a wait whose context runs out")
 	e.expect("a", driver.SlotPending)
 }
@@ -239,11 +239,11 @@ func answerMeetsWait(e *slotEnv) {
 }
 
 func laterSlotExpiresFirst(e *slotEnv) {
-	slowEnds := time.Now().Add(3 * e.tick)
-	e.createFor("slow", 3*e.tick)
+	slowEnds := time.Now().Add(3 * e.tick())
+	e.createFor("slow", 3*e.tick())
 	slow := e.waitFor(e.ctx(), "slow", e.hold)
-	fastEnds := time.Now().Add(e.tick)
-	e.createFor("fast", e.tick)
+	fastEnds := time.Now().Add(e.tick())
+	e.createFor("fast", e.tick())
 	fast := e.waitFor(e.ctx(), "fast", e.hold)
 	got := e.wokenAt(fast, fastEnds, "the slot that was made last")
 	e.ok(got.err, "wait for the slot that was made last")

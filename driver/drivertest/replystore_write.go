@@ -84,10 +84,10 @@ func cancelledTakesNoAnswer(e *slotEnv) {
 }
 
 func expiredTakesNoAnswer(e *slotEnv) {
-	e.createFor("a", e.tick)
-	e.createFor("b", e.tick)
+	e.createFor("a", e.tick())
+	e.createFor("b", e.tick())
 	created := time.Now()
-	e.untilExpired(created, e.tick)
+	e.untilExpired(created, e.tick())
 	e.expectCode(e.store.Resolve(e.ctx(), "a", driver.Answer{Body: []byte("late")}), driver.ErrReplyExpired, "resolve an expired slot")
 	e.expectCode(e.store.Cancel(e.ctx(), "b"), driver.ErrReplyExpired, "cancel an expired slot")
 	e.expect("a", driver.SlotExpired)
@@ -176,8 +176,8 @@ func answerAroundTheEnd(e *slotEnv) {
 	}
 	for _, offset := range []time.Duration{-time.Second, -1, 0, 1, time.Second} {
 		id := offset.String()
-		e.createFor(id, e.tick)
-		time.Sleep(e.tick + offset)
+		e.createFor(id, e.tick())
+		time.Sleep(e.tick() + offset)
 		err := e.store.Resolve(e.ctx(), id, driver.Answer{Body: []byte("tea")})
 		if offset < 0 {
 			e.ok(err, "resolve %v before the end of the slot's time", -offset)

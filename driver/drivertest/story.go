@@ -148,7 +148,7 @@ var durationNames = []string{"tick", "hold", "long-window", "dead-retry", "max-d
 
 // durations returns the durations of an environment. The last two need a queue.
 func (e *env) durations(q driver.Queue) durations {
-	names := durations{"tick": e.tick, "hold": e.hold, "long-window": e.longWindow(), "dead-retry": driver.DeadRetry}
+	names := durations{"tick": e.unit, "hold": e.hold, "long-window": e.longWindow(), "dead-retry": driver.DeadRetry}
 	if q != nil {
 		names["max-delay"], names["max-visibility"] = q.Traits().MaxDelay, q.Traits().MaxVisibility
 	}
@@ -158,6 +158,9 @@ func (e *env) durations(q driver.Queue) durations {
 // parse reads a command that was read before, now with the durations of the environment.
 func (e *env) parse(c story.Command, q driver.Queue) operation {
 	e.t.Helper()
+	if strings.Contains(c.String(), "tick") {
+		e.tick()
+	}
 	op, err := parseOperation(c, e.durations(q))
 	if err != nil {
 		e.failf("%v: %v", c, err)

@@ -264,18 +264,18 @@ func (p *executor) receiveStory(ctx context.Context, o receiveOperation) (r resu
 	start := time.Now()
 	switch due := p.story.mark.Add(o.at); {
 	case o.at != 0:
-		got = e.take(p.queue, o.request.Max, o.request.Visibility, due.Add(e.patience))
+		got = e.take(p.queue, o.request.Max, o.request.Visibility, due)
 		if len(got) == o.request.Max {
 			e.expectTime(time.Now(), due, "the delivery")
 		}
 	case o.notBefore != 0: // it may be late: after a crash that cost the clock, messages are late rather than early
 		due = p.story.mark.Add(o.notBefore)
-		got = e.take(p.queue, o.request.Max, o.request.Visibility, due.Add(2*e.tick+e.patience))
+		got = e.take(p.queue, o.request.Max, o.request.Visibility, due)
 		if early := time.Until(due); early > e.slack {
 			e.failf("the delivery of %q: %v too early", bodies(got), early)
 		}
 	case o.collect:
-		got = e.take(p.queue, o.request.Max, o.request.Visibility, start.Add(e.patience))
+		got = e.take(p.queue, o.request.Max, o.request.Visibility, start)
 		if len(got) == o.request.Max {
 			e.expectPrompt(start, "receive of ready messages")
 		}

@@ -1,9 +1,7 @@
 package drivertest
 
 import (
-	"fmt"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,28 +131,17 @@ func (c testCase) check(t *testing.T, b Backend) {
 		c.prove(newEnv(t, b, c.id))
 		return
 	}
-	c.attempt(t, b, 1)
+	c.onRealClock(b).check(t, b.Tick, 1)
 }
 
-// attempt proves the case on the real clock. If it failed while the machine stood still, a subtest
-// repeats it with longer ticks.
-func (c testCase) attempt(t *testing.T, b Backend, attempt int) {
-	e := newEnv(t, b, c.id)
-	e.mayRepeat = attempt < maxAttempts
-	var proving sync.WaitGroup
-	proving.Go(func() { c.prove(e) }) // a goroutine that an attempt without a result can end
-	proving.Wait()
-	if e.inconclusive == "" {
-		return
+// onRealClock returns the attempts at the case.
+func (c testCase) onRealClock(b Backend) attempts {
+	return func(t *testing.T, tick time.Duration) (*env, func()) {
+		b.Tick = tick
+		e := newEnv(t, b, c.id)
+		return e, func() { c.prove(e) }
 	}
-	e.close()
-	b.Tick = 2 * e.tick
-	t.Logf("%s: again with ticks of %v", e.inconclusive, b.Tick)
-	t.Run(fmt.Sprintf("attempt %d", attempt+1), func(t *testing.T) { c.attempt(t, b, attempt+1) })
 }
-
-// maxAttempts is how often a case runs on a machine that stands still again and again.
-const maxAttempts = 4
 
 // prove runs the case in an environment.
 func (c testCase) prove(e *env) {

@@ -89,7 +89,7 @@ func TestEveryReplyStoreSaboteurIsCaught(t *testing.T) {
 	for _, saboteur := range faulty.ReplyStores() {
 		t.Run(fmt.Sprintf("%s (%s)", saboteur.Name, saboteur.Breaks), func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			child := exec.CommandContext(ctx, executable, "-test.run=^TestSabotagedReplyStore$/^"+saboteur.Breaks+"$", "-test.v")
 			child.Env = append(os.Environ(), storeVariable+"="+saboteur.Name)

@@ -162,9 +162,9 @@ var (
 // process because a failing subtest fails its parent.
 func run(t *testing.T, saboteur faulty.Saboteur, rules []string) (v verdict) {
 	t.Helper()
-	limit := time.Minute
+	limit := 5 * time.Minute
 	if saboteur.Hangs {
-		limit = 15 * time.Second
+		limit = 30 * time.Second
 	}
 	cases := "/^(" + strings.Join(rules, "|") + ")$"
 	if *whole {
