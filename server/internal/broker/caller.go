@@ -105,11 +105,19 @@ func (c Caller) Genuine(ctx context.Context) error {
 // Ping reports whether the backend answers. It needs any valid token, and may block on
 // I/O. Codes: ErrUnavailable.
 func (c Caller) Ping(ctx context.Context) error {
-	if err := c.broker.verifier.Valid(ctx, c.token); err != nil {
-		c.refused(ctx, c.request(0, ""), err)
+	if err := c.Valid(ctx); err != nil {
 		return err
 	}
 	return c.broker.Ping(ctx)
+}
+
+// Valid is Genuine that also refuses revoked tokens. It blocks only where the revocations do.
+func (c Caller) Valid(ctx context.Context) error {
+	err := c.broker.verifier.Valid(ctx, c.token)
+	if err != nil {
+		c.refused(ctx, c.request(0, ""), err)
+	}
+	return err
 }
 
 func (c *Caller) request(operation capability.Operation, queue string) verify.Request {
@@ -255,6 +263,23 @@ func (c Caller) May(ctx context.Context, operation capability.Operation, queue s
 	request.Load = verify.Load{Messages: 1}
 	_, err := c.authorizeRequest(ctx, request)
 	return err
+}
+
+// Allows reports whether the token allows an operation on a queue, for surfaces that show
+// people what they may do. An empty queue is the daemon as a whole. Unlike May it counts
+// against no quota, and a refusal is neither logged nor counted.
+func (c Caller) Allows(ctx context.Context, operation capability.Operation, queue string) bool {
+	if operation == capability.OpAudit && c.isOperator() {
+		return true
+	}
+	grant, err := c.broker.verifier.AuthorizeUse(ctx, c.token, c.request(0, queue))
+	return err == nil && grant.AllowsOperation(operation)
+}
+
+// isOperator reports whether the token is the daemon's own.
+func (c *Caller) isOperator() bool {
+	operator := c.broker.operator
+	return operator != nil && !c.token.IsZero() && c.token.Equal(operator())
 }
 
 // An Origin is where a request comes from.

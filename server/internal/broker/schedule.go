@@ -84,6 +84,32 @@ func (c Caller) ScheduleList(ctx context.Context, queue string) ([]schedule.Stat
 	})
 }
 
+// ScheduledQueues lists the queues with schedules: those of the caller's tenant, or of all tenants
+// for a token of none. It needs a token for admin on any queue; an error ends the sequence. Codes:
+// ErrUnsupported (the backend keeps no schedules), ErrUnavailable.
+func (c Caller) ScheduledQueues(ctx context.Context) iter.Seq2[TenantQueue, error] {
+	return func(yield func(TenantQueue, error) bool) {
+		_, err := c.administer(ctx, "list schedules", "", lastForReads)
+		if err == nil && c.broker.lister == nil {
+			err = &driver.Error{Code: driver.ErrUnsupported, Op: "list schedules", Detail: "backend keeps no schedules"}
+		}
+		if err != nil {
+			yield(TenantQueue{}, err)
+			return
+		}
+		for scheduled, err := range c.broker.lister.ScheduledQueues(ctx) {
+			if err != nil {
+				yield(TenantQueue{}, err)
+				return
+			}
+			key, ok := keyOf(scheduled.Name)
+			if ours := c.tenant == "" || key.tenant == c.tenant; ok && ours && !yield(TenantQueue{key.tenant, key.name}, nil) {
+				return
+			}
+		}
+	}
+}
+
 // PauseSchedule stops a schedule, and ResumeSchedule starts it again; see schedule.Runner. They
 // need a token for admin, and block until the backend is done. Repeating them is safe. Codes:
 // those of Schedule.
