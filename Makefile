@@ -43,7 +43,7 @@ pattern     = "$$($(call find_marked,$(1),1))"
 # Packages whose tests start servers take longest, and mostly wait: they begin first, those
 # with most such tests before the others, and more of them than there are processors run at
 # a time.
-STARTERS := 'mailbox/internal/testing/(redistest|pgtest|proctest|sqstest|dynamotest)"'
+STARTERS := 'mailbox/internal/testing/(redistest|pgtest|proctest|sqstest|dynamotest|browsertest)"'
 waiting   = $$(grep -rlE --include='*_test.go' $(STARTERS) . | sed 's|/[^/]*$$||' | sort | uniq -c | sort -rn | awk '{ print $$2 }')
 
 # A missing server fails the tests that need it, in all targets.
@@ -82,7 +82,7 @@ soak: ## Everything at full volume, which takes most of a day; then make race
 
 # Each script installs what is missing. Tests start and stop the servers, on free ports.
 .PHONY: setup
-setup: ## Install servers and clients for tests: Redis, PostgreSQL, dynalite for DynamoDB, fauxqs and clients for SQS, strace, pymacaroons, Prometheus
+setup: ## Install servers and clients for tests: Redis, PostgreSQL, dynalite for DynamoDB, fauxqs and clients for SQS, strace, pymacaroons, Prometheus, Chromium
 	tools/redis.sh
 	tools/dynalite.sh
 	tools/fauxqs.sh
@@ -90,6 +90,7 @@ setup: ## Install servers and clients for tests: Redis, PostgreSQL, dynalite for
 	tools/witnesses.sh
 	tools/prometheus.sh
 	tools/postgres.sh
+	tools/chromium.sh
 
 .PHONY: setup-bench
 setup-bench: ## Install the servers that the benchmarks compare with
@@ -240,6 +241,11 @@ generate-check: ## Fail if generating changes anything
 		echo "generated code is out of date, run make generate and commit:"; \
 		diff <(echo "$$before") <(echo "$$after") || true; exit 1; \
 	fi
+
+.PHONY: screenshots
+screenshots: ## Take the pictures of docs/console.md, with Chromium
+	tools/chromium.sh
+	MAILBOX_SCREENSHOTS=$(CURDIR)/docs/console $(GO) test -count=1 -run '^TestPagesAreSoundInBrowser$$' ./server/internal/console
 
 .PHONY: clean
 clean: ## Remove the files that other targets made

@@ -105,7 +105,7 @@ func (t *Tree) followLink(from, link string) string {
 	}
 	text, exists := t.Texts[file]
 	if !exists {
-		if t.isFolder(file) {
+		if t.Pictures[file] || t.isFolder(file) {
 			return ""
 		}
 		return "which does not exist"

@@ -21,6 +21,8 @@ import (
 type Tree struct {
 	// Texts holds every tracked text file by its slash-separated path.
 	Texts map[string]string
+	// Pictures are the tracked files that are not text.
+	Pictures map[string]bool
 	// Go holds every Go file, those of nested modules included.
 	Go []*GoFile
 	// Packages are those of the root module; made-up trees may have none.
@@ -91,7 +93,7 @@ func Load(root string) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	texts := make(map[string]string, len(paths))
+	texts, pictures := make(map[string]string, len(paths)), make(map[string]bool)
 	for _, name := range paths {
 		content, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(name)))
 		if os.IsNotExist(err) {
@@ -100,7 +102,9 @@ func Load(root string) (*Tree, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !bytes.ContainsRune(content, 0) {
+		if bytes.ContainsRune(content, 0) {
+			pictures[name] = true
+		} else {
 			texts[name] = string(content)
 		}
 	}
@@ -108,6 +112,7 @@ func Load(root string) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
+	tree.Pictures = pictures
 	tree.Packages, err = listPackages(root)
 	return tree, err
 }
