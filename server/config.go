@@ -55,6 +55,9 @@ type Config struct {
 	SQS SQSConfig
 	// Socket is the path of a unix socket for HTTP; empty means none.
 	Socket string
+	// ConsolePath is the path of the console on Listen and Socket, which begins and ends with
+	// a slash, or "off".
+	ConsolePath string
 	// InsecureListen allows plaintext on addresses that are not of this machine.
 	InsecureListen bool
 	// AllowedHosts are further names, separated by commas, by which clients without a
@@ -140,7 +143,7 @@ type Config struct {
 	LogFormat, LogLevel string
 }
 
-// Off is the address that turns a listener off.
+// Off is the address that turns a listener off, and the path that turns the console off.
 const Off = "off"
 
 // Defaults returns the configuration of a profile, with all defaults that do not depend
@@ -149,7 +152,7 @@ func Defaults(profile string) Config {
 	amnesia := profile == Micronode
 	c := Config{
 		Profile: profile, Amnesia: &amnesia, DataDir: defaultDataDir(), Audience: "mailboxd",
-		Listen: "127.0.0.1:9410", ListenOAP: "127.0.0.1:9411",
+		Listen: "127.0.0.1:9410", ListenOAP: "127.0.0.1:9411", ConsolePath: "/console/",
 		MaxConnections: 20_000, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second, IdleTimeout: 10 * time.Minute,
 		DrainDelay: driver.Off, DrainTimeout: 5 * time.Second, MaxBodyBytes: 704 << 10,
 		Shards: 1, ShardCapacity: 1 << 20, ShardBytes: 16 << 30, GlobalInFlight: 1 << 18, GlobalDedup: 3 << 19, MaxQueues: 100_000, MaxSchedules: 10_000, MaxWaiting: 32 << 10, DedupMax: 1 << 20,

@@ -16,6 +16,7 @@ var hostRequests = []struct{ name, listener, method, path string }{
 	{"gRPC health", server.HTTP, "POST", "/grpc.health.v1.Health/Check"},
 	{"metrics", server.Metrics, "GET", "/metrics"},
 	{"readiness beside metrics", server.Metrics, "GET", "/readyz"},
+	{"login of the console", server.HTTP, "GET", "/console/login"},
 	{"queues of SQS", server.SQS, "POST", "/?Action=ListQueues"},
 }
 

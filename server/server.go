@@ -21,6 +21,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/internal/version"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
+	"github.com/mailboxmq/mailbox/server/internal/console"
 	"github.com/mailboxmq/mailbox/server/internal/guard"
 	"github.com/mailboxmq/mailbox/server/internal/httpapi"
 	"github.com/mailboxmq/mailbox/server/internal/metrics"
@@ -58,6 +59,7 @@ type Server struct {
 	broker    *broker.Broker
 	api       *httpapi.Handler
 	http      *http.Server
+	console   *console.Handler
 	rpc       *rpcapi.Handler
 	oap       *oapapi.Server
 	sqs       *sqsapi.Service
@@ -212,7 +214,9 @@ func (s *Server) assemble(config *Config) (err error) {
 		MaxMessages: config.MaxMessages, MaxBytes: config.MaxBytes, Visibility: config.VisibilityDefault, Ready: s.readiness, Hosts: hosts,
 		Version: version.Read().Version,
 	})
-	s.http = s.httpServer(config, s.route(s.api))
+	s.console = s.newConsole(config, hosts)
+	s.http = s.httpServer(config, s.route(s.besideConsole(config, s.api)))
+	s.http.RegisterOnShutdown(s.console.Close)
 	if err := s.assembleSQS(config, hosts); err != nil {
 		return err
 	}

@@ -166,6 +166,7 @@ var settings = []setting{
 	newSetting("listen.sqs", "listen-sqs", "further address for clients of Amazon SQS", false, func(c *Config) any { return &c.ListenSQS }).otherwise("none; the port of the emulator with sqs.compatibility"),
 	newSetting("listen.metrics", "listen-metrics", "further address for health and metrics only, without a token", false, func(c *Config) any { return &c.ListenMetrics }),
 	newSetting("listen.socket", "socket", "path of a unix socket for HTTP", false, func(c *Config) any { return &c.Socket }),
+	newSetting("listen.console", "console-path", "path of the web console on listen.http and listen.socket, or off", false, func(c *Config) any { return &c.ConsolePath }),
 	newSetting("listen.insecure", "insecure-listen", "allow plaintext on addresses beyond this machine", false, func(c *Config) any { return &c.InsecureListen }),
 	newSetting("listen.hosts", "allowed-hosts", "further host names, separated by commas, by which clients without a token may reach plaintext listeners: NAME, *.SUFFIX or *", false, func(c *Config) any { return &c.AllowedHosts }),
 	newSetting("listen.max_conns", "max-conns", "connections on each listener", false, func(c *Config) any { return &c.MaxConnections }).between(1, 1<<24),

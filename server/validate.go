@@ -13,7 +13,7 @@ import (
 func (c Config) Validate() error {
 	c = c.complete()
 	for _, check := range []func(*Config) error{
-		checkProfile, checkBackend, checkListeners, checkSQS, checkTLS, checkRanges, checkLog,
+		checkProfile, checkBackend, checkListeners, checkConsole, checkSQS, checkTLS, checkRanges, checkLog,
 	} {
 		if err := check(&c); err != nil {
 			return err
@@ -65,6 +65,18 @@ func checkBackend(c *Config) error {
 		return nil
 	}
 	return fmt.Errorf("backend (--backend): unknown scheme %s:; "+want, scheme)
+}
+
+// checkConsole refuses a path that would hide others.
+func checkConsole(c *Config) error {
+	path := c.ConsolePath
+	if path == Off {
+		return nil
+	}
+	if len(path) < 3 || !strings.HasPrefix(path, "/") || !strings.HasSuffix(path, "/") || strings.ContainsAny(path, "?#%") || strings.Contains(path, "//") || strings.HasPrefix(path, "/v1/") {
+		return about("listen.console", path, "a path like /console/, outside /v1/, or off")
+	}
+	return nil
 }
 
 func checkListeners(c *Config) error {

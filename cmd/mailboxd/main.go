@@ -158,6 +158,9 @@ func greet(ctx context.Context, daemon *server.Server, manager *notifier, stdout
 
 `
 	tell(stdout, lines, token, scheme+"://"+address)
+	if config.ConsolePath != server.Off {
+		tell(stdout, "Look at it in a browser, with this token as the login:\n\n  %s\n\n", scheme+"://"+address+config.ConsolePath)
+	}
 	return nil
 }
 

@@ -1,0 +1,119 @@
+package console
+
+import (
+	"time"
+
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/audit"
+	"github.com/mailboxmq/mailbox/internal/revocation"
+	"github.com/mailboxmq/mailbox/server/internal/wireerr"
+)
+
+// auditShown is how many records of the audit log a page has.
+const auditShown = 100
+
+func accessPage(v *view, p *page) error {
+	p.heading(g.Text("Access"))
+	described := v.session.token.Inspect()
+	now := time.Now()
+	var f facts
+	f.add("token", h.Code(g.Text(described.ID.String())))
+	f.add("session ends", g.Group{moment(v.session.expires), g.Text(", "), ago(v.session.expires, now)})
+	if v.session.readOnly {
+		f.text("this session", "is read-only")
+	}
+	p.add(h.Section(h.Class("panel"), h.H2(g.Text("Your token")), f.list(),
+		h.Ul(g.Map(described.Words(), func(line string) g.Node { return h.Li(g.Text(line)) }))))
+	if v.mayChange(capability.OpAdmin, "") {
+		p.add(h.Section(h.Class("panel"), h.H2(g.Text("Revoke a token")),
+			h.P(h.Class("quiet"), g.Text(revokeWords(v.caller.Tenant() == ""))),
+			h.Form(h.Class("filter"), h.Method("post"), h.Action("confirm"), v.csrfField(), hiddenField("do", "revoke"),
+				field("Token", "token", "", h.Required(), g.Attr("spellcheck", "false")),
+				h.Button(h.Class("danger"), h.Type("submit"), g.Text("Revoke…")))))
+	}
+	p.live("audit", h.Section(h.Class("panel"), h.H2(g.Text("Audit")), v.audit(now)))
+	return nil
+}
+
+func revokeWords(operator bool) string {
+	if operator {
+		return "Paste the token, or its id. All tokens narrowed from it and minted by it are revoked too."
+	}
+	return "Paste the token. All tokens narrowed from it and minted by it are revoked too."
+}
+
+// audit shows the latest changes, newest first.
+func (v *view) audit(now time.Time) g.Node {
+	if !v.may(capability.OpAudit, "") {
+		return lacks(capability.OpAudit, "the record of changes")
+	}
+	records, damaged, err := v.caller.Audit(v.ctx())
+	if err != nil {
+		return failed(wireerr.Of(err).Message())
+	}
+	if len(records) == 0 {
+		return empty("No change was made through this daemon yet.")
+	}
+	shown := records[max(0, len(records)-auditShown):]
+	var rows []g.Node
+	for i := len(shown) - 1; i >= 0; i-- {
+		rows = append(rows, auditRow(&shown[i], now))
+	}
+	note := "The latest " + number(len(shown)) + " of " + count(len(records), "record") + "."
+	if damaged > 0 {
+		note += " " + count(damaged, "record") + " cannot be read."
+	}
+	return g.Group{table("Audit", []string{"When", "What", "Queue", "Subject", "#Messages", "Token", "From", "Result"}, rows), h.P(h.Class("quiet"), g.Text(note))}
+}
+
+func auditRow(r *audit.Record, now time.Time) g.Node {
+	return h.Tr(h.Td(ago(r.At, now)), h.Td(g.Text(r.Operation)),
+		h.Td(g.Text(r.Queue), g.If(r.Tenant != "", h.Span(h.Class("tag"), g.Text(r.Tenant)))), h.Td(h.Class("id"), g.Text(r.Subject)),
+		numberCell(r.Count, ""), h.Td(h.Class("id"), g.Text(r.TokenID)), h.Td(g.Text(r.Client)), h.Td(g.Text(r.Result)))
+}
+
+// revoked reads what a form revokes: a token, or the id of one.
+func (v *view) revoked() (token capability.Token, id capability.TokenID, err error) {
+	text := v.request.PostForm.Get("token")
+	if text == "" {
+		return token, id, invalid("token", "is missing")
+	}
+	if token, err = capability.Parse(text); err == nil {
+		return token, token.ID(), nil
+	}
+	if id, err = capability.ParseTokenID(text); err != nil {
+		return token, id, invalid("token", "is neither a token nor the id of one")
+	}
+	return token, id, nil
+}
+
+func previewRevoke(v *view) (preparation, error) {
+	token, id, err := v.revoked()
+	p := preparation{
+		title: "Revoke a token", button: "Revoke 1 token", destructive: true, touched: 1, back: "access",
+		sentence: "Token " + id.String() + " is refused from now on, and so is every token narrowed from it or minted by it. They can only ack deliveries that they hold.",
+	}
+	if err == nil && !token.IsZero() {
+		p.details = h.Ul(g.Map(token.Inspect().Words(), func(line string) g.Node { return h.Li(g.Text(line)) }))
+	}
+	if id == v.session.token.ID() {
+		p.sentence += " It is your own: this session ends too."
+	}
+	return p, err
+}
+
+func doRevoke(v *view, _ int) (string, error) {
+	token, id, err := v.revoked()
+	if err != nil {
+		return "", err
+	}
+	if token.IsZero() {
+		err = v.caller.Revoke(v.ctx(), revocation.Revocation{Token: id})
+	} else {
+		err = v.caller.RevokeToken(v.ctx(), token)
+	}
+	return "Revoked token " + id.String() + ".", err
+}

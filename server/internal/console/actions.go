@@ -1,0 +1,160 @@
+package console
+
+import (
+	"net/url"
+	"strconv"
+
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/wireerr"
+)
+
+// An action is a change that people ask for. The confirmation page shows its preview, and
+// a POST makes it.
+type action struct {
+	name string
+	// needs are the operations that the token must allow, on the queue of the form or, if
+	// it has none, on any.
+	needs []capability.Operation
+	// preview says what the change would touch. It changes nothing.
+	preview func(v *view) (preparation, error)
+	// do makes the change, and says what it did. confirmed is the number of messages that
+	// the person has seen on the confirmation.
+	do func(v *view, confirmed int) (string, error)
+}
+
+// A preparation is what a confirmation page says.
+type preparation struct {
+	title, sentence, button string
+	// touched is how many messages the change touches.
+	touched     int
+	destructive bool
+	details     g.Node // nil if there are none
+	// fields are inputs of the form; nil if there are none.
+	fields g.Node
+	// back is the page to go to when the person cancels, and after, if it is not empty,
+	// that after the change.
+	back, after string
+}
+
+var actions []action
+
+// The table is filled in init, because its functions refer to it.
+func init() {
+	admin, dlq := []capability.Operation{capability.OpAdmin}, []capability.Operation{capability.OpDLQ}
+	actions = []action{
+		{"pause", admin, previewPause, doPause},
+		{"resume", admin, previewResume, doResume},
+		{"purge", []capability.Operation{capability.OpPurge, capability.OpStats}, previewPurge, doPurge},
+		{"redrive", dlq, previewRedrive, doRedrive},
+		{"discard", dlq, previewDiscard, doDiscard},
+		{"remove", admin, previewRemove, doRemove},
+		{"ready", admin, previewReady, doReady},
+		{"due", admin, previewDue, doDue},
+		{"pause-schedule", admin, previewPauseSchedule, doPauseSchedule},
+		{"resume-schedule", admin, previewResumeSchedule, doResumeSchedule},
+		{"run-schedule", []capability.Operation{capability.OpAdmin, capability.OpSend}, previewRunSchedule, doRunSchedule},
+		{"remove-schedule", admin, previewRemoveSchedule, doRemoveSchedule},
+		{"revoke", admin, previewRevoke, doRevoke},
+	}
+}
+
+// action returns the one that the form names, if the session allows it.
+func (v *view) action() (*action, error) {
+	for i := range actions {
+		a := &actions[i]
+		if a.name != v.get("do") {
+			continue
+		}
+		for _, operation := range a.needs {
+			if !v.mayChange(operation, v.get("queue")) {
+				return nil, v.notAllowed(operation)
+			}
+		}
+		return a, nil
+	}
+	return nil, errNoPage
+}
+
+func (v *view) notAllowed(operation capability.Operation) error {
+	detail := "the token does not allow " + operation.String() + " here"
+	switch {
+	case v.session.readOnly:
+		detail = "this session is read-only; sign in again to change something"
+	case v.tenant != "":
+		detail = "an operator only reads the queues of tenants; use a token of the tenant"
+	}
+	return &driver.Error{Code: driver.ErrForbidden, Op: "change", Queue: v.get("queue"), Detail: detail}
+}
+
+// confirmPage shows what a change would touch, and asks.
+func confirmPage(v *view, p *page) error {
+	a, err := v.action()
+	if err != nil {
+		return err
+	}
+	prepared, err := a.preview(v)
+	if err != nil {
+		return err
+	}
+	p.title = prepared.title
+	p.heading(g.Text(prepared.title))
+	class := "primary"
+	if prepared.destructive {
+		class = "danger"
+	}
+	p.add(h.Section(h.Class("panel confirm"),
+		h.P(g.Text(prepared.sentence)),
+		prepared.details,
+		h.Form(h.Method("post"), h.Action("do"),
+			v.csrfField(), hiddenField("touched", strconv.Itoa(prepared.touched)), hiddenField("back", prepared.back), hiddenField("after", prepared.after),
+			v.carried(), prepared.fields,
+			h.Div(h.Class("actions"), h.Button(h.Class(class), h.Type("submit"), g.Text(prepared.button)), h.A(h.Class("button"), h.Href(prepared.back), g.Text("Cancel"))),
+		),
+	))
+	return nil
+}
+
+// carried repeats the parameters of a change in its form.
+func (v *view) carried() g.Node {
+	var nodes g.Group
+	for _, name := range []string{"do", "queue", "id", "cause", "schedule", "token"} {
+		nodes = append(nodes, hiddenField(name, v.get(name)))
+	}
+	return nodes
+}
+
+// do is POST do: it makes a change and shows the page that it came from.
+func (v *view) do() error {
+	if err := v.checkCSRF(); err != nil {
+		return err
+	}
+	v.values = url.Values(v.request.PostForm) // nothing of the address counts
+	if err := v.enter(); err != nil {
+		return err
+	}
+	a, err := v.action()
+	if err != nil {
+		return err
+	}
+	confirmed, err := strconv.Atoi(v.get("touched"))
+	if err != nil || confirmed < 0 {
+		return invalid("touched", "is missing; confirm the change on its page")
+	}
+	done, err := a.do(v, confirmed)
+	if err != nil {
+		v.session.tell(notice{text: "Not done: " + wireerr.Of(err).Message()})
+		v.redirect(nextPage(v.get("back")))
+		return nil
+	}
+	v.session.tell(notice{text: done, good: true})
+	next := v.get("after")
+	if next == "" {
+		next = v.get("back")
+	}
+	v.redirect(nextPage(next))
+	return nil
+}

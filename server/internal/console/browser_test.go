@@ -1,0 +1,190 @@
+package console_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/browsertest"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+// shop fills the queues of a made-up shop, and returns the ids of a waiting and of a dead message.
+func (d *env) shop() (waiting, dead string) {
+	attributed := func(out *driver.Outgoing) {
+		out.Attributes = map[string]string{"customer": "c-1042", "content-type": "application/json", "region": "eu-central-1"}
+		out.Group = "c-1042"
+	}
+	for i := range 7 {
+		d.deadLetter("", "emails", fmt.Sprintf(`{"to":"user%d@example.org","template":"receipt"}`, i), fmt.Sprintf("dial smtp 10.1.0.%d:25: connection refused after %d ms", i, 900+i))
+	}
+	for i := range 3 {
+		dead = d.deadLetter("", "emails", fmt.Sprintf(`{"to":"broken-%d"}`, i), fmt.Sprintf("invalid address %q", fmt.Sprint("broken-", i)))
+	}
+	for i := range 24 {
+		waiting = d.send("", "orders", fmt.Sprintf(`{"order":%d,"total":129.90,"lines":[{"sku":"A-17","count":2},{"sku":"B-4","count":1}]}`, 9007199254740993+i), attributed)
+	}
+	c := d.caller("")
+	got, err := c.Receive(d.t.Context(), "orders", driver.ReceiveRequest{Max: 5, Visibility: 10 * time.Minute})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	nack := broker.Nack{Receipt: got[0].Receipt, Delay: 2 * time.Minute, Cause: "payment provider: HTTP 503"}
+	if err := c.Nack(d.t.Context(), "orders", []broker.Nack{nack}); err != nil {
+		d.t.Fatal(err)
+	}
+	for i := range 40 {
+		d.send("", "thumbnails", fmt.Sprintf("img/%04d.jpg", i), func(out *driver.Outgoing) { out.Delay = time.Hour })
+	}
+	for _, queue := range []string{"invoices", "audit.events", "search/index"} {
+		d.send("", queue, "{}")
+	}
+	d.send("acme", "orders", "{}")
+	d.schedule("", "invoices", "nightly-report")
+	if err := c.Pause(d.t.Context(), "invoices"); err != nil {
+		d.t.Fatal(err)
+	}
+	return got[0].ID, dead
+}
+
+// A tab is a page of a real browser that is signed in.
+type tab struct {
+	*browsertest.Browser
+	t    *testing.T
+	base string
+}
+
+func (d *env) openTab(t *testing.T) *tab {
+	t.Helper()
+	b := browsertest.Start(t) // first: its end closes the connections of live streams
+	mux := http.NewServeMux()
+	mux.Handle(prefix, d.console)
+	server := httptest.NewServer(mux)
+	t.Cleanup(func() {
+		d.console.Close()
+		server.CloseClientConnections()
+		server.Close()
+	})
+	p := &tab{b, t, server.URL + prefix}
+	p.Resize(1600, 1000, "light")
+	return p
+}
+
+// signIn types a token into the login page.
+func (p *tab) signIn(token string) {
+	p.t.Helper()
+	p.Open(p.base + "login")
+	p.WaitFor(`document.activeElement.id === "token"`)
+	p.Paste(token)
+	p.Type("\n")
+	p.WaitFor(`document.querySelector("h1") && document.querySelector("h1").textContent !== "Sign in"`)
+}
+
+// show opens a page and waits for its first live update, if it has live parts.
+func (p *tab) show(page string) {
+	p.t.Helper()
+	p.Open(p.base + page)
+	p.WaitFor(`!document.querySelector("[data-live]") || document.documentElement.dataset.updates > 0`)
+	p.sound(page)
+}
+
+// sound checks that the page made no error.
+func (p *tab) sound(page string) {
+	p.t.Helper()
+	for _, problem := range p.Problems() {
+		p.t.Errorf("%s: %s", page, problem)
+	}
+}
+
+// screensOf are the pages of the shop by the names of their pictures.
+func screensOf(d *env) []struct{ name, page string } {
+	waiting, dead := d.shop()
+	b := d.logIn(d.mint("", nil))
+	_, cause, _ := strings.Cut(b.get("dead?queue=emails").body, "cause=")
+	return []struct{ name, page string }{
+		{"overview", ""}, {"queues", "queues"}, {"queue", "queue?name=orders"}, {"message", "message?queue=orders&id=" + waiting},
+		{"dead-letters", "dead?queue=emails"}, {"cause", "dead?queue=emails&cause=" + cause[:12]}, {"dead-queues", "dead"},
+		{"dead-message", "message?queue=emails&id=" + dead}, {"schedules", "schedules"}, {"schedule", "schedule?queue=invoices&schedule=nightly-report"},
+		{"access", "access"}, {"health", "health"}, {"confirm", "confirm?do=purge&queue=orders"}, {"empty", "queue?name=orders&older=99h"}, {"error", "queue?name=missing"},
+	}
+}
+
+// TestPagesAreSoundInBrowser: every screen, light and dark, narrow and wide, without an error of the
+// script, a violation of the policy, or a page that is wider than the window. With
+// MAILBOX_SCREENSHOTS it writes the pictures of docs/console.md there; make screenshots does so.
+func TestPagesAreSoundInBrowser(t *testing.T) {
+	d := open(t)
+	axe := browsertest.ReadAxe(t)
+	all := screensOf(d)
+	p := d.openTab(t)
+	pictures := os.Getenv("MAILBOX_SCREENSHOTS")
+	p.Open(p.base + "login")
+	p.sound("login")
+	p.accessible(axe, "login")
+	p.picture(pictures, "login", 1600)
+	p.signIn(d.mint("", nil).Reveal())
+	for _, look := range []struct {
+		width  int
+		scheme string
+	}{{1600, "light"}, {1600, "dark"}, {400, "light"}, {400, "dark"}} {
+		p.Resize(look.width, 900, look.scheme)
+		for _, s := range all {
+			p.open(s.page)
+			var width int
+			p.Eval("document.documentElement.scrollWidth", &width)
+			if width > look.width {
+				t.Errorf("%s is %d pixels wide in a window of %d", s.name, width, look.width)
+			}
+			name := s.name
+			if (look.scheme == "dark") == (look.width == 400) { // each scheme and each width once
+				p.accessible(axe, s.name)
+			}
+			if look.scheme == "dark" {
+				name += "-dark"
+			}
+			if look.width == 400 {
+				name += "-narrow"
+			}
+			p.picture(pictures, name, look.width)
+		}
+	}
+}
+
+// pictured are the pictures of docs/console.md.
+var pictured = []string{"overview", "queue", "dead-letters", "message", "queues-dark"}
+
+// open shows a page, which may be an error.
+func (p *tab) open(page string) {
+	p.t.Helper()
+	if strings.Contains(page, "missing") {
+		p.Open(p.base + page)
+		p.Problems() // the status is one
+		return
+	}
+	p.show(page)
+}
+
+// accessible checks the page with axe.
+func (p *tab) accessible(axe, name string) {
+	p.t.Helper()
+	for _, violation := range p.Violations(axe) {
+		p.t.Errorf("%s: %s", name, violation)
+	}
+}
+
+func (p *tab) picture(folder, name string, width int) {
+	p.t.Helper()
+	if folder == "" || !slices.Contains(pictured, name) {
+		return
+	}
+	if err := os.WriteFile(filepath.Join(folder, name+".png"), p.Screenshot(width, 1000), 0o644); err != nil {
+		p.t.Fatal(err)
+	}
+}

@@ -1,0 +1,253 @@
+package console
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+// The budget of a look at the dead letters of a queue.
+const leastLetters, mostLetters = 500, 5000
+
+// A cause is what dead letters have in common: the reason, the type of the error, and its
+// text without the parts that differ from message to message.
+type cause struct {
+	id                    string
+	reason                driver.Reason
+	errorType, normalised string
+	example               string // the text of the first error
+	letters               []letter
+	first, last           time.Time
+}
+
+// A letter is what pages show of a dead letter.
+type letter struct {
+	id         string
+	deadAt     time.Time
+	deliveries int
+	preview    string
+	lastError  string
+}
+
+// varying matches the parts of error texts that differ from message to message: quoted
+// texts, long hexadecimal and mixed ids, and numbers.
+var varying = regexp.MustCompile(`"[^"]*"|'[^']*'|\b0x[0-9a-fA-F]+\b|\b[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}\b|\b[0-9A-HJKMNP-TV-Z]{26}\b|\b[0-9a-fA-F]{8,}\b|\d+`)
+
+// normalise returns an error text with … in place of what varies, in one line.
+func normalise(text string) string {
+	text = strings.Join(strings.Fields(shorten(text, 500)), " ")
+	return shorten(varying.ReplaceAllString(text, "…"), 200)
+}
+
+// fingerprint identifies a cause.
+func fingerprint(reason driver.Reason, errorType, normalised string) string {
+	sum := sha256.Sum256([]byte(string(reason) + "\x00" + errorType + "\x00" + normalised))
+	return hex.EncodeToString(sum[:6])
+}
+
+// A survey is what a look at the dead letters of a queue found.
+type survey struct {
+	causes []*cause // largest first
+	looked int
+	// cut: the budget was spent before all were looked at.
+	cut bool
+}
+
+// survey groups the dead letters of a queue by cause, within a budget.
+func (v *view) survey(queue string) (survey, error) {
+	var s survey
+	known := make(map[string]*cause)
+	limit := newBudget(leastLetters, mostLetters)
+	for m, err := range v.caller.DeadLetters(v.ctx(), queue) {
+		if err != nil {
+			return s, err
+		}
+		if s.looked > 0 && limit.spent(s.looked) {
+			s.cut = true
+			break
+		}
+		s.looked++
+		s.add(known, &m)
+	}
+	slices.SortStableFunc(s.causes, func(a, b *cause) int { return cmp.Compare(len(b.letters), len(a.letters)) })
+	return s, nil
+}
+
+func (s *survey) add(known map[string]*cause, m *broker.Peeked) {
+	normalised := normalise(m.LastError)
+	id := fingerprint(m.Reason, m.ErrorType, normalised)
+	c := known[id]
+	if c == nil {
+		c = &cause{id: id, reason: m.Reason, errorType: m.ErrorType, normalised: normalised, example: m.LastError, first: m.DeadAt, last: m.DeadAt}
+		known[id] = c
+		s.causes = append(s.causes, c)
+	}
+	if m.DeadAt.Before(c.first) {
+		c.first = m.DeadAt
+	}
+	if m.DeadAt.After(c.last) {
+		c.last = m.DeadAt
+	}
+	c.letters = append(c.letters, letter{m.ID, m.DeadAt, m.Deliveries, preview(m.Body), shorten(m.LastError, 120)})
+}
+
+func (s *survey) cause(id string) *cause {
+	i := slices.IndexFunc(s.causes, func(c *cause) bool { return c.id == id })
+	if i < 0 {
+		return nil
+	}
+	return s.causes[i]
+}
+
+// name describes a cause in a few words.
+func (c *cause) name() string {
+	if c.normalised == "" {
+		return reasonWords(c.reason)
+	}
+	return c.normalised
+}
+
+// reasonWords describes a reason.
+func reasonWords(r driver.Reason) string {
+	switch r {
+	case driver.ReasonMaxDeliveries:
+		return "delivered too often without an ack"
+	case driver.ReasonExpired:
+		return "expired"
+	case driver.ReasonFatal:
+		return "dead-lettered by a receiver"
+	case driver.ReasonParse:
+		return "could not be decoded"
+	case driver.ReasonIntegrity:
+		return "changed outside the daemon"
+	case driver.ReasonOperator:
+		return "dead-lettered by an operator"
+	}
+	return string(r)
+}
+
+func deadPage(v *view, p *page) error {
+	queue := v.get("queue")
+	if queue == "" {
+		return deadQueues(v, p)
+	}
+	if !v.may(capability.OpDLQ, queue) {
+		p.heading(g.Text("Dead letters"))
+		p.add(lacks(capability.OpDLQ, "reading dead letters"))
+		return nil
+	}
+	found, err := v.survey(queue)
+	if err != nil {
+		return err
+	}
+	p.title = "Dead letters of " + queue
+	p.add(h.P(h.Class("crumbs"), h.A(h.Href("dead"), g.Text("Dead letters")), g.Text(" / "), h.A(h.Href(link("queue", "name", queue, "tenant", v.tenant)), g.Text(queue))))
+	if id := v.get("cause"); id != "" {
+		return v.causePage(p, queue, &found, id)
+	}
+	change := found.looked > 0 && v.mayChange(capability.OpDLQ, queue)
+	p.heading(g.Text(p.title), v.button(change, "", "Redrive all…", "redrive", "queue", queue), v.button(change, "danger", "Discard all…", "discard", "queue", queue))
+	p.live("causes", v.causes(queue, &found))
+	return nil
+}
+
+func (v *view) causes(queue string, found *survey) g.Node {
+	if found.looked == 0 {
+		return empty("All well: the queue has no dead letters.")
+	}
+	now := time.Now()
+	var rows []g.Node
+	for _, c := range found.causes {
+		rows = append(rows, h.Tr(
+			h.Td(h.Class("long"), h.A(h.Href(link("dead", "queue", queue, "tenant", v.tenant, "cause", c.id)), g.Text(c.name()))),
+			h.Td(h.Span(h.Class("tag"), g.Text(string(c.reason))), g.If(c.errorType != "", h.Span(h.Class("tag"), g.Text(shorten(c.errorType, 60))))),
+			numberCell(len(c.letters), "dead"), h.Td(ago(c.first, now)), h.Td(ago(c.last, now)),
+		))
+	}
+	return g.Group{table("Causes", []string{"Cause", "Reason", "#Messages", "First", "Last"}, rows), found.extent()}
+}
+
+// extent says how far a survey looked.
+func (s *survey) extent() g.Node {
+	text := count(s.looked, "dead letter") + " in " + count(len(s.causes), "cause") + "."
+	if s.cut {
+		text = "The oldest " + count(s.looked, "dead letter") + ", in " + count(len(s.causes), "cause") + "; there are more."
+	}
+	return h.P(h.Class("quiet"), g.Text(text))
+}
+
+// causePage shows the dead letters of one cause.
+func (v *view) causePage(p *page, queue string, found *survey, id string) error {
+	c := found.cause(id)
+	if c == nil {
+		p.heading(g.Text("Dead letters of this cause"))
+		p.live("letters", empty("None left. They were redriven, discarded or removed by retention."))
+		return nil
+	}
+	change := v.mayChange(capability.OpDLQ, queue)
+	p.heading(g.Text(c.name()),
+		v.button(change, "", "Redrive "+number(len(c.letters))+"…", "redrive", "queue", queue, "cause", id),
+		v.button(change, "danger", "Discard "+number(len(c.letters))+"…", "discard", "queue", queue, "cause", id))
+	now := time.Now()
+	var f facts
+	f.text("reason", reasonWords(c.reason))
+	f.text("error type", c.errorType)
+	f.text("first error", c.example)
+	f.add("first", moment(c.first))
+	f.add("last", moment(c.last))
+	var rows []g.Node
+	for _, l := range c.letters[:min(len(c.letters), messagesPerPage)] {
+		rows = append(rows, h.Tr(h.Td(v.messageLink(queue, l.id)), h.Td(ago(l.deadAt, now)), numberCell(l.deliveries, ""),
+			h.Td(h.Class("preview"), h.Code(g.Text(l.preview))), h.Td(h.Class("preview"), g.Text(l.lastError))))
+	}
+	note := count(len(c.letters), "message") + "."
+	if len(c.letters) > len(rows) {
+		note = "The oldest " + number(len(rows)) + " of " + count(len(c.letters), "message") + "."
+	}
+	p.live("letters", f.list(), table("Dead letters", []string{"Message", "Dead since", "#Deliveries", "Body", "Error"}, rows), h.P(h.Class("quiet"), g.Text(note)))
+	return nil
+}
+
+// deadQueues lists the queues that have dead letters.
+func deadQueues(v *view, p *page) error {
+	names, _, err := v.queueNames()
+	if err != nil {
+		return err
+	}
+	p.heading(g.Text("Dead letters"))
+	limit := newBudget(leastCounted, mostCounted)
+	var rows []g.Node
+	looked := 0
+	for _, name := range names {
+		if limit.spent(looked) {
+			break
+		}
+		looked++
+		if c := v.count(name); c.Dead > 0 {
+			rows = append(rows, h.Tr(
+				h.Td(h.A(h.Href(link("dead", "queue", c.Queue, "tenant", v.foreignTenant(c.Tenant))), g.Text(c.Queue)), v.tenantTag(c.Tenant)),
+				numberCell(c.Dead, "dead")))
+		}
+	}
+	note := count(looked, "queue") + " looked at."
+	if looked < len(names) {
+		note = "The first " + number(looked) + " of " + count(len(names), "queue") + " were looked at; find others under Queues."
+	}
+	if len(rows) == 0 {
+		p.live("dead", empty("All well: none of these queues has dead letters."), h.P(h.Class("quiet"), g.Text(note)))
+		return nil
+	}
+	p.live("dead", table("Queues with dead letters", []string{"Queue", "#Dead"}, rows), h.P(h.Class("quiet"), g.Text(note)))
+	return nil
+}

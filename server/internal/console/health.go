@@ -1,0 +1,91 @@
+package console
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/server/internal/wireerr"
+)
+
+// missingAdvice says what to do about each failed condition of readiness.
+var missingAdvice = map[string]string{
+	"listeners_bound":  "wait until it has started",
+	"cap_authority_ok": "its key file is empty: restore it, or remove it and let the daemon make a new one",
+	"not_draining":     "it is being stopped",
+	"shards_ready":     "its backend does not accept writes: check its log, and its disk, Redis or PostgreSQL",
+	"clock_skew_ok":    "its clock was set back: correct it, and restart the daemon",
+}
+
+// healthWords shows the state of the daemon.
+func healthWords(health *Health, version string) g.Node {
+	var f facts
+	switch {
+	case len(health.Missing) > 0:
+		f.add("state", h.Span(h.Class("notice bad"), g.Text("not ready")))
+	case health.Degraded:
+		f.add("state", h.Span(h.Class("notice bad"), g.Text("degraded")))
+	default:
+		f.add("state", h.Span(h.Class("ok"), g.Text("ready")))
+	}
+	for _, name := range health.Missing {
+		f.text(strings.ReplaceAll(name, "_", " "), missingAdvice[name])
+	}
+	f.text("version", version)
+	for _, name := range slices.Sorted(maps.Keys(health.Notes)) {
+		f.text(strings.ReplaceAll(name, "_", " "), health.Notes[name])
+	}
+	return f.list()
+}
+
+func healthPage(v *view, p *page) error {
+	p.heading(g.Text("Health"))
+	if !v.mayMeasure() {
+		p.live("health", h.Section(h.Class("panel"), h.H2(g.Text("Daemon")), v.ping()))
+		p.add(lacks(capability.OpStats, "the rest of this page, on any queue and without a tenant,"))
+		return nil
+	}
+	if v.handler.options.Health != nil {
+		health := v.handler.options.Health(v.ctx())
+		p.live("health", h.Section(h.Class("panel"), h.H2(g.Text("Daemon")), healthWords(&health, v.handler.options.Version)))
+	}
+	p.live("limits", h.Section(h.Class("panel"), h.H2(g.Text("Shared limits")), v.limits()))
+	if v.handler.options.Settings != nil && v.may(capability.OpAdmin, "") {
+		var rows []g.Node
+		for _, s := range v.handler.options.Settings() {
+			rows = append(rows, h.Tr(h.Th(h.Scope("row"), h.Code(g.Text(s.Key))), h.Td(h.Class("long"), g.Text(s.Value)), h.Td(h.Class("quiet long"), g.Text(s.Help))))
+		}
+		p.add(h.Details(h.Class("panel"), h.Summary(h.H2(g.Text("Settings"))), table("Settings", []string{"Setting", "Value", "Meaning"}, rows)))
+	}
+	p.add(h.P(h.Class("quiet"), h.Code(g.Text("mailbox doctor")), g.Text(" checks the way from a client to this daemon too: addresses, TLS, clocks and the token.")))
+	return nil
+}
+
+// ping says whether the backend answers, for tokens that may not know more.
+func (v *view) ping() g.Node {
+	if err := v.caller.Ping(v.ctx()); err != nil {
+		return failed(wireerr.Of(err).Message())
+	}
+	return h.P(h.Span(h.Class("ok"), g.Text("ready")), g.Text(" The daemon and its backend answer."))
+}
+
+// limits shows the use of the limits that tenants and tokens share.
+func (v *view) limits() g.Node {
+	var rows []g.Node
+	for _, s := range v.handler.broker.Shares() {
+		used := min(1, float64(s.Used)/max(1, float64(s.Limit)))
+		class := ""
+		if used > nearLimit {
+			class = "near"
+		}
+		rows = append(rows, h.Tr(h.Th(h.Scope("row"), g.Text(s.Resource)), numberCell(int(s.Used), class), numberCell(int(s.Limit), ""), numberCell(s.Owners, ""), numberCell(int(s.Refusals), class)))
+	}
+	return table("Shared limits", []string{"Limit", "#Used", "#Of", "#Owners", "#Refusals"}, rows)
+}
+
+// nearLimit is the part of a limit from which on its use is marked.
+const nearLimit = 0.8

@@ -1,0 +1,151 @@
+package console
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+func messagePage(v *view, p *page) error {
+	queue, id := v.get("queue"), v.get("id")
+	if queue == "" || id == "" {
+		return invalid("id", "want the name of a queue and the id of a message")
+	}
+	trace, err := v.caller.Trace(v.ctx(), queue, id)
+	if err != nil {
+		return err
+	}
+	p.title = id
+	p.add(h.P(h.Class("crumbs"), h.A(h.Href(link("queue", "name", queue, "tenant", v.tenant)), g.Text(queue))))
+	now := time.Now()
+	m := trace.Message
+	if m == nil {
+		p.heading(h.Code(g.Text(id)))
+		p.add(h.P(h.Class("notice"), g.Text("The message is not in the queue any more. This is what the daemon remembers of it.")))
+		p.live("trace", timeline(trace.Events, now))
+		return nil
+	}
+	p.heading(h.Code(g.Text(id)), v.messageActions(queue, m)...)
+	p.live("facts", h.P(stateBadge(m.State)), messageFacts(m, now))
+	body := showBody(m.Body)
+	if m.Damaged {
+		body = failed("The message was changed outside the daemon: its seal does not fit. The body is not shown, and the message will be dead-lettered when it is received.")
+	}
+	p.add(h.Div(h.Class("columns"),
+		h.Section(h.Class("panel"), h.H2(g.Text("Body")), body),
+		h.Section(h.Class("panel"), h.H2(g.Text("Attributes")), attributes(m.Attributes)),
+	))
+	p.live("trace", timeline(trace.Events, now))
+	return nil
+}
+
+// messageActions are the changes that the state of a message allows.
+func (v *view) messageActions(queue string, m *broker.Peeked) []g.Node {
+	edits := v.mayChange(capability.OpAdmin, queue) && v.edits(queue)
+	dead := v.mayChange(capability.OpDLQ, queue)
+	at := []string{"queue", queue, "id", m.ID}
+	switch m.State {
+	case driver.StateReady:
+		return []g.Node{v.button(edits, "", "Delay…", "due", at...), v.button(edits, "danger", "Remove…", "remove", at...)}
+	case driver.StateDelayed:
+		return []g.Node{
+			v.button(edits, "", "Make ready", "ready", at...), v.button(edits, "", "Change due time…", "due", at...),
+			v.button(edits, "danger", "Remove…", "remove", at...),
+		}
+	case driver.StateDead:
+		return []g.Node{v.button(dead, "", "Redrive", "redrive", at...), v.button(dead, "danger", "Discard…", "discard", at...)}
+	}
+	return nil
+}
+
+// edits reports whether the backend can change single messages of a queue.
+func (v *view) edits(queue string) bool {
+	traits, err := v.caller.Traits(v.ctx(), queue)
+	return err == nil && traits.Edit
+}
+
+func messageFacts(m *broker.Peeked, now time.Time) g.Node {
+	var f facts
+	f.add("sent", g.Group{moment(m.EnqueuedAt), g.Text(", "), ago(m.EnqueuedAt, now)})
+	if !m.DueAt.IsZero() {
+		name := "due"
+		if m.State == driver.StateInFlight {
+			name = "lease ends"
+		}
+		f.add(name, g.Group{moment(m.DueAt), g.Text(", "), ago(m.DueAt, now)})
+	}
+	f.text("deliveries", number(m.Deliveries))
+	if !m.FirstReceivedAt.IsZero() {
+		f.add("first received", moment(m.FirstReceivedAt))
+	}
+	f.text("group", m.Group)
+	f.text("reply to", m.ReplyTo)
+	f.text("correlation id", m.CorrelationID)
+	f.text("dedup key", m.Seal.IdemKey)
+	if m.State == driver.StateDead {
+		f.add("dead since", g.Group{moment(m.DeadAt), g.Text(", "), ago(m.DeadAt, now)})
+		f.text("reason", string(m.Reason))
+		f.text("error type", m.ErrorType)
+		f.text("died in", m.Source)
+		if m.Redrives > 0 {
+			f.text("redriven", strconv.Itoa(m.Redrives)+" times")
+		}
+	}
+	f.text("last error", m.LastError)
+	if !m.Damaged {
+		f.add("body hash", h.Code(g.Text(m.Seal.PayloadHash(m.Body).String())))
+	}
+	return f.list()
+}
+
+func attributes(all map[string]string) g.Node {
+	if len(all) == 0 {
+		return empty("The message has no attributes.")
+	}
+	var rows []g.Node
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		rows = append(rows, h.Tr(h.Th(h.Scope("row"), g.Text(key)), h.Td(h.Class("long"), g.Text(all[key]))))
+	}
+	return table("Attributes", []string{"Name", "Value"}, rows)
+}
+
+// timeline shows the trace of a message, oldest first.
+func timeline(events []broker.Event, now time.Time) g.Node {
+	section := func(node g.Node) g.Node {
+		return h.Section(h.Class("panel"), h.H2(g.Text("Trace")), node)
+	}
+	if len(events) == 0 {
+		return section(empty("This daemon remembers no events of the message: it was restarted since, or another daemon served it."))
+	}
+	var items g.Group
+	for _, e := range events {
+		items = append(items, h.Li(h.Class("event "+e.Kind.String()),
+			h.Strong(g.Text(e.Kind.String())),
+			g.If(e.Attempt > 0, h.Span(h.Class("quiet"), g.Text("delivery "+number(e.Attempt)))),
+			g.If(e.Note != "", h.Span(g.Text(e.Note))),
+			h.Span(h.Class("quiet"), moment(e.At), g.Text(", "), ago(e.At, now)),
+			g.If(!e.By.IsZero(), h.Span(h.Class("quiet"), g.Text("by token "+e.By.String()))),
+		))
+	}
+	return section(h.Ol(h.Class("timeline"), items))
+}
+
+// due reads a due time of a form, in UTC as people type it and in the form of a
+// datetime-local field.
+func due(text string) (time.Time, error) {
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", "2006-01-02 15:04:05", "2006-01-02 15:04"} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, errors.New("want a time in UTC like 2026-01-02 15:04:05")
+}

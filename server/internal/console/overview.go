@@ -1,0 +1,218 @@
+package console
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+	"github.com/mailboxmq/mailbox/server/internal/wireerr"
+)
+
+// A budget bounds the work for a page, in steps and in time, so that a page answers quickly
+// however much there is. A page says how far it looked.
+type budget struct {
+	// least steps are done in any case, and most at most.
+	least, most int
+	end         time.Time
+}
+
+// budgetTime is how long the steps between least and most may take.
+const budgetTime = 150 * time.Millisecond
+
+func newBudget(least, most int) budget { return budget{least, most, time.Now().Add(budgetTime)} }
+
+// spent reports whether a page that has done this many steps stops.
+func (b *budget) spent(done int) bool {
+	return done >= b.most || done >= b.least && time.Now().After(b.end)
+}
+
+// queueNames returns the queues that a token can name, in order: those of all tenants for
+// an operator, those of its tenant for a token for admin on any queue, and otherwise those
+// that the token itself lists. listed is false in the last case, where others may exist.
+func (v *view) queueNames() (names []broker.TenantQueue, listed bool, err error) {
+	if !v.may(capability.OpAdmin, "") {
+		for _, pattern := range v.session.token.Inspect().Queues {
+			if name, ok := exactName(pattern); ok {
+				names = append(names, broker.TenantQueue{Tenant: v.caller.Tenant(), Queue: name})
+			}
+		}
+		return names, false, nil
+	}
+	if v.caller.Tenant() == "" {
+		for queue, err := range v.caller.AllQueues(v.ctx()) {
+			if err != nil {
+				return nil, true, err
+			}
+			names = append(names, queue)
+		}
+	} else {
+		for name, err := range v.caller.Queues(v.ctx()) {
+			if err != nil {
+				return nil, true, err
+			}
+			names = append(names, broker.TenantQueue{Tenant: v.caller.Tenant(), Queue: name})
+		}
+	}
+	slices.SortFunc(names, func(a, b broker.TenantQueue) int {
+		return cmp.Or(strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Queue, b.Queue))
+	})
+	return names, true, nil
+}
+
+// exactName returns the queue that a pattern names, if it names one.
+func exactName(p capability.Pattern) (string, bool) {
+	text := p.String()
+	if strings.HasSuffix(text, "*") {
+		return "", false
+	}
+	return strings.NewReplacer("%25", "%", "%2C", ",", "%2A", "*").Replace(text), true
+}
+
+// of returns the caller that reads the queue of a tenant.
+func (v *view) of(q broker.TenantQueue) (broker.Caller, error) {
+	if q.Tenant == v.caller.Tenant() {
+		return v.caller, nil
+	}
+	return v.caller.InTenant(v.ctx(), q.Tenant)
+}
+
+// A counted queue is one with its figures.
+type counted struct {
+	broker.TenantQueue
+	driver.Stats
+	problem string // why there are no figures
+}
+
+func (v *view) count(q broker.TenantQueue) counted {
+	c := counted{TenantQueue: q}
+	caller, err := v.of(q)
+	if err == nil {
+		c.Stats, err = caller.Stats(v.ctx(), q.Queue)
+	}
+	if err != nil {
+		c.problem = wireerr.Of(err).Message()
+	}
+	return c
+}
+
+// foreignTenant is the tenant parameter of links to a queue; empty for those of the token.
+func (v *view) foreignTenant(tenant string) string {
+	if tenant == v.session.token.Tenant() {
+		return ""
+	}
+	return tenant
+}
+
+func (v *view) queueLink(q broker.TenantQueue) g.Node {
+	return h.A(h.Href(link("queue", "name", q.Queue, "tenant", v.foreignTenant(q.Tenant))), g.Text(q.Queue))
+}
+
+const (
+	// The budget of the overview, in queues.
+	leastCounted, mostCounted = 50, 1000
+	// busiest is how many queues a table of the overview has.
+	busiest = 10
+)
+
+func overview(v *view, p *page) error {
+	names, listed, err := v.queueNames()
+	if err != nil {
+		return err
+	}
+	p.heading(g.Text("Overview"))
+	limit := newBudget(leastCounted, mostCounted)
+	var total driver.Stats
+	var queues []counted
+	for i, name := range names {
+		if limit.spent(i) {
+			break
+		}
+		c := v.count(name)
+		total = total.Plus(c.Stats)
+		queues = append(queues, c)
+	}
+	p.live("figures", v.figures(total, len(names), len(queues), listed))
+	p.live("busiest", h.Div(h.Class("columns"),
+		h.Section(h.Class("panel"), h.H2(g.Text("Busiest queues")), v.busiest(queues)),
+		h.Section(h.Class("panel"), h.H2(g.Text("Dead letters")), v.deadest(queues)),
+	))
+	if v.mayMeasure() && v.handler.options.Health != nil {
+		health := v.handler.options.Health(v.ctx())
+		p.live("health", h.Section(h.Class("panel"), h.H2(g.Text("Daemon")), healthWords(&health, v.handler.options.Version)))
+	}
+	return nil
+}
+
+// figures are the totals of the overview.
+func (v *view) figures(total driver.Stats, known, counted int, listed bool) g.Node {
+	tile := func(class, name string, n int) g.Node {
+		return h.Div(h.Class("tile "+class), h.Dt(g.Text(name)), h.Dd(g.Text(number(n))))
+	}
+	nodes := g.Group{tile("", "queues", known)}
+	for _, s := range states {
+		nodes = append(nodes, tile(stateClass(s), string(s), countOf(&total, s)))
+	}
+	result := g.Group{h.Dl(h.Class("tiles"), nodes)}
+	switch {
+	case counted < known:
+		result = append(result, h.P(h.Class("quiet"), g.Text("Messages of the first "+number(counted)+" queues. Queues has them all.")))
+	case !listed:
+		result = append(result, h.P(h.Class("quiet"), g.Text("The queues that your token names. A list of all needs a token for admin on any queue.")))
+	}
+	return result
+}
+
+// busiest shows the queues with most waiting messages.
+func (v *view) busiest(queues []counted) g.Node {
+	queues = slices.Clone(queues)
+	slices.SortStableFunc(queues, func(a, b counted) int { return cmp.Compare(b.Waiting(), a.Waiting()) })
+	var rows []g.Node
+	for i := range queues[:min(len(queues), busiest)] {
+		rows = append(rows, v.queueRow(&queues[i]))
+	}
+	if len(rows) == 0 {
+		return empty("Queues appear here when something is sent to them: mailbox send QUEUE BODY")
+	}
+	return table("Busiest queues", []string{"Queue", "#Ready", "#Delayed", "#In flight", "#Dead"}, rows)
+}
+
+// deadest shows the queues with most dead letters.
+func (v *view) deadest(queues []counted) g.Node {
+	queues = slices.DeleteFunc(slices.Clone(queues), func(c counted) bool { return c.Dead == 0 })
+	slices.SortStableFunc(queues, func(a, b counted) int { return cmp.Compare(b.Dead, a.Dead) })
+	var rows []g.Node
+	for _, c := range queues[:min(len(queues), busiest)] {
+		rows = append(rows, h.Tr(
+			h.Td(h.A(h.Href(link("dead", "queue", c.Queue, "tenant", v.foreignTenant(c.Tenant))), g.Text(c.Queue)), v.tenantTag(c.Tenant)),
+			numberCell(c.Dead, "dead"),
+		))
+	}
+	if len(rows) == 0 {
+		return empty("All well: no queue has dead letters.")
+	}
+	return table("Queues with dead letters", []string{"Queue", "#Dead"}, rows)
+}
+
+func (v *view) tenantTag(tenant string) g.Node {
+	return g.If(v.foreignTenant(tenant) != "", h.Span(h.Class("tag"), g.Text(tenant)))
+}
+
+// queueRow is a row about a queue.
+func (v *view) queueRow(c *counted) g.Node {
+	name := h.Td(v.queueLink(c.TenantQueue), v.tenantTag(c.Tenant), g.If(c.Paused, h.Span(h.Class("tag paused"), g.Text("paused"))))
+	if c.problem != "" {
+		return h.Tr(name, h.Td(h.ColSpan("4"), h.Class("quiet"), g.Text(c.problem)))
+	}
+	cells := g.Group{name}
+	for _, s := range states {
+		cells = append(cells, numberCell(countOf(&c.Stats, s), stateClass(s)))
+	}
+	return h.Tr(cells)
+}

@@ -1,0 +1,234 @@
+package console
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+	"github.com/mailboxmq/mailbox/server/internal/wireerr"
+)
+
+const (
+	// The limits of messages in a list: the default, and those that people can choose.
+	messagesPerPage = 50
+	mostMessages    = 500
+)
+
+func queuePage(v *view, p *page) error {
+	name := v.get("name")
+	if name == "" {
+		return invalid("name", "is missing; want the name of a queue")
+	}
+	if err := v.caller.Uses(v.ctx(), name); err != nil {
+		return err
+	}
+	stats, statsErr := v.caller.Stats(v.ctx(), name)
+	if statsErr != nil && !refused(statsErr) {
+		return statsErr
+	}
+	p.title = name
+	tenant := v.tenant
+	p.heading(g.Text(name), v.queueActions(name, &stats, statsErr == nil)...)
+	query, problem := v.query()
+	state := v.get("state")
+	if statsErr == nil {
+		p.live("states", v.stateTabs(name, state, &stats))
+	} else {
+		p.add(lacks(capability.OpStats, "counting messages"))
+	}
+	p.add(h.H2(g.Text("Messages")))
+	switch {
+	case !v.may(capability.OpPeek, name):
+		p.add(lacks(capability.OpPeek, "looking at messages"))
+	default:
+		p.add(v.messageFilter(name, tenant, state))
+		if problem != "" {
+			p.add(failed(problem))
+			break
+		}
+		p.live("messages", v.messages(name, query, &stats))
+	}
+	p.add(v.queueSettings(name))
+	return nil
+}
+
+// refused reports whether an error is about the token.
+func refused(err error) bool {
+	return capability.ReasonOf(err) != ""
+}
+
+// queueActions are the changes of a whole queue.
+func (v *view) queueActions(name string, stats *driver.Stats, counted bool) []g.Node {
+	pause, label := "pause", "Pause"
+	if stats.Paused {
+		pause, label = "resume", "Resume"
+	}
+	return []g.Node{
+		g.If(counted && stats.Paused, h.Span(h.Class("tag paused"), g.Text("paused"))),
+		v.button(counted && v.mayChange(capability.OpAdmin, name), "", label, pause, "queue", name),
+		v.button(counted && stats.Waiting() > 0 && v.mayChange(capability.OpPurge, name), "danger", "Purge…", "purge", "queue", name),
+	}
+}
+
+// stateTabs are the four states with their counts, as filters.
+func (v *view) stateTabs(name, current string, stats *driver.Stats) g.Node {
+	tab := func(class, label, state string, n int) g.Node {
+		return h.Li(h.A(h.Class("tile "+class), h.Href(link("queue", "name", name, "tenant", v.tenant, "state", state)),
+			g.If(state == current, h.Aria("current", "true")), h.Span(g.Text(label)), h.Strong(g.Text(number(n)))))
+	}
+	nodes := g.Group{tab("", "all", "", stats.Waiting()+stats.Dead)}
+	for _, s := range states {
+		nodes = append(nodes, tab(stateClass(s), string(s), stateClass(s), countOf(stats, s)))
+	}
+	return g.Group{
+		h.Ul(h.Class("tiles"), h.Aria("label", "States"), nodes),
+		g.If(stats.Dead > 0 && v.may(capability.OpDLQ, name), h.P(h.A(h.Href(link("dead", "queue", name, "tenant", v.tenant)), g.Text("Dead letters by cause →")))),
+	}
+}
+
+// query reads the filter of a list of messages. The problem is one that the person can correct.
+func (v *view) query() (query driver.Query, problem string) {
+	query = driver.Query{ID: strings.TrimSpace(v.get("id")), Reason: driver.Reason(v.get("reason")), Limit: messagesPerPage}
+	if state := v.get("state"); state != "" {
+		i := slices.IndexFunc(states, func(s driver.State) bool { return stateClass(s) == state })
+		if i < 0 {
+			return query, "State: want ready, delayed, in_flight or dead."
+		}
+		query.States = []driver.State{states[i]}
+	}
+	if attribute := v.get("attribute"); attribute != "" {
+		key, value, ok := strings.Cut(attribute, "=")
+		if !ok {
+			return query, "Attribute: want NAME=VALUE."
+		}
+		query.Attributes = map[string]string{key: value}
+	}
+	if text := v.get("older"); text != "" {
+		older, err := time.ParseDuration(text)
+		if err != nil || older < 0 {
+			return query, "Older than: want a duration like 90s, 15m or 24h."
+		}
+		query.OlderThan = older
+	}
+	if n, err := strconv.Atoi(v.get("limit")); err == nil && n > 0 {
+		query.Limit = min(n, mostMessages)
+	}
+	return query, ""
+}
+
+// messageFilter is the form of the filter.
+func (v *view) messageFilter(name, tenant, state string) g.Node {
+	return h.Form(h.Class("filter"), h.Method("get"), h.Action("queue"), h.Role("search"),
+		hiddenField("name", name), hiddenField("tenant", tenant),
+		choice("State", "state", state, "", "all", "ready", "ready", "delayed", "delayed", "in_flight", "in flight", "dead", "dead"),
+		field("Message id", "id", v.get("id"), h.Data("search", "")),
+		field("Attribute", "attribute", v.get("attribute"), h.Placeholder("name=value")),
+		field("Older than", "older", v.get("older"), h.Placeholder("15m"), h.Class("short")),
+		choice("Show", "limit", v.get("limit"), "", "50", "200", "200", "500", "500"),
+		h.Button(h.Type("submit"), g.Text("Filter")),
+		h.A(h.Href(link("queue", "name", name, "tenant", tenant)), g.Text("Clear")),
+	)
+}
+
+// messages lists what matches a query. It leases nothing.
+func (v *view) messages(name string, query driver.Query, stats *driver.Stats) g.Node {
+	if err := query.Check(); err != nil {
+		return failed(wireerr.Of(err).Message())
+	}
+	var rows []g.Node
+	now := time.Now()
+	for m, err := range v.caller.Peek(v.ctx(), name, query) {
+		if err != nil {
+			return failed(wireerr.Of(err).Message())
+		}
+		rows = append(rows, v.messageRow(&m, now))
+	}
+	if len(rows) == 0 {
+		if stats.Waiting()+stats.Dead == 0 {
+			return empty("The queue is empty. Messages appear here as they are sent.")
+		}
+		return empty("No message matches.")
+	}
+	note := "All that match: " + count(len(rows), "message") + "."
+	if len(rows) == query.Limit {
+		note = "The first " + count(len(rows), "message") + " that match. Narrow the filter to find others."
+	}
+	return g.Group{
+		table("Messages", []string{"Message", "State", "Sent", "Due", "#Deliveries", "Body", "Last error"}, rows),
+		h.P(h.Class("quiet"), g.Text(note)),
+	}
+}
+
+func (v *view) messageLink(queue, id string) g.Node {
+	return h.A(h.Class("id"), h.Href(link("message", "queue", queue, "tenant", v.tenant, "id", id)), g.Text(id))
+}
+
+func (v *view) messageRow(m *broker.Peeked, now time.Time) g.Node {
+	text := preview(m.Body)
+	if m.Damaged {
+		text = "damaged"
+	}
+	return h.Tr(
+		h.Td(v.messageLink(m.Queue, m.ID), g.If(m.Group != "", h.Span(h.Class("tag"), g.Text(shorten(m.Group, 40))))),
+		h.Td(stateBadge(m.State)), h.Td(ago(m.EnqueuedAt, now)), h.Td(ago(m.DueAt, now)), numberCell(m.Deliveries, ""),
+		h.Td(h.Class("preview"), h.Code(g.Text(text))), h.Td(h.Class("preview"), g.Text(shorten(m.LastError, 120))),
+	)
+}
+
+// queueSettings shows the configuration, which needs a token for admin.
+func (v *view) queueSettings(name string) g.Node {
+	if !v.may(capability.OpAdmin, name) {
+		return nil
+	}
+	config, err := v.caller.Config(v.ctx(), name)
+	if err != nil {
+		return g.Group{h.H2(g.Text("Settings")), failed(wireerr.Of(err).Message())}
+	}
+	return h.Details(h.Class("panel"), h.Summary(h.H2(g.Text("Settings"))), configFacts(&config))
+}
+
+func configFacts(c *driver.Config) g.Node {
+	var f facts
+	limit := func(name string, n int) {
+		if n == driver.Off {
+			f.text(name, "off")
+		} else {
+			f.text(name, number(n))
+		}
+	}
+	lasting := func(name string, d time.Duration) {
+		if d == driver.Off {
+			f.text(name, "off")
+		} else {
+			f.text(name, d.String())
+		}
+	}
+	limit("shards", c.Shards)
+	switch {
+	case c.StrictGroups:
+		f.text("groups", "strict: each in order")
+	case c.FairGroups:
+		f.text("groups", "fair: quiet groups go first")
+	}
+	limit("max deliveries", c.MaxDeliveries)
+	limit("max messages", c.MaxMessages)
+	limit("max bytes", c.MaxBytes)
+	limit("max in flight", c.MaxInFlight)
+	limit("max dead letters", c.MaxDead)
+	lasting("dedup window", c.DedupWindow)
+	limit("dedup keys", c.DedupMax)
+	lasting("messages are kept", c.RetainReady.Age)
+	lasting("dead letters are kept", c.RetainDead.Age)
+	lasting("time to live", c.TTL)
+	lasting("longest hold", c.MaxHold)
+	f.text("dead letters go to", c.DeadLetterTo)
+	f.text("annotation", c.Annotation)
+	return f.list()
+}
