@@ -96,7 +96,12 @@ func (q *queue) usage(ctx context.Context, ages bool) (driver.Usage, error) {
 func (q *queue) usageOnce(ctx context.Context, ages bool) (usage driver.Usage, done bool, err error) {
 	var version int64
 	var woken, endings *string
-	r := request{sql: "SELECT * FROM mailbox.usage($1, $2, $3)", args: []any{ages, false}, wide: 2, repeatable: true}
+	all := make([]int32, len(q.shards))
+	for n := range all {
+		all[n] = int32(n)
+	}
+	place, due := q.lowest(all)
+	r := request{sql: "SELECT * FROM mailbox.usage($1, $2, $3, $4, $5)", args: []any{ages, false, place, due}, wide: 2, repeatable: true}
 	err = q.call(ctx, r, func(rows pgx.Rows) error {
 		usage = driver.Usage{}
 		for rows.Next() {

@@ -3,6 +3,7 @@ package pgbox
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -20,13 +21,78 @@ type shard struct {
 	number   int
 	receives gatherer[*receiveOp]
 
-	// No message that was sent up to low, and no deadline up to lowDue, was left when this
-	// process last looked. They save looking at rows that are gone, but that a transaction
-	// which is held open keeps. They are hints: a crash of the server can bring back leases
-	// that were not on its disk, so now and then a call begins at 0. The goroutine that makes
-	// the calls owns them.
-	low, lowDue int64
-	nextFull    time.Time
+	marks marks
+}
+
+// marks are a place up to which no sent message of a shard, and a time up to which no deadline was
+// left when this process last looked. They save looking at rows that are gone, but that a
+// transaction which is held open keeps. They are hints: a crash of the server can bring back leases
+// that were not on its disk, so now and then a call begins at 0. They are safe for concurrent use.
+type marks struct {
+	mu         sync.Mutex // guards the fields below
+	place, due int64
+	// When a receive, and when another call begins at 0 next. Only receives look for messages
+	// below place, so another call that began at 0 does not do it for them.
+	nextReceive, nextOther time.Time
+}
+
+// forReceive returns where a receive begins to look.
+func (m *marks) forReceive() (place, due int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if time.Now().After(m.nextReceive) {
+		return 0, 0
+	}
+	return m.place, m.due
+}
+
+// received notes that a receive has handled everything up to a time, and taken sent messages up to a
+// place.
+func (m *marks) received(begun time.Time, from, due, place int64) {
+	m.looked(begun, from, due)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.place = place
+	if from == 0 {
+		m.nextReceive = m.nextOther
+	}
+}
+
+// forOthers returns where another call begins to look.
+func (m *marks) forOthers() (place, due int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if time.Now().After(m.nextOther) {
+		return 0, 0
+	}
+	return m.place, m.due
+}
+
+// looked notes that a call which began to look at from has handled everything up to a time.
+func (m *marks) looked(begun time.Time, from, due int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.due = max(m.due, due)
+	if from == 0 {
+		m.nextOther = time.Now().Add(max(minFull, fullShare*time.Since(begun)))
+	}
+}
+
+// doubt makes the next calls look at everything.
+func (m *marks) doubt() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.place, m.due, m.nextReceive, m.nextOther = 0, 0, time.Time{}, time.Time{}
+}
+
+// lowest returns where a call for some shards that does not receive begins to look.
+func (q *queue) lowest(shards []int32) (place, due int64) {
+	place, due = math.MaxInt64, math.MaxInt64
+	for _, n := range shards {
+		p, d := q.shards[n].marks.forOthers()
+		place, due = min(place, p), min(due, d)
+	}
+	return place, due
 }
 
 // A full look costs at most one part in fullShare of the time, and happens at least every
@@ -91,25 +157,19 @@ type head struct {
 func (s *shard) perform(ctx context.Context, batch []*receiveOp) {
 	s.queue.collectSometimes(ctx)
 	begun := time.Now()
-	full := begun.After(s.nextFull)
-	if full {
-		s.low, s.lowDue = 0, 0
-	}
+	place, due := s.marks.forReceive()
 	for {
-		h, got, err := s.receive(ctx, batch)
+		h, got, err := s.receive(ctx, batch, place, due)
 		if err == nil {
 			s.queue.backend.happened(ctx, &h.endings, &h.woken)
 			if h.again {
 				continue
 			}
-			s.low, s.lowDue = h.low, h.now
-			if full {
-				s.nextFull = time.Now().Add(max(minFull, fullShare*time.Since(begun)))
-			}
+			s.marks.received(begun, due, h.now, h.low)
 			s.queue.note(ctx, *h.version)
 			s.queue.noteNext(&h)
 		} else {
-			s.nextFull = time.Time{}
+			s.marks.doubt()
 		}
 		for i, op := range batch {
 			op.err = err
@@ -125,7 +185,7 @@ func (s *shard) perform(ctx context.Context, batch []*receiveOp) {
 }
 
 // receive calls the function receive.
-func (s *shard) receive(ctx context.Context, batch []*receiveOp) (h head, got [][]driver.Delivery, err error) {
+func (s *shard) receive(ctx context.Context, batch []*receiveOp, place, due int64) (h head, got [][]driver.Delivery, err error) {
 	most, sizes, visibilities := make([]int32, len(batch)), make([]int64, len(batch)), make([]int64, len(batch))
 	waits := false
 	for i, op := range batch {
@@ -134,7 +194,7 @@ func (s *shard) receive(ctx context.Context, batch []*receiveOp) (h head, got []
 	}
 	r := request{
 		sql:  "SELECT * FROM mailbox.receive($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-		args: []any{int32(s.number), most, sizes, visibilities, rand.Int64() >> 8, s.low, s.lowDue, waits, false},
+		args: []any{int32(s.number), most, sizes, visibilities, rand.Int64() >> 8, place, due, waits, false},
 		wide: 9, repeatable: true, // messages of a call whose answer is lost come back
 	}
 	err = s.queue.call(ctx, r, func(rows pgx.Rows) error {

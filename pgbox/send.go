@@ -165,21 +165,28 @@ func (q *queue) performSends(ctx context.Context, batch []*sendOp) {
 	var codes *string
 	var others []pgtype.UUID
 	var waits []*int64
-	var keys, version *int64
+	var keys, version, at *int64
 	var woken, endings *string
 	var err error
+	begun := time.Now()
+	place, due := q.lowest(c.shards)
 	for err == nil && codes == nil { // until it has not only handled what fell due
 		r := request{
-			sql: "SELECT * FROM mailbox.send($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
+			sql: "SELECT * FROM mailbox.send_from($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
 			args: []any{
 				c.shards, c.ids, c.bodies, c.groups, c.extras, c.delays, c.keys, c.digests, c.pastColumns,
-				c.keyed && q.keyRoom.Load() < int64(len(c.ids)), false,
+				c.keyed && q.keyRoom.Load() < int64(len(c.ids)), false, place, due,
 			},
 			wide: 11,
 		}
-		err = q.call(ctx, r, one(&codes, &others, &waits, &keys, &version, &woken, &endings))
+		err = q.call(ctx, r, one(&codes, &others, &waits, &keys, &version, &woken, &endings, &at))
 		if err == nil {
 			q.backend.happened(ctx, endings, woken)
+		}
+	}
+	if at != nil {
+		for _, n := range c.shards {
+			q.shards[n].marks.looked(begun, due, *at)
 		}
 	}
 	if err == nil {
@@ -187,13 +194,13 @@ func (q *queue) performSends(ctx context.Context, batch []*sendOp) {
 		q.note(ctx, *version)
 		q.changed(ctx, len(c.ids))
 	}
-	at := 0
+	first := 0
 	for _, op := range batch {
 		n := len(op.rows)
 		if op.err = err; err == nil {
-			op.answer(*codes, others, waits, at)
+			op.answer(*codes, others, waits, first)
 		}
-		at += n
+		first += n
 		close(op.done)
 	}
 }
