@@ -146,6 +146,10 @@ crash: ## Power cuts on the disk backend: N images (1000000)
 failover: ## Failovers, hangs and slot moves of a Redis Cluster under load: N of each (200)
 	MAILBOX_VOLUME=$(or $(N),200) $(GO) test -race -v -count=1 -timeout 0 -run '^(TestFailover|TestSentinelFailover|TestHangWithoutReplicas|TestKilledProcesses)' ./redisbox
 
+.PHONY: pg-failover
+pg-failover: ## Crashes of a PostgreSQL primary under load, with promotion of its synchronous standby: N of them (100)
+	MAILBOX_VOLUME=$(or $(N),100) $(GO) test -race -v -count=1 -timeout 0 -run '^TestFailover' ./pgbox
+
 .PHONY: surfaces
 surfaces: ## The suite through HTTP, gRPC, OAP/1 and SQS in front of disk and Redis, on the real clock
 	MAILBOX_VOLUME=soak $(GO) test -count=1 -timeout 60m -p 1 -run 'Conformance|Loopback' ./server/internal/...

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,7 +20,7 @@ import (
 type Backend struct {
 	pool       *pgxpool.Pool
 	options    Options
-	durability driver.Durability
+	protection atomic.Pointer[protection]
 	observers  endings.Observers
 	notices    *notices
 
@@ -64,6 +65,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, options *Options) (*Backend, 
 	}
 	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	b.notices = newNotices(b)
+	b.start(b.keepProtected)
 	return b, nil
 }
 
@@ -88,18 +90,15 @@ func (b *Backend) inspect(ctx context.Context) error {
 		}
 	}
 	var version int
-	var fsync string
-	err = b.attempt(ctx, request{sql: "SELECT current_setting('server_version_num')::int, current_setting('fsync')"}, one(&version, &fsync))
+	err = b.attempt(ctx, request{sql: "SELECT current_setting('server_version_num')::int"}, one(&version))
+	if err == nil && version >= minServer {
+		err = b.protect(ctx)
+	}
 	if err != nil {
 		return &driver.Error{Code: driver.ErrUnavailable, Err: err}
 	}
 	if version < minServer {
 		return &driver.Error{Code: driver.ErrUnsupported, Detail: fmt.Sprintf("server version %d; want PostgreSQL 13 or later", version)}
-	}
-	b.durability = driver.DurabilityDisk
-	if fsync != "on" {
-		b.durability = driver.DurabilityProcess
-		b.options.Logger.WarnContext(ctx, "the server does not sync commits to its disk; messages do not survive a crash of its machine", "fsync", fsync)
 	}
 	return nil
 }

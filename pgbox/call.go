@@ -79,14 +79,18 @@ func (b *Backend) attempt(ctx context.Context, r request, read func(pgx.Rows) er
 	defer cancel()
 	// The description of a statement is kept, and not the statement, which a pooler would
 	// keep in another session.
-	rows, err := b.pool.Query(ctx, r.sql, append([]any{pgx.QueryExecModeCacheDescribe}, r.args...)...)
+	conn, err := b.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer rows.Close()
+	defer conn.Release()
+	rows, err := conn.Query(ctx, r.sql, append([]any{pgx.QueryExecModeCacheDescribe}, r.args...)...)
+	if err != nil {
+		return err
+	}
 	err = read(rows)
 	rows.Close()
-	if failure := rows.Err(); failure != nil {
+	if failure := errors.Join(rows.Err(), checkReplicated(conn.Conn().PgConn())); failure != nil {
 		return failure
 	}
 	if err != nil {

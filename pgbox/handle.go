@@ -50,7 +50,11 @@ func (h *handle) outcome(err error, op string) error {
 	return h.named(err, op)
 }
 
-func (h *handle) Traits() driver.Traits { return h.settings.Load().traits }
+func (h *handle) Traits() driver.Traits {
+	traits := h.settings.Load().traits
+	traits.Durability = h.backend.protection.Load().durability // which a failover changes
+	return traits
+}
 
 func (h *handle) Identity() string { return h.incarnation }
 

@@ -57,7 +57,7 @@ type settings struct {
 func (b *Backend) newSettings(config driver.Config, version int64) *settings {
 	traits := driver.Traits{
 		Ordering:      driver.OrderingFIFO,
-		Durability:    b.durability,
+		Durability:    b.protection.Load().durability,
 		ExactStats:    true,
 		Groups:        true,
 		StrictGroups:  config.StrictGroups,

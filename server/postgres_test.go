@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mailboxmq/mailbox/internal/testing/pgtest"
 	"github.com/mailboxmq/mailbox/server"
@@ -82,6 +83,23 @@ func TestDaemonOnPostgreSQLSaysWhatIsWrong(t *testing.T) {
 		err := server.Config{DataDir: t.TempDir(), Backend: backend}.Validate()
 		if err == nil || !strings.Contains(err.Error(), "want postgres://USER:PASSWORD@HOST:PORT/DATABASE") || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v", backend, err)
+		}
+	}
+}
+
+// TestReadinessFollowsTheStandbyOfPostgreSQL is PG-5: the daemon says that messages are on two machines
+// as long as they are, and is degraded when they are not.
+func TestReadinessFollowsTheStandbyOfPostgreSQL(t *testing.T) {
+	pair := pgtest.StartPair(t, true)
+	r := start(t, server.Config{DataDir: t.TempDir(), Backend: pair.URL()})
+	if ready := r.get("/readyz"); !strings.Contains(ready, `"durability":"replicated"`) || strings.Contains(ready, `"replication"`) {
+		t.Errorf("with a synchronous standby: %s", ready)
+	}
+	pair.Configure(t, pair.Primary, "synchronous_standby_names", "")
+	for ready := ""; !strings.Contains(ready, `"durability":"disk"`); <-time.After(50 * time.Millisecond) {
+		ready = r.get("/readyz")
+		if strings.Contains(ready, `"durability":"disk"`) && (!strings.Contains(ready, `"degraded":true`) || !strings.Contains(ready, "can lose confirmed messages")) {
+			t.Errorf("without a synchronous standby: %s", ready)
 		}
 	}
 }

@@ -54,6 +54,13 @@ func (s *Server) readiness(ctx context.Context) httpapi.Readiness {
 		r.Notes["disk_free_bytes"] = strconv.FormatUint(space.FreeBytes, 10)
 		r.Notes["disk_reserve_bytes"] = strconv.FormatUint(space.ReserveBytes, 10)
 	}
+	if backend, ok := s.opener.(interface {
+		Replication() (problem string, lost bool)
+	}); ok {
+		if problem, lost := backend.Replication(); problem != "" {
+			r.Notes["replication"], r.Degraded = problem, r.Degraded || lost
+		}
+	}
 	s.broker.Measure(ctx)
 	if n := s.broker.DeadLettersFull(); n > 0 {
 		r.Degraded = true

@@ -117,7 +117,26 @@ func start(ctx context.Context, settings []string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	s, err := vacant(settings)
+	if err != nil {
+		return nil, err
+	}
+	create := exec.CommandContext(ctx, initdb, "-D", s.data(), "-U", "mailbox", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
+	create.Dir, create.SysProcAttr = s.dir, &syscall.SysProcAttr{Credential: s.owner}
+	if out, err := create.CombinedOutput(); err != nil {
+		return nil, errors.Join(fmt.Errorf("initdb: %w: %s", err, out), os.RemoveAll(s.dir))
+	}
+	if err := s.Restart(ctx); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// vacant returns a server that has a directory, and no data.
+func vacant(settings []string) (*Server, error) {
 	s := &Server{settings: settings}
+	var err error
 	if s.binary, err = findBinary("postgres"); err != nil {
 		return nil, err
 	}
@@ -131,15 +150,6 @@ func start(ctx context.Context, settings []string) (*Server, error) {
 		if err := os.Chown(s.dir, int(s.owner.Uid), int(s.owner.Gid)); err != nil {
 			return nil, errors.Join(err, os.RemoveAll(s.dir))
 		}
-	}
-	create := exec.CommandContext(ctx, initdb, "-D", s.data(), "-U", "mailbox", "-A", "trust", "-E", "UTF8", "--no-locale", "--no-sync")
-	create.Dir, create.SysProcAttr = s.dir, &syscall.SysProcAttr{Credential: s.owner}
-	if out, err := create.CombinedOutput(); err != nil {
-		return nil, errors.Join(fmt.Errorf("initdb: %w: %s", err, out), os.RemoveAll(s.dir))
-	}
-	if err := s.Restart(ctx); err != nil {
-		s.Close()
-		return nil, err
 	}
 	return s, nil
 }

@@ -1,0 +1,187 @@
+package pgbox
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/testing/pgtest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
+)
+
+// connect returns a pool for an address, which is closed when the test ends.
+func connect(t *testing.T, address string) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(address)
+	ok(t, err)
+	config.MaxConns = 16
+	heedWarnings(config)
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	ok(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// expectDurability looks at the standbys until a queue has a durability, and returns what readiness
+// says.
+func expectDurability(t *testing.T, b *Backend, want driver.Durability) (problem string, lost bool) {
+	t.Helper()
+	for until := time.Now().Add(time.Minute); ; {
+		_ = b.protect(t.Context()) // a server that does not answer is a result too
+		got := b.DefaultTraits().Durability
+		if got == want {
+			return b.Replication()
+		}
+		if time.Now().After(until) {
+			problem, _ := b.Replication()
+			t.Fatalf("durability %q, want %q; problem: %q", got, want, problem)
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+}
+
+func TestTraitsFollowTheStandby(t *testing.T) {
+	t.Parallel()
+	pair, schema := pgtest.StartPair(t, true), pgtest.Schema()
+	b := open(t, connect(t, pair.URL()), &Options{Schema: schema})
+	if problem, lost := expectDurability(t, b, driver.DurabilityReplicated); problem != "" || lost {
+		t.Errorf("with a standby: %q, lost %v", problem, lost)
+	}
+	_, err := b.pool.Exec(t.Context(), strings.ReplaceAll("CREATE ROLE shop LOGIN; GRANT USAGE ON SCHEMA mailbox TO shop; GRANT SELECT ON ALL TABLES IN SCHEMA mailbox TO shop", "mailbox", schema),
+		pgx.QueryExecModeSimpleProtocol)
+	ok(t, err)
+	other, err := Open(t.Context(), connect(t, strings.ReplaceAll(pair.URL(), "user=mailbox", "user=shop")), &Options{Schema: schema})
+	ok(t, err)
+	defer func() { ok(t, other.Close()) }()
+	if problem, _ := expectDurability(t, other, driver.DurabilityDisk); !strings.Contains(problem, "pg_monitor") {
+		t.Errorf("without the rights of pg_monitor: %q", problem)
+	}
+	pair.Standby.Kill()
+	if problem, lost := expectDurability(t, b, driver.DurabilityDisk); problem == "" || !lost {
+		t.Errorf("without the standby: %q, lost %v", problem, lost)
+	}
+	ok(t, pair.Standby.Restart(t.Context()))
+	if problem, lost := expectDurability(t, b, driver.DurabilityReplicated); problem != "" || lost {
+		t.Errorf("with the standby again: %q, lost %v", problem, lost)
+	}
+}
+
+// TestCommitThatStopsWaitingForItsStandbyIsNotConfirmed cancels the session of a send that waits for a
+// standby. The server commits, and says so.
+func TestCommitThatStopsWaitingForItsStandbyIsNotConfirmed(t *testing.T) {
+	t.Parallel()
+	pair, schema := pgtest.StartPair(t, true), pgtest.Schema()
+	b := open(t, connect(t, pair.URL()), &Options{Schema: schema})
+	q, err := b.OpenQueue(t.Context(), "orders")
+	ok(t, err)
+	pair.Standby.Kill()
+	done := make(chan error)
+	go func() {
+		_, err := q.Send(t.Context(), outgoing("a"))
+		done <- err
+	}()
+	for {
+		var cancelled int
+		ok(t, b.pool.QueryRow(t.Context(), "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'").Scan(&cancelled))
+		if cancelled > 0 {
+			break
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+	if err := <-done; !isCode(err, driver.ErrUnavailable) {
+		t.Errorf("got %v, want %v", err, driver.ErrUnavailable)
+	}
+	ok(t, pair.Standby.Restart(t.Context())) // closing waits for commits
+}
+
+// TestKeepsItsPromisesWithSynchronousStandby runs random programs and concurrent load on a primary whose
+// commits wait for a standby; with full volume the whole suite.
+func TestKeepsItsPromisesWithSynchronousStandby(t *testing.T) {
+	t.Parallel()
+	pool := connect(t, pgtest.StartPair(t, true, "fsync=off").URL())
+	paired := drivertest.Backend{
+		Open: func(t testing.TB) driver.Opener { return open(t, pool, &Options{Schema: pgtest.Schema()}) },
+		Tick: tick,
+	}
+	t.Run("random", func(t *testing.T) { drivertest.RunRandom(t, paired, 200) })
+	t.Run("load", func(t *testing.T) { drivertest.RunConcurrent(t, paired, drivertest.Load{}) })
+	if volume.AtLength() {
+		t.Run("suite", func(t *testing.T) { drivertest.Run(t, paired) })
+	}
+}
+
+// TestFailoverLosesNothingConfirmed crashes the primary under load again and again, and promotes its
+// synchronous standby. Every confirmed message is received, and nothing that was not sent (PG-5).
+func TestFailoverLosesNothingConfirmed(t *testing.T) {
+	t.Parallel()
+	pair, schema := pgtest.StartPair(t, true), pgtest.Schema()
+	control := open(t, connect(t, pair.URL()), &Options{Schema: schema})
+	ok(t, control.ConfigureQueue(t.Context(), "orders", driver.Config{MaxDeliveries: driver.Off}))
+	seen := &tally{sent: make(map[string]bool), unknown: make(map[string]bool), received: make(map[string]int), acked: make(map[string]int)}
+	var stop atomic.Bool
+	var work sync.WaitGroup
+	for p := range 2 {
+		b := open(t, connect(t, pair.URL()), &Options{Schema: schema})
+		q, err := b.OpenQueue(t.Context(), "orders")
+		ok(t, err)
+		for g := range 3 {
+			work.Go(func() { seen.send(t.Context(), q, fmt.Sprint(p, "-", g), &stop) })
+			work.Go(func() { seen.receive(t, q, &stop) })
+		}
+	}
+	for n := range volume.Count(t, 2, 100) {
+		seen.awaitSend()
+		expectDurability(t, control, driver.DurabilityReplicated)
+		<-time.After(time.Duration(50+37*n%200) * time.Millisecond) // at another moment each time
+		pair.Crash()
+		pair.Promote(t)
+	}
+	seen.awaitSend()
+	stop.Store(true)
+	work.Wait()
+	q, err := control.OpenQueue(t.Context(), "orders")
+	ok(t, err)
+	seen.drain(t, q)
+	seen.check(t)
+}
+
+// TestFailoverWithoutSynchronousStandbyLosesAndSaysSo is the counterpart: the standby is asynchronous, and
+// has stopped to follow. The messages that are confirmed then are lost, and the backend has said that they can be.
+func TestFailoverWithoutSynchronousStandbyLosesAndSaysSo(t *testing.T) {
+	t.Parallel()
+	pair, schema := pgtest.StartPair(t, false), pgtest.Schema()
+	b := open(t, connect(t, pair.URL()), &Options{Schema: schema})
+	q, err := b.OpenQueue(t.Context(), "orders")
+	ok(t, err)
+	_, err = q.Send(t.Context(), outgoing("kept"))
+	ok(t, err)
+	pair.AwaitReplay(t)
+	pair.Configure(t, pair.Standby, "primary_conninfo", "")
+	pair.AwaitAlone(t)
+	if problem, _ := expectDurability(t, b, driver.DurabilityDisk); !strings.Contains(problem, "can lose confirmed messages") {
+		t.Errorf("problem %q", problem)
+	}
+	_, err = q.Send(t.Context(), outgoing("lost"))
+	ok(t, err)
+	pair.Crash()
+	pair.Promote(t)
+	var got []driver.Delivery
+	for len(got) == 0 { // connections of the pool break first
+		got, err = q.Receive(context.WithoutCancel(t.Context()), driver.ReceiveRequest{Max: 10, Visibility: hold, Wait: time.Second})
+		if err != nil && !isCode(err, driver.ErrUnavailable) {
+			t.Fatal(err)
+		}
+	}
+	if len(got) != 1 || string(got[0].Body) != "kept" {
+		t.Errorf("received %d messages, the first %q; want only the one that the standby had", len(got), got[0].Body)
+	}
+}
