@@ -29,11 +29,11 @@ func Operations(operations ...Operation) Caveat {
 	return caveat(macaroon.CaveatOperation, strings.Join(words, macaroon.ListSeparator))
 }
 
-// AllOperations allows every operation except [OpBackup] and [OpAudit], which a
-// token must name.
+// AllOperations allows every operation except [OpBackup], [OpAudit], [OpAsk] and
+// [OpAnswer], which a token must name.
 func AllOperations() Caveat { return caveat(macaroon.CaveatOperation, macaroon.Wildcard) }
 
-// EveryOperation names every operation, [OpBackup] and [OpAudit] included. An older
+// EveryOperation names every operation, those included that AllOperations excludes. An older
 // service that does not know one of the names refuses the token.
 func EveryOperation() Caveat {
 	return caveat(macaroon.CaveatOperation, strings.Join(macaroon.Operations[1:], macaroon.ListSeparator))
@@ -109,8 +109,22 @@ func ForReceipt(receipt string) Caveat {
 	if receipt == "" {
 		return Caveat{err: invalid("receipt", "is empty")}
 	}
-	sum := sha256.Sum256([]byte(receipt))
-	return caveat(macaroon.CaveatReceipt, hex.EncodeToString(sum[:]))
+	return caveatOfSum(macaroon.CaveatReceipt, receipt)
+}
+
+// ForSlot allows only operations on the reply slot with this id: asking for one answer,
+// or giving it.
+func ForSlot(id string) Caveat {
+	if id == "" {
+		return Caveat{err: invalid("slot", "is empty")}
+	}
+	return caveatOfSum(macaroon.CaveatSlot, id)
+}
+
+// caveatOfSum makes a caveat whose value is the SHA-256 of a secret.
+func caveatOfSum(name, secret string) Caveat {
+	sum := sha256.Sum256([]byte(secret))
+	return caveat(name, hex.EncodeToString(sum[:]))
 }
 
 // MintedBy names the token that this one was minted with; revoking that token
@@ -164,5 +178,6 @@ var caveatForms = map[string]string{
 	macaroon.CaveatPeer:      "one or more SPIFFE ids such as spiffe://example.org/worker",
 	macaroon.CaveatAudience:  "one or more names of letters, digits, dots, underscores and hyphens",
 	macaroon.CaveatReceipt:   "64 hex digits",
+	macaroon.CaveatSlot:      "64 hex digits",
 	macaroon.CaveatMintedBy:  "the 26 characters of the id of a token",
 }

@@ -32,6 +32,7 @@ func TestCaveatsAreWrittenAsDocumented(t *testing.T) {
 		"mbx:peer=spiffe://a.b/c,spiffe://d":     Peers("spiffe://a.b/c", "spiffe://d"),
 		"mbx:aud=eu1,eu-2":                       Audience("eu1", "eu-2"),
 		"mbx:receipt=ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad": ForReceipt("abc"),
+		"mbx:slot=ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad":    ForSlot("abc"),
 	} {
 		if c.String() != want || c.Check() != nil {
 			t.Errorf("%s (%v), want %s", c, c.Check(), want)
@@ -50,7 +51,7 @@ func TestBadCaveatsAreRefused(t *testing.T) {
 		Queues(QueuesUnder("/a/")), Queues(Queue(strings.Repeat("a", 256))), Tenant(""), Tenant("a b"), MessagesPerSecond(0), BytesPerSecond(-1),
 		MaxBodyBytes(-1), Networks(), Networks(netip.Prefix{}), Networks(netip.MustParsePrefix("::ffff:10.0.0.0/104")),
 		Peers(), Peers("worker"), Peers("spiffe://"), Peers("spiffe://a/../b"), Peers("spiffe://a,b"), Audience(), Audience("a b"), Audience(""),
-		ForReceipt(""), ExpiresAt(time.Time{}), ExpiresAt(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)), NotBefore(time.Time{}),
+		ForReceipt(""), ForSlot(""), ExpiresAt(time.Time{}), ExpiresAt(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)), NotBefore(time.Time{}),
 	} {
 		wantCode(t, "caveat "+c.String(), c.Check(), driver.ErrInvalid)
 	}
@@ -64,7 +65,7 @@ func TestBadCaveatsAreRefused(t *testing.T) {
 		"mbx:quota=msgs/s:1e3", "mbx:quota=inflight:5", "mbx:quota=msgs/s:99999999999999999999", "mbx:max_body=", "mbx:max_body=1k", "mbx:max_body=-0",
 		"mbx:net=10.0.0.1", "mbx:net=10.0.0.1/8", "mbx:net=10.0.0.0/33", "mbx:net=010.0.0.0/8", "mbx:net=::ffff:10.0.0.0/104", "mbx:net=fe80::%eth0/64",
 		"mbx:peer=https://a", "mbx:peer=spiffe://a//b", "mbx:peer=spiffe://a/", "mbx:aud=a,,b", "mbx:receipt=", "mbx:receipt=" + strings.Repeat("0", 63),
-		"mbx:receipt=" + strings.Repeat("A", 64), "mbx:receipt=" + strings.Repeat("g", 64), "mbx:tenant=", "mbx:tenant=a,b", "mbx:new=1", "account = 1",
+		"mbx:receipt=" + strings.Repeat("A", 64), "mbx:receipt=" + strings.Repeat("g", 64), "mbx:slot=", "mbx:slot=" + strings.Repeat("A", 64), "mbx:tenant=", "mbx:tenant=a,b", "mbx:new=1", "account = 1",
 	} {
 		if c, err := ParseCaveat(text); !errors.Is(err, driver.ErrInvalid) || c.String() != "" {
 			t.Errorf("ParseCaveat(%q): %v, want ErrInvalid", text, err)
@@ -77,7 +78,7 @@ func TestBadCaveatsAreRefused(t *testing.T) {
 }
 
 func TestOperationsHaveNames(t *testing.T) {
-	for o := OpSend; o <= OpAudit; o++ {
+	for o := OpSend; o <= OpAnswer; o++ {
 		if back, err := ParseOperation(o.String()); err != nil || back != o {
 			t.Errorf("%v became %v, %v", o, back, err)
 		}
@@ -87,7 +88,7 @@ func TestOperationsHaveNames(t *testing.T) {
 			t.Errorf("ParseOperation(%q) = %v, %v", word, o, err)
 		}
 	}
-	for _, o := range []Operation{0, OpAudit + 1, 255} {
+	for _, o := range []Operation{0, OpAnswer + 1, 255} {
 		if macaroon.AllOperations.Has(uint8(o)) || o.String() != "no operation" {
 			t.Errorf("operation %d exists", o)
 		}

@@ -52,7 +52,7 @@
 //
 //	op=send,recv                 operations: send recv ack nack extend stats peek
 //	                             purge dlq admin backup audit; or * for
-//	                             all but backup and audit
+//	                             all but backup, audit, ask and answer
 //	topic=orders,user:42:*       names of queues, or prefixes that end in ":", "/"
 //	                             or "." followed by "*", or * for all; in a name
 //	                             "%", "," and "*" are %25, %2C and %2A
@@ -67,6 +67,7 @@
 //	aud=eu1,eu2                  the name of the service
 //	receipt=(64 hex digits)      SHA-256 of the receipt of the one delivery that
 //	                             may be settled or extended
+//	slot=(64 hex digits)         SHA-256 of the id of the one reply slot that may be used
 //	by=(26 characters)           id of the token that this one was minted with:
 //	                             revoking that token revokes this one
 //

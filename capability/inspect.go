@@ -110,6 +110,8 @@ func (c Caveat) words() string {
 		return "at " + value
 	case macaroon.CaveatMintedBy:
 		return "until " + value + ", the token that it was minted with, is revoked"
+	case macaroon.CaveatSlot:
+		return "for one reply slot only"
 	}
 	return "for one delivery only"
 }
@@ -148,6 +150,9 @@ func limits(s *macaroon.Scope) (words []string) {
 	}
 	if len(s.Receipts) > 0 {
 		words = append(words, "for one delivery only")
+	}
+	if len(s.Slots) > 0 {
+		words = append(words, "for one reply slot only")
 	}
 	return words
 }

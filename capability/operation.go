@@ -38,6 +38,11 @@ const (
 	// OpAudit: read the audit log: changes made through the service, and by which
 	// token. A token must name it too.
 	OpAudit
+	// OpAsk: create reply slots; read, cancel and remove them. A token must name it too.
+	// The queues of a token do not limit it: a slot belongs to no queue.
+	OpAsk
+	// OpAnswer: answer in reply slots, and read their states. A token must name it too.
+	OpAnswer
 )
 
 // String returns the word used in tokens: "send", "recv", …

@@ -73,7 +73,7 @@ func TestInspectDescribesCaveats(t *testing.T) {
 	token, err := extend(body, 0, &chain, []Caveat{
 		Operations(OpSend, OpAck), Queues(Queue("a,b"), QueuesUnder("user:42:")), ExpiresAt(at.Add(2 * time.Hour)),
 		ExpiresAt(at.Add(time.Hour)), NotBefore(at), MessagesPerSecond(10), BytesPerSecond(2000), MaxBodyBytes(99),
-		Audience("eu1"), Peers("spiffe://example.org/worker"), Tenant("acme"), ForReceipt("r1"),
+		Audience("eu1"), Peers("spiffe://example.org/worker"), Tenant("acme"), ForReceipt("r1"), ForSlot("s1"),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestInspectDescribesCaveats(t *testing.T) {
 		"minted 2026-01-02T03:04:05Z with key 00000007", "for tenant acme",
 		"may send,ack", "on queues a%2Cb,user:42:*", "until 2026-01-02T05:04:05Z", "until 2026-01-02T04:04:05Z",
 		"from 2026-01-02T03:04:05Z", "at most 10 messages per second", "at most 2000 bytes per second",
-		"bodies of at most 99 bytes", "at eu1", "as spiffe://example.org/worker", "for tenant acme", "for one delivery only",
+		"bodies of at most 99 bytes", "at eu1", "as spiffe://example.org/worker", "for tenant acme", "for one delivery only", "for one reply slot only",
 	}
 	if got := d.Words(); !slices.Equal(got, want) {
 		t.Errorf("words:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/slotstore"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/pgbox"
 	"github.com/mailboxmq/mailbox/redisbox"
@@ -20,6 +21,11 @@ import (
 // is set. It returns the function that closes it.
 func (s *Server) openBackend(ctx context.Context, c *Config) (closeBackend func() error, err error) {
 	if s.opener != nil {
+		if keeper, ok := s.opener.(interface {
+			Replies() driver.LinkedReplyStore
+		}); ok {
+			s.replies = keeper.Replies()
+		}
 		return func() error { return nil }, nil
 	}
 	if !*c.Amnesia {
@@ -32,16 +38,17 @@ func (s *Server) openBackend(ctx context.Context, c *Config) (closeBackend func(
 	case "memory":
 		backend := membox.New(&membox.Options{Defaults: c.queueDefaults(), MaxBodyBytes: sqsapi.MaxPayloadBytes, Wipe: *c.Amnesia})
 		s.opener = backend
+		s.replies = slotstore.New(slotstore.Options{MaxSlots: c.MaxReplySlots, MaxBodyBytes: sqsapi.MaxPayloadBytes})
 		return backend.Close, nil
 	case "disk":
 		backend, err := diskbox.Open(ctx, strings.TrimPrefix(rest, "//"), &diskbox.Options{
 			Defaults: c.queueDefaults(), Logger: s.log, MaxBodyBytes: sqsapi.MaxPayloadBytes,
-			ReserveBytes: int64(c.DiskReserve),
+			ReserveBytes: int64(c.DiskReserve), MaxReplySlots: c.MaxReplySlots,
 		})
 		if err != nil {
 			return nil, err
 		}
-		s.opener = backend
+		s.opener, s.replies = backend, backend.Replies()
 		return backend.Close, nil
 	case "postgres", "postgresql":
 		backend, err := pgbox.OpenAddress(ctx, c.Backend, &pgbox.Options{Defaults: c.queueDefaults(), MaxBodyBytes: sqsapi.MaxPayloadBytes, Logger: s.log})
@@ -85,7 +92,7 @@ func (s *Server) openRedis(ctx context.Context, c *Config) (func() error, error)
 		client.Close()
 		return nil, err
 	}
-	s.opener, s.shared = backend, true
+	s.opener, s.replies, s.shared = backend, backend.Replies(2*c.MaxReplySlots), true // its buckets are not filled evenly
 	return func() error {
 		err := backend.Close()
 		client.Close()

@@ -49,7 +49,6 @@ type keyStore struct {
 	forget      func(since time.Time) error
 	shared      *sharedRevocations // nil if this daemon is alone on its backend
 	writes      bool               // changes of the keys are written to keyFile
-	backups     bool               // the daemon can back up its backend
 	changing    sync.Mutex         // held while the keys or the operator's token are read from files or changed
 }
 
@@ -75,7 +74,7 @@ func openKeyStore(ctx context.Context, c *Config) (*keyStore, error) {
 			return nil, err
 		}
 	}
-	k := &keyStore{keyFile: c.KeyFile, tokenFile: c.TokenFile, writes: true, backups: c.onDisk()}
+	k := &keyStore{keyFile: c.KeyFile, tokenFile: c.TokenFile, writes: true}
 	var err error
 	if k.ring, k.fresh, err = keyring.ReadOrMake(ctx, c.KeyFile); err != nil {
 		return nil, err
@@ -112,7 +111,7 @@ func openInMemory(c *Config) (*keyStore, error) {
 			return nil, err
 		}
 	}
-	operator, err := mintOperator(k.ring, false)
+	operator, err := mintOperator(k.ring)
 	k.operator.Store(&operator)
 	return k, err
 }
@@ -139,7 +138,7 @@ func (k *keyStore) renewOperator(ctx context.Context, log *slog.Logger) error {
 		return fmt.Errorf("read operator's token: %w", err)
 	}
 	if err != nil || !k.isOperator(ctx, token) {
-		if token, err = mintOperator(k.ring, k.backups); err == nil {
+		if token, err = mintOperator(k.ring); err == nil {
 			err = token.WriteFile(k.tokenFile)
 		}
 		if err != nil {
@@ -160,28 +159,16 @@ func (k *keyStore) keepOperator(ctx context.Context, log *slog.Logger) {
 }
 
 // isOperator reports whether a token can remain the operator's: it is valid, more than
-// half of its life is left, and it allows backups if the daemon can take them.
+// half of its life is left, and it allows the operation that was added last.
 func (k *keyStore) isOperator(ctx context.Context, token capability.Token) bool {
 	verifier := verify.New(k.ring, &verify.Options{Revocations: k.revocations})
-	return verifier.Valid(ctx, token) == nil && time.Until(token.Inspect().ExpiresAt) > operatorLife/2 &&
-		(!k.backups || k.mayBackUp(ctx, token))
+	_, err := verifier.Authorize(ctx, token, verify.Request{Operation: capability.OpAnswer})
+	return err == nil && time.Until(token.Inspect().ExpiresAt) > operatorLife/2
 }
 
-// mayBackUp reports whether a token allows backups.
-func (k *keyStore) mayBackUp(ctx context.Context, token capability.Token) bool {
-	_, err := verify.New(k.ring, nil).Authorize(ctx, token, verify.Request{Operation: capability.OpBackup})
-	return err == nil
-}
-
-// mintOperator mints the operator's token. It names the backup operation only if the
-// daemon can take backups: daemons of earlier versions, which may use the same Redis,
-// refuse a token with an unknown operation.
-func mintOperator(ring *keyring.Ring, backups bool) (capability.Token, error) {
-	operations := capability.AllOperations()
-	if backups {
-		operations = capability.EveryOperation()
-	}
-	return ring.Mint("", operations, capability.Queues(capability.AnyQueue()),
+// mintOperator mints the operator's token, which names every operation.
+func mintOperator(ring *keyring.Ring) (capability.Token, error) {
+	return ring.Mint("", capability.EveryOperation(), capability.Queues(capability.AnyQueue()),
 		capability.ExpiresAt(time.Now().Add(operatorLife)))
 }
 

@@ -211,7 +211,7 @@ func TestNarrowedRevocationHoldsAtEveryDaemon(t *testing.T) {
 		t.Cleanup(func() { _ = backend.Close() })
 		first, second := share(t, backend), share(t, backend)
 		ring := keyring.New(keyring.NewKey())
-		parent, err := mintOperator(ring, false)
+		parent, err := mintOperator(ring)
 		if err != nil {
 			t.Fatal(err)
 		}

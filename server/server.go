@@ -50,9 +50,10 @@ type Server struct {
 	config   atomic.Pointer[Config]
 	log      *slog.Logger
 	level    *slog.LevelVar
-	opener   driver.Opener // nil until it is opened
-	shared   bool          // other daemons may be on the same backend
-	embedded bool          // the embedding program passed opener
+	opener   driver.Opener     // nil until it is opened
+	replies  driver.ReplyStore // nil if the backend has none
+	shared   bool              // other daemons may be on the same backend
+	embedded bool              // the embedding program passed opener
 	metrics  *metrics.Set
 
 	keys      *keyStore
@@ -191,7 +192,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 // assemble makes the broker and its surfaces.
 func (s *Server) assemble(config *Config) (err error) {
 	s.broker, err = broker.New(broker.Options{
-		Opener: s.opener, Backend: s.backendName(config), Shared: s.shared, Ring: s.keys.ring, Revocations: s.keys.revocations, Keeper: s.keys, Backups: s.backups(config),
+		Opener: s.opener, Replies: s.replies, Backend: s.backendName(config), Shared: s.shared, Ring: s.keys.ring, Revocations: s.keys.revocations, Keeper: s.keys, Backups: s.backups(config),
 		Audit: s.keys.audit, Operator: s.keys.operatorToken,
 		Verifier: verify.New(s.keys.ring, &verify.Options{
 			Audience: []string{config.Audience}, Revocations: s.keys.revocations, CacheTTL: config.CapCacheTTL,
@@ -281,7 +282,7 @@ func (c *Config) limits() broker.Limits {
 	return broker.Limits{
 		MaxPayloadBytes: c.MaxBodyBytes, MinVisibility: c.VisibilityMin, MaxWait: c.MaxWait,
 		MaxInFlight: max(c.GlobalInFlight, 0), MaxDedupKeys: max(c.GlobalDedup, 0), // 0 if they are off
-		MaxWaiting: c.MaxWaiting, MaxQueues: c.MaxQueues, MaxSchedules: c.MaxSchedules, BackoffBase: c.BackoffBase, BackoffMax: c.BackoffMax,
+		MaxWaiting: c.MaxWaiting, MaxQueues: c.MaxQueues, MaxSchedules: c.MaxSchedules, MaxReplySlots: c.MaxReplySlots, BackoffBase: c.BackoffBase, BackoffMax: c.BackoffMax,
 	}
 }
 

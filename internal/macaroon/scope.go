@@ -36,7 +36,7 @@ type Scope struct {
 	Networks                                                      [][]netip.Prefix
 	Peers                                                         [][]string
 	Audiences                                                     [][]string
-	Receipts                                                      [][sha256.Size]byte
+	Receipts, Slots                                               [][sha256.Size]byte
 	Minters                                                       []Minter
 	Quotas                                                        []Quota
 	HasOperations, HasExpiry, HasNotBefore, HasMaxBody, HasTenant bool
@@ -75,6 +75,7 @@ const (
 	CaveatPeer      = "peer"
 	CaveatAudience  = "aud"
 	CaveatReceipt   = "receipt"
+	CaveatSlot      = "slot"
 	CaveatMintedBy  = "by"
 )
 
@@ -117,6 +118,7 @@ func init() {
 		CaveatPeer:      (*Scope).addPeers,
 		CaveatAudience:  (*Scope).addAudiences,
 		CaveatReceipt:   (*Scope).addReceipt,
+		CaveatSlot:      (*Scope).addSlot,
 		CaveatMintedBy:  (*Scope).addMinter,
 	}
 }
@@ -264,13 +266,18 @@ func (s *Scope) addAudiences(value string) bool {
 	return !slices.ContainsFunc(audiences, func(name string) bool { return !plainName(name, maxPeerBytes) })
 }
 
-func (s *Scope) addReceipt(value string) bool {
+func (s *Scope) addReceipt(value string) bool { return addSum(&s.Receipts, value) }
+
+func (s *Scope) addSlot(value string) bool { return addSum(&s.Slots, value) }
+
+// addSum adds a SHA-256 in hex digits.
+func addSum(sums *[][sha256.Size]byte, value string) bool {
 	var sum [sha256.Size]byte
 	if len(value) != 2*len(sum) || strings.ToLower(value) != value {
 		return false
 	}
 	_, err := hex.Decode(sum[:], []byte(value))
-	s.Receipts = append(s.Receipts, sum)
+	*sums = append(*sums, sum)
 	return err == nil
 }
 

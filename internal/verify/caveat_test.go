@@ -59,6 +59,16 @@ func TestEachCaveatHolds(t *testing.T) {
 			change(func(r *Request) { r.Operation, r.Receipt = capability.OpAck, "r2" }), change(func(r *Request) { r.Operation, r.Receipt = capability.OpAck, "" }),
 			change(func(r *Request) { r.Operation, r.Receipt = capability.OpRecv, "" }), sendToOrders(), change(func(r *Request) { r.Operation = capability.OpRecv }),
 		}, ReasonReceipt},
+		{"slot", capability.ForSlot("s1"), []Request{
+			{Operation: capability.OpAsk, Slot: "s1"}, {Operation: capability.OpAnswer, Slot: "s1", Load: LoadOf(make([]byte, 101))},
+		}, []Request{
+			{Operation: capability.OpAsk, Slot: "s2"}, {Operation: capability.OpAnswer}, {Operation: capability.OpSend, Queue: "orders", Slot: "s1", Load: LoadOf(nil)}, sendToOrders(),
+		}, ReasonSlot},
+		{"body of an answer", small, []Request{
+			{Operation: capability.OpAnswer, Slot: "s"}, {Operation: capability.OpAnswer, Slot: "s", Load: LoadOf(make([]byte, 100))},
+		}, []Request{
+			{Operation: capability.OpAnswer, Slot: "s", Load: LoadOf(make([]byte, 101))},
+		}, ReasonBodyTooLarge},
 		{"body", small, []Request{
 			sendToOrders(), change(func(r *Request) { r.Operation, r.Load = capability.OpRecv, Load{} }), change(func(r *Request) { r.Load = LoadOf(nil) }),
 		}, []Request{
@@ -79,12 +89,12 @@ func TestEachCaveatHolds(t *testing.T) {
 			}
 			// It holds as well if a holder added it, after a wider caveat of the
 			// same name.
-			narrowed := mustNarrow(t, ordersToken(t, ring, capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.MaxBodyBytes(1<<40), capability.Audience("us1", "eu1", "mailboxd")), test.caveat)
+			narrowed := mustNarrow(t, ordersToken(t, ring, capability.EveryOperation(), capability.Queues(capability.AnyQueue()), capability.MaxBodyBytes(1<<40), capability.Audience("us1", "eu1", "mailboxd")), test.caveat)
 			for _, r := range test.no {
 				wantRefused(t, v, narrowed, r, test.reason)
 			}
 			// It holds as well if a wider caveat follows it.
-			widened := mustNarrow(t, token, capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.MaxBodyBytes(1<<40), capability.Audience("us1", "eu1", "mailboxd"), capability.ExpiresAt(time.Now().Add(100*time.Hour)))
+			widened := mustNarrow(t, token, capability.EveryOperation(), capability.Queues(capability.AnyQueue()), capability.MaxBodyBytes(1<<40), capability.Audience("us1", "eu1", "mailboxd"), capability.ExpiresAt(time.Now().Add(100*time.Hour)))
 			for _, r := range test.no {
 				wantRefused(t, v, widened, r, test.reason)
 			}
@@ -107,6 +117,7 @@ func TestCaveatsAddUp(t *testing.T) {
 	wantRefused(t, v, nothing, Request{Operation: capability.OpRecv, Queue: "a"}, capability.ReasonOperation)
 	wantRefused(t, v, base(capability.Tenant("a"), capability.Tenant("b")), Request{Operation: capability.OpRecv, Queue: "a", Tenant: "a"}, capability.ReasonTenant)
 	wantRefused(t, v, base(capability.ForReceipt("a"), capability.ForReceipt("b")), Request{Operation: capability.OpAck, Queue: "a", Receipt: "a"}, ReasonReceipt)
+	wantRefused(t, v, ordersToken(t, ring, capability.ForSlot("a"), capability.ForSlot("b")), Request{Operation: capability.OpAsk, Slot: "a"}, ReasonSlot)
 	wantRefused(t, v, base(capability.Networks(netip.MustParsePrefix("10.0.0.0/8")), capability.Networks(netip.MustParsePrefix("11.0.0.0/8"))),
 		Request{Operation: capability.OpRecv, Queue: "a", Client: netip.MustParseAddr("10.0.0.1")}, ReasonNetwork)
 }

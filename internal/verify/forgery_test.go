@@ -221,7 +221,7 @@ func (c *forgeryEnv) structural(e sample) iter.Seq2[string, []byte] {
 				ok = ok && change("swapped caveats", func(p *parts) { p.caveats[i], p.caveats[j] = p.caveats[j], p.caveats[i] }) &&
 					change("joined caveats", func(p *parts) { p.caveats[j] = append(p.caveats[j], p.caveats[i]...) })
 			}
-			for _, name := range []string{"op", "topic", "tenant", "exp", "nbf", "quota", "max_body", "net", "peer", "aud", "receipt", "new"} {
+			for _, name := range []string{"op", "topic", "tenant", "exp", "nbf", "quota", "max_body", "net", "peer", "aud", "receipt", "slot", "new"} {
 				ok = ok && change("retyped caveat", func(p *parts) {
 					_, value, _ := macaroon.CutCaveat(string(p.caveats[i]))
 					p.caveats[i] = []byte("mbx:" + name + "=" + value)

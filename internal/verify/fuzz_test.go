@@ -69,7 +69,7 @@ func FuzzParseCaveat(f *testing.F) {
 	minted := ordersToken(f, keyring.New(fixedKey(f, 1)))
 	for _, text := range []string{
 		"mbx:op=send,recv", "mbx:topic=orders,user:42:*,a%2C%25", "mbx:exp=2026-01-02T03:04:05Z", "mbx:quota=msgs/s:5", "mbx:max_body=7",
-		"mbx:net=10.0.0.0/8,::/0", "mbx:peer=spiffe://a/b", "mbx:aud=eu1", "mbx:tenant=acme", "mbx:receipt=", "mbx:nbf=1970-01-01T00:00:00Z",
+		"mbx:net=10.0.0.0/8,::/0", "mbx:peer=spiffe://a/b", "mbx:aud=eu1", "mbx:tenant=acme", "mbx:receipt=", "mbx:slot=", "mbx:nbf=1970-01-01T00:00:00Z",
 	} {
 		f.Add(text)
 	}

@@ -56,7 +56,7 @@ func inAnHour() capability.Caveat { return capability.ExpiresAt(time.Now().Add(t
 func ordersToken(t testing.TB, ring *keyring.Ring, caveats ...capability.Caveat) capability.Token {
 	t.Helper()
 	return mustMint(t, ring, "", append([]capability.Caveat{
-		capability.Operations(capability.OpSend, capability.OpRecv, capability.OpAck, capability.OpNack, capability.OpExtend), capability.Queues(capability.Queue("orders")), inAnHour(),
+		capability.Operations(capability.OpSend, capability.OpRecv, capability.OpAck, capability.OpNack, capability.OpExtend, capability.OpAsk, capability.OpAnswer), capability.Queues(capability.Queue("orders")), inAnHour(),
 	}, caveats...)...)
 }
 

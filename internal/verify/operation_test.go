@@ -7,12 +7,12 @@ import (
 	"github.com/mailboxmq/mailbox/internal/keyring"
 )
 
-func TestWildcardExcludesBackupAndAudit(t *testing.T) {
+func TestWildcardExcludesLaterOperations(t *testing.T) {
 	ring := keyring.New(keyring.NewKey())
 	v := New(ring, nil)
 	star := mustMint(t, ring, "", capability.AllOperations(), capability.Queues(capability.AnyQueue()), inAnHour())
 	every := mustMint(t, ring, "", capability.EveryOperation(), capability.Queues(capability.AnyQueue()), inAnHour())
-	for _, o := range []capability.Operation{capability.OpBackup, capability.OpAudit} {
+	for _, o := range []capability.Operation{capability.OpBackup, capability.OpAudit, capability.OpAsk, capability.OpAnswer} {
 		wantRefused(t, v, star, Request{Operation: o}, capability.ReasonOperation)
 		wantRefused(t, v, mustNarrow(t, star, capability.Operations(o)), Request{Operation: o}, capability.ReasonOperation)
 		wantRefused(t, v, mustNarrow(t, every, capability.AllOperations()), Request{Operation: o}, capability.ReasonOperation)

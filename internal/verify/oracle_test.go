@@ -85,6 +85,9 @@ func someCaveats() *rapid.Generator[[]capability.Caveat] {
 		rapid.Custom(func(t *rapid.T) capability.Caveat {
 			return capability.ForReceipt(rapid.StringN(1, 9, -1).Draw(t, "receipt"))
 		}),
+		rapid.Custom(func(t *rapid.T) capability.Caveat {
+			return capability.ForSlot(rapid.StringN(1, 9, -1).Draw(t, "slot"))
+		}),
 	)
 	return rapid.SliceOfN(one, 0, 20)
 }

@@ -30,6 +30,8 @@ const (
 	ReasonPeer capability.Reason = "peer"
 	// ReasonReceipt: the token is for another delivery.
 	ReasonReceipt capability.Reason = "receipt"
+	// ReasonSlot: the token is for another reply slot.
+	ReasonSlot capability.Reason = "slot"
 	// ReasonBodyTooLarge: a body is larger than the token allows.
 	ReasonBodyTooLarge capability.Reason = "body_too_large"
 	// ReasonUnmeasured: the token has a limit, and the request does not state its
@@ -107,6 +109,8 @@ func (s *scope) explainCaveat(reason capability.Reason, request *Request) string
 		return "token is for clients with the certificate of " + macaroon.Alternatives(s.Peers)
 	case ReasonReceipt:
 		return "token is for settling another delivery"
+	case ReasonSlot:
+		return "token is for another reply slot"
 	case ReasonBodyTooLarge:
 		return fmt.Sprintf("token allows bodies of at most %d bytes, and one has %d", s.MaxBody, request.Load.LargestBody)
 	case ReasonUnmeasured:
@@ -128,7 +132,7 @@ func (s *scope) words() string {
 	case len(names) == len(macaroon.Operations)-1:
 		operations = "everything"
 	case s.Operations == macaroon.AllOperations:
-		operations = "everything but " + capability.OpBackup.String() + " and " + capability.OpAudit.String()
+		operations = "everything but " + strings.Join(macaroon.Operations[capability.OpBackup:], ", ")
 	}
 	narrower := slices.DeleteFunc(slices.Clone(s.Queues), func(patterns []macaroon.Pattern) bool {
 		return slices.Contains(patterns, macaroon.Pattern{Kind: macaroon.MatchAny})

@@ -25,6 +25,8 @@ type Request struct {
 	Peer string
 	// Receipt is the receipt of the delivery to settle or extend.
 	Receipt string
+	// Slot is the id of the reply slot, for the operations on slots.
+	Slot string
 	// Lease says with which token and when that delivery was received, if this is
 	// proven. It allows an ack after the token was revoked.
 	Lease Lease

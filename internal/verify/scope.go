@@ -19,6 +19,8 @@ const notBeforeGrace = 2 * time.Minute
 const (
 	// settleOperations are the operations on one delivery.
 	settleOperations macaroon.OperationSet = 1<<capability.OpAck | 1<<capability.OpNack | 1<<capability.OpExtend
+	// slotOperations are the operations on reply slots, which belong to no queue.
+	slotOperations macaroon.OperationSet = 1<<capability.OpAsk | 1<<capability.OpAnswer
 	// meteredOperations are the operations that a quota counts: those that carry
 	// messages. A quota never delays settling, so that a delivery can always be settled.
 	meteredOperations macaroon.OperationSet = 1<<capability.OpSend | 1<<capability.OpRecv | 1<<capability.OpPeek | 1<<capability.OpDLQ
@@ -59,7 +61,7 @@ func (s *scope) check(r *Request, audience []string) capability.Reason {
 		return capability.ReasonOperation
 	case slices.ContainsFunc(s.Tenants, func(name string) bool { return name != r.Tenant }):
 		return capability.ReasonTenant
-	case !s.allowsQueue(r.Queue):
+	case !slotOperations.Has(uint8(r.Operation)) && !s.allowsQueue(r.Queue):
 		return capability.ReasonQueue
 	case !oneOfEach(s.Audiences, func(name string) bool { return slices.Contains(audience, name) }):
 		return ReasonAudience
@@ -67,11 +69,13 @@ func (s *scope) check(r *Request, audience []string) capability.Reason {
 		return ReasonNetwork
 	case !oneOfEach(s.Peers, func(id string) bool { return id == r.Peer }):
 		return ReasonPeer
-	case len(s.Receipts) > 0 && !(settleOperations.Has(uint8(r.Operation)) && s.allowsReceipt(r.Receipt)):
+	case len(s.Receipts) > 0 && !(settleOperations.Has(uint8(r.Operation)) && allSums(s.Receipts, r.Receipt)):
 		return ReasonReceipt
+	case len(s.Slots) > 0 && !(slotOperations.Has(uint8(r.Operation)) && allSums(s.Slots, r.Slot)):
+		return ReasonSlot
 	case r.Operation == capability.OpSend && (s.HasMaxBody || len(s.Quotas) > 0) && !r.Load.known():
 		return ReasonUnmeasured
-	case r.Operation == capability.OpSend && s.HasMaxBody && r.Load.LargestBody > s.MaxBody:
+	case (r.Operation == capability.OpSend || r.Operation == capability.OpAnswer) && s.HasMaxBody && r.Load.LargestBody > s.MaxBody:
 		return ReasonBodyTooLarge
 	}
 	return ""
@@ -96,9 +100,10 @@ func (s *scope) allowsClient(client netip.Addr) bool {
 	return oneOfEach(s.Networks, func(network netip.Prefix) bool { return network.Contains(client) })
 }
 
-func (s *scope) allowsReceipt(receipt string) bool {
-	sum := sha256.Sum256([]byte(receipt))
-	for _, want := range s.Receipts {
+// allSums reports whether each of the sums is that of a text.
+func allSums(sums [][sha256.Size]byte, text string) bool {
+	sum := sha256.Sum256([]byte(text))
+	for _, want := range sums {
 		if subtle.ConstantTimeCompare(want[:], sum[:]) != 1 {
 			return false
 		}

@@ -24,6 +24,9 @@ type Options struct {
 	// ring.
 	Ring     *keyring.Ring
 	Verifier *verify.Verifier
+	// Replies keeps reply slots, with the backend's messages where it can; nil refuses slots. The
+	// broker does not close it.
+	Replies driver.ReplyStore
 	// Backend is the name of the backend, for errors; it may be empty.
 	Backend string
 	// Shared says that other daemons, also of earlier versions, may be on the same
@@ -53,6 +56,7 @@ type Broker struct {
 	opener      driver.Opener
 	backend     string                // its name, or empty
 	admin       driver.Admin          // nil if the backend has no driver.Admin
+	replies     driver.ReplyStore     // nil: slots are refused
 	lister      driver.ScheduleLister // nil if the backend has none: schedules are refused, because they would not be run
 	verifier    *verify.Verifier
 	ring        *keyring.Ring
@@ -69,6 +73,7 @@ type Broker struct {
 	queues    queueTable
 	census    census
 	scheduler scheduler
+	slots     slotTable
 	receipts  sealer
 	traces    traceTable
 	state     atomic.Int32 // a State
@@ -114,7 +119,7 @@ func New(options Options) (*Broker, error) {
 		return nil, missing("Verifier")
 	}
 	b := &Broker{
-		opener: options.Opener, backend: options.Backend, verifier: options.Verifier, ring: options.Ring, revocations: options.Revocations, keeper: options.Keeper, backups: options.Backups,
+		opener: options.Opener, replies: options.Replies, backend: options.Backend, verifier: options.Verifier, ring: options.Ring, revocations: options.Revocations, keeper: options.Keeper, backups: options.Backups,
 		audit: options.Audit, operator: options.Operator,
 		metrics: options.Metrics, log: options.Logger, start: time.Now(),
 	}
@@ -122,6 +127,7 @@ func New(options Options) (*Broker, error) {
 	b.initTurns()
 	b.dedup.init()
 	b.scheduler.init()
+	b.slots.init()
 	b.census.pool = share.New("queues", "max_topics", 0, retryQueues)
 	b.census.madeBy = make(map[string]capability.TokenID)
 	b.waits = share.New("waiting receives", "max_waiting", 0, retryWaits)
@@ -161,7 +167,7 @@ func (b *Broker) Shares() []share.Stats {
 		Resource: "quota meters", Used: int64(verifier.Quotas), Limit: int64(verifier.MaxQuotas),
 		Owners: verifier.QuotaTenants, Refusals: verifier.QuotaRefusals,
 	}
-	return []share.Stats{quotas, b.inFlight.Stats(), b.census.pool.Stats(), b.scheduler.pool.Stats(), b.waits.Stats(), b.dedup.stats(b.now()), b.work.Stats(), b.memory.Stats(), b.refusals.Stats(), b.creations.Stats(), b.looks.Stats(), b.strangers.Stats()}
+	return []share.Stats{quotas, b.inFlight.Stats(), b.census.pool.Stats(), b.scheduler.pool.Stats(), b.slots.pool.Stats(), b.waits.Stats(), b.dedup.stats(b.now()), b.work.Stats(), b.memory.Stats(), b.refusals.Stats(), b.creations.Stats(), b.looks.Stats(), b.strangers.Stats()}
 }
 
 // now returns the time of leases: monotonic, since New.
@@ -176,6 +182,7 @@ func (b *Broker) Metrics() *metrics.Set { return b.metrics }
 func (b *Broker) Close() error {
 	b.SetState(StateStopped)
 	b.stopObserving()
+	b.slots.close()
 	b.logSuppressed()
 	return b.queues.closeAll()
 }

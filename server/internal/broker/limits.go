@@ -34,6 +34,9 @@ type Limits struct {
 	// MaxSchedules bounds the schedules over all queues: none is made beyond it. 0 means
 	// DefaultMaxSchedules.
 	MaxSchedules int
+	// MaxReplySlots bounds the reply slots that were created through this broker: none is made
+	// beyond it. 0 means DefaultMaxReplySlots.
+	MaxReplySlots int
 	// BackoffBase and BackoffMax bound the delay of nacks that name none: at random up
 	// to BackoffBase·2^attempt, at most BackoffMax. 0 means 200 ms and 60 s.
 	BackoffBase, BackoffMax time.Duration
@@ -55,6 +58,9 @@ const (
 	// DefaultMaxSchedules is how many schedules there may be over all queues: 10,000 of them take
 	// a few megabytes of memory, unless their bodies are long.
 	DefaultMaxSchedules = 10_000
+	// DefaultMaxReplySlots is how many reply slots there may be: each takes about 600 bytes of memory,
+	// and its answer.
+	DefaultMaxReplySlots = 100_000
 	// DefaultTraceEvents is about 5 MiB of memory.
 	DefaultTraceEvents = 64 << 10
 
@@ -75,6 +81,9 @@ func (l Limits) withDefaults() Limits {
 	}
 	if l.MaxSchedules == 0 {
 		l.MaxSchedules = DefaultMaxSchedules
+	}
+	if l.MaxReplySlots == 0 {
+		l.MaxReplySlots = DefaultMaxReplySlots
 	}
 	if l.BackoffBase == 0 {
 		l.BackoffBase = defaultBackoffBase
@@ -108,6 +117,7 @@ func (l Limits) validate() error {
 		{"MaxWaiting", int64(l.MaxWaiting)},
 		{"MaxQueues", int64(l.MaxQueues)},
 		{"MaxSchedules", int64(l.MaxSchedules)},
+		{"MaxReplySlots", int64(l.MaxReplySlots)},
 		{"BackoffBase", int64(l.BackoffBase)},
 		{"BackoffMax", int64(l.BackoffMax)},
 	} {
@@ -132,6 +142,7 @@ func (b *Broker) SetLimits(l Limits) error {
 	b.inFlight.SetLimit(int64(l.MaxInFlight))
 	b.census.pool.SetLimit(int64(l.MaxQueues))
 	b.scheduler.pool.SetLimit(int64(l.MaxSchedules))
+	b.slots.pool.SetLimit(int64(l.MaxReplySlots))
 	b.dedup.pool.SetLimit(int64(l.MaxDedupKeys))
 	b.waits.SetLimit(int64(l.MaxWaiting))
 	b.metrics.InFlightLimit.Set(float64(l.MaxInFlight))

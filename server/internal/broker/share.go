@@ -196,8 +196,14 @@ func (c *Caller) answer(ctx context.Context, req *driver.ReceiveRequest) (taken 
 func (c *Caller) answered(taken int64, held []driver.Delivery) {
 	brought := int64(0)
 	for i := range held {
-		brought += int64(len(held[i].Body)) * copies
+		brought += int64(len(held[i].Body))
 	}
+	c.answeredBytes(taken, brought)
+}
+
+// answeredBytes is answered for bodies of this many bytes.
+func (c *Caller) answeredBytes(taken, brought int64) {
+	brought *= copies
 	owner := c.owner()
 	if c.answers == nil {
 		brought = 0

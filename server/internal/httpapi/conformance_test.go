@@ -14,6 +14,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/internal/testing/pipenet"
+	"github.com/mailboxmq/mailbox/internal/testing/replytest"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
@@ -43,7 +44,7 @@ func newServiceWith(t testing.TB, backend driver.Opener, limits broker.Limits, r
 	s := &service{ring: ring, revoked: new(revocation.Memory), done: make(chan struct{})}
 	var err error
 	s.broker, err = broker.New(broker.Options{
-		Opener: backend, Ring: s.ring, Revocations: s.revoked, Limits: limits,
+		Opener: backend, Replies: replytest.StoreOf(backend), Ring: s.ring, Revocations: s.revoked, Limits: limits,
 		Verifier: verify.New(s.ring, &verify.Options{Revocations: s.revoked}),
 	})
 	if err != nil {

@@ -30,6 +30,7 @@ type Set struct {
 
 	rejected *prometheus.CounterVec
 	refused  *prometheus.CounterVec
+	replies  *prometheus.CounterVec
 
 	queues queueSeries
 	order  orderSeries
@@ -72,6 +73,13 @@ func New() *Set {
 		s.rejected.WithLabelValues(reason)
 	}
 	s.refused = reasons("mailbox_auth_failures_total", "Tokens that were refused, by reason.")
+	s.replies = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "mailbox_replies_total", Help: "Reply slots that were created, answered and cancelled, by event.",
+	}, []string{"event"})
+	s.Registry.MustRegister(s.replies)
+	for _, event := range []string{"created", "answered", "cancelled"} { // a rate sees the first only after a 0
+		s.replies.WithLabelValues(event)
+	}
 	s.queues.init(s.Registry)
 	s.order.init(s.Registry)
 	s.http = newHTTPSeries(s.Registry)
@@ -94,3 +102,6 @@ func (s *Set) Refused(reason string) {
 		s.Rejected("auth")
 	}
 }
+
+// Reply counts what became of a reply slot.
+func (s *Set) Reply(event string) { s.replies.WithLabelValues(event).Inc() }

@@ -18,12 +18,12 @@ type caveatFlags struct {
 	maxBody            byteSize
 	networks, peers    []string
 	audience           []string
-	receipt            string
+	receipt, slot      string
 	raw                []string
 }
 
 func (f *caveatFlags) register(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&f.operations, "op", nil, "operations: send, recv, ack, nack, extend, stats, peek, purge, dlq, admin, backup, audit, or * for all but the last two")
+	flags.StringSliceVar(&f.operations, "op", nil, "operations: send, recv, ack, nack, extend, stats, peek, purge, dlq, admin, backup, audit, ask, answer, or * for all but the last four")
 	flags.StringSliceVar(&f.queues, "queue", nil, "queues: names, prefixes like 'user:42:*', or *")
 	flags.StringVar(&f.expires, "expires", "", "when it expires: a duration from now like 24h, or a time like 2026-12-31T00:00:00Z")
 	flags.StringVar(&f.notBefore, "not-before", "", "when it becomes valid, in the same forms")
@@ -34,6 +34,7 @@ func (f *caveatFlags) register(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&f.peers, "peer", nil, "SPIFFE ids of clients' certificates")
 	flags.StringSliceVar(&f.audience, "aud", nil, "names of services")
 	flags.StringVar(&f.receipt, "receipt", "", "receipt of the one delivery that may be settled or extended")
+	flags.StringVar(&f.slot, "slot", "", "id of the one reply slot that may be used")
 	flags.StringArrayVar(&f.raw, "caveat", nil, "a caveat in its own form, like mbx:op=send; can be repeated")
 }
 
@@ -70,7 +71,7 @@ func (f *caveatFlags) scope(*pflag.FlagSet, time.Time) (caveats []capability.Cav
 		operations := make([]capability.Operation, len(f.operations))
 		for i, word := range f.operations {
 			if operations[i], err = capability.ParseOperation(word); err != nil {
-				return nil, usageError("--op: invalid value %.40q; want send, recv, ack, nack, extend, stats, peek, purge, dlq, admin, backup, audit, or * alone for all but the last two", word)
+				return nil, usageError("--op: invalid value %.40q; want send, recv, ack, nack, extend, stats, peek, purge, dlq, admin, backup, audit, ask, answer, or * alone for all but the last four", word)
 			}
 		}
 		caveats = append(caveats, capability.Operations(operations...))
@@ -156,6 +157,9 @@ func (f *caveatFlags) origin(*pflag.FlagSet, time.Time) (caveats []capability.Ca
 	}
 	if f.receipt != "" {
 		caveats = append(caveats, capability.ForReceipt(f.receipt))
+	}
+	if f.slot != "" {
+		caveats = append(caveats, capability.ForSlot(f.slot))
 	}
 	return caveats, nil
 }

@@ -129,7 +129,7 @@ func TestNarrowingNeedsNoDaemon(t *testing.T) {
 	environ := d.environ()
 	d.stop()
 	narrowed := mailbox(t, environ, "cap", "attenuate", "--op", "send", "--queue", "orders", "--expires", "1h", "--not-before", "2026-01-01T00:00:00Z",
-		"--byte-rate", "1000", "--net", "10.0.0.0/8", "--peer", "spiffe://example.org/w", "--aud", "mailboxd", "--receipt", "r", "--caveat", "mbx:tenant=acme")
+		"--byte-rate", "1000", "--net", "10.0.0.0/8", "--peer", "spiffe://example.org/w", "--aud", "mailboxd", "--receipt", "r", "--slot", "s", "--caveat", "mbx:tenant=acme")
 	narrowed.wantCode(t, 0)
 	inspected := begin(t, environ, strings.NewReader(narrowed.stdout), "cap", "inspect", "-").wait()
 	inspected.wantCode(t, 0)

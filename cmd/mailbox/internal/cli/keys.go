@@ -213,11 +213,7 @@ func (s *shell) renewOperator(ring *keyring.Ring, dir string, now time.Time) (pa
 	if path = s.environ["MAILBOXD_TOKEN_FILE"]; path == "" {
 		path = filepath.Join(dir, operatorTokenFile)
 	}
-	operations := capability.AllOperations()
-	if isDirectory(filepath.Join(dir, queuesDir)) { // only a daemon on disk can be backed up
-		operations = capability.EveryOperation()
-	}
-	token, err := ring.Mint("", operations, capability.Queues(capability.AnyQueue()), capability.ExpiresAt(now.Add(operatorLife)))
+	token, err := ring.Mint("", capability.EveryOperation(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(now.Add(operatorLife)))
 	if err != nil {
 		return "", err
 	}

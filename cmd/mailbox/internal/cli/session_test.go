@@ -177,8 +177,8 @@ func (s *session) plain(text string) string {
 	text = moments.ReplaceAllString(text, "TIME")
 	text = keyIDs.ReplaceAllString(text, "${1}KEY")
 	text = kept.ReplaceAllString(text, `"durability":"DURABILITY"`)
-	// The operator's token names backup and audit too if the backend is disk:.
-	text = strings.NewReplacer("admin, backup, audit on all queues", "admin on all queues", "send,recv,ack,nack,extend,stats,peek,purge,dlq,admin,backup,audit", "*", `"admin","backup","audit"]`, `"admin"]`).Replace(text)
+	// The operator's token names every operation; that of a document may be of an earlier version.
+	text = strings.NewReplacer("admin, backup, audit, ask, answer on all queues", "admin on all queues", "send,recv,ack,nack,extend,stats,peek,purge,dlq,admin,backup,audit,ask,answer", "*", `"admin","backup","audit","ask","answer"]`, `"admin"]`).Replace(text)
 	text = durations.ReplaceAllString(text, `"duration_ms":0`)
 	return strings.ReplaceAll(text, s.daemon.dir, "DIR")
 }

@@ -1,0 +1,468 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/completion"
+	"github.com/mailboxmq/mailbox/internal/share"
+	"github.com/mailboxmq/mailbox/internal/verify"
+)
+
+// Replies is the reply store of a caller: the slots of its tenant in that of the backend. The errors
+// are those of driver.ReplyStore and those of every operation of a Caller; ErrUnsupported if the
+// backend has no reply store.
+//
+// Creating, reading, cancelling and removing a slot needs a token for ask. A token for answer may
+// resolve a slot and read its state, without the answer. A token for admin on any queue may read
+// states, cancel, and list and sweep expired slots.
+type Replies struct{ caller *Caller }
+
+// Replies returns the caller's reply store. It does no I/O.
+func (c Caller) Replies() Replies { return Replies{&c} }
+
+var _ driver.ReplyStore = Replies{}
+
+// The names of operations on slots, in errors and in the audit log.
+const (
+	opCreateSlot   = "create slot"
+	opResolveSlot  = "resolve"
+	opCancelSlot   = "cancel"
+	opGetSlot      = "get"
+	opWaitSlot     = "wait"
+	opConsumeSlot  = "consume"
+	opDeleteSlot   = "delete slot"
+	opExpiredSlots = "list expired slots"
+	opSweepSlots   = "sweep slots"
+)
+
+const (
+	// retrySlots is the RetryAfter of the limit of slots: most calls take less than a second.
+	retrySlots = time.Second
+	// maxListedSlots is how many expired slots of all tenants are looked through for those of one.
+	maxListedSlots = 1 << 20
+)
+
+// NewSlotID returns an id for a slot that cannot be guessed.
+func NewSlotID() string { return uuid.NewString() }
+
+// Create creates a pending slot that expires after ttl, and counts it against the share of the
+// caller. It blocks until the slot is as durable as the backend makes it. Further codes: ErrFull (the share).
+func (r Replies) Create(ctx context.Context, id string, ttl time.Duration) error {
+	c, b := r.caller, r.caller.broker
+	if _, err := c.authorizeSlot(ctx, id, verify.Load{}, capability.OpAsk); err != nil {
+		return err
+	}
+	if err := driver.CheckSlot(id, ttl); err != nil {
+		b.metrics.Rejected(metricSchema)
+		return err
+	}
+	return c.inSlot(ctx, opCreateSlot, id, lastForWrites, func(name string) error {
+		owner := c.owner()
+		if err := b.slots.pool.Take(owner[:], 1); err != nil {
+			b.metrics.Rejected(metricSaturated)
+			c.slowRefusal(ctx, nil, err)
+			return refusedShare(err, opCreateSlot, driver.SlotAddress(id))
+		}
+		err := b.replies.Create(ctx, name, ttl)
+		if !mayExist(err) {
+			b.slots.pool.Give(owner[:], 1)
+			return err
+		}
+		b.slots.add(name, owner, ttl)
+		if err == nil {
+			b.metrics.Reply(replyCreated)
+		}
+		return err
+	})
+}
+
+// mayExist reports whether there may be a slot after Create has returned err.
+func mayExist(err error) bool {
+	if err == nil {
+		return true
+	}
+	e, ok := errors.AsType[*driver.Error](err)
+	return !ok || e.Code == driver.ErrUnavailable
+}
+
+// The events that the metric of replies counts.
+const (
+	replyCreated   = "created"
+	replyAnswered  = "answered"
+	replyCancelled = "cancelled"
+)
+
+// Resolve stores the answer and wakes the callers that wait. The body must not be larger than that of
+// a message. It blocks until the answer is as durable as the backend makes it.
+func (r Replies) Resolve(ctx context.Context, id string, answer driver.Answer) error {
+	c, b := r.caller, r.caller.broker
+	if _, err := c.authorizeSlot(ctx, id, verify.LoadOf(answer.Body), capability.OpAnswer); err != nil {
+		return err
+	}
+	if limit := c.limits().MaxPayloadBytes; max(len(answer.Body), len(answer.Failure)+len(answer.FailureKind)) > limit {
+		b.metrics.Rejected(metricOversize)
+		large := driver.SlotError(opResolveSlot, id, driver.ErrTooLarge)
+		large.Field, large.Detail = "Body", fmt.Sprintf("at most %d bytes are allowed", limit)
+		return large
+	}
+	return c.inSlot(ctx, opResolveSlot, id, lastForSettling, func(name string) error {
+		err := b.replies.Resolve(ctx, name, answer)
+		if err == nil {
+			b.metrics.Reply(replyAnswered)
+		}
+		return err
+	})
+}
+
+// Cancel cancels the slot and wakes the callers that wait. It blocks until that is as durable as the
+// backend makes it. A cancellation by a token for admin is in the audit log.
+func (r Replies) Cancel(ctx context.Context, id string) (err error) {
+	c, b := r.caller, r.caller.broker
+	by, err := c.authorizeSlot(ctx, id, verify.Load{}, capability.OpAsk, capability.OpAdmin)
+	if err != nil {
+		return err
+	}
+	if by == capability.OpAdmin {
+		defer func() { c.record("cancel request", "", shortened(id), 0, err) }()
+	}
+	return c.inSlot(ctx, opCancelSlot, id, lastForSettling, func(name string) error {
+		err := b.replies.Cancel(ctx, name)
+		if err == nil {
+			b.metrics.Reply(replyCancelled)
+		}
+		return err
+	})
+}
+
+// Get returns the slot, without its answer unless the token is for ask.
+func (r Replies) Get(ctx context.Context, id string) (slot driver.Slot, err error) {
+	c := r.caller
+	by, err := c.authorizeSlot(ctx, id, verify.Load{}, capability.OpAsk, capability.OpAnswer, capability.OpAdmin)
+	if err != nil {
+		return slot, err
+	}
+	err = c.inSlot(ctx, opGetSlot, id, lastForSettling, func(name string) error {
+		slot, err = c.broker.replies.Get(ctx, name)
+		return err
+	})
+	return c.shownSlot(slot, id, by, err)
+}
+
+// Wait is Get that waits until the slot is not pending, for patience at most, and for no longer than
+// the daemon's limit. The slot that it returns is pending too when the daemon drains. Further codes:
+// ErrFull (the share of waiting calls).
+func (r Replies) Wait(ctx context.Context, id string, patience time.Duration) (slot driver.Slot, err error) {
+	if patience <= 0 {
+		return r.Get(ctx, id)
+	}
+	c, b := r.caller, r.caller.broker
+	w, err := c.beginSlotWait(ctx, id)
+	if err != nil {
+		return slot, err
+	}
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	b.waiting.set(&w.wait, completion.Canceller(cancel))
+	slot, err = b.replies.Wait(waiting, w.name, c.slotPatience(patience))
+	if err != nil && ctx.Err() == nil && waiting.Err() != nil && errors.Is(err, waiting.Err()) { // the daemon drains
+		slot, err = b.replies.Get(ctx, w.name)
+	}
+	c.resume(ctx)
+	return w.end(ctx, slot, err)
+}
+
+// A slotWait is a call that waits for a slot.
+type slotWait struct {
+	caller   *Caller
+	id, name string // the slot as the caller names it, and as the backend does
+	by       capability.Operation
+	wait     wait
+}
+
+// beginSlotWait authorises a wait and takes a unit of the caller's share of waiting calls, which end
+// gives back.
+func (c *Caller) beginSlotWait(ctx context.Context, id string) (*slotWait, error) {
+	b, owner := c.broker, c.owner()
+	by, err := c.authorizeSlot(ctx, id, verify.Load{}, capability.OpAsk, capability.OpAnswer, capability.OpAdmin)
+	if err != nil {
+		return nil, err
+	}
+	name, err := c.slotName(opWaitSlot, id, lastForReads)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.waits.Take(owner[:], 1); err != nil {
+		b.metrics.Rejected(metricSaturated)
+		return nil, refusedShare(err, opWaitSlot, driver.SlotAddress(id))
+	}
+	w := &slotWait{caller: c, id: id, name: name, by: by}
+	b.waiting.enter(&w.wait)
+	return w, nil
+}
+
+// end ends a wait with what the backend has returned. A token that was revoked meanwhile gets nothing.
+func (w *slotWait) end(ctx context.Context, slot driver.Slot, err error) (driver.Slot, error) {
+	c, b, owner := w.caller, w.caller.broker, w.caller.owner()
+	b.waiting.leave(&w.wait)
+	b.waits.Give(owner[:], 1)
+	if err == nil {
+		if err = b.verifier.Valid(ctx, c.token); err != nil {
+			c.refused(ctx, c.request(w.by, ""), err)
+		}
+	}
+	return c.shownSlot(slot, w.id, w.by, named(err, driver.SlotAddress(w.name), driver.SlotAddress(w.id)))
+}
+
+// slotPatience bounds how long a call waits for a slot.
+func (c *Caller) slotPatience(patience time.Duration) time.Duration {
+	if limit := c.limits().MaxWait; limit > 0 {
+		return min(patience, limit)
+	}
+	return patience
+}
+
+// Consume returns a slot that is not pending and removes it.
+func (r Replies) Consume(ctx context.Context, id string) (slot driver.Slot, err error) {
+	c, b := r.caller, r.caller.broker
+	by, err := c.authorizeSlot(ctx, id, verify.Load{}, capability.OpAsk)
+	if err != nil {
+		return slot, err
+	}
+	err = c.inSlot(ctx, opConsumeSlot, id, lastForSettling, func(name string) error {
+		slot, err = b.replies.Consume(ctx, name)
+		if err == nil && slot.State != driver.SlotPending {
+			b.slots.remove(name)
+		}
+		return err
+	})
+	return c.shownSlot(slot, id, by, err)
+}
+
+// Delete removes the slot.
+func (r Replies) Delete(ctx context.Context, id string) error {
+	c, b := r.caller, r.caller.broker
+	if _, err := c.authorizeSlot(ctx, id, verify.Load{}, capability.OpAsk); err != nil {
+		return err
+	}
+	err := c.inSlot(ctx, opDeleteSlot, id, lastForSettling, func(name string) error {
+		err := b.replies.Delete(ctx, name)
+		if err == nil {
+			b.slots.remove(name)
+		}
+		return err
+	})
+	if errors.Is(err, driver.ErrNotFound) { // no slot can have this id
+		return nil
+	}
+	return err
+}
+
+// Expired lists up to limit ids of expired slots of the caller's tenant.
+func (r Replies) Expired(ctx context.Context, limit int) ([]string, error) {
+	c := r.caller
+	if _, err := c.authorize(ctx, capability.OpAdmin, ""); err != nil {
+		return nil, err
+	}
+	return c.expiredSlots(ctx, opExpiredSlots, limit)
+}
+
+func (c *Caller) expiredSlots(ctx context.Context, op string, limit int) (ids []string, err error) {
+	if err := c.admitSlots(op, "", lastForReads); err != nil {
+		return nil, err
+	}
+	if err := c.turn(ctx, op, "", 1); err != nil {
+		return nil, err
+	}
+	defer c.done(1)
+	if limit < 1 {
+		_, err := c.broker.replies.Expired(ctx, limit) // it knows the error
+		return nil, err
+	}
+	all, err := c.broker.replies.Expired(ctx, maxListedSlots)
+	for _, name := range all {
+		if id, ours := queueName(c.tenant, name); ours && len(ids) < limit {
+			ids = append(ids, id)
+		}
+	}
+	return ids, err
+}
+
+// Sweep removes up to limit expired slots of the caller's tenant, and records that in the audit log.
+func (r Replies) Sweep(ctx context.Context, limit int) (removed int, err error) {
+	c, b := r.caller, r.caller.broker
+	if _, err := c.authorize(ctx, capability.OpAdmin, ""); err != nil {
+		return 0, err
+	}
+	ids, err := c.expiredSlots(ctx, opSweepSlots, limit)
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		if removed > 0 {
+			c.record("sweep requests", "", "", removed, err)
+		}
+	}()
+	for _, id := range ids {
+		err := c.inSlot(ctx, opSweepSlots, id, lastForSettling, func(name string) error {
+			slot, err := b.replies.Consume(ctx, name)
+			if err == nil && slot.State == driver.SlotExpired {
+				b.slots.remove(name)
+				removed++
+			}
+			return err
+		})
+		if err != nil && !errors.Is(err, driver.ErrNotFound) {
+			return removed, err
+		}
+	}
+	return removed, nil
+}
+
+// authorizeSlot returns the first of some operations that the token allows on a slot.
+func (c *Caller) authorizeSlot(ctx context.Context, id string, load verify.Load, operations ...capability.Operation) (capability.Operation, error) {
+	request := c.request(operations[0], "")
+	request.Slot, request.Load = id, load
+	var refusal error
+	for _, operation := range operations {
+		attempt := request
+		attempt.Operation = operation
+		_, err := c.broker.verifier.Authorize(ctx, c.token, attempt)
+		if err == nil {
+			return operation, nil
+		}
+		if refusal == nil {
+			refusal = err
+		}
+		if capability.ReasonOf(err) != capability.ReasonOperation {
+			refusal = err
+			break
+		}
+	}
+	c.refused(ctx, request, refusal)
+	return 0, refusal
+}
+
+// admitSlots returns why the broker does not work on slots, or nil.
+func (c *Caller) admitSlots(op, address string, last State) error {
+	b := c.broker
+	if b.replies != nil {
+		return b.admit(op, address, last)
+	}
+	backend := "the backend"
+	if b.backend != "" {
+		backend += " " + b.backend
+	}
+	return &driver.Error{Code: driver.ErrUnsupported, Op: op, Queue: address, Detail: backend + " keeps no reply slots"}
+}
+
+// slotName returns the backend's name for a slot. An id that no slot can have is ErrNotFound.
+func (c *Caller) slotName(op, id string, last State) (string, error) {
+	if err := c.admitSlots(op, driver.SlotAddress(id), last); err != nil {
+		return "", err
+	}
+	name, err := backendName(c.tenant, id)
+	if err == nil {
+		return name, nil
+	}
+	if op == opCreateSlot {
+		return "", &driver.Error{Code: driver.ErrInvalid, Op: op, Field: "id", Detail: "is too long beside the name of the tenant"}
+	}
+	return "", driver.SlotError(op, shortened(id), driver.ErrNotFound)
+}
+
+// inSlot takes a turn and calls do with the backend's name for a slot.
+func (c *Caller) inSlot(ctx context.Context, op, id string, last State, do func(name string) error) error {
+	name, err := c.slotName(op, id, last)
+	if err != nil {
+		return err
+	}
+	if err := c.turn(ctx, op, driver.SlotAddress(id), 1); err != nil {
+		return err
+	}
+	defer c.done(1)
+	return named(do(name), driver.SlotAddress(name), driver.SlotAddress(id))
+}
+
+// shownSlot returns a slot as the caller sees it, and counts its answer against the caller's memory.
+func (c *Caller) shownSlot(slot driver.Slot, id string, by capability.Operation, err error) (driver.Slot, error) {
+	if err != nil {
+		return driver.Slot{}, err
+	}
+	slot.ID = id
+	if by != capability.OpAsk {
+		slot.Answer = driver.Answer{}
+	}
+	c.answeredBytes(0, int64(len(slot.Answer.Body)))
+	return slot, nil
+}
+
+// slotTable has the slots that were created through this broker, until they are removed through it
+// or expire, to count them against shares.
+type slotTable struct {
+	pool *share.Pool
+
+	mu    sync.Mutex
+	slots map[string]*heldSlot
+}
+
+// A heldSlot is a slot in a share.
+type heldSlot struct {
+	owner   [2]share.Key
+	expires *time.Timer
+}
+
+func (t *slotTable) init() {
+	t.pool = share.New("reply slots", "max_reply_slots", 0, retrySlots)
+	t.slots = make(map[string]*heldSlot)
+}
+
+// add adds a slot whose unit was taken. A slot that is known already has one.
+func (t *slotTable) add(name string, owner [2]share.Key, ttl time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.slots[name] != nil {
+		t.pool.Give(owner[:], 1)
+		return
+	}
+	held := &heldSlot{owner: owner}
+	held.expires = time.AfterFunc(ttl, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.slots[name] == held {
+			t.removeLocked(name, held)
+		}
+	})
+	t.slots[name] = held
+}
+
+// remove gives back the unit of a slot, if the slot is known.
+func (t *slotTable) remove(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if held := t.slots[name]; held != nil {
+		t.removeLocked(name, held)
+	}
+}
+
+func (t *slotTable) removeLocked(name string, held *heldSlot) {
+	held.expires.Stop()
+	delete(t.slots, name)
+	t.pool.Give(held.owner[:], 1)
+}
+
+// close stops the timers.
+func (t *slotTable) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, held := range t.slots {
+		t.removeLocked(name, held)
+	}
+}

@@ -1,0 +1,228 @@
+package broker_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/keyring"
+	"github.com/mailboxmq/mailbox/internal/verify"
+	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/reply"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+// replyBench is a broker with a reply store in memory.
+type replyBench struct {
+	*broker.Broker
+	t     testing.TB
+	ring  *keyring.Ring
+	store driver.ReplyStore
+}
+
+func newReplyBench(t testing.TB, limits broker.Limits) *replyBench {
+	t.Helper()
+	b := &replyBench{t: t, ring: keyring.New(keyring.NewKey()), store: reply.NewMemory(nil)}
+	backend := membox.New(nil)
+	var err error
+	b.Broker, err = broker.New(broker.Options{
+		Opener: backend, Replies: b.store, Ring: b.ring, Verifier: verify.New(b.ring, nil), Limits: limits,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = errors.Join(b.Close(), backend.Close()) })
+	return b
+}
+
+// replies returns the store of a new token, by default for everything.
+func (b *replyBench) replies(tenant string, caveats ...capability.Caveat) broker.Replies {
+	b.t.Helper()
+	if len(caveats) == 0 {
+		caveats = []capability.Caveat{capability.EveryOperation()}
+	}
+	token, err := b.ring.Mint(tenant, append(caveats, capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(10000*time.Hour)))...)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return b.Caller(token, broker.Origin{}).Replies()
+}
+
+// TestReplyConformance runs the suite of reply stores on the broker, without a wire.
+func TestReplyConformance(t *testing.T) {
+	drivertest.RunReplyStore(t, drivertest.ReplyStore{
+		Virtual: true,
+		Open:    func(t testing.TB) driver.ReplyStore { return newReplyBench(t, broker.Limits{}).replies("") },
+	})
+}
+
+func expectSlotCode(t *testing.T, err error, code driver.Code, what string) {
+	t.Helper()
+	if !errors.Is(err, code) {
+		t.Errorf("%s: got %v, want %v", what, err, code)
+	}
+}
+
+func TestTenantsHaveTheirOwnSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, ctx := newReplyBench(t, broker.Limits{}), t.Context()
+		none, acme := b.replies(""), b.replies("acme")
+		for _, store := range []broker.Replies{none, acme} {
+			if err := store.Create(ctx, "s", time.Minute); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := acme.Create(ctx, "s", time.Minute)
+		expectSlotCode(t, err, driver.ErrConflict, "create again")
+		if strings.Contains(err.Error(), "~") {
+			t.Errorf("the error shows the name in the backend: %v", err)
+		}
+		if err := acme.Resolve(ctx, "s", driver.Answer{Body: []byte("a")}); err != nil {
+			t.Fatal(err)
+		}
+		if slot, err := none.Get(ctx, "s"); err != nil || slot.State != driver.SlotPending || slot.ID != "s" {
+			t.Errorf("the slot of no tenant: %+v, %v", slot, err)
+		}
+		_, err = none.Get(ctx, "~acme~s")
+		expectSlotCode(t, err, driver.ErrNotFound, "a slot of another tenant")
+		time.Sleep(2 * time.Minute)
+		if ids, err := acme.Expired(ctx, 10); err != nil || len(ids) != 1 || ids[0] != "s" {
+			t.Errorf("expired: %v, %v", ids, err)
+		}
+		if removed, err := acme.Sweep(ctx, 10); err != nil || removed != 1 {
+			t.Errorf("swept %d, %v", removed, err)
+		}
+		if ids, err := none.Expired(ctx, 10); err != nil || len(ids) != 1 {
+			t.Errorf("of no tenant: %v, %v", ids, err)
+		}
+	})
+}
+
+// TestSlotOperationsNeedTheirOperation also shows which tokens see an answer.
+func TestSlotOperationsNeedTheirOperation(t *testing.T) {
+	b, ctx := newReplyBench(t, broker.Limits{}), t.Context()
+	only := func(o ...capability.Operation) broker.Replies { return b.replies("", capability.Operations(o...)) }
+	ask, answer, admin, star := only(capability.OpAsk), only(capability.OpAnswer), only(capability.OpAdmin), b.replies("", capability.AllOperations())
+	for name, store := range map[string]broker.Replies{"answer": answer, "admin": admin, "*": star, "slot": b.replies("", capability.EveryOperation(), capability.ForSlot("other"))} {
+		expectSlotCode(t, store.Create(ctx, "s", time.Minute), driver.ErrForbidden, "create with "+name)
+		expectSlotCode(t, store.Delete(ctx, "s"), driver.ErrForbidden, "delete with "+name)
+	}
+	if err := ask.Create(ctx, "s", time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	expectSlotCode(t, ask.Resolve(ctx, "s", driver.Answer{}), driver.ErrForbidden, "resolve with ask")
+	expectSlotCode(t, answer.Cancel(ctx, "s"), driver.ErrForbidden, "cancel with answer")
+	_, err := ask.Expired(ctx, 1)
+	expectSlotCode(t, err, driver.ErrForbidden, "list with ask")
+	_, err = ask.Sweep(ctx, 1)
+	expectSlotCode(t, err, driver.ErrForbidden, "sweep with ask")
+	one := b.replies("", capability.Operations(capability.OpAnswer), capability.ForSlot("s"))
+	if err := one.Resolve(ctx, "s", driver.Answer{Body: []byte("yes")}); err != nil {
+		t.Errorf("resolve with a token for the slot: %v", err)
+	}
+	for name, want := range map[string]string{"ask": "yes", "answer": "", "admin": "", "*": ""} {
+		store := map[string]broker.Replies{"ask": ask, "answer": answer, "admin": admin, "*": star}[name]
+		slot, err := store.Get(ctx, "s")
+		if err != nil || slot.State != driver.SlotResolved || string(slot.Answer.Body) != want {
+			t.Errorf("%s reads %+v, %v", name, slot, err)
+		}
+		slot, err = store.Wait(ctx, "s", time.Minute)
+		if err != nil || string(slot.Answer.Body) != want {
+			t.Errorf("%s waits for %+v, %v", name, slot, err)
+		}
+	}
+}
+
+func TestCancellationByAdminIsAudited(t *testing.T) {
+	b, ctx := newReplyBench(t, broker.Limits{}), t.Context()
+	all, admin := b.replies(""), b.replies("", capability.Operations(capability.OpAdmin))
+	for _, id := range []string{"own", "other"} {
+		if err := all.Create(ctx, id, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(all.Cancel(ctx, "own"), admin.Cancel(ctx, "other")); err != nil {
+		t.Fatal(err)
+	}
+	token, err := b.ring.Mint("", capability.EveryOperation(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, _, err := b.Caller(token, broker.Origin{}).Audit(ctx)
+	if err != nil || len(records) != 1 || records[0].Operation != "cancel request" || records[0].Subject != "other" {
+		t.Errorf("audit: %+v, %v", records, err)
+	}
+}
+
+func TestSlotsAreSharedFairly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, ctx := newReplyBench(t, broker.Limits{MaxReplySlots: 16}), t.Context()
+		create := func(store broker.Replies, prefix string) (made int, err error) {
+			for ; err == nil; made++ {
+				err = store.Create(ctx, prefix+string(rune('a'+made)), time.Minute)
+			}
+			return made - 1, err
+		}
+		greedy, quiet := b.replies("greedy"), b.replies("quiet")
+		made, err := create(greedy, "g")
+		if e, ok := errors.AsType[*driver.Error](err); made != 13 || !ok || e.Code != driver.ErrFull || !strings.Contains(e.Detail, "reply slots") || e.RetryAfter == 0 {
+			t.Errorf("a tenant alone got %d, then %v", made, err)
+		}
+		if made, _ = create(quiet, "q"); made == 0 {
+			t.Error("another tenant got none")
+		}
+		if err := greedy.Delete(ctx, "ga"); err != nil {
+			t.Fatal(err)
+		}
+		expectSlotCode(t, greedy.Create(ctx, "again", time.Minute), driver.ErrFull, "more than half beside another tenant")
+		time.Sleep(2 * time.Minute) // all expire
+		if made, _ = create(greedy, "x"); made < 8 {
+			t.Errorf("after the others have expired: %d", made)
+		}
+	})
+}
+
+func TestWaitForSlotEndsWhenDaemonDrains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newReplyBench(t, broker.Limits{})
+		store := b.replies("")
+		if err := store.Create(t.Context(), "s", time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() {
+			slot, err := store.Wait(context.Background(), "s", time.Hour)
+			if err == nil && slot.State != driver.SlotPending {
+				err = errors.New("it is " + string(slot.State))
+			}
+			done <- err
+		}()
+		synctest.Wait()
+		b.SetState(broker.StateSettling)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		_, err := store.Wait(t.Context(), "s", time.Hour)
+		expectSlotCode(t, err, driver.ErrUnavailable, "wait while draining")
+		if err := store.Resolve(t.Context(), "s", driver.Answer{}); err != nil {
+			t.Errorf("answer while draining: %v", err)
+		}
+		expectSlotCode(t, store.Create(t.Context(), "t", time.Hour), driver.ErrUnavailable, "create while draining")
+	})
+}
+
+func TestSlotsNeedReplyStore(t *testing.T) {
+	b := newBench(t, membox.New(nil), broker.Limits{})
+	every, err := b.ring.Mint("", capability.EveryOperation(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = b.Caller(every, broker.Origin{}).Replies().Create(t.Context(), "s", time.Minute)
+	expectSlotCode(t, err, driver.ErrUnsupported, "create without a store")
+}

@@ -1,0 +1,163 @@
+package httpapi_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/redis/rueidis"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/diskbox"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/keyring"
+	"github.com/mailboxmq/mailbox/internal/testing/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
+	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/redisbox"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+// clientReplies is a reply store over HTTP.
+type clientReplies struct{ *client }
+
+func (c clientReplies) Create(ctx context.Context, id string, ttl time.Duration) error {
+	if !utf8.ValidString(id) { // JSON cannot say it
+		return driver.CheckSlot(id, ttl)
+	}
+	_, err := c.call(ctx, "/v1/replies/create", false, map[string]any{"slot": id, "ttl_ms": ms(ttl)}, &struct{}{})
+	return err
+}
+
+func (c clientReplies) Resolve(ctx context.Context, id string, a driver.Answer) error {
+	_, err := c.call(ctx, "/v1/replies/resolve", false, map[string]any{"slot": id, "payload_b64": append([]byte{}, a.Body...), "error": a.Failure, "error_kind": a.FailureKind}, &struct{}{})
+	return err
+}
+
+func (c clientReplies) Cancel(ctx context.Context, id string) error {
+	_, err := c.call(ctx, "/v1/replies/cancel", false, map[string]any{"slot": id}, &struct{}{})
+	return err
+}
+
+func (c clientReplies) Delete(ctx context.Context, id string) error {
+	_, err := c.call(ctx, "/v1/replies/delete", false, map[string]any{"slot": id}, &struct{}{})
+	return err
+}
+
+func (c clientReplies) Get(ctx context.Context, id string) (driver.Slot, error) {
+	return c.slot(ctx, "/v1/replies/get", map[string]any{"slot": id})
+}
+
+func (c clientReplies) Wait(ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
+	return c.slot(ctx, "/v1/replies/wait", map[string]any{"slot": id, "wait_ms": ms(max(wait, 0))})
+}
+
+func (c clientReplies) Consume(ctx context.Context, id string) (driver.Slot, error) {
+	return c.slot(ctx, "/v1/replies/consume", map[string]any{"slot": id})
+}
+
+func (c clientReplies) slot(ctx context.Context, path string, request any) (driver.Slot, error) {
+	var s struct {
+		Slot       string           `json:"slot"`
+		State      driver.SlotState `json:"state"`
+		Payload    []byte           `json:"payload_b64"`
+		Error      string           `json:"error"`
+		ErrorKind  string           `json:"error_kind"`
+		CreatedAt  time.Time        `json:"created_at"`
+		ExpiresAt  time.Time        `json:"expires_at"`
+		ResolvedAt time.Time        `json:"resolved_at"`
+	}
+	if _, err := c.call(ctx, path, false, request, &s); err != nil {
+		return driver.Slot{}, err
+	}
+	return driver.Slot{
+		ID: s.Slot, State: s.State, Answer: driver.Answer{Body: s.Payload, Failure: s.Error, FailureKind: s.ErrorKind},
+		CreatedAt: s.CreatedAt, ExpiresAt: s.ExpiresAt, ResolvedAt: s.ResolvedAt,
+	}, nil
+}
+
+func (c clientReplies) Expired(ctx context.Context, limit int) ([]string, error) {
+	var ids struct{ Slots []string }
+	_, err := c.call(ctx, "/v1/replies/expired", false, map[string]any{"limit": limit}, &ids)
+	return ids.Slots, err
+}
+
+func (c clientReplies) Sweep(ctx context.Context, limit int) (int, error) {
+	var swept struct{ Removed int }
+	_, err := c.call(ctx, "/v1/replies/sweep", false, map[string]any{"limit": limit}, &swept)
+	return swept.Removed, err
+}
+
+// openReplies returns the reply store of a daemon in front of a backend, which it closes.
+func openReplies(t testing.TB, backend driver.Opener) driver.ReplyStore {
+	t.Helper()
+	s := newServiceWith(t, backend, broker.Limits{}, keyring.New(keyring.NewKey()))
+	token := s.mint(t, "", capability.EveryOperation(), capability.Queues(capability.AnyQueue()))
+	c := newClient(s.client, "http://mailbox", token, func() error { return errors.Join(s.close(), backend.(interface{ Close() error }).Close()) })
+	t.Cleanup(func() { _ = c.Close() })
+	return clientReplies{c}
+}
+
+// TestReplyConformance runs the suite of reply stores through HTTP.
+func TestReplyConformance(t *testing.T) {
+	drivertest.RunReplyStore(t, drivertest.ReplyStore{
+		Virtual: true,
+		Open:    func(t testing.TB) driver.ReplyStore { return openReplies(t, membox.New(nil)) },
+	})
+}
+
+func TestReplyConformanceOnDisk(t *testing.T) {
+	volume.OnlyAtLength(t, "the broker and HTTP are tested in front of memory")
+	drivertest.RunReplyStore(t, drivertest.ReplyStore{
+		Virtual: true,
+		Open: func(t testing.TB) driver.ReplyStore {
+			backend, err := diskbox.Open(t.Context(), t.TempDir(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return openReplies(t, backend)
+		},
+	})
+}
+
+func TestReplyConformanceOnRedis(t *testing.T) {
+	volume.OnlyAtLength(t, "it takes a minute of real time")
+	server := redistest.Standalone(t)
+	drivertest.RunReplyStore(t, drivertest.ReplyStore{Open: func(t testing.TB) driver.ReplyStore {
+		redis, err := rueidis.NewClient(server.ClientOption())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(redis.Close)
+		backend, err := redisbox.Open(t.Context(), redis, &redisbox.Options{Prefix: redistest.Prefix(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return openReplies(t, backend)
+	}})
+}
+
+func TestSlotWithoutIDGetsOne(t *testing.T) {
+	d := open(t, broker.Limits{}, driver.Config{})
+	store := openReplies(t, membox.New(nil)).(clientReplies)
+	var made struct {
+		Slot    string `json:"slot"`
+		ReplyTo string `json:"reply_to"`
+	}
+	if _, err := store.call(t.Context(), "/v1/replies/create", false, map[string]any{}, &made); err != nil {
+		t.Fatal(err)
+	}
+	slot, err := store.Get(t.Context(), made.Slot)
+	if err != nil || made.ReplyTo != "reply:"+made.Slot || len(made.Slot) < 32 || slot.ExpiresAt.Sub(slot.CreatedAt) != 5*time.Minute {
+		t.Errorf("created %+v, which is %+v, %v", made, slot, err)
+	}
+	for _, path := range []string{"resolve", "wait", "get", "consume", "cancel", "delete"} {
+		if a := d.post("/v1/replies/"+path, `{}`); a.status != 400 || !strings.Contains(string(a.body), "slot") {
+			t.Errorf("%s without a slot: %d %s", path, a.status, a.body)
+		}
+	}
+}
