@@ -72,6 +72,8 @@ func FuzzAnswers(f *testing.F) {
 				break
 			}
 		}
+		_, _ = backend.Replies().Wait(ctx, "s", time.Second)
+		_, _ = backend.Replies().Expired(ctx, 1)
 		for _, err := range q.(remotebox.Subscriber).Subscribe(ctx, time.Minute, 2) {
 			if err != nil {
 				break

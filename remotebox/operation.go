@@ -13,7 +13,10 @@ import (
 type operation struct {
 	name  string // of the method, for errors
 	queue *queue // nil if it concerns none
-	call  *call
+	// subject is what it concerns instead, for errors, and closing ends it if it waits.
+	subject string
+	closing <-chan struct{}
+	call    *call
 	// numbered: the daemon recognises it when it is repeated.
 	numbered bool
 	// repeatable: doing it twice does no harm.
@@ -129,8 +132,8 @@ func (b *Backend) attemptOn(ctx context.Context, l *link, o *operation) (again b
 		return false, nil
 	case c.status == oap.StatusElsewhere:
 		return true, nil
-	case c.status == oap.StatusCancelled && o.queue != nil && o.queue.isClosed():
-		return false, closedError(o.name, o.queue.name)
+	case c.status == oap.StatusCancelled && o.isClosed():
+		return false, closedError(o.name, o.queueName())
 	case c.status == oap.StatusCancelled && ctx.Err() != nil:
 		return false, ctx.Err()
 	}
@@ -198,14 +201,24 @@ func (o *operation) await(ctx context.Context, l *link) error {
 // closed ends operations that wait; nil never does.
 func (o *operation) closed() <-chan struct{} {
 	if o.queue == nil || !o.waits {
-		return nil
+		return o.closing
 	}
 	return o.queue.closed
 }
 
+// isClosed reports whether closed has ended the operation.
+func (o *operation) isClosed() bool {
+	select {
+	case <-o.closed():
+		return true
+	default:
+		return false
+	}
+}
+
 func (o *operation) queueName() string {
 	if o.queue == nil {
-		return ""
+		return o.subject
 	}
 	return o.queue.name
 }

@@ -60,6 +60,17 @@ const (
 	OpQueues    uint16 = 0x32
 	OpDelete    uint16 = 0x33
 
+	// The operations on reply slots. OpWaitSlot that does not wait reads a slot. Earlier servers
+	// answer StatusUnsupported.
+	OpCreateSlot   uint16 = 0x40
+	OpResolveSlot  uint16 = 0x41
+	OpWaitSlot     uint16 = 0x42
+	OpCancelSlot   uint16 = 0x43
+	OpConsumeSlot  uint16 = 0x44
+	OpDeleteSlot   uint16 = 0x45
+	OpExpiredSlots uint16 = 0x46
+	OpSweepSlots   uint16 = 0x47
+
 	// EventCancel ends the request with the same correlation id,
 	// and EventCredit lets its stream send more. EventGoodbye, with END, announces
 	// that there will be no more requests.

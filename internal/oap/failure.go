@@ -24,6 +24,9 @@ var codes = [...]driver.Code{
 	12: driver.ErrUnauthenticated,
 	13: driver.ErrForbidden,
 	14: driver.ErrClosed,
+	15: driver.ErrReplyAlreadySent,
+	16: driver.ErrReplyCancelled,
+	17: driver.ErrReplyExpired,
 }
 
 const numberOfUnavailable = 10
@@ -50,9 +53,9 @@ func StatusOf(code driver.Code) uint16 {
 		return StatusTooLarge
 	case driver.ErrFull:
 		return StatusFull
-	case driver.ErrConflict:
+	case driver.ErrConflict, driver.ErrReplyAlreadySent:
 		return StatusConflict
-	case driver.ErrReceiptExpired, driver.ErrSettled:
+	case driver.ErrReceiptExpired, driver.ErrSettled, driver.ErrReplyCancelled, driver.ErrReplyExpired:
 		return StatusGone
 	case driver.ErrNotFound:
 		return StatusNotFound

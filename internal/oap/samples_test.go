@@ -51,7 +51,7 @@ var (
 
 // samples has every payload of the protocol.
 func samples() []sample {
-	return slices.Concat(requestSamples(), editSamples(), scheduleSamples(), openedSamples(), answerSamples())
+	return slices.Concat(requestSamples(), editSamples(), scheduleSamples(), slotSamples(), openedSamples(), answerSamples())
 }
 
 func requestSamples() []sample {
@@ -275,6 +275,34 @@ func scheduleSamples() []sample {
 			"opened with schedules", oap.AppendOpened(nil, &oap.Opened{Handle: 9, Traits: driver.Traits{Schedules: true}}),
 			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
 		},
+	}
+}
+
+func slotSamples() []sample {
+	ticket := oap.Ticket{Sequence: 9, Behind: 2}
+	answer := driver.Answer{Body: []byte("a"), Failure: "f", FailureKind: "k"}
+	slot := func(p []byte) ([]byte, error) { v, err := oap.ParseSlot(p); return oap.AppendSlot(nil, &v), err }
+	return []sample{
+		{"slot id", oap.AppendSlotID(nil, ticket, "s"), func(p []byte) ([]byte, error) {
+			t, id, err := oap.ParseSlotID(p)
+			return oap.AppendSlotID(nil, t, id), err
+		}},
+		{"slot and time", oap.AppendSlotTime(nil, ticket, "s", time.Minute), func(p []byte) ([]byte, error) {
+			t, id, d, err := oap.ParseSlotTime(p)
+			return oap.AppendSlotTime(nil, t, id, d), err
+		}},
+		{"resolve", oap.AppendResolve(nil, ticket, "s", &answer), func(p []byte) ([]byte, error) {
+			t, id, v, err := oap.ParseResolve(p)
+			return oap.AppendResolve(nil, t, id, &v), err
+		}},
+		{"slots", oap.AppendSlotLimit(nil, ticket, 100), func(p []byte) ([]byte, error) {
+			t, limit, err := oap.ParseSlotLimit(p)
+			return oap.AppendSlotLimit(nil, t, limit), err
+		}},
+		{"resolved slot", oap.AppendSlot(nil, &driver.Slot{
+			ID: "s", State: driver.SlotResolved, Answer: answer, CreatedAt: aTime, ExpiresAt: aTime.Add(time.Minute), ResolvedAt: aTime.Add(time.Second),
+		}), slot},
+		{"expired slot", oap.AppendSlot(nil, &driver.Slot{ID: "s", State: driver.SlotExpired, CreatedAt: aTime, ExpiresAt: aTime}), slot},
 	}
 }
 

@@ -77,6 +77,7 @@ type slot struct {
 	// cancelled, expired or removed.
 	waiter  signal
 	others  []signal
+	watches []*watch
 	waiting int // callers that wait, woken ones included
 
 	position   int   // in the heap; -1 if it is not in it

@@ -44,6 +44,12 @@ func (m *Store) read(ctx context.Context, op, id string, wait time.Duration) (dr
 		err = m.awaitLocked(ctx, op, s, now, wait)
 		m.advanceLocked()
 	}
+	return m.readLocked(op, s, err)
+}
+
+// readLocked returns a slot, or err. It unlocks the store.
+func (m *Store) readLocked(op string, s *slot, err error) (driver.Slot, error) {
+	id := s.id
 	if err == nil && m.closed {
 		err = m.closedError(op, id)
 	}
@@ -171,4 +177,73 @@ func (s *slot) wakeLocked() {
 		wake <- struct{}{}
 	}
 	s.others = nil
+	if len(s.watches) > 0 {
+		woken := s.watches
+		s.watches = nil
+		go func() {
+			for _, w := range woken {
+				w.end(nil)
+			}
+		}()
+	}
+}
+
+// A watch is a wait that blocks no goroutine.
+type watch struct {
+	store *Store
+	slot  *slot
+	done  func(driver.Slot, error)
+	timer *time.Timer // nil if the watch ends with the slot
+	over  bool        // guarded by the lock of the store
+}
+
+// StartWait is Wait that does not block. It calls done once, with what Wait would return, from
+// another goroutine or before it returns. cancel ends the wait, if it has not ended, with
+// context.Canceled; it is nil if the wait is over.
+func (m *Store) StartWait(id string, wait time.Duration, done func(driver.Slot, error)) (cancel func()) {
+	m.mu.Lock()
+	now := m.advanceLocked()
+	s := m.slots[id]
+	if s == nil || m.closed || s.state != driver.SlotPending || wait <= 0 {
+		m.mu.Unlock()
+		read := func() { done(m.read(context.Background(), opWait, id, 0)) }
+		if m.journal == nil {
+			read()
+		} else {
+			go read() // it may have to wait for the disk
+		}
+		return nil
+	}
+	w := &watch{store: m, slot: s, done: done}
+	m.waiting++
+	s.waiting++
+	s.watches = append(s.watches, w)
+	m.armLocked(now)
+	if wait < s.expires-now {
+		w.timer = time.AfterFunc(wait, func() { w.end(nil) })
+	}
+	m.mu.Unlock()
+	return func() { w.end(context.Canceled) }
+}
+
+// end completes a watch, with err or with the slot as it is, unless it is complete.
+func (w *watch) end(err error) {
+	m, s := w.store, w.slot
+	if err == nil {
+		err = m.usable(opWait, s.id)
+	}
+	m.mu.Lock()
+	if w.over {
+		m.mu.Unlock()
+		return
+	}
+	w.over = true
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	m.waiting--
+	s.waiting--
+	s.watches = slices.DeleteFunc(s.watches, func(other *watch) bool { return other == w })
+	m.advanceLocked()
+	w.done(m.readLocked(opWait, s, err))
 }

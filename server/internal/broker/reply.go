@@ -107,7 +107,7 @@ func (r Replies) Resolve(ctx context.Context, id string, answer driver.Answer) e
 	if _, err := c.authorizeSlot(ctx, id, verify.LoadOf(answer.Body), capability.OpAnswer); err != nil {
 		return err
 	}
-	if limit := c.limits().MaxPayloadBytes; max(len(answer.Body), len(answer.Failure)+len(answer.FailureKind)) > limit {
+	if limit := c.limits().MaxPayloadBytes; len(answer.Body)+len(answer.Failure)+len(answer.FailureKind) > limit {
 		b.metrics.Rejected(metricOversize)
 		large := driver.SlotError(opResolveSlot, id, driver.ErrTooLarge)
 		large.Field, large.Detail = "Body", fmt.Sprintf("at most %d bytes are allowed", limit)
@@ -177,6 +177,51 @@ func (r Replies) Wait(ctx context.Context, id string, patience time.Duration) (s
 	}
 	c.resume(ctx)
 	return w.end(ctx, slot, err)
+}
+
+// A SlotReader gets the result of a wait that was started.
+type SlotReader interface {
+	SlotRead(r *completion.Round, slot driver.Slot, err error)
+}
+
+// startedWaits is a reply store that waits without a goroutine; see slotstore.Store.
+type startedWaits interface {
+	StartWait(id string, wait time.Duration, done func(driver.Slot, error)) (cancel func())
+}
+
+// StartWait is Wait that does not block; see package completion. When the daemon drains the wait ends
+// with context.Canceled. It returns nil if the call is complete.
+func (r Replies) StartWait(ctx context.Context, round *completion.Round, id string, patience time.Duration, to SlotReader) completion.Waiting {
+	c, b := r.caller, r.caller.broker
+	w, err := c.beginSlotWait(ctx, id)
+	if err != nil {
+		to.SlotRead(round, driver.Slot{}, err)
+		return nil
+	}
+	done := func(slot driver.Slot, err error) {
+		slot, err = w.end(ctx, slot, err)
+		round := completion.NewRound()
+		to.SlotRead(round, slot, err)
+		round.Close()
+	}
+	patience = c.slotPatience(patience)
+	var waiting completion.Waiting
+	if store, ok := b.replies.(startedWaits); ok {
+		if cancel := store.StartWait(w.name, patience, done); cancel != nil {
+			waiting = completion.Canceller(cancel)
+		}
+	} else {
+		ctx, cancel := context.WithCancel(ctx)
+		waiting = completion.Canceller(cancel)
+		go func() {
+			defer cancel()
+			done(b.replies.Wait(ctx, w.name, patience))
+		}()
+	}
+	if waiting != nil {
+		b.waiting.set(&w.wait, waiting)
+	}
+	return waiting
 }
 
 // A slotWait is a call that waits for a slot.

@@ -44,6 +44,7 @@ type conn struct {
 	first    <-chan struct{}
 
 	inFlight      atomic.Int64  // requests without an answer
+	slotWaits     atomic.Int64  // requests that wait for a reply slot, which are not in inFlight
 	started       atomic.Int64  // calls that are under way
 	frames        atomic.Uint64 // that were read
 	authenticated atomic.Bool   // the client has shown a capability
@@ -194,7 +195,7 @@ func (c *conn) ease() {
 // busy reports whether a client that has asked for nothing lately has a reason
 // for it: it waits for an answer, or had one since this was last asked.
 func (c *conn) busy() bool {
-	waits := c.inFlight.Load() > 0
+	waits := c.inFlight.Load() > 0 || c.slotWaits.Load() > 0
 	activity := c.out.activity()
 	answered := activity != c.activity
 	c.activity = activity

@@ -68,7 +68,7 @@ func (c *conn) dismiss(now time.Time) bool {
 	case !c.authenticated.Load():
 		_ = c.net.Close()
 		return false
-	case c.inFlight.Load() > 0 || c.held.any(now) || c.out.size() > 0:
+	case c.inFlight.Load() > 0 || c.slotWaits.Load() > 0 || c.held.any(now) || c.out.size() > 0:
 		return false
 	case c.leaving.asked.IsZero() || c.leaving.frames != frames:
 		c.leaving = leaving{now, frames}

@@ -12,6 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/keyring"
+	"github.com/mailboxmq/mailbox/internal/testing/replytest"
 	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/remotebox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
@@ -48,7 +49,7 @@ func mint(t testing.TB, ring *keyring.Ring, caveats ...capability.Caveat) string
 func newDaemonWith(t testing.TB, backend driver.Opener, options oapapi.Options, ring *keyring.Ring, token string) *daemon {
 	t.Helper()
 	b, err := broker.New(broker.Options{
-		Opener: backend, Ring: ring, Verifier: verify.New(ring, nil),
+		Opener: backend, Replies: replytest.StoreOf(backend), Ring: ring, Verifier: verify.New(ring, nil),
 		Limits: broker.Limits{MaxPayloadBytes: driver.DefaultMaxBodyBytes},
 	})
 	if err != nil {

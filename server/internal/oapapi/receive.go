@@ -25,7 +25,8 @@ const (
 func (c *conn) receiveBytes() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return max(leastReceiveBytes, maxReceiveBytes/(len(c.running)+1))
+	receives := len(c.running) - int(c.slotWaits.Load())
+	return max(leastReceiveBytes, maxReceiveBytes/(max(receives, 0)+1))
 }
 
 // receiveRequest is a request to receive that was not started yet.

@@ -1,0 +1,102 @@
+package oap
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// The states of slots on the wire, by their number.
+var slotStates = [...]driver.SlotState{driver.SlotPending, driver.SlotResolved, driver.SlotCancelled, driver.SlotExpired}
+
+// AppendSlotID writes the payload of OpCancelSlot, OpConsumeSlot and OpDeleteSlot.
+func AppendSlotID(dst []byte, t Ticket, id string) []byte {
+	return appendText(appendTicket(dst, t), id)
+}
+
+// ParseSlotID reads the payload of OpCancelSlot, OpConsumeSlot and OpDeleteSlot.
+func ParseSlotID(payload []byte) (t Ticket, id string, err error) {
+	r := reader{rest: payload}
+	t, id = r.ticket(), r.text()
+	return t, id, r.end()
+}
+
+// AppendSlotTime writes the payload of OpCreateSlot, with the slot's time to live, and of OpWaitSlot,
+// with the time to wait.
+func AppendSlotTime(dst []byte, t Ticket, id string, d time.Duration) []byte {
+	return appendDuration(AppendSlotID(dst, t, id), d)
+}
+
+// ParseSlotTime reads the payload of OpCreateSlot and OpWaitSlot.
+func ParseSlotTime(payload []byte) (t Ticket, id string, d time.Duration, err error) {
+	r := reader{rest: payload}
+	t, id, d = r.ticket(), r.text(), r.duration()
+	return t, id, d, r.end()
+}
+
+// AppendResolve writes the payload of OpResolveSlot.
+func AppendResolve(dst []byte, t Ticket, id string, a *driver.Answer) []byte {
+	return appendAnswer(AppendSlotID(dst, t, id), a)
+}
+
+// ParseResolve reads the payload of OpResolveSlot. The answer does not keep the payload.
+func ParseResolve(payload []byte) (t Ticket, id string, a driver.Answer, err error) {
+	r := reader{rest: payload}
+	t, id, a = r.ticket(), r.text(), r.answer()
+	return t, id, a, r.end()
+}
+
+func appendAnswer(dst []byte, a *driver.Answer) []byte {
+	return appendText(appendText(appendText(dst, a.Body), a.Failure), a.FailureKind)
+}
+
+func (r *reader) answer() driver.Answer {
+	return driver.Answer{Body: bytes.Clone(r.bytes()), Failure: r.text(), FailureKind: r.text()}
+}
+
+// AppendSlot writes the answer to OpWaitSlot and OpConsumeSlot.
+func AppendSlot(dst []byte, s *driver.Slot) []byte {
+	dst = appendText(dst, s.ID)
+	state := byte(0)
+	for number, known := range slotStates {
+		if s.State == known {
+			state = byte(number)
+		}
+	}
+	dst = append(dst, state)
+	dst = appendTime(appendTime(appendTime(dst, s.CreatedAt), s.ExpiresAt), s.ResolvedAt)
+	if s.State == driver.SlotResolved {
+		dst = appendAnswer(dst, &s.Answer)
+	}
+	return dst
+}
+
+// ParseSlot reads the answer to OpWaitSlot and OpConsumeSlot.
+func ParseSlot(payload []byte) (s driver.Slot, err error) {
+	r := reader{rest: payload}
+	s.ID = r.text()
+	state := r.byte()
+	if int(state) >= len(slotStates) {
+		r.fail("a slot has an unknown state")
+		state = 0
+	}
+	s.State = slotStates[state]
+	s.CreatedAt, s.ExpiresAt, s.ResolvedAt = r.time(), r.time(), r.time()
+	if s.State == driver.SlotResolved {
+		s.Answer = r.answer()
+	}
+	return s, r.end()
+}
+
+// AppendSlotLimit writes the payload of OpExpiredSlots and OpSweepSlots.
+func AppendSlotLimit(dst []byte, t Ticket, limit int) []byte {
+	return appendSigned(appendTicket(dst, t), int64(limit))
+}
+
+// ParseSlotLimit reads the payload of OpExpiredSlots and OpSweepSlots.
+func ParseSlotLimit(payload []byte) (t Ticket, limit int, err error) {
+	r := reader{rest: payload}
+	t, limit = r.ticket(), r.int()
+	return t, limit, r.end()
+}

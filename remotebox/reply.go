@@ -1,0 +1,157 @@
+package remotebox
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/oap"
+)
+
+// Replies returns the reply store of the daemon, which is that of its backend. Clients and workers on
+// any machine that use daemons of the same backend share the slots. Clients need a token for ask, and
+// workers one for answer; listing and sweeping expired slots needs admin. A daemon whose backend keeps
+// no reply slots, and one of an earlier version, answers ErrUnsupported. It does no I/O. Closing the
+// backend closes the store.
+func (b *Backend) Replies() driver.ReplyStore { return &replies{b} }
+
+// replies is the reply store of a daemon.
+type replies struct{ backend *Backend }
+
+// do does an operation on a slot. A call whose answer is needed is freed by the caller.
+func (r *replies) do(ctx context.Context, o *operation, id string, code uint16, fill func(dst []byte, t oap.Ticket) []byte) error {
+	if id != "" {
+		o.subject = driver.SlotAddress(id)
+	}
+	o.call = r.backend.newCall(code, func(dst []byte, t oap.Target) []byte { return fill(dst, t.Ticket) })
+	return r.backend.roundTrip(ctx, o)
+}
+
+// Create creates a pending slot. It blocks until the daemon has answered.
+func (r *replies) Create(ctx context.Context, id string, ttl time.Duration) error {
+	if err := driver.CheckSlot(id, ttl); err != nil {
+		return err
+	}
+	o := operation{name: "create slot", numbered: true}
+	err := r.do(ctx, &o, id, oap.OpCreateSlot, func(dst []byte, t oap.Ticket) []byte { return oap.AppendSlotTime(dst, t, id, ttl) })
+	return r.freed(&o, err)
+}
+
+// freed returns err, after it has kept the call of an operation that was done for reuse.
+func (r *replies) freed(o *operation, err error) error {
+	if err == nil {
+		r.backend.free(o.call)
+	}
+	return err
+}
+
+// Resolve stores the answer. It blocks until the daemon has answered.
+func (r *replies) Resolve(ctx context.Context, id string, answer driver.Answer) error {
+	if size := len(answer.Body) + len(answer.Failure) + len(answer.FailureKind); size > r.backend.maxBody() {
+		large := driver.SlotError("resolve", id, driver.ErrTooLarge)
+		large.Field, large.Detail = "Body", fmt.Sprintf("%d bytes, at most %d are allowed", size, r.backend.maxBody())
+		return large
+	}
+	o := operation{name: "resolve", numbered: true}
+	err := r.do(ctx, &o, id, oap.OpResolveSlot, func(dst []byte, t oap.Ticket) []byte { return oap.AppendResolve(dst, t, id, &answer) })
+	return r.freed(&o, err)
+}
+
+// Cancel cancels the slot. It blocks until the daemon has answered.
+func (r *replies) Cancel(ctx context.Context, id string) error {
+	o := operation{name: "cancel", repeatable: true}
+	err := r.do(ctx, &o, id, oap.OpCancelSlot, func(dst []byte, t oap.Ticket) []byte { return oap.AppendSlotID(dst, t, id) })
+	return r.freed(&o, err)
+}
+
+// Delete removes the slot. It blocks until the daemon has answered.
+func (r *replies) Delete(ctx context.Context, id string) error {
+	o := operation{name: "delete slot", repeatable: true}
+	err := r.do(ctx, &o, id, oap.OpDeleteSlot, func(dst []byte, t oap.Ticket) []byte { return oap.AppendSlotID(dst, t, id) })
+	return r.freed(&o, err)
+}
+
+// Discard removes a slot that is not needed any more. It does not block: without a connection the
+// slot stays until it expires.
+func (r *replies) Discard(_ context.Context, id string) {
+	r.backend.mu.Lock()
+	l := r.backend.link
+	r.backend.mu.Unlock()
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	l.requestLocked(oap.OpDeleteSlot, func(dst []byte) []byte { return oap.AppendSlotID(dst, oap.Ticket{}, id) })
+	l.unlockAndWrite()
+}
+
+// Get returns the slot. It blocks until the daemon has answered.
+func (r *replies) Get(ctx context.Context, id string) (driver.Slot, error) {
+	o := operation{name: "get", repeatable: true}
+	return r.slot(ctx, &o, id, oap.OpWaitSlot, func(dst []byte, t oap.Ticket) []byte { return oap.AppendSlotTime(dst, t, id, 0) })
+}
+
+// Wait returns the slot when it is not pending any more, or after wait. The daemon wakes it. If the
+// connection is lost it goes on waiting on another.
+func (r *replies) Wait(ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
+	if wait <= 0 {
+		return r.Get(ctx, id)
+	}
+	for end := time.Now().Add(wait); ; {
+		o := operation{name: "wait", repeatable: true, waits: true, closing: r.backend.closing}
+		slot, err := r.slot(ctx, &o, id, oap.OpWaitSlot, func(dst []byte, t oap.Ticket) []byte {
+			return oap.AppendSlotTime(dst, t, id, max(time.Until(end), 0))
+		})
+		// A daemon may bound how long a call waits.
+		if err != nil || slot.State != driver.SlotPending || !time.Now().Before(end) {
+			return slot, err
+		}
+	}
+}
+
+// Consume returns a slot that is not pending and removes it. It blocks until the daemon has answered.
+func (r *replies) Consume(ctx context.Context, id string) (driver.Slot, error) {
+	o := operation{name: "consume", numbered: true}
+	return r.slot(ctx, &o, id, oap.OpConsumeSlot, func(dst []byte, t oap.Ticket) []byte { return oap.AppendSlotID(dst, t, id) })
+}
+
+// slot does an operation whose answer is a slot.
+func (r *replies) slot(ctx context.Context, o *operation, id string, code uint16, fill func([]byte, oap.Ticket) []byte) (driver.Slot, error) {
+	if err := r.do(ctx, o, id, code, fill); err != nil {
+		return driver.Slot{}, err
+	}
+	defer r.backend.free(o.call)
+	slot, err := oap.ParseSlot(o.call.payload)
+	if err != nil {
+		return driver.Slot{}, o.unknown(err.Error())
+	}
+	return slot, nil
+}
+
+// Expired lists up to limit ids of expired slots. It blocks until the daemon has answered.
+func (r *replies) Expired(ctx context.Context, limit int) (ids []string, err error) {
+	for id, err := range pages(ctx, r.backend, &listing{
+		name: "list expired slots", code: oap.OpExpiredSlots,
+		fill: func(dst []byte, t oap.Target) []byte { return oap.AppendSlotLimit(dst, t.Ticket, limit) },
+	}, oap.ParseQueueNames) {
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// Sweep removes up to limit expired slots. It blocks until the daemon has answered.
+func (r *replies) Sweep(ctx context.Context, limit int) (removed int, err error) {
+	o := operation{name: "sweep slots", numbered: true}
+	if err := r.do(ctx, &o, "", oap.OpSweepSlots, func(dst []byte, t oap.Ticket) []byte { return oap.AppendSlotLimit(dst, t, limit) }); err != nil {
+		return 0, err
+	}
+	defer r.backend.free(o.call)
+	if removed, err = oap.ParseCount(o.call.payload); err != nil {
+		return 0, o.unknown(err.Error())
+	}
+	return removed, nil
+}

@@ -1,0 +1,157 @@
+package oapapi
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/completion"
+	"github.com/mailboxmq/mailbox/internal/oap"
+)
+
+// useSlot does requests that concern reply slots.
+func (c *conn) useSlot(ctx context.Context, f *oap.Frame) {
+	replies, correlation := c.caller.user.Replies(), f.Correlation
+	change := func(do func(context.Context, string) error) {
+		if ticket, id, err := oap.ParseSlotID(f.Payload); c.readable(correlation, err) {
+			c.once(correlation, ticket, func() (func([]byte) []byte, error) { return nil, do(ctx, id) })
+		}
+	}
+	switch f.Code {
+	case oap.OpCreateSlot:
+		if ticket, id, ttl, err := oap.ParseSlotTime(f.Payload); c.readable(correlation, err) {
+			c.once(correlation, ticket, func() (func([]byte) []byte, error) { return nil, replies.Create(ctx, id, ttl) })
+		}
+	case oap.OpResolveSlot:
+		if ticket, id, answer, err := oap.ParseResolve(f.Payload); c.readable(correlation, err) {
+			c.once(correlation, ticket, func() (func([]byte) []byte, error) { return nil, replies.Resolve(ctx, id, answer) })
+		}
+	case oap.OpCancelSlot:
+		change(replies.Cancel)
+	case oap.OpDeleteSlot:
+		change(replies.Delete)
+	case oap.OpConsumeSlot:
+		if ticket, id, err := oap.ParseSlotID(f.Payload); c.readable(correlation, err) {
+			c.once(correlation, ticket, func() (func([]byte) []byte, error) {
+				slot, err := replies.Consume(ctx, id)
+				return func(dst []byte) []byte { return oap.AppendSlot(dst, &slot) }, err
+			})
+		}
+	case oap.OpWaitSlot:
+		c.waitForSlot(ctx, f)
+	case oap.OpExpiredSlots:
+		if _, limit, err := oap.ParseSlotLimit(f.Payload); c.readable(correlation, err) {
+			stream(ctx, c, correlation, func(ctx context.Context) iter.Seq2[string, error] {
+				return listed(replies.Expired(ctx, limit))
+			}, func(dst []byte, id *string) []byte { return oap.AppendQueueName(dst, *id) })
+		}
+	case oap.OpSweepSlots:
+		if ticket, limit, err := oap.ParseSlotLimit(f.Payload); c.readable(correlation, err) {
+			c.once(correlation, ticket, func() (func([]byte) []byte, error) {
+				n, err := replies.Sweep(ctx, limit)
+				return func(dst []byte) []byte { return oap.AppendCount(dst, n) }, err
+			})
+		}
+	}
+}
+
+// listed returns a list as a sequence, which ends with err if that is not nil.
+func listed(all []string, err error) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for _, one := range all {
+			if !yield(one, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield("", err)
+		}
+	}
+}
+
+// slotWaiting is a request that waits for a reply slot.
+type slotWaiting struct {
+	conn        *conn
+	correlation uint64
+
+	// Guarded by conn.mu.
+	ended   bool  // it is complete
+	tracked bool  // it is one of conn.running
+	cause   error // why it was cancelled
+}
+
+// waitForSlot starts a wait, or reads a slot. Waits do not count as requests in flight: a client has
+// as many as it has callers, and the broker bounds them.
+func (c *conn) waitForSlot(ctx context.Context, f *oap.Frame) {
+	_, id, wait, err := oap.ParseSlotTime(f.Payload)
+	if !c.readable(f.Correlation, err) || !c.free(f.Correlation) {
+		return
+	}
+	replies := c.caller.user.Replies()
+	if wait <= 0 {
+		c.once(f.Correlation, oap.Ticket{}, func() (func([]byte) []byte, error) {
+			slot, err := replies.Get(ctx, id)
+			return func(dst []byte) []byte { return oap.AppendSlot(dst, &slot) }, err
+		})
+		return
+	}
+	if c.isDraining() {
+		c.answer(f.Correlation, oap.StatusElsewhere, nil)
+		return
+	}
+	c.ease()
+	w := &slotWaiting{conn: c, correlation: f.Correlation}
+	c.slotWaits.Add(1)
+	c.inFlight.Add(-1)
+	c.work.Add(1)
+	if waiting := replies.StartWait(ctx, &c.round, id, wait, w); waiting != nil {
+		w.track(waiting)
+	}
+}
+
+// track makes a wait one that the client can cancel, unless it is complete by now.
+func (w *slotWaiting) track(waiting completion.Waiting) {
+	c := w.conn
+	cancel := func(cause error) {
+		c.mu.Lock()
+		w.cause = cause
+		c.mu.Unlock()
+		waiting.Cancel()
+	}
+	c.mu.Lock()
+	draining := c.draining
+	if w.tracked = !w.ended; w.tracked {
+		c.running[w.correlation] = &running{conn: c, correlation: w.correlation, cancel: cancel}
+	}
+	c.mu.Unlock()
+	if draining {
+		cancel(errElsewhere)
+	}
+}
+
+// SlotRead implements broker.SlotReader.
+func (w *slotWaiting) SlotRead(round *completion.Round, slot driver.Slot, err error) {
+	c := w.conn
+	c.mu.Lock()
+	w.ended = true
+	cause := w.cause
+	if w.tracked {
+		delete(c.running, w.correlation)
+	}
+	c.mu.Unlock()
+	c.inFlight.Add(1)
+	c.slotWaits.Add(-1)
+	if errors.Is(err, context.Canceled) {
+		if err = errElsewhere; cause != nil { // without a cause the daemon drains
+			err = cause
+		}
+	}
+	if errors.Is(err, context.Canceled) {
+		c.out.frame(round, oap.Response, oap.StatusCancelled, w.correlation, nil)
+		c.inFlight.Add(-1)
+	} else {
+		c.respond(round, &request{correlation: w.correlation}, elsewhere(err), func(dst []byte) []byte { return oap.AppendSlot(dst, &slot) })
+	}
+	c.work.Done()
+}

@@ -1,0 +1,230 @@
+package oapapi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/diskbox"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/keyring"
+	"github.com/mailboxmq/mailbox/internal/testing/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
+	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/redisbox"
+	"github.com/mailboxmq/mailbox/remotebox"
+	"github.com/mailboxmq/mailbox/reply"
+	"github.com/mailboxmq/mailbox/server/internal/oapapi"
+)
+
+// newAsking returns a daemon whose token allows every operation.
+func newAsking(t testing.TB, backend driver.Opener) *daemon {
+	t.Helper()
+	ring := keyring.New(keyring.NewKey())
+	token, err := ring.Mint("", capability.EveryOperation(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(10_000*time.Hour)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newDaemonWith(t, backend, oapapi.Options{}, ring, token.Reveal())
+}
+
+// slotsOverMemory is the reply store of a daemon in front of memory, in virtual time.
+var slotsOverMemory = drivertest.ReplyStore{
+	Virtual: true,
+	Open: func(t testing.TB) driver.ReplyStore {
+		d := newAsking(t, membox.New(nil))
+		return newRemote(t, d, d.client()).Replies()
+	},
+}
+
+// TestReplyConformance runs the suite of reply stores through frames.
+func TestReplyConformance(t *testing.T) { drivertest.RunReplyStore(t, slotsOverMemory) }
+
+func TestReplyConformanceOnDisk(t *testing.T) {
+	volume.OnlyAtLength(t, "it takes a minute of real time")
+	drivertest.RunReplyStore(t, drivertest.ReplyStore{Open: func(t testing.TB) driver.ReplyStore {
+		backend, err := diskbox.Open(t.Context(), t.TempDir(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := newAsking(t, backend)
+		return newRemote(t, d, remotebox.New([]string{d.listen(t)}, d.token, nil)).Replies()
+	}})
+}
+
+func TestReplyConformanceOnRedis(t *testing.T) {
+	volume.OnlyAtLength(t, "it takes a minute of real time")
+	server := redistest.Standalone(t)
+	drivertest.RunReplyStore(t, drivertest.ReplyStore{Open: func(t testing.TB) driver.ReplyStore {
+		client, err := rueidis.NewClient(server.ClientOption())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(client.Close)
+		backend, err := redisbox.Open(t.Context(), client, &redisbox.Options{Prefix: redistest.Prefix(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := newAsking(t, backend)
+		return newRemote(t, d, remotebox.New([]string{d.listen(t)}, d.token, nil)).Replies()
+	}})
+}
+
+// TestCallIsAnsweredThroughDaemon has a client and a worker with nothing but a daemon, and no slot is
+// left.
+func TestCallIsAnsweredThroughDaemon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newAsking(t, membox.New(nil))
+		asking, answering := newRemote(t, d, d.client()), d.client()
+		t.Cleanup(func() { _ = answering.Close() })
+		d.make(t, "sums")
+		requests, work := openSums(t, asking.Backend), openSums(t, answering)
+		client := reply.NewClient[[]int, int](requests, asking.Replies(), nil)
+		ctx, stop := context.WithCancel(t.Context())
+		served := make(chan error, 1)
+		go func() {
+			for {
+				got, err := work.Receive(ctx, mailbox.WithWait(time.Minute))
+				if err != nil {
+					served <- err
+					return
+				}
+				for _, m := range got {
+					sum := 0
+					for _, n := range m.Body {
+						sum += n
+					}
+					if sum < 0 {
+						err = mailbox.ReplyError(context.WithoutCancel(ctx), m, errors.New("too small"))
+					} else {
+						err = mailbox.Reply(context.WithoutCancel(ctx), m, sum)
+					}
+					if err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		}()
+		for n := range 20 {
+			if got, err := client.Call(t.Context(), []int{n, 1}); err != nil || got != n+1 {
+				t.Errorf("%d + 1: got %d, %v", n, got, err)
+			}
+		}
+		var failure *mailbox.Failure
+		if _, err := client.Call(t.Context(), []int{-7}); !errors.As(err, &failure) || failure.Text != "too small" {
+			t.Errorf("an error was answered as %v", err)
+		}
+		stop()
+		<-served
+		synctest.Wait()
+		for _, share := range d.broker.Shares() {
+			if share.Resource == "reply slots" && share.Used != 0 {
+				t.Errorf("%d slots are left", share.Used)
+			}
+		}
+	})
+}
+
+func openSums(t testing.TB, backend *remotebox.Backend) *mailbox.Mailbox[[]int] {
+	t.Helper()
+	box, err := mailbox.Open[[]int](t.Context(), backend, "sums", &mailbox.Options[[]int]{Replies: backend.Replies()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = box.Close() })
+	return box
+}
+
+// TestCancelledRequestReachesWorkerThroughDaemon (RPL-6) waits in the daemon, and no goroutine polls.
+func TestCancelledRequestReachesWorkerThroughDaemon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newAsking(t, membox.New(nil))
+		remote := newRemote(t, d, d.client())
+		d.make(t, "sums")
+		box := openSums(t, remote.Backend)
+		client := reply.NewClient[[]int, int](box, remote.Replies(), nil)
+		future, err := client.Send(t.Context(), []int{1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := box.Receive(t.Context(), mailbox.WithVisibility(time.Hour))
+		if err != nil || len(got) != 1 {
+			t.Fatal(got, err)
+		}
+		m := got[0]
+		cancelled := make(chan time.Time, 1)
+		stop := m.OnCancel(t.Context(), func(error) { cancelled <- time.Now() })
+		defer stop()
+		time.Sleep(time.Minute)
+		began := time.Now()
+		if err := future.Cancel(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if took := (<-cancelled).Sub(began); took > time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if err := mailbox.Reply(t.Context(), m, 1); !errors.Is(err, mailbox.ErrReplyCancelled) {
+			t.Errorf("an answer after that: %v", err)
+		}
+	})
+}
+
+// TestWaitingSlotsCostNoGoroutine has more waits on one connection than it may have requests in
+// flight.
+func TestWaitingSlotsCostNoGoroutine(t *testing.T) {
+	const slots = 2_000
+	d := newAsking(t, membox.New(nil))
+	remote := newRemote(t, d, remotebox.New([]string{d.listen(t)}, d.token, nil))
+	store := remote.Replies()
+	for n := range slots {
+		if err := store.Create(t.Context(), fmt.Sprint(n), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := runtime.NumGoroutine()
+	results := make(chan error, slots)
+	for n := range slots {
+		go func() {
+			slot, err := store.Wait(context.Background(), fmt.Sprint(n), time.Hour)
+			if err == nil && string(slot.Answer.Body) != fmt.Sprint(n) {
+				err = fmt.Errorf("slot %d has the answer %q", n, slot.Answer.Body)
+			}
+			results <- err
+		}()
+	}
+	waiting := func() (used int64) {
+		for _, share := range d.broker.Shares() {
+			if share.Resource == "waiting receives" {
+				used = share.Used
+			}
+		}
+		return used
+	}
+	for deadline := time.Now().Add(time.Minute); waiting() < slots; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("only %d wait", waiting())
+		}
+	}
+	if own := runtime.NumGoroutine() - before - slots; own > slots/10 {
+		t.Errorf("the daemon has %d goroutines for %d waits", own, slots)
+	}
+	for n := range slots {
+		if err := store.Resolve(t.Context(), fmt.Sprint(n), driver.Answer{Body: fmt.Append(nil, n)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range slots {
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
+	}
+}
