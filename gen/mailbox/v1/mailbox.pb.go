@@ -2551,7 +2551,7 @@ var File_mailbox_v1_mailbox_proto protoreflect.FileDescriptor
 const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\n" +
 	"\x18mailbox/v1/mailbox.proto\x12\n" +
-	"mailbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mailbox/v1/error.proto\x1a\x18mailbox/v1/message.proto\x1a\x19mailbox/v1/schedule.proto\x1a\x16mailbox/v1/topic.proto\"o\n" +
+	"mailbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mailbox/v1/error.proto\x1a\x18mailbox/v1/message.proto\x1a\x16mailbox/v1/reply.proto\x1a\x19mailbox/v1/schedule.proto\x1a\x16mailbox/v1/topic.proto\"o\n" +
 	"\vSendRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x120\n" +
 	"\bmessages\x18\x02 \x03(\v2\x14.mailbox.v1.OutgoingR\bmessages\x12\x18\n" +
@@ -2705,7 +2705,7 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\bNackMode\x12\x19\n" +
 	"\x15NACK_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11NACK_MODE_RELEASE\x10\x01\x12\x16\n" +
-	"\x12NACK_MODE_PUT_BACK\x10\x022\xe6\x10\n" +
+	"\x12NACK_MODE_PUT_BACK\x10\x022\xd6\x15\n" +
 	"\aMailbox\x129\n" +
 	"\x04Send\x12\x17.mailbox.v1.SendRequest\x1a\x18.mailbox.v1.SendResponse\x129\n" +
 	"\x04Recv\x12\x17.mailbox.v1.RecvRequest\x1a\x18.mailbox.v1.RecvResponse\x12O\n" +
@@ -2732,7 +2732,19 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\rPauseSchedule\x12 .mailbox.v1.PauseScheduleRequest\x1a!.mailbox.v1.PauseScheduleResponse\x12W\n" +
 	"\x0eResumeSchedule\x12!.mailbox.v1.ResumeScheduleRequest\x1a\".mailbox.v1.ResumeScheduleResponse\x12N\n" +
 	"\vRunSchedule\x12\x1e.mailbox.v1.RunScheduleRequest\x1a\x1f.mailbox.v1.RunScheduleResponse\x12W\n" +
-	"\x0eDeleteSchedule\x12!.mailbox.v1.DeleteScheduleRequest\x1a\".mailbox.v1.DeleteScheduleResponse\x12?\n" +
+	"\x0eDeleteSchedule\x12!.mailbox.v1.DeleteScheduleRequest\x1a\".mailbox.v1.DeleteScheduleResponse\x12K\n" +
+	"\n" +
+	"CreateSlot\x12\x1d.mailbox.v1.CreateSlotRequest\x1a\x1e.mailbox.v1.CreateSlotResponse\x12N\n" +
+	"\vResolveSlot\x12\x1e.mailbox.v1.ResolveSlotRequest\x1a\x1f.mailbox.v1.ResolveSlotResponse\x12E\n" +
+	"\bWaitSlot\x12\x1b.mailbox.v1.WaitSlotRequest\x1a\x1c.mailbox.v1.WaitSlotResponse\x12K\n" +
+	"\n" +
+	"CancelSlot\x12\x1d.mailbox.v1.CancelSlotRequest\x1a\x1e.mailbox.v1.CancelSlotResponse\x12N\n" +
+	"\vConsumeSlot\x12\x1e.mailbox.v1.ConsumeSlotRequest\x1a\x1f.mailbox.v1.ConsumeSlotResponse\x12K\n" +
+	"\n" +
+	"DeleteSlot\x12\x1d.mailbox.v1.DeleteSlotRequest\x1a\x1e.mailbox.v1.DeleteSlotResponse\x12S\n" +
+	"\fExpiredSlots\x12\x1f.mailbox.v1.ExpiredSlotsRequest\x1a .mailbox.v1.ExpiredSlotsResponse0\x01\x12K\n" +
+	"\n" +
+	"SweepSlots\x12\x1d.mailbox.v1.SweepSlotsRequest\x1a\x1e.mailbox.v1.SweepSlotsResponse\x12?\n" +
 	"\x06Traits\x12\x19.mailbox.v1.TraitsRequest\x1a\x1a.mailbox.v1.TraitsResponse\x12A\n" +
 	"\x06Topics\x12\x19.mailbox.v1.TopicsRequest\x1a\x1a.mailbox.v1.TopicsResponse0\x01\x12E\n" +
 	"\bDescribe\x12\x1b.mailbox.v1.DescribeRequest\x1a\x1c.mailbox.v1.DescribeResponse\x12H\n" +
@@ -2815,23 +2827,39 @@ var file_mailbox_v1_mailbox_proto_goTypes = []any{
 	(*ResumeScheduleRequest)(nil),  // 57: mailbox.v1.ResumeScheduleRequest
 	(*RunScheduleRequest)(nil),     // 58: mailbox.v1.RunScheduleRequest
 	(*DeleteScheduleRequest)(nil),  // 59: mailbox.v1.DeleteScheduleRequest
-	(*TraitsRequest)(nil),          // 60: mailbox.v1.TraitsRequest
-	(*TopicsRequest)(nil),          // 61: mailbox.v1.TopicsRequest
-	(*DescribeRequest)(nil),        // 62: mailbox.v1.DescribeRequest
-	(*ConfigureRequest)(nil),       // 63: mailbox.v1.ConfigureRequest
-	(*DeleteRequest)(nil),          // 64: mailbox.v1.DeleteRequest
-	(*PutScheduleResponse)(nil),    // 65: mailbox.v1.PutScheduleResponse
-	(*GetScheduleResponse)(nil),    // 66: mailbox.v1.GetScheduleResponse
-	(*SchedulesResponse)(nil),      // 67: mailbox.v1.SchedulesResponse
-	(*PauseScheduleResponse)(nil),  // 68: mailbox.v1.PauseScheduleResponse
-	(*ResumeScheduleResponse)(nil), // 69: mailbox.v1.ResumeScheduleResponse
-	(*RunScheduleResponse)(nil),    // 70: mailbox.v1.RunScheduleResponse
-	(*DeleteScheduleResponse)(nil), // 71: mailbox.v1.DeleteScheduleResponse
-	(*TraitsResponse)(nil),         // 72: mailbox.v1.TraitsResponse
-	(*TopicsResponse)(nil),         // 73: mailbox.v1.TopicsResponse
-	(*DescribeResponse)(nil),       // 74: mailbox.v1.DescribeResponse
-	(*ConfigureResponse)(nil),      // 75: mailbox.v1.ConfigureResponse
-	(*DeleteResponse)(nil),         // 76: mailbox.v1.DeleteResponse
+	(*CreateSlotRequest)(nil),      // 60: mailbox.v1.CreateSlotRequest
+	(*ResolveSlotRequest)(nil),     // 61: mailbox.v1.ResolveSlotRequest
+	(*WaitSlotRequest)(nil),        // 62: mailbox.v1.WaitSlotRequest
+	(*CancelSlotRequest)(nil),      // 63: mailbox.v1.CancelSlotRequest
+	(*ConsumeSlotRequest)(nil),     // 64: mailbox.v1.ConsumeSlotRequest
+	(*DeleteSlotRequest)(nil),      // 65: mailbox.v1.DeleteSlotRequest
+	(*ExpiredSlotsRequest)(nil),    // 66: mailbox.v1.ExpiredSlotsRequest
+	(*SweepSlotsRequest)(nil),      // 67: mailbox.v1.SweepSlotsRequest
+	(*TraitsRequest)(nil),          // 68: mailbox.v1.TraitsRequest
+	(*TopicsRequest)(nil),          // 69: mailbox.v1.TopicsRequest
+	(*DescribeRequest)(nil),        // 70: mailbox.v1.DescribeRequest
+	(*ConfigureRequest)(nil),       // 71: mailbox.v1.ConfigureRequest
+	(*DeleteRequest)(nil),          // 72: mailbox.v1.DeleteRequest
+	(*PutScheduleResponse)(nil),    // 73: mailbox.v1.PutScheduleResponse
+	(*GetScheduleResponse)(nil),    // 74: mailbox.v1.GetScheduleResponse
+	(*SchedulesResponse)(nil),      // 75: mailbox.v1.SchedulesResponse
+	(*PauseScheduleResponse)(nil),  // 76: mailbox.v1.PauseScheduleResponse
+	(*ResumeScheduleResponse)(nil), // 77: mailbox.v1.ResumeScheduleResponse
+	(*RunScheduleResponse)(nil),    // 78: mailbox.v1.RunScheduleResponse
+	(*DeleteScheduleResponse)(nil), // 79: mailbox.v1.DeleteScheduleResponse
+	(*CreateSlotResponse)(nil),     // 80: mailbox.v1.CreateSlotResponse
+	(*ResolveSlotResponse)(nil),    // 81: mailbox.v1.ResolveSlotResponse
+	(*WaitSlotResponse)(nil),       // 82: mailbox.v1.WaitSlotResponse
+	(*CancelSlotResponse)(nil),     // 83: mailbox.v1.CancelSlotResponse
+	(*ConsumeSlotResponse)(nil),    // 84: mailbox.v1.ConsumeSlotResponse
+	(*DeleteSlotResponse)(nil),     // 85: mailbox.v1.DeleteSlotResponse
+	(*ExpiredSlotsResponse)(nil),   // 86: mailbox.v1.ExpiredSlotsResponse
+	(*SweepSlotsResponse)(nil),     // 87: mailbox.v1.SweepSlotsResponse
+	(*TraitsResponse)(nil),         // 88: mailbox.v1.TraitsResponse
+	(*TopicsResponse)(nil),         // 89: mailbox.v1.TopicsResponse
+	(*DescribeResponse)(nil),       // 90: mailbox.v1.DescribeResponse
+	(*ConfigureResponse)(nil),      // 91: mailbox.v1.ConfigureResponse
+	(*DeleteResponse)(nil),         // 92: mailbox.v1.DeleteResponse
 }
 var file_mailbox_v1_mailbox_proto_depIdxs = []int32{
 	46, // 0: mailbox.v1.SendRequest.messages:type_name -> mailbox.v1.Outgoing
@@ -2886,45 +2914,61 @@ var file_mailbox_v1_mailbox_proto_depIdxs = []int32{
 	57, // 49: mailbox.v1.Mailbox.ResumeSchedule:input_type -> mailbox.v1.ResumeScheduleRequest
 	58, // 50: mailbox.v1.Mailbox.RunSchedule:input_type -> mailbox.v1.RunScheduleRequest
 	59, // 51: mailbox.v1.Mailbox.DeleteSchedule:input_type -> mailbox.v1.DeleteScheduleRequest
-	60, // 52: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
-	61, // 53: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
-	62, // 54: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
-	63, // 55: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
-	64, // 56: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
-	43, // 57: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
-	2,  // 58: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
-	5,  // 59: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
-	7,  // 60: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
-	9,  // 61: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
-	12, // 62: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
-	15, // 63: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
-	18, // 64: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
-	21, // 65: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
-	23, // 66: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
-	26, // 67: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
-	28, // 68: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
-	30, // 69: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
-	32, // 70: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
-	34, // 71: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
-	36, // 72: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
-	38, // 73: mailbox.v1.Mailbox.Pause:output_type -> mailbox.v1.PauseResponse
-	40, // 74: mailbox.v1.Mailbox.Resume:output_type -> mailbox.v1.ResumeResponse
-	42, // 75: mailbox.v1.Mailbox.Edit:output_type -> mailbox.v1.EditResponse
-	65, // 76: mailbox.v1.Mailbox.PutSchedule:output_type -> mailbox.v1.PutScheduleResponse
-	66, // 77: mailbox.v1.Mailbox.GetSchedule:output_type -> mailbox.v1.GetScheduleResponse
-	67, // 78: mailbox.v1.Mailbox.Schedules:output_type -> mailbox.v1.SchedulesResponse
-	68, // 79: mailbox.v1.Mailbox.PauseSchedule:output_type -> mailbox.v1.PauseScheduleResponse
-	69, // 80: mailbox.v1.Mailbox.ResumeSchedule:output_type -> mailbox.v1.ResumeScheduleResponse
-	70, // 81: mailbox.v1.Mailbox.RunSchedule:output_type -> mailbox.v1.RunScheduleResponse
-	71, // 82: mailbox.v1.Mailbox.DeleteSchedule:output_type -> mailbox.v1.DeleteScheduleResponse
-	72, // 83: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
-	73, // 84: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
-	74, // 85: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
-	75, // 86: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
-	76, // 87: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
-	44, // 88: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
-	58, // [58:89] is the sub-list for method output_type
-	27, // [27:58] is the sub-list for method input_type
+	60, // 52: mailbox.v1.Mailbox.CreateSlot:input_type -> mailbox.v1.CreateSlotRequest
+	61, // 53: mailbox.v1.Mailbox.ResolveSlot:input_type -> mailbox.v1.ResolveSlotRequest
+	62, // 54: mailbox.v1.Mailbox.WaitSlot:input_type -> mailbox.v1.WaitSlotRequest
+	63, // 55: mailbox.v1.Mailbox.CancelSlot:input_type -> mailbox.v1.CancelSlotRequest
+	64, // 56: mailbox.v1.Mailbox.ConsumeSlot:input_type -> mailbox.v1.ConsumeSlotRequest
+	65, // 57: mailbox.v1.Mailbox.DeleteSlot:input_type -> mailbox.v1.DeleteSlotRequest
+	66, // 58: mailbox.v1.Mailbox.ExpiredSlots:input_type -> mailbox.v1.ExpiredSlotsRequest
+	67, // 59: mailbox.v1.Mailbox.SweepSlots:input_type -> mailbox.v1.SweepSlotsRequest
+	68, // 60: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
+	69, // 61: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
+	70, // 62: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
+	71, // 63: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
+	72, // 64: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
+	43, // 65: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
+	2,  // 66: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
+	5,  // 67: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
+	7,  // 68: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
+	9,  // 69: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
+	12, // 70: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
+	15, // 71: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
+	18, // 72: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
+	21, // 73: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
+	23, // 74: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
+	26, // 75: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
+	28, // 76: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
+	30, // 77: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
+	32, // 78: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
+	34, // 79: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
+	36, // 80: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
+	38, // 81: mailbox.v1.Mailbox.Pause:output_type -> mailbox.v1.PauseResponse
+	40, // 82: mailbox.v1.Mailbox.Resume:output_type -> mailbox.v1.ResumeResponse
+	42, // 83: mailbox.v1.Mailbox.Edit:output_type -> mailbox.v1.EditResponse
+	73, // 84: mailbox.v1.Mailbox.PutSchedule:output_type -> mailbox.v1.PutScheduleResponse
+	74, // 85: mailbox.v1.Mailbox.GetSchedule:output_type -> mailbox.v1.GetScheduleResponse
+	75, // 86: mailbox.v1.Mailbox.Schedules:output_type -> mailbox.v1.SchedulesResponse
+	76, // 87: mailbox.v1.Mailbox.PauseSchedule:output_type -> mailbox.v1.PauseScheduleResponse
+	77, // 88: mailbox.v1.Mailbox.ResumeSchedule:output_type -> mailbox.v1.ResumeScheduleResponse
+	78, // 89: mailbox.v1.Mailbox.RunSchedule:output_type -> mailbox.v1.RunScheduleResponse
+	79, // 90: mailbox.v1.Mailbox.DeleteSchedule:output_type -> mailbox.v1.DeleteScheduleResponse
+	80, // 91: mailbox.v1.Mailbox.CreateSlot:output_type -> mailbox.v1.CreateSlotResponse
+	81, // 92: mailbox.v1.Mailbox.ResolveSlot:output_type -> mailbox.v1.ResolveSlotResponse
+	82, // 93: mailbox.v1.Mailbox.WaitSlot:output_type -> mailbox.v1.WaitSlotResponse
+	83, // 94: mailbox.v1.Mailbox.CancelSlot:output_type -> mailbox.v1.CancelSlotResponse
+	84, // 95: mailbox.v1.Mailbox.ConsumeSlot:output_type -> mailbox.v1.ConsumeSlotResponse
+	85, // 96: mailbox.v1.Mailbox.DeleteSlot:output_type -> mailbox.v1.DeleteSlotResponse
+	86, // 97: mailbox.v1.Mailbox.ExpiredSlots:output_type -> mailbox.v1.ExpiredSlotsResponse
+	87, // 98: mailbox.v1.Mailbox.SweepSlots:output_type -> mailbox.v1.SweepSlotsResponse
+	88, // 99: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
+	89, // 100: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
+	90, // 101: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
+	91, // 102: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
+	92, // 103: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
+	44, // 104: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
+	66, // [66:105] is the sub-list for method output_type
+	27, // [27:66] is the sub-list for method input_type
 	27, // [27:27] is the sub-list for extension type_name
 	27, // [27:27] is the sub-list for extension extendee
 	0,  // [0:27] is the sub-list for field type_name
@@ -2937,6 +2981,7 @@ func file_mailbox_v1_mailbox_proto_init() {
 	}
 	file_mailbox_v1_error_proto_init()
 	file_mailbox_v1_message_proto_init()
+	file_mailbox_v1_reply_proto_init()
 	file_mailbox_v1_schedule_proto_init()
 	file_mailbox_v1_topic_proto_init()
 	file_mailbox_v1_mailbox_proto_msgTypes[3].OneofWrappers = []any{}

@@ -15,6 +15,7 @@ import (
 	"github.com/mailboxmq/mailbox/gen/mailbox/v1/mailboxv1connect"
 	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/testing/pipenet"
+	"github.com/mailboxmq/mailbox/internal/testing/replytest"
 	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/rpcapi"
@@ -59,7 +60,7 @@ func newDaemonOn(
 	listener net.Listener, dial func(context.Context) (net.Conn, error),
 ) *daemon {
 	t.Helper()
-	b, err := broker.New(broker.Options{Opener: backend, Ring: ring, Verifier: verify.New(ring, nil), Limits: limits})
+	b, err := broker.New(broker.Options{Opener: backend, Replies: replytest.StoreOf(backend), Ring: ring, Verifier: verify.New(ring, nil), Limits: limits})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/reply"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/rpcapi"
 )
@@ -41,22 +42,25 @@ func FuzzUnary(f *testing.F) {
 	f.Add(uint8(24), uint8(1), []byte(`{"topic":"orders","schedule":{"name":"often","everyMs":"NaN","attrs":{"a":"b"}}}`))
 	f.Add(uint8(24), uint8(1), []byte(`{"topic":"orders","schedule":{"name":"often","cron":"@daily","zone":"Local","createdAt":"2000-01-01T00:00:00Z"}}`))
 
+	f.Add(uint8(31), uint8(1), []byte(`{"slot":"s","ttlMs":"Infinity"}`))
+
 	calls := []string{
 		"Send", "Recv", "Ack", "Nack", "Extend", "Bury", "Life", "Stats", "Redrive", "Configure", "Describe",
 		"Discard", "Pause", "Resume", "Edit", "Purge", "PurgeDead", "Traits", "Delete", "Ping", "Peek", "DeadLetters", "Topics", "RecvStream",
 		"PutSchedule", "GetSchedule", "Schedules", "PauseSchedule", "ResumeSchedule", "RunSchedule", "DeleteSchedule",
+		"CreateSlot", "ResolveSlot", "WaitSlot", "CancelSlot", "ConsumeSlot", "DeleteSlot", "ExpiredSlots", "SweepSlots",
 	}
 	kinds := []string{"application/proto", "application/json", "application/grpc", "application/grpc-web", "application/connect+proto", "application/connect+json"}
 	ring := keyring.New(keyring.NewKey())
 	b, err := broker.New(broker.Options{
-		Opener: membox.New(nil), Ring: ring, Verifier: verify.New(ring, nil),
+		Opener: membox.New(nil), Replies: reply.NewMemory(nil), Ring: ring, Verifier: verify.New(ring, nil),
 		Limits: broker.Limits{MaxWait: time.Millisecond},
 	})
 	if err != nil {
 		f.Fatal(err)
 	}
 	handler := rpcapi.New(rpcapi.Options{Broker: b})
-	token, err := ring.Mint("", capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
+	token, err := ring.Mint("", capability.EveryOperation(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
 	if err != nil {
 		f.Fatal(err)
 	}

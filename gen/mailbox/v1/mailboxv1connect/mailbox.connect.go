@@ -86,6 +86,22 @@ const (
 	MailboxRunScheduleProcedure = "/mailbox.v1.Mailbox/RunSchedule"
 	// MailboxDeleteScheduleProcedure is the fully-qualified name of the Mailbox's DeleteSchedule RPC.
 	MailboxDeleteScheduleProcedure = "/mailbox.v1.Mailbox/DeleteSchedule"
+	// MailboxCreateSlotProcedure is the fully-qualified name of the Mailbox's CreateSlot RPC.
+	MailboxCreateSlotProcedure = "/mailbox.v1.Mailbox/CreateSlot"
+	// MailboxResolveSlotProcedure is the fully-qualified name of the Mailbox's ResolveSlot RPC.
+	MailboxResolveSlotProcedure = "/mailbox.v1.Mailbox/ResolveSlot"
+	// MailboxWaitSlotProcedure is the fully-qualified name of the Mailbox's WaitSlot RPC.
+	MailboxWaitSlotProcedure = "/mailbox.v1.Mailbox/WaitSlot"
+	// MailboxCancelSlotProcedure is the fully-qualified name of the Mailbox's CancelSlot RPC.
+	MailboxCancelSlotProcedure = "/mailbox.v1.Mailbox/CancelSlot"
+	// MailboxConsumeSlotProcedure is the fully-qualified name of the Mailbox's ConsumeSlot RPC.
+	MailboxConsumeSlotProcedure = "/mailbox.v1.Mailbox/ConsumeSlot"
+	// MailboxDeleteSlotProcedure is the fully-qualified name of the Mailbox's DeleteSlot RPC.
+	MailboxDeleteSlotProcedure = "/mailbox.v1.Mailbox/DeleteSlot"
+	// MailboxExpiredSlotsProcedure is the fully-qualified name of the Mailbox's ExpiredSlots RPC.
+	MailboxExpiredSlotsProcedure = "/mailbox.v1.Mailbox/ExpiredSlots"
+	// MailboxSweepSlotsProcedure is the fully-qualified name of the Mailbox's SweepSlots RPC.
+	MailboxSweepSlotsProcedure = "/mailbox.v1.Mailbox/SweepSlots"
 	// MailboxTraitsProcedure is the fully-qualified name of the Mailbox's Traits RPC.
 	MailboxTraitsProcedure = "/mailbox.v1.Mailbox/Traits"
 	// MailboxTopicsProcedure is the fully-qualified name of the Mailbox's Topics RPC.
@@ -174,6 +190,24 @@ type MailboxClient interface {
 	RunSchedule(context.Context, *v1.RunScheduleRequest) (*v1.RunScheduleResponse, error)
 	// DeleteSchedule removes a schedule. Messages that it has sent stay.
 	DeleteSchedule(context.Context, *v1.DeleteScheduleRequest) (*v1.DeleteScheduleResponse, error)
+	// CreateSlot creates a reply slot for the answer to one request. It needs the operation ask.
+	CreateSlot(context.Context, *v1.CreateSlotRequest) (*v1.CreateSlotResponse, error)
+	// ResolveSlot answers a request, which is possible once. It needs the operation answer.
+	ResolveSlot(context.Context, *v1.ResolveSlotRequest) (*v1.ResolveSlotResponse, error)
+	// WaitSlot returns a slot as soon as it is not pending. It needs the operation ask; with
+	// answer, or admin on all queues, the slot comes without its answer.
+	WaitSlot(context.Context, *v1.WaitSlotRequest) (*v1.WaitSlotResponse, error)
+	// CancelSlot gives up a request. It needs the operation ask, or admin on all queues.
+	CancelSlot(context.Context, *v1.CancelSlotRequest) (*v1.CancelSlotResponse, error)
+	// ConsumeSlot returns a slot and removes it unless it is pending. It needs the operation ask.
+	ConsumeSlot(context.Context, *v1.ConsumeSlotRequest) (*v1.ConsumeSlotResponse, error)
+	// DeleteSlot removes a slot. It needs the operation ask.
+	DeleteSlot(context.Context, *v1.DeleteSlotRequest) (*v1.DeleteSlotResponse, error)
+	// ExpiredSlots lists slots that have expired and were not removed. It needs the operation
+	// admin on all queues, and so does SweepSlots.
+	ExpiredSlots(context.Context, *v1.ExpiredSlotsRequest) (*connect.ServerStreamForClient[v1.ExpiredSlotsResponse], error)
+	// SweepSlots removes slots that have expired.
+	SweepSlots(context.Context, *v1.SweepSlotsRequest) (*v1.SweepSlotsResponse, error)
 	// Traits returns the guarantees and limits of a queue; of a missing queue, those
 	// that it would have.
 	Traits(context.Context, *v1.TraitsRequest) (*v1.TraitsResponse, error)
@@ -350,6 +384,54 @@ func NewMailboxClient(httpClient connect.HTTPClient, baseURL string, opts ...con
 			connect.WithSchema(mailboxMethods.ByName("DeleteSchedule")),
 			connect.WithClientOptions(opts...),
 		),
+		createSlot: connect.NewClient[v1.CreateSlotRequest, v1.CreateSlotResponse](
+			httpClient,
+			baseURL+MailboxCreateSlotProcedure,
+			connect.WithSchema(mailboxMethods.ByName("CreateSlot")),
+			connect.WithClientOptions(opts...),
+		),
+		resolveSlot: connect.NewClient[v1.ResolveSlotRequest, v1.ResolveSlotResponse](
+			httpClient,
+			baseURL+MailboxResolveSlotProcedure,
+			connect.WithSchema(mailboxMethods.ByName("ResolveSlot")),
+			connect.WithClientOptions(opts...),
+		),
+		waitSlot: connect.NewClient[v1.WaitSlotRequest, v1.WaitSlotResponse](
+			httpClient,
+			baseURL+MailboxWaitSlotProcedure,
+			connect.WithSchema(mailboxMethods.ByName("WaitSlot")),
+			connect.WithClientOptions(opts...),
+		),
+		cancelSlot: connect.NewClient[v1.CancelSlotRequest, v1.CancelSlotResponse](
+			httpClient,
+			baseURL+MailboxCancelSlotProcedure,
+			connect.WithSchema(mailboxMethods.ByName("CancelSlot")),
+			connect.WithClientOptions(opts...),
+		),
+		consumeSlot: connect.NewClient[v1.ConsumeSlotRequest, v1.ConsumeSlotResponse](
+			httpClient,
+			baseURL+MailboxConsumeSlotProcedure,
+			connect.WithSchema(mailboxMethods.ByName("ConsumeSlot")),
+			connect.WithClientOptions(opts...),
+		),
+		deleteSlot: connect.NewClient[v1.DeleteSlotRequest, v1.DeleteSlotResponse](
+			httpClient,
+			baseURL+MailboxDeleteSlotProcedure,
+			connect.WithSchema(mailboxMethods.ByName("DeleteSlot")),
+			connect.WithClientOptions(opts...),
+		),
+		expiredSlots: connect.NewClient[v1.ExpiredSlotsRequest, v1.ExpiredSlotsResponse](
+			httpClient,
+			baseURL+MailboxExpiredSlotsProcedure,
+			connect.WithSchema(mailboxMethods.ByName("ExpiredSlots")),
+			connect.WithClientOptions(opts...),
+		),
+		sweepSlots: connect.NewClient[v1.SweepSlotsRequest, v1.SweepSlotsResponse](
+			httpClient,
+			baseURL+MailboxSweepSlotsProcedure,
+			connect.WithSchema(mailboxMethods.ByName("SweepSlots")),
+			connect.WithClientOptions(opts...),
+		),
 		traits: connect.NewClient[v1.TraitsRequest, v1.TraitsResponse](
 			httpClient,
 			baseURL+MailboxTraitsProcedure,
@@ -416,6 +498,14 @@ type mailboxClient struct {
 	resumeSchedule *connect.Client[v1.ResumeScheduleRequest, v1.ResumeScheduleResponse]
 	runSchedule    *connect.Client[v1.RunScheduleRequest, v1.RunScheduleResponse]
 	deleteSchedule *connect.Client[v1.DeleteScheduleRequest, v1.DeleteScheduleResponse]
+	createSlot     *connect.Client[v1.CreateSlotRequest, v1.CreateSlotResponse]
+	resolveSlot    *connect.Client[v1.ResolveSlotRequest, v1.ResolveSlotResponse]
+	waitSlot       *connect.Client[v1.WaitSlotRequest, v1.WaitSlotResponse]
+	cancelSlot     *connect.Client[v1.CancelSlotRequest, v1.CancelSlotResponse]
+	consumeSlot    *connect.Client[v1.ConsumeSlotRequest, v1.ConsumeSlotResponse]
+	deleteSlot     *connect.Client[v1.DeleteSlotRequest, v1.DeleteSlotResponse]
+	expiredSlots   *connect.Client[v1.ExpiredSlotsRequest, v1.ExpiredSlotsResponse]
+	sweepSlots     *connect.Client[v1.SweepSlotsRequest, v1.SweepSlotsResponse]
 	traits         *connect.Client[v1.TraitsRequest, v1.TraitsResponse]
 	topics         *connect.Client[v1.TopicsRequest, v1.TopicsResponse]
 	describe       *connect.Client[v1.DescribeRequest, v1.DescribeResponse]
@@ -633,6 +723,74 @@ func (c *mailboxClient) DeleteSchedule(ctx context.Context, req *v1.DeleteSchedu
 	return nil, err
 }
 
+// CreateSlot calls mailbox.v1.Mailbox.CreateSlot.
+func (c *mailboxClient) CreateSlot(ctx context.Context, req *v1.CreateSlotRequest) (*v1.CreateSlotResponse, error) {
+	response, err := c.createSlot.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ResolveSlot calls mailbox.v1.Mailbox.ResolveSlot.
+func (c *mailboxClient) ResolveSlot(ctx context.Context, req *v1.ResolveSlotRequest) (*v1.ResolveSlotResponse, error) {
+	response, err := c.resolveSlot.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// WaitSlot calls mailbox.v1.Mailbox.WaitSlot.
+func (c *mailboxClient) WaitSlot(ctx context.Context, req *v1.WaitSlotRequest) (*v1.WaitSlotResponse, error) {
+	response, err := c.waitSlot.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// CancelSlot calls mailbox.v1.Mailbox.CancelSlot.
+func (c *mailboxClient) CancelSlot(ctx context.Context, req *v1.CancelSlotRequest) (*v1.CancelSlotResponse, error) {
+	response, err := c.cancelSlot.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ConsumeSlot calls mailbox.v1.Mailbox.ConsumeSlot.
+func (c *mailboxClient) ConsumeSlot(ctx context.Context, req *v1.ConsumeSlotRequest) (*v1.ConsumeSlotResponse, error) {
+	response, err := c.consumeSlot.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// DeleteSlot calls mailbox.v1.Mailbox.DeleteSlot.
+func (c *mailboxClient) DeleteSlot(ctx context.Context, req *v1.DeleteSlotRequest) (*v1.DeleteSlotResponse, error) {
+	response, err := c.deleteSlot.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ExpiredSlots calls mailbox.v1.Mailbox.ExpiredSlots.
+func (c *mailboxClient) ExpiredSlots(ctx context.Context, req *v1.ExpiredSlotsRequest) (*connect.ServerStreamForClient[v1.ExpiredSlotsResponse], error) {
+	return c.expiredSlots.CallServerStream(ctx, connect.NewRequest(req))
+}
+
+// SweepSlots calls mailbox.v1.Mailbox.SweepSlots.
+func (c *mailboxClient) SweepSlots(ctx context.Context, req *v1.SweepSlotsRequest) (*v1.SweepSlotsResponse, error) {
+	response, err := c.sweepSlots.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // Traits calls mailbox.v1.Mailbox.Traits.
 func (c *mailboxClient) Traits(ctx context.Context, req *v1.TraitsRequest) (*v1.TraitsResponse, error) {
 	response, err := c.traits.CallUnary(ctx, connect.NewRequest(req))
@@ -757,6 +915,24 @@ type MailboxHandler interface {
 	RunSchedule(context.Context, *v1.RunScheduleRequest) (*v1.RunScheduleResponse, error)
 	// DeleteSchedule removes a schedule. Messages that it has sent stay.
 	DeleteSchedule(context.Context, *v1.DeleteScheduleRequest) (*v1.DeleteScheduleResponse, error)
+	// CreateSlot creates a reply slot for the answer to one request. It needs the operation ask.
+	CreateSlot(context.Context, *v1.CreateSlotRequest) (*v1.CreateSlotResponse, error)
+	// ResolveSlot answers a request, which is possible once. It needs the operation answer.
+	ResolveSlot(context.Context, *v1.ResolveSlotRequest) (*v1.ResolveSlotResponse, error)
+	// WaitSlot returns a slot as soon as it is not pending. It needs the operation ask; with
+	// answer, or admin on all queues, the slot comes without its answer.
+	WaitSlot(context.Context, *v1.WaitSlotRequest) (*v1.WaitSlotResponse, error)
+	// CancelSlot gives up a request. It needs the operation ask, or admin on all queues.
+	CancelSlot(context.Context, *v1.CancelSlotRequest) (*v1.CancelSlotResponse, error)
+	// ConsumeSlot returns a slot and removes it unless it is pending. It needs the operation ask.
+	ConsumeSlot(context.Context, *v1.ConsumeSlotRequest) (*v1.ConsumeSlotResponse, error)
+	// DeleteSlot removes a slot. It needs the operation ask.
+	DeleteSlot(context.Context, *v1.DeleteSlotRequest) (*v1.DeleteSlotResponse, error)
+	// ExpiredSlots lists slots that have expired and were not removed. It needs the operation
+	// admin on all queues, and so does SweepSlots.
+	ExpiredSlots(context.Context, *v1.ExpiredSlotsRequest, *connect.ServerStream[v1.ExpiredSlotsResponse]) error
+	// SweepSlots removes slots that have expired.
+	SweepSlots(context.Context, *v1.SweepSlotsRequest) (*v1.SweepSlotsResponse, error)
 	// Traits returns the guarantees and limits of a queue; of a missing queue, those
 	// that it would have.
 	Traits(context.Context, *v1.TraitsRequest) (*v1.TraitsResponse, error)
@@ -929,6 +1105,54 @@ func NewMailboxHandler(svc MailboxHandler, opts ...connect.HandlerOption) (strin
 		connect.WithSchema(mailboxMethods.ByName("DeleteSchedule")),
 		connect.WithHandlerOptions(opts...),
 	)
+	mailboxCreateSlotHandler := connect.NewUnaryHandlerSimple(
+		MailboxCreateSlotProcedure,
+		svc.CreateSlot,
+		connect.WithSchema(mailboxMethods.ByName("CreateSlot")),
+		connect.WithHandlerOptions(opts...),
+	)
+	mailboxResolveSlotHandler := connect.NewUnaryHandlerSimple(
+		MailboxResolveSlotProcedure,
+		svc.ResolveSlot,
+		connect.WithSchema(mailboxMethods.ByName("ResolveSlot")),
+		connect.WithHandlerOptions(opts...),
+	)
+	mailboxWaitSlotHandler := connect.NewUnaryHandlerSimple(
+		MailboxWaitSlotProcedure,
+		svc.WaitSlot,
+		connect.WithSchema(mailboxMethods.ByName("WaitSlot")),
+		connect.WithHandlerOptions(opts...),
+	)
+	mailboxCancelSlotHandler := connect.NewUnaryHandlerSimple(
+		MailboxCancelSlotProcedure,
+		svc.CancelSlot,
+		connect.WithSchema(mailboxMethods.ByName("CancelSlot")),
+		connect.WithHandlerOptions(opts...),
+	)
+	mailboxConsumeSlotHandler := connect.NewUnaryHandlerSimple(
+		MailboxConsumeSlotProcedure,
+		svc.ConsumeSlot,
+		connect.WithSchema(mailboxMethods.ByName("ConsumeSlot")),
+		connect.WithHandlerOptions(opts...),
+	)
+	mailboxDeleteSlotHandler := connect.NewUnaryHandlerSimple(
+		MailboxDeleteSlotProcedure,
+		svc.DeleteSlot,
+		connect.WithSchema(mailboxMethods.ByName("DeleteSlot")),
+		connect.WithHandlerOptions(opts...),
+	)
+	mailboxExpiredSlotsHandler := connect.NewServerStreamHandlerSimple(
+		MailboxExpiredSlotsProcedure,
+		svc.ExpiredSlots,
+		connect.WithSchema(mailboxMethods.ByName("ExpiredSlots")),
+		connect.WithHandlerOptions(opts...),
+	)
+	mailboxSweepSlotsHandler := connect.NewUnaryHandlerSimple(
+		MailboxSweepSlotsProcedure,
+		svc.SweepSlots,
+		connect.WithSchema(mailboxMethods.ByName("SweepSlots")),
+		connect.WithHandlerOptions(opts...),
+	)
 	mailboxTraitsHandler := connect.NewUnaryHandlerSimple(
 		MailboxTraitsProcedure,
 		svc.Traits,
@@ -1017,6 +1241,22 @@ func NewMailboxHandler(svc MailboxHandler, opts ...connect.HandlerOption) (strin
 			mailboxRunScheduleHandler.ServeHTTP(w, r)
 		case MailboxDeleteScheduleProcedure:
 			mailboxDeleteScheduleHandler.ServeHTTP(w, r)
+		case MailboxCreateSlotProcedure:
+			mailboxCreateSlotHandler.ServeHTTP(w, r)
+		case MailboxResolveSlotProcedure:
+			mailboxResolveSlotHandler.ServeHTTP(w, r)
+		case MailboxWaitSlotProcedure:
+			mailboxWaitSlotHandler.ServeHTTP(w, r)
+		case MailboxCancelSlotProcedure:
+			mailboxCancelSlotHandler.ServeHTTP(w, r)
+		case MailboxConsumeSlotProcedure:
+			mailboxConsumeSlotHandler.ServeHTTP(w, r)
+		case MailboxDeleteSlotProcedure:
+			mailboxDeleteSlotHandler.ServeHTTP(w, r)
+		case MailboxExpiredSlotsProcedure:
+			mailboxExpiredSlotsHandler.ServeHTTP(w, r)
+		case MailboxSweepSlotsProcedure:
+			mailboxSweepSlotsHandler.ServeHTTP(w, r)
 		case MailboxTraitsProcedure:
 			mailboxTraitsHandler.ServeHTTP(w, r)
 		case MailboxTopicsProcedure:
@@ -1136,6 +1376,38 @@ func (UnimplementedMailboxHandler) RunSchedule(context.Context, *v1.RunScheduleR
 
 func (UnimplementedMailboxHandler) DeleteSchedule(context.Context, *v1.DeleteScheduleRequest) (*v1.DeleteScheduleResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.DeleteSchedule is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) CreateSlot(context.Context, *v1.CreateSlotRequest) (*v1.CreateSlotResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.CreateSlot is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) ResolveSlot(context.Context, *v1.ResolveSlotRequest) (*v1.ResolveSlotResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.ResolveSlot is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) WaitSlot(context.Context, *v1.WaitSlotRequest) (*v1.WaitSlotResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.WaitSlot is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) CancelSlot(context.Context, *v1.CancelSlotRequest) (*v1.CancelSlotResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.CancelSlot is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) ConsumeSlot(context.Context, *v1.ConsumeSlotRequest) (*v1.ConsumeSlotResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.ConsumeSlot is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) DeleteSlot(context.Context, *v1.DeleteSlotRequest) (*v1.DeleteSlotResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.DeleteSlot is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) ExpiredSlots(context.Context, *v1.ExpiredSlotsRequest, *connect.ServerStream[v1.ExpiredSlotsResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.ExpiredSlots is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) SweepSlots(context.Context, *v1.SweepSlotsRequest) (*v1.SweepSlotsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.SweepSlots is not implemented"))
 }
 
 func (UnimplementedMailboxHandler) Traits(context.Context, *v1.TraitsRequest) (*v1.TraitsResponse, error) {

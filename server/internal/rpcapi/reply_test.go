@@ -1,0 +1,162 @@
+package rpcapi_test
+
+import (
+	"context"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"connectrpc.com/connect"
+	"github.com/redis/rueidis"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/diskbox"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/driver/drivertest"
+	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
+	"github.com/mailboxmq/mailbox/gen/mailbox/v1/mailboxv1connect"
+	"github.com/mailboxmq/mailbox/internal/keyring"
+	"github.com/mailboxmq/mailbox/internal/testing/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
+	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/redisbox"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+// rpcReplies is a reply store over the generated client.
+type rpcReplies struct {
+	rpc mailboxv1connect.MailboxClient
+}
+
+func (r rpcReplies) Create(ctx context.Context, id string, ttl time.Duration) error {
+	if !utf8.ValidString(id) { // protobuf cannot say it
+		return driver.CheckSlot(id, ttl)
+	}
+	life := ms(ttl)
+	_, err := r.rpc.CreateSlot(ctx, &mailboxv1.CreateSlotRequest{Slot: &id, TtlMs: &life})
+	return driverError(ctx, err)
+}
+
+func (r rpcReplies) Resolve(ctx context.Context, id string, a driver.Answer) error {
+	_, err := r.rpc.ResolveSlot(ctx, &mailboxv1.ResolveSlotRequest{Slot: id, Payload: a.Body, Error: a.Failure, ErrorKind: a.FailureKind})
+	return driverError(ctx, err)
+}
+
+func (r rpcReplies) Cancel(ctx context.Context, id string) error {
+	_, err := r.rpc.CancelSlot(ctx, &mailboxv1.CancelSlotRequest{Slot: id})
+	return driverError(ctx, err)
+}
+
+func (r rpcReplies) Delete(ctx context.Context, id string) error {
+	_, err := r.rpc.DeleteSlot(ctx, &mailboxv1.DeleteSlotRequest{Slot: id})
+	return driverError(ctx, err)
+}
+
+func (r rpcReplies) Get(ctx context.Context, id string) (driver.Slot, error) {
+	return r.Wait(ctx, id, 0)
+}
+
+func (r rpcReplies) Wait(ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
+	answer, err := r.rpc.WaitSlot(ctx, &mailboxv1.WaitSlotRequest{Slot: id, WaitMs: ms(max(wait, 0))})
+	if err != nil {
+		return driver.Slot{}, driverError(ctx, err)
+	}
+	return slotOf(answer.GetSlot()), nil
+}
+
+func (r rpcReplies) Consume(ctx context.Context, id string) (driver.Slot, error) {
+	answer, err := r.rpc.ConsumeSlot(ctx, &mailboxv1.ConsumeSlotRequest{Slot: id})
+	if err != nil {
+		return driver.Slot{}, driverError(ctx, err)
+	}
+	return slotOf(answer.GetSlot()), nil
+}
+
+func slotOf(s *mailboxv1.Slot) driver.Slot {
+	slot := driver.Slot{
+		ID: s.GetSlot(), State: driver.SlotState(s.GetState()), CreatedAt: s.GetCreatedAt().AsTime(), ExpiresAt: s.GetExpiresAt().AsTime(),
+		Answer: driver.Answer{Body: s.GetPayload(), Failure: s.GetError(), FailureKind: s.GetErrorKind()},
+	}
+	if s.GetResolvedAt() != nil {
+		slot.ResolvedAt = s.GetResolvedAt().AsTime()
+	}
+	return slot
+}
+
+func (r rpcReplies) Expired(ctx context.Context, limit int) (ids []string, err error) {
+	stream, err := r.rpc.ExpiredSlots(ctx, &mailboxv1.ExpiredSlotsRequest{Limit: int64(limit)})
+	if err != nil {
+		return nil, driverError(ctx, err)
+	}
+	defer stream.Close()
+	for stream.Receive() {
+		ids = append(ids, stream.Msg().GetSlots()...)
+	}
+	return ids, driverError(ctx, stream.Err())
+}
+
+func (r rpcReplies) Sweep(ctx context.Context, limit int) (int, error) {
+	answer, err := r.rpc.SweepSlots(ctx, &mailboxv1.SweepSlotsRequest{Limit: int64(limit)})
+	return int(answer.GetRemoved()), driverError(ctx, err)
+}
+
+// openReplies returns the reply store of a daemon.
+func openReplies(t testing.TB, d *daemon, protocol ...connect.ClientOption) driver.ReplyStore {
+	t.Helper()
+	token := d.mint(t, "", capability.EveryOperation(), capability.Queues(capability.AnyQueue()))
+	opener := newRPCOpener(d, token, protocol...)
+	t.Cleanup(func() { _ = opener.Close() })
+	return rpcReplies{opener.user}
+}
+
+// TestReplyConformance runs the suite of reply stores through gRPC, and through Connect with JSON.
+func TestReplyConformance(t *testing.T) {
+	for name, protocol := range map[string]connect.ClientOption{"gRPC": connect.WithGRPC(), "Connect JSON": connect.WithProtoJSON()} {
+		t.Run(name, func(t *testing.T) {
+			drivertest.RunReplyStore(t, drivertest.ReplyStore{
+				Virtual: true,
+				Open: func(t testing.TB) driver.ReplyStore {
+					return openReplies(t, newDaemon(t, membox.New(nil), broker.Limits{}), protocol)
+				},
+			})
+		})
+	}
+}
+
+func TestReplyConformanceOnDisk(t *testing.T) {
+	volume.OnlyAtLength(t, "it takes a minute of real time")
+	drivertest.RunReplyStore(t, drivertest.ReplyStore{Open: func(t testing.TB) driver.ReplyStore {
+		backend, err := diskbox.Open(t.Context(), t.TempDir(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return openReplies(t, newDaemonOnLoopback(t, backend, keyring.New(keyring.NewKey())), connect.WithGRPC())
+	}})
+}
+
+func TestReplyConformanceOnRedis(t *testing.T) {
+	volume.OnlyAtLength(t, "it takes a minute of real time")
+	server := redistest.Standalone(t)
+	drivertest.RunReplyStore(t, drivertest.ReplyStore{Open: func(t testing.TB) driver.ReplyStore {
+		client, err := rueidis.NewClient(server.ClientOption())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(client.Close)
+		backend, err := redisbox.Open(t.Context(), client, &redisbox.Options{Prefix: redistest.Prefix(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return openReplies(t, newDaemonOnLoopback(t, backend, keyring.New(keyring.NewKey())), connect.WithGRPC())
+	}})
+}
+
+func TestSlotOfCallWithoutIDGetsOne(t *testing.T) {
+	eachProtocol(t, func(t *testing.T, d *daemon, protocol connect.ClientOption) {
+		rpc := d.rpc(d.mint(t, "", capability.EveryOperation(), capability.Queues(capability.AnyQueue())), protocol)
+		made, err := rpc.CreateSlot(t.Context(), &mailboxv1.CreateSlotRequest{})
+		if err != nil || made.GetReplyTo() != "reply:"+made.GetSlot() || len(made.GetSlot()) < 32 {
+			t.Errorf("created %v, %v", made, err)
+		}
+	})
+}
