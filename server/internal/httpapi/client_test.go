@@ -45,7 +45,11 @@ func newClient(httpClient *http.Client, base string, token capability.Token, shu
 
 // ms is a duration on the wire: milliseconds, with decimals.
 func ms(d time.Duration) json.Number {
-	return json.Number(fmt.Sprintf("%d.%06d", d/time.Millisecond, d%time.Millisecond))
+	sign := ""
+	if d < 0 {
+		sign, d = "-", -d
+	}
+	return json.Number(fmt.Sprintf("%s%d.%06d", sign, d/time.Millisecond, d%time.Millisecond))
 }
 
 // duration reads a duration of the wire.
