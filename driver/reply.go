@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 )
@@ -91,6 +92,13 @@ type LinkedReplyStore interface {
 	// whatever became of that: it blocks until the answer is durable, and returns
 	// ErrUnavailable if it is not. Codes: as Resolve; stored is nil then.
 	ResolveWithAck(ctx context.Context, id string, answer Answer) (stored func() error, err error)
+}
+
+// A SlotLister is a ReplyStore that can list its slots, for people.
+type SlotLister interface {
+	// Slots yields the slots that exist, in any state and order, without answers. An error ends the
+	// sequence.
+	Slots(ctx context.Context) iter.Seq2[Slot, error]
 }
 
 // Answer is what a slot is resolved with: a body, or a failure that the waiter

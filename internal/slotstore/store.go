@@ -2,9 +2,13 @@ package slotstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -62,7 +66,10 @@ type Store struct {
 // every request would be a good part of its cost.
 const maxIdle = 64
 
-var _ driver.ReplyStore = (*Store)(nil)
+var (
+	_ driver.ReplyStore = (*Store)(nil)
+	_ driver.SlotLister = (*Store)(nil)
+)
 
 // A slot is pending until it is written, or expires.
 type slot struct {
@@ -388,6 +395,33 @@ func (m *Store) Sweep(ctx context.Context, limit int) (removed int, err error) {
 		return 0, m.closedError(opSweep, "")
 	}
 	return m.sweepLocked(m.advanceLocked(), limit), nil
+}
+
+// Slots yields the slots, without answers, oldest first. It does not block.
+func (m *Store) Slots(ctx context.Context) iter.Seq2[driver.Slot, error] {
+	return func(yield func(driver.Slot, error) bool) {
+		m.mu.Lock()
+		m.advanceLocked()
+		all := make([]driver.Slot, 0, len(m.slots))
+		for _, s := range m.slots {
+			record := s.record()
+			record.Answer = driver.Answer{}
+			all = append(all, record)
+		}
+		m.mu.Unlock()
+		slices.SortFunc(all, func(a, b driver.Slot) int {
+			return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), strings.Compare(a.ID, b.ID))
+		})
+		for i := range all {
+			if err := ctx.Err(); err != nil {
+				yield(driver.Slot{}, err)
+				return
+			}
+			if !yield(all[i], nil) {
+				return
+			}
+		}
+	}
 }
 
 // Len returns the number of slots, in any state.

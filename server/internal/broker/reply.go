@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"sync"
 	"time"
 
@@ -41,6 +42,7 @@ const (
 	opDeleteSlot   = "delete slot"
 	opExpiredSlots = "list expired slots"
 	opSweepSlots   = "sweep slots"
+	opListSlots    = "list slots"
 )
 
 const (
@@ -369,6 +371,44 @@ func (r Replies) Sweep(ctx context.Context, limit int) (removed int, err error) 
 		}
 	}
 	return removed, nil
+}
+
+// List yields the slots of the caller's tenant, without answers. It needs a token for admin on any
+// queue. An error ends the sequence. Further codes: ErrUnsupported (the backend cannot list slots).
+func (r Replies) List(ctx context.Context) iter.Seq2[driver.Slot, error] {
+	return func(yield func(driver.Slot, error) bool) {
+		c := r.caller
+		_, err := c.authorize(ctx, capability.OpAdmin, "")
+		if err == nil {
+			err = c.admitSlots(opListSlots, "", lastForReads)
+		}
+		lister, ok := c.broker.replies.(driver.SlotLister)
+		if err == nil && !ok {
+			err = &driver.Error{Code: driver.ErrUnsupported, Op: opListSlots, Detail: "the backend cannot list reply slots"}
+		}
+		if err != nil {
+			yield(driver.Slot{}, err)
+			return
+		}
+		turn, err := c.beginLook(ctx, opListSlots, "")
+		if err != nil {
+			yield(driver.Slot{}, err)
+			return
+		}
+		defer turn.end()
+		for slot, err := range lister.Slots(ctx) {
+			id, ours := queueName(c.tenant, slot.ID)
+			if err == nil && !ours {
+				continue
+			}
+			if slot.ID = id; err == nil {
+				err = turn.count(ctx, len(id))
+			}
+			if !yield(slot, err) || err != nil {
+				return
+			}
+		}
+	}
 }
 
 // authorizeSlot returns the first of some operations that the token allows on a slot.

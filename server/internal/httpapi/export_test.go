@@ -42,6 +42,7 @@ var RequestTypes = map[string]reflect.Type{
 	"/v1/replies/consume":  reflect.TypeFor[slotRequest](),
 	"/v1/replies/cancel":   reflect.TypeFor[slotRequest](),
 	"/v1/replies/delete":   reflect.TypeFor[slotRequest](),
+	"/v1/replies/list":     reflect.TypeFor[struct{}](),
 	"/v1/replies/expired":  reflect.TypeFor[slotsRequest](),
 	"/v1/replies/sweep":    reflect.TypeFor[slotsRequest](),
 	"/v1/traits":           reflect.TypeFor[queueRequest](),

@@ -134,6 +134,24 @@ type slotsRequest struct {
 	Limit int `json:"limit"`
 }
 
+// listSlots is POST /v1/replies/list.
+func (h *Handler) listSlots(c *call) error {
+	var r struct{}
+	if err := c.decodeOptional(&r); err != nil {
+		return err
+	}
+	out := &lines{call: c}
+	for slot, err := range c.caller.Replies().List(c.ctx()) {
+		if err != nil {
+			return out.end(err)
+		}
+		if err := out.addValue(slotResponseOf(&slot)); err != nil {
+			return out.end(err)
+		}
+	}
+	return out.end(nil)
+}
+
 // expiredSlots is POST /v1/replies/expired.
 func (h *Handler) expiredSlots(c *call) error {
 	var r slotsRequest
@@ -178,8 +196,12 @@ func (c *call) answerSlot(s driver.Slot, err error) error {
 	if err != nil {
 		return err
 	}
-	return c.ok(slotResponse{
+	return c.ok(slotResponseOf(&s))
+}
+
+func slotResponseOf(s *driver.Slot) slotResponse {
+	return slotResponse{
 		Slot: s.ID, State: string(s.State), Payload: s.Answer.Body, Error: s.Answer.Failure, ErrorKind: s.Answer.FailureKind,
 		CreatedAt: timeText(s.CreatedAt), ExpiresAt: timeText(s.ExpiresAt), ResolvedAt: timeText(s.ResolvedAt),
-	})
+	}
 }

@@ -32,6 +32,8 @@ func TestDocumentedOperationsAreNeededAndEnough(t *testing.T) {
 	dir := t.TempDir()
 	for i, row := range accessRows(t) {
 		id := d.must(t, "send", "jobs", "x")
+		slot := "slot-" + id
+		d.post(t, "/v1/replies/create", `{"slot":"`+slot+`"}`)
 		operations := strings.Split(row[1], ", ")
 		queue := row[2]
 		if queue == "all" {
@@ -40,7 +42,7 @@ func TestDocumentedOperationsAreNeededAndEnough(t *testing.T) {
 		run := func(name string, operations []string) result {
 			file := filepath.Join(dir, name)
 			d.must(t, "cap", "mint", "--op", strings.Join(operations, ","), "--queue", queue, "--expires", "1h", "--out", file)
-			words := strings.Fields(strings.NewReplacer(" ID", " "+id, " FILE", " "+filepath.Join(dir, "backup")).Replace(row[0]))
+			words := strings.Fields(strings.NewReplacer(" ID", " "+id, " SLOT", " "+slot, " FILE", " "+filepath.Join(dir, "backup")).Replace(row[0]))
 			return mailbox(t, d.environ("MAILBOX_TOKEN_FILE="+file), words[1:]...)
 		}
 		for j := range operations {

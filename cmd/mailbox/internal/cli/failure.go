@@ -170,6 +170,10 @@ func explainDriver(e *driver.Error) *failure {
 			return &failure{exit: exitConflict, code: "conflict", sentence: sentence, advice: advice}
 		}
 		return &failure{exit: exitConflict, code: "conflict", sentence: "conflict: " + because(e), advice: "a key identifies one body; use another key for another message"}
+	case driver.ErrReplyAlreadySent:
+		return &failure{exit: exitConflict, code: codeName(e.Code), sentence: "the request with the slot " + strings.TrimPrefix(e.Queue, driver.SlotAddress("")) + " was answered before"}
+	case driver.ErrReplyExpired:
+		return &failure{exit: exitNotFound, code: codeName(e.Code), sentence: "the request with the slot " + strings.TrimPrefix(e.Queue, driver.SlotAddress("")) + " has expired"}
 	case driver.ErrFull:
 		return full(e, queue)
 	case driver.ErrIntegrity:
@@ -226,6 +230,8 @@ func notFound(e *driver.Error, queue string) *failure {
 	case e.MessageID != "":
 		f.sentence = fmt.Sprintf("the message %s is not known", e.MessageID)
 		f.advice = "messages that were acked long ago are forgotten; otherwise compare the id, and name its queue with --queue"
+	case strings.HasPrefix(e.Queue, driver.SlotAddress("")):
+		f.sentence, f.advice = "there is no request with the slot "+strings.TrimPrefix(e.Queue, driver.SlotAddress("")), "see which there are with mailbox requests ls"
 	case e.Op == opSchedule:
 		f.sentence, f.advice = "there is "+e.Detail+" of "+queue, "see which there are with mailbox schedules ls "+e.Queue
 	case e.Queue != "":
@@ -343,6 +349,7 @@ var kinds = map[string]driver.Code{
 	"receipt_expired": driver.ErrReceiptExpired, "settled": driver.ErrSettled, "conflict": driver.ErrConflict,
 	"too_large": driver.ErrTooLarge, "integrity": driver.ErrIntegrity, "full": driver.ErrFull,
 	"unavailable": driver.ErrUnavailable, "closed": driver.ErrClosed, "timeout": driver.ErrTimeout,
+	"reply_already_sent": driver.ErrReplyAlreadySent, "reply_cancelled": driver.ErrReplyCancelled, "reply_expired": driver.ErrReplyExpired,
 }
 
 // codeName returns the name of a code for scripts.
