@@ -31,7 +31,25 @@ type child struct {
 	process *exec.Cmd
 	base    string
 	token   string
-	log     bytes.Buffer
+	log     childLog
+}
+
+// childLog is what a child has logged so far.
+type childLog struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *childLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *childLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 func startChild(t *testing.T, dir string) *child {
