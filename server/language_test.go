@@ -153,7 +153,7 @@ func serveSums(t *testing.T, backend *remotebox.Backend) {
 // expectNoSlots waits until all reply slots are removed: clients do not wait for that.
 func (r *running) expectNoSlots(ctx context.Context) {
 	r.t.Helper()
-	for ; ; time.Sleep(10 * time.Millisecond) {
+	for ; ; <-time.After(10 * time.Millisecond) {
 		request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.base+"/v1/replies/list", strings.NewReader("{}"))
 		if err != nil {
 			r.t.Fatal(err)

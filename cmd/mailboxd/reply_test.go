@@ -63,7 +63,7 @@ func TestKilledDaemonAnswersEachCallOnce(t *testing.T) {
 	}
 	for restart := range 2 {
 		for d.resolved.Load() < int64(calls*(restart+1)/4) && ctx.Err() == nil {
-			time.Sleep(5 * time.Millisecond)
+			<-time.After(5 * time.Millisecond)
 		}
 		d.restart()
 	}
@@ -103,7 +103,7 @@ func (d *replyDaemon) restart() {
 			d.address.Store(&address)
 			return
 		}
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 	}
 }
 
@@ -168,7 +168,7 @@ func (d *replyDaemon) expectAnswer(request int, answer string) {
 // expectNoSlots waits until all slots are removed or expired: callers that failed may have left some.
 func (d *replyDaemon) expectNoSlots(ctx context.Context) {
 	d.t.Helper()
-	for ; ; time.Sleep(100 * time.Millisecond) {
+	for ; ; <-time.After(100 * time.Millisecond) {
 		list := d.slots(ctx)
 		if !strings.Contains(list, `"state":"pending"`) && !strings.Contains(list, `"state":"resolved"`) && !strings.Contains(list, `"state":"cancelled"`) {
 			return

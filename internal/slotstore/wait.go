@@ -206,7 +206,7 @@ func (m *Store) StartWait(id string, wait time.Duration, done func(driver.Slot, 
 	s := m.slots[id]
 	if s == nil || m.closed || s.state != driver.SlotPending || wait <= 0 {
 		m.mu.Unlock()
-		read := func() { done(m.read(context.Background(), opWait, id, 0)) }
+		read := func() { done(m.read(context.Background(), opWait, id, 0)) } // nothing cancels it: it does not wait for the slot
 		if m.journal == nil {
 			read()
 		} else {

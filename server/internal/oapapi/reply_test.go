@@ -209,7 +209,7 @@ func TestWaitingSlotsCostNoGoroutine(t *testing.T) {
 		}
 		return used
 	}
-	for deadline := time.Now().Add(time.Minute); waiting() < slots; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); waiting() < slots; <-time.After(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("only %d wait", waiting())
 		}
