@@ -20,7 +20,7 @@ import (
 
 // patience is how long a test waits for what must happen: much longer than it takes, for
 // machines that are busy with other tests.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // A Browser is a running Chromium with one page.
 type Browser struct {
@@ -352,7 +352,7 @@ func (b *Browser) Type(text string) {
 func (b *Browser) Screenshot(width, maxHeight int) []byte {
 	b.t.Helper()
 	var height int
-	b.Eval("document.documentElement.scrollHeight", &height)
+	b.Eval("Math.ceil(document.body.getBoundingClientRect().height)", &height)
 	var shot struct{ Data string }
 	b.must(b.call("Page.captureScreenshot", map[string]any{
 		"format": "png", "captureBeyondViewport": true,

@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -54,37 +55,59 @@ func (d *env) shop() (waiting, dead string) {
 	return got[0].ID, dead
 }
 
-// A tab is a page of a real browser that is signed in.
+// A tab is a page of a real browser, and the server that it talks to.
 type tab struct {
 	*browsertest.Browser
-	t    *testing.T
-	base string
+	t       *testing.T
+	address string
+	base    string
+	server  *httptest.Server
 }
 
 func (d *env) openTab(t *testing.T) *tab {
 	t.Helper()
-	b := browsertest.Start(t) // first: its end closes the connections of live streams
-	mux := http.NewServeMux()
-	mux.Handle(prefix, d.console)
-	server := httptest.NewServer(mux)
+	p := &tab{Browser: browsertest.Start(t), t: t, address: "127.0.0.1:0"}
+	p.start(d)
 	t.Cleanup(func() {
 		d.console.Close()
-		server.CloseClientConnections()
-		server.Close()
+		p.stop()
 	})
-	p := &tab{b, t, server.URL + prefix}
+	p.base = p.server.URL + prefix
 	p.Resize(1600, 1000, "light")
 	return p
+}
+
+// start serves the console, at the same address as before.
+func (p *tab) start(d *env) {
+	p.t.Helper()
+	listener, err := new(net.ListenConfig).Listen(p.t.Context(), "tcp", p.address)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle(prefix, d.console)
+	p.server = httptest.NewUnstartedServer(mux)
+	_ = p.server.Listener.Close()
+	p.server.Listener = listener
+	p.server.Start()
+	p.address = listener.Addr().String()
+}
+
+// stop cuts all connections and stops listening.
+func (p *tab) stop() {
+	p.server.Listener.Close()
+	p.server.CloseClientConnections()
+	p.server.Close()
 }
 
 // signIn types a token into the login page.
 func (p *tab) signIn(token string) {
 	p.t.Helper()
 	p.Open(p.base + "login")
-	p.WaitFor(`document.activeElement.id === "token"`)
+	p.WaitFor(`document.readyState === "complete" && document.activeElement.id === "token"`)
 	p.Paste(token)
 	p.Type("\n")
-	p.WaitFor(`document.querySelector("h1") && document.querySelector("h1").textContent !== "Sign in"`)
+	p.at("Overview")
 }
 
 // show opens a page and waits for its first live update, if it has live parts.

@@ -42,7 +42,7 @@ type letter struct {
 
 // varying matches the parts of error texts that differ from message to message: quoted
 // texts, long hexadecimal and mixed ids, and numbers.
-var varying = regexp.MustCompile(`"[^"]*"|'[^']*'|\b0x[0-9a-fA-F]+\b|\b[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}\b|\b[0-9A-HJKMNP-TV-Z]{26}\b|\b[0-9a-fA-F]{8,}\b|\d+`)
+var varying = regexp.MustCompile(`"[^"]*"|'[^']*'|\b0x[0-9a-fA-F]+\b|\b[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}\b|\b[0-9A-HJKMNP-TV-Z]{26}\b|\b[0-9a-fA-F]{8,}\b|\d+(?:[.:]\d+)*`)
 
 // normalise returns an error text with … in place of what varies, in one line.
 func normalise(text string) string {
@@ -170,7 +170,8 @@ func (v *view) causes(queue string, found *survey) g.Node {
 	var rows []g.Node
 	for _, c := range found.causes {
 		rows = append(rows, h.Tr(
-			h.Td(h.Class("long"), h.A(h.Href(link("dead", "queue", queue, "tenant", v.tenant, "cause", c.id)), g.Text(c.name()))),
+			h.Td(h.Class("long"), h.A(h.Href(link("dead", "queue", queue, "tenant", v.tenant, "cause", c.id)), g.Text(c.name())),
+				g.If(c.example != c.normalised && c.example != "", h.Div(h.Class("quiet"), g.Text(shorten(c.example, 160))))),
 			h.Td(h.Span(h.Class("tag"), g.Text(string(c.reason))), g.If(c.errorType != "", h.Span(h.Class("tag"), g.Text(shorten(c.errorType, 60))))),
 			numberCell(len(c.letters), "dead"), h.Td(ago(c.first, now)), h.Td(ago(c.last, now)),
 		))

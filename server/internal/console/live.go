@@ -43,7 +43,7 @@ func (s *streams) close() { s.once.Do(func() { close(s.closed) }) }
 // with the session, with the handler, and when the browser goes away.
 func (v *view) live() error {
 	target, err := url.Parse(v.get("page"))
-	if err != nil {
+	if err != nil || target.Host != "" {
 		return errNoPage
 	}
 	shown := screenAt(target.Path)
@@ -109,7 +109,11 @@ func (s *stream) look() bool {
 	if err == nil {
 		err = s.screen.show(&v, p)
 	}
-	if err != nil {
+	switch {
+	case err != nil && v.session.ended.Load():
+		s.write("event: ended\ndata: {}\n\n")
+		return false
+	case err != nil:
 		return s.write("event: failed\ndata: {}\n\n")
 	}
 	var out bytes.Buffer

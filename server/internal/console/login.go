@@ -24,7 +24,8 @@ func (v *view) showLogin(status int, problem string) {
 			h.Input(h.Type("hidden"), h.Name("next"), h.Value(v.get("next"))),
 			h.Label(h.For("token"), g.Text("Token or one-time code")),
 			h.Input(h.Type("password"), h.ID("token"), h.Name("token"), h.Required(), h.AutoFocus(), h.AutoComplete("off"), g.Attr("spellcheck", "false"), h.Aria("describedby", "token-help")),
-			h.P(h.ID("token-help"), h.Class("quiet"), g.Text("The token stays in the daemon: this browser gets a cookie for 8 hours at most.")),
+			h.P(h.ID("token-help"), h.Class("quiet"), g.Text("The token stays in the daemon: this browser gets a cookie for 8 hours at most. "),
+				h.Code(g.Text("mailbox console")), g.Text(" prints an address with a code.")),
 			h.Label(h.Class("check"), h.Input(h.Type("checkbox"), h.Name("read_only"), h.Value("yes")), g.Text("Read only: nothing can be changed in this session")),
 			h.Button(h.Class("primary"), h.Type("submit"), g.Text("Sign in")),
 		),
@@ -67,7 +68,7 @@ func (v *view) tokenOf(text string, readOnly *bool) (capability.Token, error) {
 	}
 	token, only, ok := v.handler.sessions.redeem(text)
 	if !ok {
-		return token, &driver.Error{Code: driver.ErrUnauthenticated, Op: "sign in", Detail: "the code was used or is older than a minute; get a new one"}
+		return token, &driver.Error{Code: driver.ErrUnauthenticated, Op: "sign in", Detail: "the code was used or is older than a minute; run mailbox console again"}
 	}
 	*readOnly = *readOnly || only
 	return token, nil
@@ -120,14 +121,15 @@ func (v *view) makeCode() error {
 	}
 	if err != nil {
 		e := wireerr.Of(err)
-		return v.answerJSON(e.Row().HTTP, map[string]string{"code": e.Row().Code, "message": e.Message()})
+		v.answerJSON(e.Row().HTTP, map[string]string{"code": e.Row().Code, "kind": e.Kind, "reason": e.Reason, "op": e.Op, "field": e.Field, "detail": e.Detail, "message": e.Message()})
+		return nil
 	}
-	return v.answerJSON(http.StatusOK, map[string]string{"one_time_code": code})
+	v.answerJSON(http.StatusOK, map[string]string{"one_time_code": code})
+	return nil
 }
 
-func (v *view) answerJSON(status int, value any) error {
+func (v *view) answerJSON(status int, value any) {
 	v.writer.Header().Set("Content-Type", "application/json")
 	v.writer.WriteHeader(status)
 	_ = json.NewEncoder(v.writer).Encode(value) // the client may have gone away
-	return nil
 }

@@ -103,7 +103,7 @@ func (s *shell) root() *cobra.Command {
 		{groupQueues, []*cobra.Command{s.queuesCommand(), s.statsCommand(), s.pauseCommand(), s.resumeCommand(), s.schedulesCommand(), s.requestsCommand(), s.dlqCommand()}},
 		{groupAccess, []*cobra.Command{s.capCommand(), s.keysCommand(), s.auditCommand()}},
 		{groupDaemon, []*cobra.Command{
-			s.doctorCommand(), s.healthCommand(), s.backupCommand(), s.restoreCommand(), s.checkCommand(), s.dumpCommand(), s.repairCommand(),
+			s.doctorCommand(), s.healthCommand(), s.consoleCommand(), s.backupCommand(), s.restoreCommand(), s.checkCommand(), s.dumpCommand(), s.repairCommand(),
 			s.postgresCommand(), s.benchCommand(), s.versionCommand(),
 		}},
 	} {

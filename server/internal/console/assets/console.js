@@ -92,7 +92,7 @@
 
   // Keys.
   const pages = { o: "./", q: "queues", d: "dead", s: "schedules", a: "access", h: "health" };
-  let went = 0;
+  let going = false; // g was pressed
   document.addEventListener("keydown", (e) => {
     if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, select, textarea")) return;
     const search = document.querySelector("[data-search]");
@@ -101,14 +101,14 @@
       search.focus();
     } else if (e.key === "?" && $("help")) {
       $("help").showModal();
-    } else if (e.key === "p" && pause) {
+    } else if (e.key === "p" && pause && !going) {
       toggle();
     } else if (e.key === "g") {
-      went = e.timeStamp;
+      going = true;
       return;
-    } else if (went && e.timeStamp - went < 1500 && pages[e.key] && $("help")) {
+    } else if (going && pages[e.key] && $("help")) {
       location.href = pages[e.key];
     }
-    went = 0;
+    going = false;
   });
 })();
