@@ -428,10 +428,10 @@ func useSmallDisk(ctx context.Context, b *Backend, size func(flags uintptr, size
 	if err != nil {
 		return err
 	}
-	// send retries for ten seconds until it gets the wanted result.
+	// send retries for a minute until it gets the wanted result.
 	send := func(wanted func(error) bool) error {
 		var err error
-		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 			if _, err = q.Send(ctx, []driver.Outgoing{{Body: []byte("tea")}}); wanted(err) {
 				return nil
 			}

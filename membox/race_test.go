@@ -65,6 +65,7 @@ func raceOnce(t *testing.T, q driver.Queue, n int) (won, back map[string]bool) {
 	if err != nil || len(held) != n {
 		t.Fatal(len(held), err)
 	}
+	leased := time.Now()
 	won, back = make(map[string]bool), make(map[string]bool)
 	acking := make(chan struct{})
 	var wg sync.WaitGroup
@@ -97,7 +98,7 @@ func raceOnce(t *testing.T, q driver.Queue, n int) (won, back map[string]bool) {
 			}
 			select {
 			case <-acking: // and every lease is over
-				last = time.Since(start) > visibility+lead
+				last = time.Since(leased) > visibility+lead
 			default:
 			}
 		}

@@ -143,6 +143,21 @@ func eventually(t testing.TB, what string, happened func() bool) {
 	}
 }
 
+// takesLess checks that do takes less time than limit, at least once in five times: a busy machine can
+// make a call slow, but not each time.
+func takesLess(t testing.TB, limit time.Duration, what string, do func()) {
+	t.Helper()
+	var took time.Duration
+	for range 5 {
+		start := time.Now()
+		do()
+		if took = time.Since(start); took < limit {
+			return
+		}
+	}
+	t.Errorf("%s takes %v, again and again", what, took)
+}
+
 // pause waits in real time.
 func pause(d time.Duration) { <-time.After(d) }
 

@@ -28,26 +28,28 @@ func TestPausedQueueIsNotPolled(t *testing.T) {
 		}
 		got <- deliveries
 	}()
-	time.Sleep(time.Second) // it subscribes and looks
-	calls := 0
-	stop, err := server.Monitor(t.Context(), func(line string) {
-		if strings.Contains(strings.ToUpper(line), "\"EVALSHA\"") {
-			calls++
+	eventually(t, "it listens", q.subscribed)
+	for calls, tries := 2, 0; calls > 1; tries++ { // one is the refresh of the shard watcher, if it falls into this time
+		if tries == 3 {
+			t.Fatalf("%d calls in 3 seconds, again and again, while a receive waits on a paused queue", calls)
 		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(3 * time.Second)
-	stop()
-	if calls > 1 { // the refresh of the shard watcher, if it falls into this time
-		t.Errorf("%d calls in 3 seconds while a receive waits on a paused queue", calls)
+		calls = 0
+		stop, err := server.Monitor(t.Context(), func(line string) {
+			if strings.Contains(strings.ToUpper(line), "\"EVALSHA\"") {
+				calls++
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		stop()
 	}
 	resumed := time.Now()
 	if err := other.Resume(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if deliveries := <-got; len(deliveries) != 2 || time.Since(resumed) > 2*time.Second {
+	if deliveries := <-got; len(deliveries) != 2 || time.Since(resumed) > soon {
 		t.Errorf("got %d messages %v after the queue was resumed", len(deliveries), time.Since(resumed))
 	}
 }

@@ -29,7 +29,7 @@ func (r *running) probe(path string) (int, string) {
 // awaitUnready waits until readiness fails.
 func (r *running) awaitUnready() string {
 	r.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		status, body := r.probe("/readyz")
 		if status == http.StatusServiceUnavailable {
 			return body
@@ -41,7 +41,7 @@ func (r *running) awaitUnready() string {
 }
 
 func TestReadinessFailsBeforeListenersClose(t *testing.T) {
-	r := start(t, server.Config{Profile: server.Micronode, DrainDelay: time.Minute})
+	r := start(t, server.Config{Profile: server.Micronode, DrainDelay: time.Hour})
 	r.stop()
 	if body := r.awaitUnready(); !strings.Contains(body, "not_draining") || strings.Contains(body, `"degraded":true`) {
 		t.Errorf("readiness says %s", body)
@@ -66,7 +66,7 @@ func TestReadinessFailsBeforeListenersClose(t *testing.T) {
 	r.DrainNow()
 	r.DrainNow()
 	r.halt()
-	if took := time.Since(began); took > 20*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("DrainNow left %v of the delay", took)
 	}
 }

@@ -49,7 +49,7 @@ func revocationHoldsEverywhere(t *testing.T, backend string) {
 		if status == http.StatusUnauthorized && answer["reason"] == "revoked" {
 			break
 		}
-		if time.Since(began) > 15*time.Second {
+		if time.Since(began) > time.Minute {
 			t.Fatalf("after %v the second daemon answers %d %v", time.Since(began), status, answer)
 		}
 		time.Sleep(100 * time.Millisecond)
