@@ -23,6 +23,7 @@ type Backend struct {
 	protection atomic.Pointer[protection]
 	observers  endings.Observers
 	notices    *notices
+	slotWaits  slotWaits
 
 	ctx     context.Context // ends when the backend is closed
 	cancel  context.CancelFunc
@@ -233,8 +234,13 @@ func (b *Backend) changed(ctx context.Context, qid int32, n int) {
 	b.notices.announce(ctx, qid)
 }
 
-// noticed wakes the receives that wait on a queue of which another process has told.
+// noticed wakes the receives that wait on a queue of which another process has told, or the waits for
+// a slot, whose numbers are below 0.
 func (b *Backend) noticed(qid int32) {
+	if qid < 0 {
+		b.slotWaits.wake(qid)
+		return
+	}
 	b.mu.Lock()
 	q := b.byQID[qid]
 	b.mu.Unlock()
@@ -245,6 +251,7 @@ func (b *Backend) noticed(qid int32) {
 
 // wakeAll wakes all receives that wait: notices may have been missed.
 func (b *Backend) wakeAll() {
+	b.slotWaits.wakeAll()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, q := range b.queues {

@@ -76,7 +76,7 @@ func (p *plans) note(message string) {
 }
 
 // largeTables are those that grow with the number of messages.
-var largeTables = []string{"message", "body", "strict_group", "dedup", "inbox", "tally"}
+var largeTables = []string{"message", "body", "strict_group", "dedup", "inbox", "tally", "slot"}
 
 // wholeScans returns the nodes of a plan that read a large table, or an index of it, from end
 // to end.
@@ -158,13 +158,14 @@ func TestNoStatementReadsWholeTables(t *testing.T) {
 				operate(t, b, name)
 			}
 			ok(t, b.DeleteQueue(t.Context(), "ruled"))
+			operateReplies(t, b.Replies(0))
 			ok(t, b.Close())
 			used := seen.check(t)
 			for index, condition := range map[string]string{
 				"message_sent": "place >", "message_back": "qid =", "message_due": "due >", "message_age": "qid =", "message_dead": "qid =",
 				"message_dead_id": "id =", "message_group": "grp =", "message_blocker": "grp =", "message_pkey": "seq =", "body_pkey": "seq =",
 				"dedup_pkey": "key =", "dedup_ends": "ends <=", "strict_group_stands": "qid =", "inbox_queue": "qid =",
-				"tally_pkey": "slot =",
+				"tally_pkey": "slot =", "slot_pkey": "id =", "slot_expires": "expires <=",
 			} {
 				if !strings.Contains(used[index], condition) {
 					t.Errorf("no statement uses index %s with %q; conditions: %q", index, condition, used[index])
@@ -193,7 +194,8 @@ func fill(t *testing.T, pool *pgxpool.Pool, schema string) {
 		"INSERT INTO mailbox.dedup SELECT 1000, n::text::bytea, '', lpad(n::text, 32, '0')::uuid, n FROM "+rows+"; "+
 		"INSERT INTO mailbox.strict_group SELECT 1000, 0, n::text::bytea, n FROM "+rows+"; "+
 		"INSERT INTO mailbox.inbox (qid, shard, kind) SELECT 1000, 0, 'g' FROM "+rows+"; "+
-		"INSERT INTO mailbox.tally SELECT 1000, 0, 0, n, 0, 0, 0, 0, 0 FROM "+rows, "mailbox.", schema+".")
+		"INSERT INTO mailbox.tally SELECT 1000, 0, 0, n, 0, 0, 0, 0, 0 FROM "+rows+"; "+
+		"INSERT INTO mailbox.slot (id, created, expires) SELECT 'slot ' || n, n, 9000000000000000 FROM "+rows, "mailbox.", schema+".")
 	_, err := pool.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol)
 	ok(t, err)
 }
@@ -247,6 +249,26 @@ func operate(t *testing.T, b *Backend, name string) {
 	_, err = q.PurgeDead(ctx)
 	ok(t, err)
 	ok(t, q.Close())
+}
+
+// operateReplies makes every call of a reply store.
+func operateReplies(t *testing.T, r driver.ReplyStore) {
+	t.Helper()
+	ctx := t.Context()
+	for _, id := range []string{"one", "two"} {
+		ok(t, r.Create(ctx, id, time.Hour))
+	}
+	ok(t, r.Resolve(ctx, "one", driver.Answer{Body: []byte("answer")}))
+	ok(t, r.Cancel(ctx, "two"))
+	_, err := r.Get(ctx, "one")
+	ok(t, err)
+	_, err = r.Consume(ctx, "one")
+	ok(t, err)
+	ok(t, r.Delete(ctx, "two"))
+	_, err = r.Expired(ctx, 10)
+	ok(t, err)
+	_, err = r.Sweep(ctx, 10)
+	ok(t, err)
 }
 
 // operateInTx makes the calls that can be part of a transaction, and lets another move what they
