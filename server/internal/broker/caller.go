@@ -96,8 +96,8 @@ func (c Caller) Genuine(ctx context.Context) error {
 	if err != nil {
 		c.refused(ctx, c.request(0, ""), err)
 		_ = c.broker.Stranger(ctx, c.origin.Client) // the client is refused in any case
-	} else if arrival, ok := ctx.Value(arrivalKey{}).(Arrival); ok {
-		arrival.Shown()
+	} else {
+		shown(ctx)
 	}
 	return err
 }
@@ -116,6 +116,8 @@ func (c Caller) Valid(ctx context.Context) error {
 	err := c.broker.verifier.Valid(ctx, c.token)
 	if err != nil {
 		c.refused(ctx, c.request(0, ""), err)
+	} else {
+		shown(ctx)
 	}
 	return err
 }
@@ -334,6 +336,13 @@ func OriginOf(c net.Conn) Origin {
 type Arrival interface{ Shown() }
 
 type arrivalKey struct{}
+
+// shown tells the connection of ctx, if there is one, that a genuine token arrived on it.
+func shown(ctx context.Context) {
+	if arrival, ok := ctx.Value(arrivalKey{}).(Arrival); ok {
+		arrival.Shown()
+	}
+}
 
 // WithArrival returns a context for the requests of a connection.
 func WithArrival(ctx context.Context, a Arrival) context.Context {

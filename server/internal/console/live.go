@@ -140,10 +140,14 @@ func (s *stream) look() bool {
 	return s.write(out.String())
 }
 
+// write sends text, and reports whether the browser took it. The deadline ends with it: over HTTP/2
+// one that passes while nothing is written would reset the stream.
 func (s *stream) write(text string) bool {
 	_ = s.control.SetWriteDeadline(time.Now().Add(s.view.handler.options.WriteTimeout))
 	if _, err := s.view.writer.Write([]byte(text)); err != nil {
 		return false
 	}
-	return s.control.Flush() == nil
+	err := s.control.Flush()
+	_ = s.control.SetWriteDeadline(time.Time{})
+	return err == nil
 }
