@@ -1,6 +1,8 @@
 package console
 
 import (
+	"context"
+	"crypto/rand"
 	"net/url"
 	"strconv"
 
@@ -110,7 +112,7 @@ func confirmPage(v *view, p *page) error {
 		h.P(g.Text(prepared.sentence)),
 		prepared.details,
 		h.Form(h.Method("post"), h.Action("do"),
-			v.csrfField(), hiddenField("touched", strconv.Itoa(prepared.touched)), hiddenField("back", prepared.back), hiddenField("after", prepared.after),
+			v.csrfField(), hiddenField("form", rand.Text()), hiddenField("touched", strconv.Itoa(prepared.touched)), hiddenField("back", prepared.back), hiddenField("after", prepared.after),
 			v.carried(), prepared.fields,
 			h.Div(h.Class("actions"), h.Button(h.Class(class), h.Type("submit"), g.Text(prepared.button)), h.A(h.Class("button"), h.Href(prepared.back), g.Text("Cancel"))),
 		),
@@ -127,7 +129,9 @@ func (v *view) carried() g.Node {
 	return nodes
 }
 
-// do is POST do: it makes a change and shows the page that it came from.
+// do is POST do: it makes a change and shows the page that it came from. A browser whose user
+// clicks twice drops the first request and sends the form again: the first is carried out to its
+// end, and the second changes nothing.
 func (v *view) do() error {
 	if err := v.checkCSRF(); err != nil {
 		return err
@@ -141,9 +145,16 @@ func (v *view) do() error {
 		return err
 	}
 	confirmed, err := strconv.Atoi(v.get("touched"))
-	if err != nil || confirmed < 0 {
+	if err != nil || confirmed < 0 || v.get("form") == "" {
 		return invalid("touched", "is missing; confirm the change on its page")
 	}
+	if !v.session.begins(v.get("form")) {
+		v.redirect(nextPage(v.get("back")))
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(v.ctx()), pageTimeout)
+	defer cancel()
+	v.request = v.request.WithContext(ctx)
 	done, err := a.do(v, confirmed)
 	if err != nil {
 		v.session.tell(notice{text: "Not done: " + wireerr.Of(err).Message()})

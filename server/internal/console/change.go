@@ -72,8 +72,8 @@ func grown(now, confirmed int) error {
 
 // A selection is the dead letters that a form names: one, those of a cause, or all.
 type selection struct {
-	ids   []string // nil means all
-	count int
+	ids   []string
+	until time.Time // the latest death among them; zero if that does not count
 	words string
 	back  string
 	after string
@@ -83,37 +83,48 @@ type selection struct {
 // redriveBatch is how many dead letters one call of the broker names.
 const redriveBatch = 100
 
-// selected finds the dead letters that a form names. It is the dry run of a change.
+// selected finds the dead letters that a form names. It is the dry run of a change. A form that was
+// confirmed has the latest death that the person has seen: later dead letters are not selected.
 func (v *view) selected() (selection, error) {
 	queue := v.get("queue")
 	if id := v.get("id"); id != "" {
 		return selection{
-			ids: []string{id}, count: 1, words: "message " + id + " of " + queue,
+			ids: []string{id}, words: "message " + id + " of " + queue,
 			back: link("message", "queue", queue, "id", id), after: link("queue", "name", queue),
 		}, nil
 	}
-	found, err := v.survey(queue)
+	until, _ := time.Parse(time.RFC3339Nano, v.get("until")) // zero before the confirmation
+	found, err := v.survey(queue, until)
 	if err != nil {
 		return selection{}, err
 	}
+	s := selection{words: "of " + queue, back: link("dead", "queue", queue), cut: found.cut}
+	causes := found.causes
 	if id := v.get("cause"); id != "" {
 		c := found.cause(id)
 		if c == nil {
 			return selection{}, &driver.Error{Code: driver.ErrNotFound, Op: "select", Queue: queue, Detail: "no dead letter has this cause any more"}
 		}
-		s := selection{count: len(c.letters), words: "of " + queue + " with the cause: " + c.name(), back: link("dead", "queue", queue, "cause", id), after: link("dead", "queue", queue), cut: found.cut}
+		causes = []*cause{c}
+		s.words, s.back, s.after = "of "+queue+" with the cause: "+c.name(), link("dead", "queue", queue, "cause", id), link("dead", "queue", queue)
+	}
+	for _, c := range causes {
 		for _, l := range c.letters {
 			s.ids = append(s.ids, l.id)
 		}
-		return s, nil
-	}
-	s := selection{count: found.looked, words: "of " + queue, back: link("dead", "queue", queue), cut: found.cut}
-	for _, c := range found.causes {
-		for _, l := range c.letters {
-			s.ids = append(s.ids, l.id)
+		if c.last.After(s.until) {
+			s.until = c.last
 		}
 	}
 	return s, nil
+}
+
+// confirmation carries what the person has seen of a selection.
+func (s *selection) confirmation() g.Node {
+	if s.until.IsZero() {
+		return nil
+	}
+	return hiddenField("until", s.until.Format(time.RFC3339Nano))
 }
 
 // more says that a selection is a part.
@@ -126,17 +137,19 @@ func (s *selection) more() string {
 
 func previewRedrive(v *view) (preparation, error) {
 	s, err := v.selected()
+	n := len(s.ids)
 	return preparation{
-		title: "Redrive " + count(s.count, "dead letter"), button: "Redrive " + count(s.count, "message"), touched: s.count, back: s.back, after: s.after,
-		sentence: "This makes " + count(s.count, "dead letter") + " ready again, " + s.words + ". Their deliveries count from 0." + s.more(),
+		title: "Redrive " + count(n, "dead letter"), button: "Redrive " + count(n, "message"), touched: n, back: s.back, after: s.after, fields: s.confirmation(),
+		sentence: "This makes " + count(n, "dead letter") + " ready again, " + s.words + ". Their deliveries count from 0." + s.more(),
 	}, err
 }
 
 func previewDiscard(v *view) (preparation, error) {
 	s, err := v.selected()
+	n := len(s.ids)
 	return preparation{
-		title: "Discard " + count(s.count, "dead letter"), button: "Discard " + count(s.count, "message"), destructive: true, touched: s.count, back: s.back, after: s.after,
-		sentence: "This removes " + count(s.count, "dead letter") + " for good, " + s.words + "." + s.more(),
+		title: "Discard " + count(n, "dead letter"), button: "Discard " + count(n, "message"), destructive: true, touched: n, back: s.back, after: s.after, fields: s.confirmation(),
+		sentence: "This removes " + count(n, "dead letter") + " for good, " + s.words + "." + s.more(),
 	}, err
 }
 
@@ -154,8 +167,8 @@ func doDiscard(v *view, confirmed int) (string, error) {
 	return count(removed, "dead letter") + " of " + v.get("queue") + " discarded.", partly(removed, "discarded", err)
 }
 
-// inBatches calls change with the ids of the selected dead letters, the oldest first, and
-// with no more of them than were confirmed.
+// inBatches calls change with the ids of the selected dead letters, and with no more of them
+// than were confirmed.
 func (v *view) inBatches(confirmed int, change func(ids []string) (int, error)) (done int, err error) {
 	s, err := v.selected()
 	if err != nil {

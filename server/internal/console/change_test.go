@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -90,6 +91,50 @@ func TestRedriveTouchesNoMoreThanConfirmed(t *testing.T) {
 	b.submit(seen)
 	if got, want := d.stats("", "orders"), "1 ready, 0 delayed, 0 in flight, 1 dead, paused false"; got != want {
 		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestDiscardTouchesOnlyWhatWasSeen(t *testing.T) {
+	d := open(t)
+	seen := d.deadLetter("", "orders", "seen", "boom")
+	b := d.logIn(d.mint("", nil))
+	confirmation := b.get("confirm?do=discard&queue=orders")
+	if _, err := d.caller("").Discard(t.Context(), "orders", []string{seen}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Millisecond) // deaths of the same millisecond may be equally late
+	d.deadLetter("", "orders", "died since", "another cause")
+	b.submit(confirmation)
+	b.expect(b.get("dead?queue=orders"), 200, "another cause", "0 dead letters of orders discarded")
+}
+
+func TestFormSentTwiceChangesOnce(t *testing.T) {
+	d := open(t)
+	d.send("", "orders", "x")
+	d.schedule("", "orders", "nightly")
+	b := d.logIn(d.mint("", nil))
+	at := "do=run-schedule&queue=orders&schedule=nightly"
+	confirmation := b.get("confirm?" + at)
+	b.submit(confirmation)
+	b.expect(b.submit(confirmation), http.StatusSeeOther)
+	b.expect(b.get("queues"), 200, "Sent message")
+	b.submit(confirmation)
+	b.expect(b.get("queues"), 200, "sent twice")
+	if got := d.stats("", "orders"); !strings.HasPrefix(got, "2 ready") {
+		t.Errorf("%s, want one message and one run", got)
+	}
+	b.change(at, "Sent message")
+}
+
+func TestChangeGoesOnWhenBrowserHasGone(t *testing.T) {
+	d := open(t)
+	d.deadLetter("", "orders", "x", "boom")
+	b := d.logIn(d.mint("", nil))
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	b.submitIn(gone, b.get("confirm?do=redrive&queue=orders"))
+	if got := d.stats("", "orders"); !strings.HasPrefix(got, "1 ready") {
+		t.Error(got)
 	}
 }
 

@@ -64,16 +64,20 @@ type survey struct {
 	cut bool
 }
 
-// survey groups the dead letters of a queue by cause, within a budget.
-func (v *view) survey(queue string) (survey, error) {
+// survey groups the dead letters of a queue by cause, within a budget: all of them, or, if until is
+// not zero, those that died until then, which an earlier survey has seen.
+func (v *view) survey(queue string, until time.Time) (survey, error) {
 	var s survey
 	known := make(map[string]*cause)
 	limit := newBudget(leastLetters, mostLetters)
+	if !until.IsZero() {
+		limit = newBudget(mostLetters, mostLetters)
+	}
 	for m, err := range v.caller.DeadLetters(v.ctx(), queue) {
 		if err != nil {
 			return s, err
 		}
-		if s.looked > 0 && limit.spent(s.looked) {
+		if s.looked > 0 && limit.spent(s.looked) || !until.IsZero() && m.DeadAt.After(until) {
 			s.cut = true
 			break
 		}
@@ -147,7 +151,7 @@ func deadPage(v *view, p *page) error {
 		p.add(lacks(capability.OpDLQ, "reading dead letters"))
 		return nil
 	}
-	found, err := v.survey(queue)
+	found, err := v.survey(queue, time.Time{})
 	if err != nil {
 		return err
 	}

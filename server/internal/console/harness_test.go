@@ -164,11 +164,16 @@ func (b *browser) get(page string) answer {
 // post sends a form of names and values.
 func (b *browser) post(page string, pairs ...string) answer {
 	b.t.Helper()
+	return b.postIn(b.t.Context(), page, pairs...)
+}
+
+func (b *browser) postIn(ctx context.Context, page string, pairs ...string) answer {
+	b.t.Helper()
 	form := make(url.Values)
 	for i := 0; i+1 < len(pairs); i += 2 {
 		form.Set(pairs[i], pairs[i+1])
 	}
-	r := httptest.NewRequestWithContext(b.t.Context(), http.MethodPost, prefix+page, strings.NewReader(form.Encode()))
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, prefix+page, strings.NewReader(form.Encode()))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	return b.do(r)
 }
@@ -215,6 +220,11 @@ var inputs = regexp.MustCompile(`<input type="hidden" name="([^"]*)" value="([^"
 // submit confirms the change of a confirmation page, with further fields.
 func (b *browser) submit(confirmation answer, pairs ...string) answer {
 	b.t.Helper()
+	return b.submitIn(b.t.Context(), confirmation, pairs...)
+}
+
+func (b *browser) submitIn(ctx context.Context, confirmation answer, pairs ...string) answer {
+	b.t.Helper()
 	_, form, ok := strings.Cut(confirmation.body, `action="do"`)
 	if !ok {
 		b.t.Fatalf("not a confirmation: %d %s", confirmation.status, main(confirmation.body))
@@ -223,7 +233,7 @@ func (b *browser) submit(confirmation answer, pairs ...string) answer {
 	for _, m := range inputs.FindAllStringSubmatch(form, -1) {
 		all = append(all, m[1], html.UnescapeString(m[2]))
 	}
-	return b.post("do", append(all, pairs...)...)
+	return b.postIn(ctx, "do", append(all, pairs...)...)
 }
 
 // stats returns the counts of a queue as text.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,7 +41,11 @@ type session struct {
 
 	mu    sync.Mutex // guards the fields below
 	flash *notice
+	forms []string // the latest that were sent
 }
+
+// maxForms is how many forms a session remembers, to recognise one that is sent twice.
+const maxForms = 32
 
 // A notice is shown once, on the next page.
 type notice struct {
@@ -64,6 +69,21 @@ func (s *session) told() *notice {
 	n := s.flash
 	s.flash = nil
 	return n
+}
+
+// begins reports whether a form is sent for the first time. Of one that is sent again it
+// tells the person, unless the result of the first is still to be told.
+func (s *session) begins(form string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slices.Contains(s.forms, form) {
+		if s.flash == nil {
+			s.flash = &notice{text: "The form was sent twice. The change is made once.", good: true}
+		}
+		return false
+	}
+	s.forms = append(s.forms[max(0, len(s.forms)-maxForms+1):], form)
+	return true
 }
 
 // sessions are those of a handler, and the one-time codes for new ones. Tenants share the
