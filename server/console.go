@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"path"
 	"strings"
 
 	"github.com/mailboxmq/mailbox/internal/version"
@@ -48,7 +49,8 @@ func (s *Server) besideConsole(config *Config, other http.Handler) http.Handler 
 		case inside && !strings.Contains(name, "/"):
 			s.console.ServeHTTP(w, r)
 		case r.URL.Path+"/" == prefix && r.Method == http.MethodGet:
-			http.Redirect(w, r, prefix, http.StatusPermanentRedirect)
+			w.Header().Set("Location", path.Base(prefix)+"/") // relative: a proxy may have removed a prefix
+			w.WriteHeader(http.StatusTemporaryRedirect)
 		default:
 			other.ServeHTTP(w, r)
 		}

@@ -33,6 +33,11 @@ func TestConsoleIsServedBesideProtocols(t *testing.T) {
 			t.Errorf("%s: %d at %s: %.200s", path, status, at, text)
 		}
 	}
+	if answer, err := http.DefaultTransport.RoundTrip(httptest.NewRequestWithContext(t.Context(), http.MethodGet, base+"/console", nil)); err != nil {
+		t.Fatal(err)
+	} else if at := answer.Header.Get("Location"); answer.Body.Close() != nil || at != "console/" {
+		t.Errorf("sent to %q, want a relative address, which works behind a proxy that removes a prefix", at)
+	}
 	if status, _, _ := r.page(base + "/healthz"); status != http.StatusOK {
 		t.Errorf("health beside the console: %d", status)
 	}

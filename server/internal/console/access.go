@@ -40,9 +40,9 @@ func accessPage(v *view, p *page) error {
 
 func revokeWords(operator bool) string {
 	if operator {
-		return "Paste the token, or its id. All tokens narrowed from it and minted by it are revoked too."
+		return "Paste the token, or its id. The token that it was narrowed from is revoked, with all tokens narrowed from or minted by that; the id of a narrowed token revokes only what was narrowed from it."
 	}
-	return "Paste the token. All tokens narrowed from it and minted by it are revoked too."
+	return "Paste the token. The token that it was narrowed from is revoked, with all tokens narrowed from or minted by that."
 }
 
 // audit shows the latest changes, newest first.
@@ -97,9 +97,10 @@ func previewRevoke(v *view) (preparation, error) {
 		sentence: "Token " + id.String() + " is refused from now on, and so is every token narrowed from it or minted by it. They can only ack deliveries that they hold.",
 	}
 	if err == nil && !token.IsZero() {
+		p.sentence = "This revokes the family of the token that you pasted: minted token " + id.String() + " is refused from now on, and so is every token narrowed from it or minted by it. They can only ack deliveries that they hold."
 		p.details = h.Ul(g.Map(token.Inspect().Words(), func(line string) g.Node { return h.Li(g.Text(line)) }))
 	}
-	if id == v.session.token.ID() {
+	if id == v.session.token.ID() || id == v.session.token.NarrowedID() {
 		p.sentence += " It is your own: this session ends too."
 	}
 	return p, err

@@ -20,6 +20,9 @@ import (
 // The budget of a look at the dead letters of a queue.
 const leastLetters, mostLetters = 500, 5000
 
+// maxCausesShown bounds the causes on a page: every dead letter may have its own.
+const maxCausesShown = 200
+
 // A cause is what dead letters have in common: the reason, the type of the error, and its
 // text without the parts that differ from message to message.
 type cause struct {
@@ -172,7 +175,7 @@ func (v *view) causes(queue string, found *survey) g.Node {
 	}
 	now := time.Now()
 	var rows []g.Node
-	for _, c := range found.causes {
+	for _, c := range found.causes[:min(len(found.causes), maxCausesShown)] {
 		rows = append(rows, h.Tr(
 			h.Td(h.Class("long"), h.A(h.Href(link("dead", "queue", queue, "tenant", v.tenant, "cause", c.id)), g.Text(c.name())),
 				g.If(c.example != c.normalised && c.example != "", h.Div(h.Class("quiet"), g.Text(shorten(c.example, 160))))),
@@ -188,6 +191,9 @@ func (s *survey) extent() g.Node {
 	text := count(s.looked, "dead letter") + " in " + count(len(s.causes), "cause") + "."
 	if s.cut {
 		text = "The oldest " + count(s.looked, "dead letter") + ", in " + count(len(s.causes), "cause") + "; there are more."
+	}
+	if len(s.causes) > maxCausesShown {
+		text += " The largest " + number(maxCausesShown) + " causes are shown."
 	}
 	return h.P(h.Class("quiet"), g.Text(text))
 }

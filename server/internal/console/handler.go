@@ -218,8 +218,8 @@ func (v *view) serve(name string) error {
 		return err
 	}
 	switch {
-	case name == "login" && method == http.MethodGet:
-		v.redirect(nextPage(v.get("next")))
+	case name == "login" && method == http.MethodGet: // another login, or a one-time code in the fragment
+		v.showLogin(http.StatusOK, "")
 		return nil
 	case name == "login" && method == http.MethodPost:
 		return v.logIn()

@@ -16,6 +16,9 @@ import (
 const (
 	// liveEvery is the pause between two looks of a live stream.
 	liveEvery = 2 * time.Second
+	// liveRest times the duration of a look is the least pause after it, so that a page that is
+	// expensive, like a search in a large queue, does not keep a processor and the backend busy.
+	liveRest = 10
 	// maxStreams bounds the live streams of all tenants.
 	maxStreams = 256
 	// retryStreams is the RetryAfter when a share of live streams is used up.
@@ -89,10 +92,11 @@ func (s *stream) run() {
 			s.write("event: ended\ndata: {}\n\n")
 			return
 		}
+		began := time.Now()
 		if !s.look() {
 			return
 		}
-		timer.Reset(liveEvery)
+		timer.Reset(max(liveEvery, liveRest*time.Since(began)))
 	}
 }
 

@@ -93,6 +93,10 @@ type counted struct {
 func (v *view) count(q broker.TenantQueue) counted {
 	c := counted{TenantQueue: q}
 	caller, err := v.of(q)
+	if err == nil && !caller.Allows(v.ctx(), capability.OpStats, q.Queue) { // a refusal would be a line in the log
+		c.problem = "your token does not allow " + capability.OpStats.String()
+		return c
+	}
 	if err == nil {
 		c.Stats, err = caller.Stats(v.ctx(), q.Queue)
 	}

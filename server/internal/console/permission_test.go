@@ -82,6 +82,24 @@ func TestReadersSeeNoButtons(t *testing.T) {
 	readOnly.expect(readOnly.get("queue?name=orders"), 200, "max deliveries")
 }
 
+func TestLookingIsNotCountedAsRefused(t *testing.T) {
+	d := open(t)
+	id := d.send("", "orders", "x")
+	b := d.logIn(d.mint("", []capability.Operation{capability.OpPeek}, capability.Queue("orders")))
+	for _, page := range []string{"", "queues", "queue?name=orders", "message?queue=orders&id=" + id, "dead", "dead?queue=orders", "schedules", "access", "health"} {
+		b.expect(b.get(page), 200)
+	}
+	families, err := d.broker.Metrics().Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == "mailbox_auth_failures_total" {
+			t.Errorf("pages that were allowed counted refusals: %v", family)
+		}
+	}
+}
+
 func TestPartsWithoutPermissionSayWhatIsMissing(t *testing.T) {
 	d := open(t)
 	d.send("", "orders", "secret body")

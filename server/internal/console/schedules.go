@@ -37,6 +37,9 @@ func scheduleList(v *view, p *page) error {
 	}
 	note := count(len(rows), "schedule") + " in " + count(looked, "queue") + "."
 	switch {
+	case len(rows) > maxSchedulesShown: // one queue can have more
+		rows = rows[:maxSchedulesShown]
+		note = "The first " + number(maxSchedulesShown) + " schedules."
 	case looked < len(names):
 		note = "The schedules of the first " + number(looked) + " of " + count(len(names), "queue") + "."
 	case !listed:

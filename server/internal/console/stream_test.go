@@ -5,11 +5,14 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/mailboxmq/mailbox/server/internal/broker"
+	"github.com/mailboxmq/mailbox/server/internal/console"
 )
 
 // oneConn is a listener with one connection.
@@ -99,6 +102,26 @@ func TestQuietLiveStreamStaysOpen(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestExpensivePageIsRenderedSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t)
+		looks := 0
+		d.console = console.New(console.Options{Broker: d.broker, Health: func(context.Context) console.Health {
+			looks++
+			time.Sleep(3 * time.Second)
+			return console.Health{}
+		}})
+		defer d.console.Close()
+		b := d.logIn(d.mint("", nil))
+		ctx, leave := context.WithTimeout(t.Context(), time.Minute)
+		defer leave()
+		b.expect(b.do(httptest.NewRequestWithContext(ctx, http.MethodGet, prefix+"live?page=health", nil)), http.StatusOK, "event: fragment")
+		if looks != 2 {
+			t.Errorf("%d looks of 3 s in a minute, want 2", looks)
+		}
+	})
 }
 
 // arrivals counts genuine tokens on a connection.
