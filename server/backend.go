@@ -56,6 +56,11 @@ func (s *Server) openBackend(ctx context.Context, c *Config) (closeBackend func(
 			return nil, err
 		}
 		s.opener, s.shared = backend, true
+		if keeper, ok := backend.(interface {
+			Replies(maxSlots int) driver.ReplyStore
+		}); ok {
+			s.replies = keeper.Replies(c.MaxReplySlots)
+		}
 		return backend.Close, nil
 	}
 	return s.openRedis(ctx, c)

@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/testing/pgtest"
+	"github.com/mailboxmq/mailbox/remotebox"
 	"github.com/mailboxmq/mailbox/server"
 )
 
@@ -66,6 +68,39 @@ func TestDaemonsOnOnePostgreSQLShareQueues(t *testing.T) {
 		t.Errorf("the daemon in another schema answers %d %v", status, fields)
 	}
 	wantReceived(t, second, id)
+}
+
+// TestDaemonsOnOnePostgreSQLShareSlots creates a slot through one daemon and answers it through another, while a
+// client waits at the first.
+func TestDaemonsOnOnePostgreSQLShareSlots(t *testing.T) {
+	postgres := pgtest.Start(t, "fsync=off")
+	dir := t.TempDir()
+	store := func(name string) driver.ReplyStore {
+		r := start(t, server.Config{
+			Profile: server.Macronode, DataDir: dir, Backend: postgres.URL(), RevocationFile: filepath.Join(dir, "revocations."+name),
+		})
+		box := remotebox.New([]string{r.Address(server.OAP)}, r.OperatorToken().Reveal(), nil)
+		t.Cleanup(func() { _ = box.Close() })
+		return box.Replies()
+	}
+	asking, answering := store("first"), store("second")
+	if err := asking.Create(t.Context(), "question", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		slot, err := asking.Wait(t.Context(), "question", 10*time.Minute)
+		if err == nil && (slot.State != driver.SlotResolved || string(slot.Answer.Body) != "answer") {
+			err = fmt.Errorf("got %+v", slot)
+		}
+		done <- err
+	}()
+	if err := answering.Resolve(t.Context(), "question", driver.Answer{Body: []byte("answer")}); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }
 
 func wantReceived(t *testing.T, r *running, id string) {
