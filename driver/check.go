@@ -76,6 +76,8 @@ func (m *Outgoing) Check(t *Traits) error {
 		return sendError(ErrUnsupported, "TTL", "messages of this queue have no time to live")
 	case m.TTL < 0 || m.TTL > MaxTTL:
 		return sendError(ErrInvalid, "TTL", outside(m.TTL, MaxTTL))
+	case m.Priority != 0 && checkPriority("send", m.Priority, t) != nil:
+		return checkPriority("send", m.Priority, t)
 	case m.DedupKey != "" && t.DedupWindow == 0:
 		return sendError(ErrUnsupported, "DedupKey", "this queue keeps no dedup window")
 	case m.Group != "" && !t.Groups:
@@ -110,11 +112,23 @@ func (m *Outgoing) checkDeliverAt(t *Traits) error {
 	return nil
 }
 
-// Check returns ErrInvalid, naming the field and its limit, if a queue with these traits
-// cannot do e.
+// checkPriority returns why a queue with these traits cannot give a message this priority, or
+// nil.
+func checkPriority(op string, priority int, t *Traits) error {
+	switch {
+	case !t.Priorities:
+		return &Error{Code: ErrUnsupported, Op: op, Field: "Priority", Detail: "messages of this queue have no priorities"}
+	case priority < 0 || priority > MaxPriority:
+		return &Error{Code: ErrInvalid, Op: op, Field: "Priority", Detail: fmt.Sprintf("%d is outside 0…%d", priority, MaxPriority)}
+	}
+	return nil
+}
+
+// Check returns ErrInvalid or ErrUnsupported, naming the field and its limit, if a queue with
+// these traits cannot do e.
 func (e Edit) Check(t *Traits) error {
 	set := 0
-	for _, given := range []bool{e.Remove, e.Ready, !e.DeliverAt.IsZero()} {
+	for _, given := range []bool{e.Remove, e.Ready, !e.DeliverAt.IsZero(), e.Prioritize} {
 		if given {
 			set++
 		}
@@ -123,7 +137,13 @@ func (e Edit) Check(t *Traits) error {
 		return &Error{Code: ErrInvalid, Op: "edit", Field: field, Detail: detail}
 	}
 	if set != 1 {
-		return invalid("Edit", fmt.Sprintf("%d changes are given; want one of Remove, Ready and DeliverAt", set))
+		return invalid("Edit", fmt.Sprintf("%d changes are given; want one of Remove, Ready, DeliverAt and Prioritize", set))
+	}
+	if e.Prioritize {
+		return checkPriority("edit", e.Priority, t)
+	}
+	if e.Priority != 0 {
+		return invalid("Priority", "is set without Prioritize")
 	}
 	if ahead := time.Until(e.DeliverAt.Round(0)); !e.DeliverAt.IsZero() && ahead > t.MaxDelay {
 		return invalid("DeliverAt", tooFar(e.DeliverAt, ahead, t.MaxDelay))

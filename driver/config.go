@@ -57,6 +57,12 @@ type Config struct {
 	// Outgoing.TTL. Changing it changes no message that was sent before. The default is
 	// Off. Trait: TTL.
 	TTL time.Duration
+	// PriorityAging is how long a ready message waits until its level rises by one, up to
+	// MaxPriority, so that messages of a low priority are delivered under a steady load of
+	// high ones; see Outgoing.Priority. It is at least 1 ms. The default is
+	// DefaultPriorityAging; with Off levels do not rise. Queues with StrictGroups or
+	// FairGroups have no priorities. Trait: Priorities.
+	PriorityAging time.Duration
 	// DropExpired removes what is past RetainReady or its time to live, instead of keeping
 	// it as a dead letter, or sending it to DeadLetterTo. SQS does so.
 	DropExpired bool
@@ -83,6 +89,9 @@ const MaxRetention = 366 * 24 * time.Hour
 // MaxTTL is the longest time to live of a message.
 const MaxTTL = 366 * 24 * time.Hour
 
+// MaxPriority is the highest priority of a message.
+const MaxPriority = 9
+
 // Retention bounds by age, up to MaxRetention, and by number. The default of both is Off.
 type Retention struct {
 	Age   time.Duration
@@ -92,9 +101,14 @@ type Retention struct {
 // Defaults of new queues, on every backend of this module.
 const (
 	DefaultMaxDeliveries = 5
+	DefaultPriorityAging = time.Minute
 	defaultMaxDead       = 10_000
 	defaultDedupMax      = 1_000_000
 )
+
+// minPriorityAging is the shortest Config.PriorityAging: wires and stores count in
+// milliseconds.
+const minPriorityAging = time.Millisecond
 
 // DeadRetry is how long a message that ought to be dead is delayed when the
 // dead letters are full.
@@ -129,6 +143,12 @@ func (c Config) Validate() error {
 	}
 	if c.MaxHold > 0 && c.MaxHold < minMaxHold {
 		return configError("MaxHold", fmt.Sprintf("%v is less than %v; it is a time, not a multiple of the visibility", c.MaxHold, minMaxHold))
+	}
+	if c.PriorityAging > 0 && c.PriorityAging < minPriorityAging {
+		return configError("PriorityAging", fmt.Sprintf("%v is less than %v", c.PriorityAging, minPriorityAging))
+	}
+	if c.PriorityAging > 0 && (c.FairGroups || c.StrictGroups) {
+		return configError("PriorityAging", "queues with strict or fair groups have no priorities")
 	}
 	if c.FairGroups && c.StrictGroups {
 		return configError("FairGroups", "strict groups have an order of their own; choose one of FairGroups and StrictGroups")

@@ -24,6 +24,12 @@ type Outgoing struct {
 	// is removed if Config.DropExpired is set. One that is in flight may be settled; it
 	// ends if it comes back. A redriven message has its whole TTL again. Trait: TTL.
 	TTL time.Duration
+	// Priority is 0…MaxPriority; messages with a higher one are delivered first. While a
+	// message is ready, its level rises by one every Config.PriorityAging from when it
+	// became ready, up to MaxPriority; among equal levels the place decides. Of each priority only the
+	// message with the lowest place is considered. A nack to the tail starts that time
+	// again; a release and the end of a lease do not. Trait: Priorities.
+	Priority int
 	// DedupKey makes repeats harmless: within the queue's dedup window the
 	// same key with the same body is the same message. Empty means none.
 	DedupKey string
@@ -87,6 +93,8 @@ type Message struct {
 	// What was read from a disk, or came over a network, is not resident, and a program
 	// that has sealed its messages verifies it.
 	Resident bool
+	// Priority is that of Outgoing, or what Edit has changed it to.
+	Priority int
 }
 
 // Delivery is a message handed to one receiver for a while.
@@ -271,6 +279,10 @@ type Edit struct {
 	// DeliverAt changes the due time, at most to Traits.MaxDelay from now. A time that is
 	// past makes the message ready now.
 	DeliverAt time.Time
+	// Prioritize changes the priority to Priority, 0…MaxPriority. The message keeps its
+	// place and its age. Trait: Priorities.
+	Prioritize bool
+	Priority   int
 }
 
 // Peeked is a message that was looked at.

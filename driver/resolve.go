@@ -26,6 +26,7 @@ func (c *Config) settings() []configSetting {
 		{field: "RetainDead.Count", number: &c.RetainDead.Count},
 		{field: "MaxHold", span: &c.MaxHold},
 		{field: "TTL", span: &c.TTL},
+		{field: "PriorityAging", span: &c.PriorityAging},
 	}
 }
 
@@ -54,6 +55,9 @@ func (c Config) Resolve(existing *Config, defaults Config) Config {
 		return c
 	}
 	c.fill(defaults)
+	if c.StrictGroups || c.FairGroups {
+		c.PriorityAging = Off
+	}
 	common := Config{Shards: 1, MaxDeliveries: DefaultMaxDeliveries, DedupWindow: DefaultDedupWindow, DedupMax: defaultDedupMax}
 	if c.RetainDead.Age <= 0 && c.RetainDead.Count <= 0 && c.DeadLetterTo == "" {
 		common.MaxDead = defaultMaxDead
@@ -76,16 +80,16 @@ func (c *Config) fill(from Config) {
 }
 
 // Stored returns a resolved configuration as the backends of this module store it
-// and work with it: with 0 where a setting is off. Only DedupWindow and DedupMax
-// are Off then, because a 0 stored by earlier versions means their defaults.
+// and work with it: with 0 where a setting is off. Only DedupWindow, DedupMax and
+// PriorityAging are Off then, because a 0 stored by earlier versions means their defaults.
 func (c Config) Stored() Config {
-	window, most := c.DedupWindow, c.DedupMax
+	window, most, aging := c.DedupWindow, c.DedupMax, c.PriorityAging
 	for _, setting := range c.settings() {
 		if setting.get() == Off {
 			setting.set(0)
 		}
 	}
-	c.DedupWindow, c.DedupMax = window, most
+	c.DedupWindow, c.DedupMax, c.PriorityAging = window, most, aging
 	return c
 }
 
@@ -100,6 +104,9 @@ func (c Config) Effective() Config {
 	}
 	if c.DedupMax == 0 {
 		c.DedupMax = defaultDedupMax
+	}
+	if c.PriorityAging == 0 && !c.StrictGroups && !c.FairGroups {
+		c.PriorityAging = DefaultPriorityAging
 	}
 	for _, setting := range c.settings() {
 		if setting.get() == 0 {

@@ -11,7 +11,7 @@ import (
 func TestResolveFillsWhatIsUnset(t *testing.T) {
 	builtIn := driver.Config{
 		Shards: 1, MaxDeliveries: 5, MaxMessages: driver.Off, MaxBytes: driver.Off, MaxInFlight: driver.Off, MaxDead: 10_000,
-		DedupWindow: 5 * time.Minute, DedupMax: 1_000_000, MaxHold: driver.Off, TTL: driver.Off,
+		DedupWindow: 5 * time.Minute, DedupMax: 1_000_000, MaxHold: driver.Off, TTL: driver.Off, PriorityAging: time.Minute,
 		RetainReady: driver.Retention{Age: driver.Off, Count: driver.Off}, RetainDead: driver.Retention{Age: driver.Off, Count: driver.Off},
 	}
 	with := func(change func(*driver.Config)) driver.Config {
@@ -63,6 +63,22 @@ func TestResolveFillsWhatIsUnset(t *testing.T) {
 				t.Errorf("resolved again: got  %+v\nwant %+v", again, got)
 			}
 		})
+	}
+}
+
+func TestStoredZeroOfPriorityAgingMeansDefault(t *testing.T) {
+	if read := (driver.Config{}).Effective(); read.PriorityAging != driver.DefaultPriorityAging {
+		t.Errorf("got %v, want the default", read.PriorityAging)
+	}
+	off := driver.Config{PriorityAging: driver.Off}
+	if read := off.Stored().Effective(); read.PriorityAging != driver.Off {
+		t.Errorf("off: got %v, want Off", read.PriorityAging)
+	}
+	for _, groups := range []driver.Config{{StrictGroups: true}, {FairGroups: true}} {
+		got := groups.Resolve(nil, driver.Config{PriorityAging: time.Hour})
+		if got.PriorityAging != driver.Off || got.Stored().Effective() != got || got.Validate() != nil {
+			t.Errorf("groups: got %+v, want no ageing", got)
+		}
 	}
 }
 

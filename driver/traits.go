@@ -35,6 +35,8 @@ type Traits struct {
 	DeliverAt bool
 	// TTL: Outgoing.TTL and Config.TTL are accepted.
 	TTL bool
+	// Priorities: Outgoing.Priority and Edit.Prioritize are accepted.
+	Priorities bool
 	// Seals: Outgoing.Seal is kept.
 	Seals bool
 	// DedupWindow is how long a dedup key is remembered; 0 means that

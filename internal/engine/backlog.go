@@ -27,7 +27,10 @@ type Reader interface {
 	// Waiting yields the messages that are not dead by Place, the first at or
 	// after from.
 	Waiting(from uint64) iter.Seq[*Entry]
-	// Aged yields the same messages by Seq, the first at or after from.
+	// Level yields those of one priority by Place, the first at or after from. It is not
+	// called with strict and fair groups.
+	Level(priority uint8, from uint64) iter.Seq[*Entry]
+	// Aged yields the same messages as Waiting by Seq, the first at or after from.
 	Aged(from uint64) iter.Seq[*Entry]
 	// Delayed yields the delayed messages with or without the mark Wall by Due and
 	// Seq, the first at or after from.

@@ -58,7 +58,7 @@ func (b *memoryBacklog) CatchUp(effects []Effect) {
 		case effect.Recorded:
 		case effect.Kind == Leased && e.State == InFlight:
 			b.put(e, InFlight)
-		case (effect.Kind == Returned || effect.Kind == Rescheduled) && e.Waits():
+		case (effect.Kind == Returned || effect.Kind == Rescheduled || effect.Kind == Prioritized) && e.Waits():
 			b.put(e, Ready)
 		case effect.Kind == Died:
 			b.put(e, Dead)
@@ -90,6 +90,10 @@ func byPlace(a, b *Entry) int { return cmp.Compare(a.Place, b.Place) }
 
 func (b *memoryBacklog) Waiting(from uint64) iter.Seq[*Entry] {
 	return sorted(b.live, func(e *Entry) bool { return e.Place >= from }, byPlace)
+}
+
+func (b *memoryBacklog) Level(priority uint8, from uint64) iter.Seq[*Entry] {
+	return sorted(b.live, func(e *Entry) bool { return e.Place >= from && e.Priority == priority }, byPlace)
 }
 
 func (b *memoryBacklog) Aged(from uint64) iter.Seq[*Entry] {

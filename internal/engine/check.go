@@ -72,13 +72,28 @@ func (s *Shard) Check() error {
 	if err := s.checkLives(); err != nil {
 		return err
 	}
-	if err := checkOrder("ready", &s.ready); err != nil {
+	if err := s.checkLevels(); err != nil {
 		return err
 	}
 	if err := checkOrder("ages", &s.ages); err != nil {
 		return err
 	}
 	return s.checkGroups()
+}
+
+// checkLevels checks that every ready message is in the order of its priority.
+func (s *Shard) checkLevels() error {
+	for priority, ready := range s.readyOrders() {
+		if err := checkOrder("ready", ready); err != nil {
+			return err
+		}
+		for e := range ready.all {
+			if int(e.Priority) != priority {
+				return fmt.Errorf("engine: entry %d of priority %d is among those of %d", e.Seq, e.Priority, priority)
+			}
+		}
+	}
+	return nil
 }
 
 // checkReturned checks that every message that waits after a delivery is in returned.
@@ -255,10 +270,10 @@ func (s *Shard) checkBacklog(counted *driver.Stats) error {
 			}
 			continue
 		}
-		if e.Place >= s.window.horizon {
+		if e.Place >= *s.horizonOf(e.Priority) {
 			continue
 		}
-		if s.ready.find(e.Place) == nil {
+		if s.readyFor(e.Priority).find(e.Place) == nil {
 			return fmt.Errorf("engine: message %d is ready but not in the window", e.Seq)
 		}
 		held++

@@ -57,7 +57,7 @@ func (s *Shard) deadFull(reason driver.Reason) bool {
 	if s.forwards(reason) {
 		return kept >= s.config.MaxDead && !s.forwardRoom()
 	}
-	return kept+s.dying >= s.config.MaxDead
+	return kept+int(s.dying) >= s.config.MaxDead
 }
 
 // die makes a message that is staged to die a dead letter. The message is in no

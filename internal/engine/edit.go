@@ -119,7 +119,7 @@ func (s *Shard) Reschedule(now Moment, e *Entry, due int64) {
 	}
 	moved.group, moved.Extra = nil, &extra // was has the other
 	moved.Due = now.At.Add(max(time.Duration(due-now.Wall), 0))
-	moved.Born = moved.Due
+	moved.Born, moved.restart = moved.Due, restart{}
 	s.startLife(now, moved)
 	moved.Left = 0
 	moved.set(Wall, false)

@@ -87,9 +87,11 @@ type Entry struct {
 type Content struct {
 	ID   string
 	Body []byte
-	// Seal and Resident are those of driver.Message.
+	// Seal, Resident and Priority are those of driver.Message.
 	Seal     []byte
 	Resident bool
+	Priority uint8
+	restart  restart
 	// Extra holds the fields that most messages do not have; it may be nil.
 	Extra *Extra
 }

@@ -70,13 +70,15 @@ func (s *Shard) backlogFrom(place uint64) iter.Seq[*Entry] {
 // most by messages yielded before.
 func (s *Shard) movable() iter.Seq[*Entry] {
 	s.ready.head() // drops Gone entries at the head
-	if len(s.groups.byName) == 0 {
+	if len(s.groups.byName) == 0 && s.levels == nil {
 		return s.ready.sorted
 	}
 	return func(yield func(*Entry) bool) {
 		var front groupFront
 		defer front.stop()
-		front.follow(&s.ready)
+		for _, ready := range s.readyOrders() {
+			front.follow(ready)
+		}
 		if s.config.StrictGroups {
 			for _, g := range s.groups.eligible {
 				front.follow(&g.waiting)
@@ -156,7 +158,7 @@ func (f *groupFront) stop() {
 // the horizon past e first, so that all blockers before e are known.
 func (s *Shard) keptBack(e *Entry) bool {
 	for s.config.StrictGroups && s.window != nil && s.window.horizon <= e.Place {
-		if s.refillReady(); s.window.stopped() {
+		if s.refillReady(0); s.window.stopped() {
 			return true
 		}
 	}

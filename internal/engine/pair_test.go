@@ -60,7 +60,7 @@ func (p *pair) step(on func(s *Shard) string) {
 	if err := p.windowed.Check(); err != nil {
 		p.t.Fatal(err)
 	}
-	most := 3*p.limits.Messages + groupFill
+	most := 3*p.limits.Messages + groupFill + priorities
 	if p.room != nil {
 		most += roomBytes / entryBytes
 		if mine := p.windowed.window.taken; p.room.taken != mine+p.others {
@@ -111,6 +111,7 @@ func (p *pair) send(t *rapid.T) {
 	ttl := rapid.SampledFrom([]int{0, 0, 1, 2, 5}).Draw(t, "time to live")
 	group := rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "group")
 	size := rapid.IntRange(0, 2).Draw(t, "size")
+	priority := anyPriority(t)
 	var both [2]*Entry
 	p.sent++
 	p.step(func(s *Shard) string {
@@ -124,7 +125,7 @@ func (p *pair) send(t *rapid.T) {
 		if due != 0 {
 			extra.DeliverAt = p.moment().Wall + int64(due)*int64(time.Second)
 		}
-		p.note(s, s.StageSend(p.moment(), Content{ID: fmt.Sprint(p.sent), Body: make([]byte, size), Extra: extra}, delay), &both)
+		p.note(s, s.StageSend(p.moment(), Content{ID: fmt.Sprint(p.sent), Body: make([]byte, size), Priority: priority, Extra: extra}, delay), &both)
 		return "staged"
 	})
 	p.stage(both)
@@ -147,10 +148,14 @@ func (p *pair) forward(t *rapid.T) {
 	})
 }
 
-// edit removes or reschedules a message.
+// edit removes, reschedules or prioritizes a message.
 func (p *pair) edit(t *rapid.T) {
 	id := fmt.Sprint(rapid.IntRange(1, p.sent+1).Draw(t, "id"))
 	remove := rapid.IntRange(0, 3).Draw(t, "remove") == 0
+	prioritize, priority := rapid.Bool().Draw(t, "prioritize"), anyPriority(t)
+	if config := p.whole.config; config.StrictGroups || config.FairGroups {
+		prioritize = false
+	}
 	due := rapid.SampledFrom([]int{-1, 0, 1, 4}).Draw(t, "due")
 	p.step(func(s *Shard) string {
 		now := p.moment()
@@ -161,9 +166,12 @@ func (p *pair) edit(t *rapid.T) {
 		if state != Ready && state != Delayed {
 			return fmt.Sprint(state)
 		}
-		if remove {
+		switch {
+		case remove:
 			s.Remove(e)
-		} else {
+		case prioritize:
+			s.Prioritize(now, e, priority)
+		default:
 			s.Reschedule(now, e, now.Wall+int64(due)*int64(time.Second))
 		}
 		return fmt.Sprint(state, " changed")
@@ -367,7 +375,7 @@ func (p *pair) restore(_ *rapid.T, config driver.Config) {
 	p.ahead = max(p.ahead, int(int64(p.whole.wall)/int64(time.Second))-p.now-1000) // alarms that fired are not set again
 	p.step(func(s *Shard) string { s.Advance(p.moment()); return "" })
 	old := p.windowed
-	totals := Totals{Dead: len(p.store.dead), Lives: true, NextSeq: old.nextSeq, Deaths: old.deaths}
+	totals := Totals{Dead: len(p.store.dead), Lives: true, Indexed: 1, NextSeq: old.nextSeq, Deaths: old.deaths}
 	var out []*Entry
 	for e := range p.store.Waiting(0) {
 		totals.Messages++

@@ -23,7 +23,7 @@ func (s *Shard) InState(state State) iter.Seq[*Entry] {
 	case state == Dead:
 		return s.dead.byDeath.sorted
 	case state == Ready && !s.config.StrictGroups && len(s.groups.byName) == 0:
-		return s.ready.sorted
+		return s.movable()
 	}
 	return func(yield func(*Entry) bool) {
 		var found []*Entry

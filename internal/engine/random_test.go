@@ -33,9 +33,15 @@ func anyConfig(t *rapid.T) driver.Config {
 		MaxDead:       small("max dead"),
 		RetainReady:   driver.Retention{Age: seconds("ready age"), Count: small("ready count")},
 		RetainDead:    driver.Retention{Age: seconds("dead age"), Count: small("dead count")},
+		PriorityAging: rapid.SampledFrom([]time.Duration{0, driver.Off, time.Second, 5 * time.Second}).Draw(t, "priority aging"),
 		DropExpired:   rapid.Bool().Draw(t, "drop expired"),
 		MaxHold:       rapid.SampledFrom([]time.Duration{0, 2 * time.Second, 20 * time.Second}).Draw(t, "max hold"),
 	}
+}
+
+// anyPriority draws a priority; most messages have none.
+func anyPriority(t *rapid.T) uint8 {
+	return rapid.SampledFrom([]uint8{0, 0, 0, 1, 2, 5, 9}).Draw(t, "priority")
 }
 
 // anyMode draws how a delivery is given back.
@@ -78,7 +84,7 @@ func TestStructureHoldsUnderRandomPrograms(t *testing.T) {
 				if ttl := seconds("time to live", 8); ttl > 4*time.Second {
 					extra.Life = &Life{TTL: ttl}
 				}
-				s.Send(at(now), Content{ID: fmt.Sprint(sent), Body: body, Extra: extra}, seconds("delay", 4))
+				s.Send(at(now), Content{ID: fmt.Sprint(sent), Body: body, Priority: anyPriority(t), Extra: extra}, seconds("delay", 4))
 			},
 			"receive": func(t *rapid.T) {
 				most := rapid.IntRange(1, 4).Draw(t, "most")
@@ -90,7 +96,13 @@ func TestStructureHoldsUnderRandomPrograms(t *testing.T) {
 			"stage a send": func(t *rapid.T) {
 				if s.Room(at(now), 1) == nil {
 					sent++
-					stage(s.StageSend(at(now), Content{ID: fmt.Sprint(sent), Body: []byte{1}, Extra: &Extra{Group: "a"}}, seconds("delay", 4)), nil)
+					stage(s.StageSend(at(now), Content{ID: fmt.Sprint(sent), Body: []byte{1}, Priority: anyPriority(t), Extra: &Extra{Group: "a"}}, seconds("delay", 4)), nil)
+				}
+			},
+			"prioritize": func(t *rapid.T) {
+				id := fmt.Sprint(rapid.IntRange(1, sent+1).Draw(t, "id"))
+				if e, state := s.Find(at(now), id); (state == Ready || state == Delayed) && !s.config.StrictGroups && !s.config.FairGroups {
+					s.Prioritize(at(now), e, anyPriority(t))
 				}
 			},
 			"stage an ack": func(*rapid.T) { stage(s.StageAck(at(now), anyDelivery())) },

@@ -59,10 +59,13 @@ func (s *Shard) head() *Entry {
 	if s.config.FairGroups || s.config.StrictGroups {
 		return s.groupHead()
 	}
+	if s.levels != nil {
+		return s.levelHead()
+	}
 	if e := s.ready.head(); e != nil || s.window == nil {
 		return e
 	}
-	s.refillReady()
+	s.refillReady(0)
 	return s.ready.head()
 }
 
@@ -81,7 +84,7 @@ func (s *Shard) take(e *Entry) {
 		e.group.waiting.pop()
 		return
 	}
-	s.ready.pop()
+	s.readyFor(e.Priority).pop()
 }
 
 // lease delivers e.
@@ -114,7 +117,7 @@ func (s *Shard) putInFlight(now Moment, e *Entry, visibility time.Duration) {
 
 // exhausted reports whether e has used up its deliveries (MaxDeliveries).
 func (s *Shard) exhausted(e *Entry) bool {
-	return s.config.MaxDeliveries > 0 && int(e.Deliveries) >= s.config.MaxDeliveries
+	return s.config.MaxDeliveries > 0 && e.Deliveries >= uint32(s.config.MaxDeliveries)
 }
 
 // Available returns an upper bound on how many messages Receive could return now. If

@@ -10,6 +10,9 @@ type Totals struct {
 	Lives    bool   // a message that is not dead may have a time to live
 	NextSeq  uint64 // higher than every Seq and Place so far
 	Deaths   uint64 // as high as the highest death so far
+	// Indexed is for the owner. Unless it is 0, a message that is not dead may have a
+	// priority above 0.
+	Indexed uint64
 }
 
 // Restore restores a shard with a backlog after a restart; inFlight are the messages
@@ -27,6 +30,9 @@ func (s *Shard) Restore(now Moment, totals Totals, inFlight []*Entry) {
 	w := s.window
 	if totals.Messages > len(inFlight) {
 		w.horizon, w.oldest = 0, allAges
+	}
+	if totals.Indexed != 0 && !s.config.StrictGroups && !s.config.FairGroups {
+		s.addLevels(0)
 	}
 	if totals.Delayed > 0 {
 		w.delays.horizon, w.alarms.horizon = DuePoint{Due: s.clock + 1}, DuePoint{Due: s.wall + 1}

@@ -296,11 +296,11 @@ func (s *Shard) takeFromWindow(e *Entry) *Entry {
 	if (s.inGroup(e) && s.takeFromGroup(e)) || s.config.StrictGroups {
 		return e
 	}
-	if e.Place < s.window.horizon {
-		if held := s.ready.find(e.Place); held != nil {
+	if ready := s.readyFor(e.Priority); e.Place < *s.horizonOf(e.Priority) {
+		if held := ready.find(e.Place); held != nil {
 			s.window.dropReady(held)
 			s.vanish(held)
-			s.ready.lost()
+			ready.lost()
 		}
 	}
 	return e

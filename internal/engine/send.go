@@ -25,7 +25,7 @@ func (s *Shard) Fits(size int) bool { return s.FitAll(1, size) }
 // FitAll reports whether n more messages fit, with bodies of this size together, as of the
 // last Advance.
 func (s *Shard) FitAll(n, size int) bool {
-	if s.config.MaxMessages > 0 && s.stats.Waiting()+s.arriving+n > s.config.MaxMessages {
+	if s.config.MaxMessages > 0 && s.stats.Waiting()+int(s.arriving)+n > s.config.MaxMessages {
 		return false
 	}
 	return s.config.MaxBytes == 0 || s.bytes+s.arrivingBytes+size <= s.config.MaxBytes
@@ -58,6 +58,10 @@ func (s *Shard) arrive(now Moment, e *Entry) {
 	s.moveToTail(e)
 	e.Left = 0
 	e.Born = max(now.At, e.Due)
+	e.restart = restart{}
+	if s.config.StrictGroups || s.config.FairGroups {
+		e.Priority = 0 // they have none, and a message may come from a queue that does
+	}
 	e.timerIndex = -1
 	e.set(Timed|Late, e.Due > now.At)
 	e.State, e.Outcome = Staged, Arrives

@@ -63,6 +63,7 @@ func (s *Shard) StageNack(now Moment, d Delivery, delay time.Duration, cause str
 	s.stageRequeue(now, e, delay)
 	if e.Outcome == Waits && mode != driver.NackRelease && !s.config.StrictGroups && !s.exhausted(e) {
 		s.moveToTail(e)
+		e.restartAge()
 	}
 	e.set(recorded, true)
 	return e, nil

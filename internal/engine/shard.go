@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -12,16 +13,17 @@ type Shard struct {
 	stats  driver.Stats
 	bytes  int // total size of the bodies that are not dead
 
-	arriving, arrivingBytes int // messages staged to arrive
-	dying                   int // messages staged to die
+	arrivingBytes   int
+	arriving, dying int32 // messages staged to arrive, and to die
 
 	nextSeq   uint64 // Seq and Place of the next message that arrives
 	nextNonce uint64
 	seal      uint64 // secret in the nonces of this shard; see late_ack.go
 	deaths    uint64 // how many messages have died: the Place of the latest dead letter
 
-	ready    order  // ready messages that are not in groups
-	groups   groups // ready messages of strict and fair groups
+	ready    order   // ready messages that are not in groups, of priority 0
+	levels   *levels // those of higher priorities; nil in most shards. See priority.go
+	groups   groups  // ready messages of strict and fair groups
 	inFlight leases
 	returned leases  // messages that wait after a delivery, if there is no backlog
 	timers   timers  // delayed and in-flight messages by Due
@@ -155,10 +157,10 @@ func (s *Shard) offer(e *Entry) {
 		return
 	}
 	if s.window == nil {
-		s.ready.push(e)
+		s.readyFor(e.Priority).push(e)
 		return
 	}
-	if s.window.admits(e, &s.ready) {
+	if s.admits(e) {
 		s.holdReady(e)
 		s.trimReady()
 	}
@@ -200,7 +202,7 @@ func (s *Shard) extract(e *Entry) *Entry {
 		moved.group.waiting.lost()
 		s.leaveGroup(&moved)
 	} else if wasReady {
-		s.ready.lost()
+		s.readyFor(moved.Priority).lost()
 	}
 	return &moved
 }
@@ -224,9 +226,11 @@ func (s *Shard) leaveGroup(e *Entry) {
 
 // entries yields every message that is not dead, in no particular order.
 func (s *Shard) entries(yield func(*Entry) bool) {
-	for e := range s.ready.all {
-		if !yield(e) {
-			return
+	for _, ready := range s.readyOrders() {
+		for e := range ready.all {
+			if !yield(e) {
+				return
+			}
 		}
 	}
 	for _, timers := range []timers{s.timers, s.alarmsSet()} {
@@ -273,6 +277,7 @@ func (s *Shard) Purge(now Moment) (removed int) {
 	s.stats = driver.Stats{Dead: s.stats.Dead, Paused: s.stats.Paused}
 	s.bytes = 0
 	s.ready.clear()
+	s.levels = nil
 	s.groups = groups{}
 	s.ages.clear()
 	s.inFlight, s.returned = leases{}, leases{}
@@ -287,18 +292,20 @@ func (s *Shard) Purge(now Moment) (removed int) {
 // rules is the part of a queue's configuration that its shards need. It is smaller
 // than driver.Config because most of the many shards are idle.
 type rules struct {
-	MaxDeliveries, MaxMessages, MaxBytes, MaxInFlight, MaxDead int
-	MaxHold                                                    time.Duration
-	RetainReady, RetainDead                                    driver.Retention
-	StrictGroups, FairGroups, DropExpired                      bool
+	MaxMessages, MaxBytes, MaxInFlight, MaxDead int
+	MaxHold, PriorityAging                      time.Duration
+	RetainReady, RetainDead                     driver.Retention
+	MaxDeliveries                               int32
+	StrictGroups, FairGroups, DropExpired       bool
 }
 
 func rulesOf(config *driver.Config) rules {
 	return rules{
-		MaxDeliveries: config.MaxDeliveries, MaxMessages: config.MaxMessages, MaxBytes: config.MaxBytes,
+		MaxDeliveries: int32(min(config.MaxDeliveries, math.MaxInt32)), MaxMessages: config.MaxMessages, MaxBytes: config.MaxBytes,
 		MaxInFlight: config.MaxInFlight, MaxDead: config.MaxDead, MaxHold: config.MaxHold,
 		RetainReady: config.RetainReady, RetainDead: config.RetainDead,
 		StrictGroups: config.StrictGroups, FairGroups: config.FairGroups, DropExpired: config.DropExpired,
+		PriorityAging: max(config.Effective().PriorityAging, 0),
 	}
 }
 

@@ -68,7 +68,7 @@ type window struct {
 
 	unpublished []uint64 // places of staged messages, ascending
 
-	was *Entry // the message that is being rescheduled, before
+	was *Entry // the message that is being edited, before
 
 	reread  bool // strict groups must be read again from the first place on
 	listing      // of strict groups
@@ -107,36 +107,37 @@ func (w *window) empty() {
 }
 
 // admits reports whether a message that becomes ready enters the window.
-func (w *window) admits(e *Entry, held *order) bool {
-	if w.horizon == allPlaces && w.full() && held.isLast(e) {
-		w.horizon = e.Place
+func (s *Shard) admits(e *Entry) bool {
+	held, horizon := s.readyFor(e.Priority), s.horizonOf(e.Priority)
+	if *horizon == allPlaces && s.fullOf(held) && held.isLast(e) {
+		*horizon = e.Place
 	}
-	return e.Place < w.horizon
+	return e.Place < *horizon
 }
 
 func (s *Shard) holdReady(e *Entry) {
 	s.window.addReady(e)
-	s.ready.push(e)
+	s.readyFor(e.Priority).push(e)
 }
 
-// refillReady loads the next ready messages from the backlog into the window, and
-// updates the groups it met.
-func (s *Shard) refillReady() {
-	if s.window.horizon == allPlaces {
+// refillReady loads the next ready messages of a priority from the backlog into the
+// window, and updates the groups it met.
+func (s *Shard) refillReady(priority uint8) {
+	if *s.horizonOf(priority) == allPlaces {
 		return
 	}
-	s.regroupAll(s.advanceHorizon())
+	s.regroupAll(s.advanceHorizon(priority))
 }
 
-// advanceHorizon reads the next messages of the backlog and moves the horizon past
+// advanceHorizon reads the next messages of a priority from the backlog and moves the horizon past
 // them. It returns the groups that became known. Their messages are read afterwards,
 // because not all of them are before the horizon, and so that a damaged one is not
 // met twice.
-func (s *Shard) advanceHorizon() (met []*group) {
-	w := s.window
+func (s *Shard) advanceHorizon(priority uint8) (met []*group) {
+	w, ready, horizon := s.window, s.readyFor(priority), s.horizonOf(priority)
 	looked, listed := 0, s.listsGroups()
-	for e := range s.backlog().Waiting(w.horizon) {
-		w.horizon = e.Place + 1
+	for e := range s.waitingFrom(priority, *horizon) {
+		*horizon = e.Place + 1
 		isNews := s.notWaiting(e)
 		switch {
 		case isNews:
@@ -160,12 +161,12 @@ func (s *Shard) advanceHorizon() (met []*group) {
 		}
 		looked++
 		w.looks--
-		if looked >= w.limits.Look || s.listsGroups() != listed || (w.full() && s.ready.head() != nil) {
+		if looked >= w.limits.Look || s.listsGroups() != listed || (s.fullOf(ready) && ready.head() != nil) {
 			return met
 		}
 	}
 	if !w.stopped() {
-		w.horizon = allPlaces
+		*horizon = allPlaces
 	}
 	return met
 }
@@ -185,9 +186,13 @@ func (s *Shard) evictReady() {
 	if s.config.FairGroups || s.config.StrictGroups {
 		s.evictGroups()
 	}
-	for _, e := range s.ready.truncate(w.limits.prefix) {
-		w.horizon = min(w.horizon, e.Place)
-		w.dropReady(e)
+	limits := s.levelLimits()
+	for priority, ready := range s.readyOrders() {
+		horizon := s.horizonOf(uint8(priority))
+		for _, e := range ready.truncate(limits.prefix) {
+			*horizon = min(*horizon, e.Place)
+			w.dropReady(e)
+		}
 	}
 }
 
@@ -221,7 +226,13 @@ func (w *window) full() bool {
 // or fewer than it could, although messages are ready.
 func (s *Shard) Searching() bool {
 	w := s.window
-	if w == nil || w.knowsAll() || s.stats.Ready == 0 || s.stats.Paused || w.stopped() {
+	if w == nil || s.stats.Ready == 0 || s.stats.Paused || w.stopped() {
+		return false
+	}
+	if s.levels != nil {
+		return s.unknownLevel() >= 0
+	}
+	if w.knowsAll() {
 		return false
 	}
 	return s.ready.head() == nil && len(s.groups.eligible) == 0

@@ -75,7 +75,7 @@ func (s *Shard) searchGroups() {
 		s.regroupAll(s.listGroups())
 		return
 	}
-	s.refillReady()
+	s.refillReady(0)
 }
 
 // listsGroups reports whether a search lists the groups instead of moving the horizon.

@@ -83,6 +83,8 @@ func (sh *shard) edit(id string, edit driver.Edit, from uint64) (was driver.Stat
 	switch {
 	case edit.Remove:
 		sh.engine.Remove(e)
+	case edit.Prioritize:
+		sh.engine.Prioritize(now, e, uint8(edit.Priority))
 	case state == engine.Delayed || due > now.Wall:
 		sh.engine.Reschedule(now, e, due)
 	}

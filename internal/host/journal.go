@@ -36,6 +36,8 @@ type Journal interface {
 	// Rescheduled records that the due time of a waiting message was changed. The shard has
 	// handled all events before now.
 	Rescheduled(shard ShardID, was, e *engine.Entry, now engine.Instant)
+	// Prioritized records that the priority of a waiting message was changed.
+	Prioritized(shard ShardID, was, e *engine.Entry)
 	// Died records that a message became a dead letter. If it is Leaving, it is in
 	// RestoredShard.Leaving after a crash, until Discarded or Kept is recorded.
 	Died(shard ShardID, e *engine.Entry)

@@ -125,6 +125,7 @@ func (b *Backend) traitsOf(config driver.Config, shards int) driver.Traits {
 		DeliverAt:     true,
 		Edit:          true,
 		TTL:           true,
+		Priorities:    !config.StrictGroups && !config.FairGroups,
 		Seals:         true,
 		DedupWindow:   max(config.Effective().DedupWindow, 0), // Off: keys are refused
 		MaxBodyBytes:  b.options.MaxBodyBytes,

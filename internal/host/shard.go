@@ -112,6 +112,8 @@ func (sh *shard) recordEffect(effect engine.Effect) bool {
 		journal.Withdrawn(sh.id, effect.Entry)
 	case effect.Kind == engine.Rescheduled:
 		journal.Rescheduled(sh.id, effect.Was, effect.Entry, sh.engine.Clock())
+	case effect.Kind == engine.Prioritized:
+		journal.Prioritized(sh.id, effect.Was, effect.Entry)
 	default:
 		return false
 	}
@@ -128,14 +130,15 @@ func (sh *shard) place(seq uint64) uint64 { return uint64(sh.id.Shard)<<placeBit
 // assigned, the seal and the body share one allocation. The id is never written again, and
 // what receivers get has no capacity to reach the rest.
 type packed struct {
-	buf   []byte
-	seal  int // its length
-	extra *engine.Extra
-	delay time.Duration
+	buf      []byte
+	seal     int // its length
+	priority uint8
+	extra    *engine.Extra
+	delay    time.Duration
 }
 
 func packMessage(msg *driver.Outgoing, ttl time.Duration) packed {
-	p := packed{buf: make([]byte, ident.TextLen+len(msg.Seal)+len(msg.Body)), seal: len(msg.Seal), delay: msg.Delay}
+	p := packed{buf: make([]byte, ident.TextLen+len(msg.Seal)+len(msg.Body)), seal: len(msg.Seal), priority: uint8(msg.Priority), delay: msg.Delay}
 	copy(p.buf[ident.TextLen:], msg.Seal)
 	copy(p.buf[ident.TextLen+len(msg.Seal):], msg.Body)
 	if len(msg.Attributes) > 0 || msg.Group != "" || msg.ReplyTo != "" || msg.CorrelationID != "" || !msg.DeliverAt.IsZero() || ttl > 0 {
@@ -174,7 +177,7 @@ func (sh *shard) stageRoomyLocked(now engine.Moment, p packed) *engine.Entry {
 	const sealAt = ident.TextLen
 	bodyAt := sealAt + p.seal
 	text := p.buf[:sealAt]
-	content := engine.Content{Body: p.buf[bodyAt:len(p.buf):len(p.buf)], Resident: true, Extra: p.extra}
+	content := engine.Content{Body: p.buf[bodyAt:len(p.buf):len(p.buf)], Resident: true, Priority: p.priority, Extra: p.extra}
 	if p.seal > 0 {
 		content.Seal = p.buf[sealAt:bodyAt:bodyAt]
 	}
@@ -197,6 +200,7 @@ func fill(m *driver.Message, e *engine.Entry) {
 	m.Body = e.Body
 	m.Seal = e.Seal
 	m.Resident = e.Resident
+	m.Priority = int(e.Priority)
 	m.Deliveries = int(e.Deliveries)
 	m.EnqueuedAt = wallTime(e.EnqueuedAt)
 	if e.FirstReceivedAt != 0 {

@@ -35,6 +35,8 @@ type Model struct {
 	Schedules []driver.Schedule // by name
 	Revision  uint64            // of a schedule, last given out
 
+	priorities bool // if there are no groups
+
 	turns  map[string]modelTurn // turns of fair and strict groups
 	served int                  // how often a group was served
 }
@@ -48,6 +50,7 @@ type Message struct {
 	due     time.Duration // delayed until then
 	Delayed bool          // the delay has not ended
 	born    time.Duration // when it became ready after it was sent or redriven
+	since   time.Duration // when its age for FLOW-1 began
 	diedAt  time.Duration
 	ttl     time.Duration // 0: it has no time to live
 	ends    time.Duration // when its time to live is over (TIME-2)
@@ -71,7 +74,7 @@ type modelKey struct {
 // New returns an empty queue called name. Traits gives the limits of arguments, and start
 // is the wall time at 0.
 func New(name string, traits driver.Traits, config driver.Config, start time.Time) *Model {
-	m := &Model{name: name, start: start, Traits: traits, turns: make(map[string]modelTurn)}
+	m := &Model{name: name, start: start, Traits: traits, priorities: traits.Priorities, turns: make(map[string]modelTurn)}
 	m.setConfig(config)
 	return m
 }
@@ -87,6 +90,7 @@ func (m *Model) Configure(now time.Duration, config driver.Config) {
 func (m *Model) setConfig(config driver.Config) {
 	m.Config = config
 	m.Traits.StrictGroups, m.Traits.FairGroups = config.StrictGroups, config.FairGroups
+	m.Traits.Priorities = m.priorities && !config.StrictGroups && !config.FairGroups // FLOW-1
 	if config.DedupWindow > 0 {
 		m.Traits.DedupWindow = config.DedupWindow
 	}
@@ -140,6 +144,7 @@ func (m *Model) send(msg *driver.Outgoing) (driver.Sent, error) {
 		DeadLetter: driver.DeadLetter{Message: driver.Message{
 			ID: id, Body: msg.Body, Attributes: msg.Attributes, Group: msg.Group,
 			ReplyTo: msg.ReplyTo, CorrelationID: msg.CorrelationID, Seal: slices.Clone(msg.Seal), EnqueuedAt: m.wall(),
+			Priority: msg.Priority,
 		}},
 		due: m.Now + msg.Delay, ttl: cmp.Or(msg.TTL, m.Config.TTL), ends: m.Now + msg.Delay + cmp.Or(msg.TTL, m.Config.TTL),
 	})
@@ -150,11 +155,15 @@ func (m *Model) send(msg *driver.Outgoing) (driver.Sent, error) {
 func (m *Model) enqueue(msg *Message) {
 	m.Place++
 	msg.Place, msg.Given, msg.born, msg.Releases = m.Place, nil, max(m.Now, msg.due), 0
+	msg.since = msg.born
+	if !m.Traits.Priorities {
+		msg.Priority = 0 // it was moved here
+	}
 	msg.Delayed = msg.due > m.Now
 	m.Waiting = append(m.Waiting, msg)
 }
 
-// Receive leases ready messages in order of place (RCV-1, ORD-1).
+// Receive leases ready messages in order of level (FLOW-1) and place (RCV-1, ORD-1).
 func (m *Model) Receive(now time.Duration, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 	req, err := req.Check(&m.Traits)
 	if err != nil {
@@ -198,12 +207,10 @@ func (m *Model) choose(req driver.ReceiveRequest) (batch []*Message, atCeiling b
 		return m.chooseStrictly(req)
 	}
 	inFlight, size := m.out(nil), 0
-	for _, msg := range m.byPlace() {
+	for _, msg := range m.byLevel() {
 		switch {
 		case len(batch) == req.Max:
 			return batch, false
-		case msg.Leased, msg.due > m.Now:
-			continue
 		case m.exhausted(msg): // DLQ-1: moved instead of delivered
 			m.dieOrWait(msg)
 			continue
@@ -269,6 +276,7 @@ func (m *Model) Nack(now time.Duration, nacks []driver.Nack) error {
 		if !m.exhausted(msg) && !m.Config.StrictGroups && nack.Mode != driver.NackRelease {
 			m.Place++
 			msg.Place, msg.Given = m.Place, nil
+			msg.since = msg.due // FLOW-1
 		}
 		m.comeBack(msg)
 		m.settle()

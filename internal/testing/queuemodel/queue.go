@@ -210,6 +210,7 @@ var AllTraits = driver.Traits{
 	Release:       true,
 	DeliverAt:     true,
 	TTL:           true,
+	Priorities:    true,
 	Edit:          true,
 	DedupWindow:   driver.DefaultDedupWindow,
 	MaxBodyBytes:  driver.DefaultMaxBodyBytes,
