@@ -99,6 +99,7 @@ func (c *checker) run() error {
 		{alarmKind, c.due},
 		{endKind, c.due},
 		{groupKind, c.group},
+		{levelKind, c.level},
 		{deadKind, c.dead},
 		{deadIDKind, c.deadID},
 		{leavingKind, c.leaving},
@@ -152,6 +153,21 @@ func (c *checker) message(shard host.ShardID, key, value []byte) {
 		c.problem("message %d of %s is delayed until before it was sent", e.Seq, c.name(shard))
 	}
 	c.inGroup(shard, e)
+	c.inLevel(shard, e)
+}
+
+// inLevel checks that a message is in the index by priority, if it has to be.
+func (c *checker) inLevel(shard host.ShardID, e *engine.Entry) {
+	indexed := c.recovered.queues[shard.Queue].Shards[shard.Shard].Totals.Indexed
+	if indexed == 0 && e.Priority == 0 {
+		return
+	}
+	if e = (&backlog{store: c.store, shard: shard}).load(e.Seq); e == nil || e.Is(unreadable) {
+		return
+	}
+	if isIndexed(indexed, e, e.Place) && !c.has(appendLevelKey(nil, shard, e.Priority, e.Place)) {
+		c.problem("message %d of %s is not in the index of its priority", e.Seq, c.name(shard))
+	}
 }
 
 // inGroup checks that a message is in the index by group, if the queue has one.
@@ -218,6 +234,16 @@ func (c *checker) due(_ host.ShardID, key, _ []byte) {
 
 func (c *checker) group(shard host.ShardID, key, _ []byte) {
 	if len(key) != groupKeyLen {
+		c.problem("the key %x has the wrong length", key)
+		return
+	}
+	if (&backlog{store: c.store, shard: shard}).atPlace(lastNumber(key)) == nil {
+		c.problem("the record %x of %s belongs to a message that does not exist", key, c.name(shard))
+	}
+}
+
+func (c *checker) level(shard host.ShardID, key, _ []byte) {
+	if len(key) != levelKeyLen {
 		c.problem("the key %x has the wrong length", key)
 		return
 	}

@@ -195,6 +195,8 @@ func (v *crashResult) checkContent(model *crashModel, token int, m *driver.Messa
 	case m.Group != i.out.Group || m.ReplyTo != i.out.ReplyTo || m.CorrelationID != i.out.CorrelationID || !maps.Equal(m.Attributes, i.out.Attributes):
 		v.addf("queue %s: message %d has other properties: %q, %q, %q, %q",
 			model.name, token, m.Group, m.ReplyTo, m.CorrelationID, m.Attributes)
+	case m.Priority != i.out.Priority && !i.prioritized:
+		v.addf("queue %s: message %d has priority %d instead of %d", model.name, token, m.Priority, i.out.Priority)
 	}
 }
 
@@ -294,6 +296,9 @@ func (v *crashResult) checkOrder(model *crashModel, round []driver.Delivery) {
 		line := ""
 		if model.config.Shards > 1 || model.config.StrictGroups || model.config.FairGroups {
 			line = round[n].Group
+		}
+		if model.prioritizes() {
+			line = fmt.Sprint("priority ", round[n].Priority)
 		}
 		if model.placeUnknown(i) || model.config.Shards > 1 && line == "" {
 			continue // its place or its shard is unknown

@@ -10,6 +10,9 @@ import (
 // edit removes a message, makes it ready, or changes its due time. Messages that do not wait are
 // refused, or not found, as expected.
 func (c *crashClient) edit(q crashQueue) error {
+	if q.model.prioritizes() && c.chance(2) {
+		return c.prioritize(q)
+	}
 	models := &c.env.models
 	edit, due := driver.Edit{Remove: true}, time.Now()
 	switch c.rng.IntN(3) {
@@ -39,6 +42,26 @@ func (c *crashClient) edit(q crashQueue) error {
 	}
 	was, err := q.queue.Edit(c.ctx, id, edit)
 	models.edited(op, was, due, err)
+	if errors.Is(err, driver.ErrNotFound) || errors.Is(err, driver.ErrConflict) {
+		return nil
+	}
+	return err
+}
+
+// prioritize changes the priority of a message.
+func (c *crashClient) prioritize(q crashQueue) error {
+	models := &c.env.models
+	id := ""
+	models.mu.Lock()
+	if n := len(q.model.messages); n > 0 {
+		i := &q.model.messages[c.rng.IntN(n)]
+		id, i.prioritized = i.id, true
+	}
+	models.mu.Unlock()
+	if id == "" {
+		return nil
+	}
+	_, err := q.queue.Edit(c.ctx, id, driver.Edit{Prioritize: true, Priority: c.rng.IntN(driver.MaxPriority + 1)})
 	if errors.Is(err, driver.ErrNotFound) || errors.Is(err, driver.ErrConflict) {
 		return nil
 	}

@@ -41,6 +41,8 @@ var crashQueues = []struct {
 	{name: "moving fair groups", config: driver.Config{DedupWindow: time.Hour, FairGroups: true, MaxDeliveries: 3}, moves: true},
 	{name: "mortal", config: driver.Config{DedupWindow: time.Hour, TTL: 40 * time.Second}},
 	{name: "mortal groups", config: driver.Config{DedupWindow: time.Hour, TTL: 40 * time.Second, StrictGroups: true, DropExpired: true}},
+	{name: "priorities", config: driver.Config{DedupWindow: time.Hour, PriorityAging: driver.Off}},
+	{name: "moving priorities", config: driver.Config{DedupWindow: time.Hour, PriorityAging: driver.Off, MaxDeliveries: 3}, moves: true},
 }
 
 // crashDeadLetters is the target of the dead letters of forwarding queues.
@@ -131,6 +133,9 @@ func (c *crashClient) send(q crashQueue) error {
 			out := c.outgoing(token)
 			if q.model.config.TTL > 0 && c.chance(3) {
 				out.TTL = c.pick(5*time.Second, time.Minute)
+			}
+			if q.model.prioritizes() && c.chance(2) {
+				out.Priority = c.rng.IntN(driver.MaxPriority + 1)
 			}
 			q.model.addLocked(out)
 		}

@@ -101,6 +101,7 @@ type crashMessage struct {
 	notBefore    time.Time // it is not ready earlier
 	deadLettered bool      // a client has begun to dead-letter it
 	edited       bool      // a client has begun to change its due time
+	prioritized  bool      // a client has begun to change its priority
 	readied      bool      // it was made ready, and not delayed since
 	died         [2]time.Time
 	lastError    string
@@ -120,6 +121,9 @@ type crashModel struct {
 	messages   []crashMessage
 	pending    [opKinds]int // operations that concern all messages
 }
+
+// prioritizes reports whether clients give messages priorities.
+func (b *crashModel) prioritizes() bool { return b.config.PriorityAging == driver.Off }
 
 // crashModels are the models of all queues of one machine. While the lock is held, an image and
 // the models are of the same moment.

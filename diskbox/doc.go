@@ -32,6 +32,7 @@
 //	a queue shard due message a message with a due time, by wall time; t has an estimate
 //	e queue shard end message a message with a time to live, by its end, a wall time
 //	g queue shard group place a message of a strict or fair group, by a hash of its name
+//	p queue shard priority place a message of a shard with priorities, see levels.go
 //	d queue shard death       a dead letter, whole
 //	i queue shard id          the death of a dead letter
 //	f queue shard death       the id of a dead letter that is about to be forwarded

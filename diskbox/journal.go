@@ -82,6 +82,9 @@ func (j *journal) adopt(r *recovery) {
 	for _, key := range r.stale {
 		j.batch.Delete(key)
 	}
+	for _, key := range r.levels {
+		j.batch.Set(key, nil)
+	}
 	for id, q := range r.queues {
 		j.queues[id] = &queueNotes{groups: groupsOf(q.Config)}
 		for n := range q.Shards {
@@ -131,6 +134,7 @@ func (j *journal) Sent(shard host.ShardID, e *engine.Entry) {
 	j.indexDue(shard, e)
 	j.indexEnd(shard, e)
 	j.indexGroup(shard, e)
+	j.indexLevel(shard, e)
 	a := j.ledger.change(shard)
 	a.arrived(e)
 	if !e.Is(engine.Late) { // a delayed message has Born in the future
@@ -193,6 +197,8 @@ func (j *journal) Waits(shard host.ShardID, e *engine.Entry, now engine.Instant)
 		if e.Left != 0 && e.Left != e.Place {
 			j.forgetGroup(shard, e, e.Left)
 			j.indexGroup(shard, e)
+			j.forgetLevel(shard, e, e.Left)
+			j.indexLevel(shard, e)
 		}
 	}
 	j.forgetAlarm(shard, e)
@@ -210,6 +216,7 @@ func (j *journal) erase(shard host.ShardID, e *engine.Entry, place uint64) {
 		j.remove(placeKind, shard, place)
 	}
 	j.forgetGroup(shard, e, place)
+	j.forgetLevel(shard, e, place)
 	j.forgetAlarm(shard, e)
 	j.forgetEnd(shard, e)
 }
@@ -323,7 +330,7 @@ func (j *journal) Purged(shard host.ShardID) {
 	}
 	j.forgetLeases(func(id leaseID) bool { return id.shard == shard })
 	a := j.ledger.change(shard)
-	a.Messages, a.Bytes = 0, 0
+	a.Messages, a.Bytes, a.Indexed = 0, 0, 0
 }
 
 func (j *journal) DeadPurged(shard host.ShardID) {

@@ -21,6 +21,7 @@ const (
 	alarmKind   = 'a'
 	endKind     = 'e'
 	groupKind   = 'g'
+	levelKind   = 'p'
 	deadKind    = 'd'
 	deadIDKind  = 'i'
 	leavingKind = 'f'
@@ -32,7 +33,7 @@ const (
 // liveKinds are the kinds of records of messages that are not dead, and deadKinds of dead
 // letters.
 var (
-	liveKinds = []byte{messageKind, stateKind, leaseKind, placeKind, dueKind, alarmKind, endKind, groupKind}
+	liveKinds = []byte{messageKind, stateKind, leaseKind, placeKind, dueKind, alarmKind, endKind, groupKind, levelKind}
 	deadKinds = []byte{deadKind, deadIDKind, leavingKind}
 )
 
@@ -50,6 +51,7 @@ const (
 	dueKeyLen    = numberKeyLen + 8
 	groupHashLen = 16
 	groupKeyLen  = numberKeyLen + groupHashLen
+	levelKeyLen  = numberKeyLen + 1
 	dedupKeyLen  = queueKeyLen + 8 + 16
 )
 
@@ -109,6 +111,11 @@ func appendGroupKey(dst []byte, shard host.ShardID, group string, place uint64) 
 	hash := blake3.Sum256([]byte(group))
 	dst = append(dst, hash[:groupHashLen]...)
 	return binary.BigEndian.AppendUint64(dst, place)
+}
+
+// appendLevelKey appends the key of a message by priority and place.
+func appendLevelKey(dst []byte, shard host.ShardID, priority uint8, place uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(appendShardKey(dst, levelKind, shard), priority), place)
 }
 
 // appendDeadIDKey appends the key under which a dead letter is found by its id.

@@ -1,6 +1,8 @@
 package diskbox
 
 import (
+	"time"
+
 	"github.com/mailboxmq/mailbox/internal/engine"
 	"github.com/mailboxmq/mailbox/internal/host"
 )
@@ -31,12 +33,13 @@ type heldLease struct {
 	deliveries      uint32
 	firstReceivedAt int64
 	lastError       string
+	restarted       time.Duration
 }
 
 func (l leases) add(shard host.ShardID, e *engine.Entry) {
 	added := heldLease{
 		place: e.Place, nonce: e.Nonce, due: e.Due, holdUntil: e.HoldUntil,
-		marks: e.Marks, deliveries: e.Deliveries, firstReceivedAt: e.FirstReceivedAt,
+		marks: e.Marks, deliveries: e.Deliveries, firstReceivedAt: e.FirstReceivedAt, restarted: e.RestartedAfter(),
 	}
 	if e.Extra != nil {
 		added.lastError = e.Extra.LastError
@@ -68,6 +71,7 @@ func (l *heldLease) entry() engine.Entry {
 		Place: l.place, Nonce: l.nonce, Due: l.due, HoldUntil: l.holdUntil,
 		Marks: l.marks, Deliveries: l.deliveries, FirstReceivedAt: l.firstReceivedAt,
 	}
+	e.SetRestartedAfter(l.restarted)
 	if l.lastError != "" {
 		e.Extra = &engine.Extra{LastError: l.lastError}
 	}

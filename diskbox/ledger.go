@@ -57,6 +57,7 @@ func (a *account) left(e *engine.Entry) {
 	a.Bytes -= int(e.Size)
 	if a.Messages == 0 {
 		a.Bytes = 0 // damaged messages may have been counted wrong
+		a.Indexed = 0
 	}
 	a.removed++
 	a.freed += int(e.Size)

@@ -26,7 +26,8 @@ import (
 // where further is a count, and a tag and bytes for each of so many fields; a reader skips the
 // tags that it does not know. Tag 1 is the seal of a message, and tag 2 its due time, a wall time
 // in 8 bytes; due and born are then an estimate on the axis, which versions that do not know the
-// tag use instead. Tag 3 is its time to live and when that ends, a wall time, in 8 bytes each.
+// tag use instead. Tag 3 is its time to live and when that ends, a wall time, in 8 bytes each. Tag 4 is its
+// priority, in one byte, unless that is 0.
 //
 // The engine of the store has checksums of its own around these, so 32 bits are enough, and
 // with 256 bytes they take a tenth of the time of the 128-bit hash of other records. Records of
@@ -39,6 +40,7 @@ const (
 	tagSeal      = 1
 	tagDeliverAt = 2
 	tagLife      = 3
+	tagPriority  = 4
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -86,6 +88,11 @@ func (w *writer) further(e *engine.Entry) {
 		w.number(tagLife)
 		life := binary.BigEndian.AppendUint64(nil, uint64(e.Extra.Life.TTL))
 		w.bytes(binary.BigEndian.AppendUint64(life, uint64(e.Extra.Life.Ends)))
+	}
+	if e.Priority > 0 {
+		n++
+		w.number(tagPriority)
+		w.bytes([]byte{e.Priority})
 	}
 	w.buf[len(count)] = n
 }
@@ -165,6 +172,8 @@ func (r *reader) further(e *engine.Entry) {
 			extraOf(e).Life = &engine.Life{
 				TTL: time.Duration(binary.BigEndian.Uint64(value)), Ends: int64(binary.BigEndian.Uint64(value[8:])),
 			}
+		case tag == tagPriority && len(value) == 1:
+			e.Priority = min(value[0], driver.MaxPriority)
 		}
 	}
 }

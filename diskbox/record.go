@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/zeebo/blake3"
 
@@ -17,8 +18,11 @@ import (
 // A record is a sequence of fields: numbers as varints, strings and bytes with their
 // length in front, and at the end 16 bytes of BLAKE3 over the key and all fields.
 //
-//	state:    version place due timed hold nonce deliveries first last-error
-//	count:    version messages bytes dead next-message deaths
+//	state:    version place due timed hold nonce deliveries first last-error [restarted]
+//	count:    version messages bytes dead next-message deaths [indexed]
+//
+// The last field is left out if it is 0, and versions that do not know it ignore it. Restarted is
+// engine.Entry.RestartedAfter in microseconds.
 //
 // Those of messages and dead letters have another form; see messagerecord.go.
 const recordVersion = 2
@@ -182,6 +186,9 @@ func (w *writer) state(e *engine.Entry) {
 	} else {
 		w.text("")
 	}
+	if restarted := e.RestartedAfter(); restarted > 0 {
+		w.number(uint64(restarted.Microseconds()))
+	}
 }
 
 func (r *reader) state(e *engine.Entry) {
@@ -194,10 +201,16 @@ func (r *reader) state(e *engine.Entry) {
 	if last := r.text(); last != "" {
 		extraOf(e).LastError = last
 	}
+	if len(r.buf) > 0 {
+		e.SetRestartedAfter(time.Duration(min(r.number(), uint64(maxRestarted.Microseconds()))) * time.Microsecond)
+	}
 	if e.Is(engine.Wall) && e.Extra != nil && e.Extra.DeliverAt != 0 { // a further field of the message
 		e.Due = engine.Instant(e.Extra.DeliverAt)
 	}
 }
+
+// maxRestarted is more than any message waits; a higher number is damage.
+const maxRestarted = 100 * 366 * 24 * time.Hour
 
 // lasting are the marks that are stored.
 const lasting = engine.Timed | engine.Damaged | engine.Leaving | engine.Late | engine.LeasedAgain | engine.First | engine.ReleaseCount | engine.Wall
@@ -225,6 +238,9 @@ func (w *writer) totals(t *engine.Totals) {
 	w.number(uint64(t.Dead))
 	w.number(t.NextSeq)
 	w.number(t.Deaths)
+	if t.Indexed != 0 {
+		w.number(t.Indexed)
+	}
 }
 
 func (r *reader) totals() (t engine.Totals) {
@@ -233,5 +249,8 @@ func (r *reader) totals() (t engine.Totals) {
 	t.Dead = int(r.number())
 	t.NextSeq = r.number()
 	t.Deaths = r.number()
+	if len(r.buf) > 0 {
+		t.Indexed = r.number()
+	}
 	return t
 }

@@ -27,6 +27,7 @@ type recovery struct {
 	// neither.
 	closed, crashed bool
 	stale           [][]byte // keys of index records to remove
+	levels          [][]byte // then to add; see levels.go
 	slots           []slotstore.Record
 	orphans
 }
@@ -37,7 +38,7 @@ func recoverAll(s *store.Store, clock *axis, now engine.Moment) (*recovery, erro
 		store: s, clock: clock, now: now,
 		queues: make(map[uint32]*host.RestoredQueue),
 	}
-	for _, step := range []func() error{r.readMeta, r.readQueues, r.findOrphans, r.readTotals, r.readLeases, r.readLeaving, r.countDelayed, r.findLives, r.readKeys, r.readSchedules, r.readSlots} {
+	for _, step := range []func() error{r.readMeta, r.readQueues, r.findOrphans, r.readTotals, r.readLeases, r.readLeaving, r.countDelayed, r.findLives, r.findLevels, r.readKeys, r.readSchedules, r.readSlots} {
 		if err := step(); err != nil {
 			return nil, err
 		}

@@ -41,7 +41,7 @@ func Repair(ctx context.Context, dir string, options *Options) (*Repaired, error
 	if err != nil {
 		return nil, err
 	}
-	r := &repair{ctx: ctx, store: s, batch: s.NewBatch(), counted: newLedger(), found: recovery{store: s, queues: make(map[uint32]*host.RestoredQueue)}}
+	r := &repair{ctx: ctx, store: s, batch: s.NewBatch(), counted: newLedger(), leveled: make(map[host.ShardID]bool), found: recovery{store: s, queues: make(map[uint32]*host.RestoredQueue)}}
 	err = r.run()
 	if closeErr := s.Close(); err == nil {
 		err = closeErr
@@ -56,6 +56,7 @@ type repair struct {
 	batch   *store.Batch
 	found   recovery // only the queues
 	counted ledger
+	leveled map[host.ShardID]bool // has messages with priorities
 	result  Repaired
 }
 
@@ -77,7 +78,7 @@ func (r *repair) run() error {
 	}{
 		// what is wrong is removed first, and then rebuilt
 		{stateKind, r.ofMessage}, {leaseKind, r.lease}, {placeKind, r.place},
-		{groupKind, r.group}, {deadIDKind, r.deadID}, {leavingKind, r.leaving},
+		{groupKind, r.group}, {levelKind, r.level}, {deadIDKind, r.deadID}, {leavingKind, r.leaving},
 		{messageKind, r.message}, {deadKind, r.dead},
 	} {
 		if err := errors.Join(r.each(step.kind, step.do), r.commit(0)); err != nil {
@@ -167,9 +168,25 @@ func (r *repair) message(shard host.ShardID, key, _ []byte) error {
 		}
 	}
 	if groupsOf(r.found.queues[shard.Queue].Config).index(e) {
-		return r.want(appendGroupKey(nil, shard, groupOf(e), e.Place), nil)
+		if err := r.want(appendGroupKey(nil, shard, groupOf(e), e.Place), nil); err != nil {
+			return err
+		}
+	}
+	if isIndexed(r.said(shard).Indexed, e, e.Place) {
+		r.leveled[shard] = r.leveled[shard] || e.Priority > 0
+		return r.want(appendLevelKey(nil, shard, e.Priority, e.Place), nil)
 	}
 	return nil
+}
+
+// said returns the recorded counts of a shard; they are empty if the record is damaged.
+func (r *repair) said(shard host.ShardID) engine.Totals {
+	key := appendShardKey(nil, countKind, shard)
+	value, err := r.store.Get(key, nil)
+	if rd := open(key, value); err == nil && !rd.damaged {
+		return rd.totals()
+	}
+	return engine.Totals{}
 }
 
 // ofMessage removes a record that has the number of a message which does not exist.
@@ -200,6 +217,18 @@ func (r *repair) place(shard host.ShardID, key, value []byte) error {
 func (r *repair) group(shard host.ShardID, key, _ []byte) error {
 	b := r.backlog(shard)
 	if len(key) != groupKeyLen || (b.atPlace(lastNumber(key)) == nil && b.err == nil) {
+		return r.remove(key)
+	}
+	return b.err
+}
+
+func (r *repair) level(shard host.ShardID, key, _ []byte) error {
+	b := r.backlog(shard)
+	if len(key) != levelKeyLen {
+		return r.remove(key)
+	}
+	e := b.atPlace(lastNumber(key))
+	if b.err == nil && (e == nil || (e.Priority != key[shardKeyLen] && !e.Is(unreadable))) {
 		return r.remove(key)
 	}
 	return b.err
@@ -259,6 +288,13 @@ func (r *repair) counts(shard host.ShardID, _ *host.RestoredShard) error {
 	} else {
 		said := rd.totals()
 		totals.NextSeq, totals.Deaths = max(totals.NextSeq, said.NextSeq), max(totals.Deaths, said.Deaths)
+		totals.Indexed = said.Indexed
+	}
+	if totals.Indexed == 0 && r.leveled[shard] {
+		totals.Indexed = totals.NextSeq // those of priority 0 before it are not indexed
+	}
+	if totals.Messages == 0 {
+		totals.Indexed = 0
 	}
 	var w writer
 	w.begin(key)
