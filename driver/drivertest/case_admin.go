@@ -34,6 +34,7 @@ func configIsReadBack(e *env, _ driver.Queue) {
 		"RetainDead":    {RetainDead: driver.Retention{Age: time.Hour, Count: 10}},
 		"MaxHold":       {MaxHold: 10 * time.Minute},
 		"TTL":           {TTL: 10 * time.Minute},
+		"PriorityAging": {PriorityAging: 10 * time.Minute},
 	} {
 		err := admin.ConfigureQueue(e.ctx(), field, config)
 		if errors.Is(err, driver.ErrUnsupported) {
@@ -58,7 +59,8 @@ func configCovers(got, want driver.Config) bool {
 		covers(got.MaxDead, want.MaxDead) && covers(int(got.DedupWindow), int(want.DedupWindow)) &&
 		covers(int(got.RetainReady.Age), int(want.RetainReady.Age)) && covers(got.RetainReady.Count, want.RetainReady.Count) &&
 		covers(int(got.RetainDead.Age), int(want.RetainDead.Age)) && covers(got.RetainDead.Count, want.RetainDead.Count) &&
-		covers(int(got.MaxHold), int(want.MaxHold)) && covers(int(got.TTL), int(want.TTL))
+		covers(int(got.MaxHold), int(want.MaxHold)) && covers(int(got.TTL), int(want.TTL)) &&
+		covers(int(got.PriorityAging), int(want.PriorityAging))
 }
 
 // reconfigure changes the queue under test, and reports whether the backend can. Settings that
@@ -145,6 +147,8 @@ func badConfigIsRefused(e *env, q driver.Queue) {
 		{driver.Config{RetainDead: driver.Retention{Count: -2}}, 0},
 		{driver.Config{MaxHold: -2}, 0},
 		{driver.Config{TTL: -2}, 0},
+		{driver.Config{PriorityAging: -2}, 0},
+		{driver.Config{PriorityAging: time.Microsecond}, time.Millisecond},
 		{driver.Config{TTL: driver.MaxTTL + time.Second}, driver.MaxTTL},
 		{driver.Config{RetainReady: driver.Retention{Age: driver.MaxRetention + time.Second}}, driver.MaxRetention},
 		{driver.Config{RetainDead: driver.Retention{Age: driver.MaxRetention + time.Second}}, driver.MaxRetention},

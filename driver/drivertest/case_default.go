@@ -119,6 +119,7 @@ func settings() map[string]driver.Config {
 		"RetainDead.Count":  {RetainDead: driver.Retention{Count: 10}},
 		"MaxHold":           {MaxHold: time.Hour},
 		"TTL":               {TTL: time.Hour},
+		"PriorityAging":     {PriorityAging: time.Hour},
 		"nothing":           {},
 		"everything off":    complete(driver.Config{}),
 	}

@@ -142,7 +142,7 @@ func (e *env) expectMessage(got driver.Message, sent driver.Outgoing, id string,
 	e.t.Helper()
 	if got.ID != id || string(got.Body) != string(sent.Body) || !maps.Equal(got.Attributes, sent.Attributes) ||
 		got.Group != sent.Group || got.ReplyTo != sent.ReplyTo || got.CorrelationID != sent.CorrelationID ||
-		string(got.Seal) != string(sent.Seal) || got.Deliveries != deliveries {
+		string(got.Seal) != string(sent.Seal) || got.Priority != sent.Priority || got.Deliveries != deliveries {
 		e.failf("got message %+v, want id %s, %d deliveries, and what was sent: %+v", got, id, deliveries, sent)
 	}
 }

@@ -143,6 +143,9 @@ func complete(config driver.Config) driver.Config {
 	if config.DedupMax == 0 {
 		config.DedupMax = driver.Off
 	}
+	if config.PriorityAging == 0 {
+		config.PriorityAging = driver.Off
+	}
 	config = config.Effective()
 	config.DedupWindow = window
 	return config

@@ -210,6 +210,9 @@ func (g *planner) message(t *rapid.T) driver.Outgoing {
 	if g.traits.TTL && rarely(t, 2) {
 		msg.TTL = g.life(t)
 	}
+	if g.traits.Priorities && rarely(t, 1) {
+		msg.Priority = g.priority(t)
+	}
 	return msg
 }
 
@@ -232,6 +235,9 @@ func (g *planner) life(t *rapid.T) time.Duration {
 	}
 	return pick[time.Duration](t, 1, 2, 3, 5, 10, 60) * time.Second
 }
+
+// priority returns a priority; it may be too high.
+func (g *planner) priority(t *rapid.T) int { return pick(t, 0, 1, 2, 3, 9, 9, driver.MaxPriority+1) }
 
 // ahead returns how far a due time is ahead; it may be past, or too far.
 func (g *planner) ahead(t *rapid.T) time.Duration {
@@ -403,7 +409,13 @@ func (g *planner) edit(t *rapid.T) operation {
 	default:
 		op.message = unknownMessage.String()
 	}
-	switch pick(t, "remove", "ready", "due", "due", "both") {
+	changes := []string{"remove", "ready", "due", "due", "both"}
+	if g.traits.Priorities {
+		changes = append(changes, "priority", "priority")
+	}
+	switch pick(t, changes...) {
+	case "priority":
+		op.edit = driver.Edit{Prioritize: true, Priority: g.priority(t)}
 	case "remove":
 		op.edit.Remove = true
 	case "ready":
@@ -466,6 +478,9 @@ func (g *planner) configure(t *rapid.T) operation {
 	config := drawConfig(t, g.ability)
 	config.StrictGroups, config.FairGroups = g.config.StrictGroups, g.config.FairGroups
 	config.DedupWindow = g.config.DedupWindow
+	if config.StrictGroups || config.FairGroups {
+		config.PriorityAging = 0
+	}
 	return configureOperation{config}
 }
 

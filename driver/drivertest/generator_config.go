@@ -58,6 +58,9 @@ func drawConfig(t *rapid.T, a ability) (c driver.Config) {
 	if a.traits.TTL && !a.untimed {
 		c.TTL = pick(t, 0, 0, 0, 5*time.Second, 60*time.Second)
 	}
+	if a.traits.Priorities && !a.untimed {
+		c.PriorityAging = pick(t, 0, 0, time.Second, 5*time.Second)
+	}
 	if a.traits.DedupWindow > 0 {
 		c.DedupWindow = pick(t, 0, 5*time.Second, 20*time.Second)
 		if a.untimed {
@@ -68,6 +71,9 @@ func drawConfig(t *rapid.T, a ability) (c driver.Config) {
 	if a.traits.Groups {
 		c.StrictGroups = rarely(t, 1)
 		c.FairGroups = a.fair && !c.StrictGroups && rarely(t, 1)
+	}
+	if c.StrictGroups || c.FairGroups {
+		c.PriorityAging = 0
 	}
 	return c
 }

@@ -76,6 +76,22 @@ var needTTL = need{
 	},
 }
 
+// needPriorities: messages can have priorities. Without it no message can be given one.
+var needPriorities = need{
+	met: func(_ *env, q driver.Queue) bool { return q.Traits().Priorities },
+	refused: func(e *env, q driver.Queue) {
+		_, err := q.Send(e.ctx(), []driver.Outgoing{{Body: []byte("a"), Priority: 1}})
+		e.expectInvalid(err, driver.ErrUnsupported, "", "send with a priority to a queue that has none")
+		e.expectEmpty(q)
+		if q.Traits().Edit {
+			id := e.sendOne(q, driver.Outgoing{Body: []byte("b")}).ID
+			_, err := q.Edit(e.ctx(), id, driver.Edit{Prioritize: true, Priority: 1})
+			e.expectInvalid(err, driver.ErrUnsupported, "", "change of a priority in a queue that has none")
+			e.expectNext(q, "b")
+		}
+	},
+}
+
 // needSeals: seals are kept.
 var needSeals = need{
 	met: func(_ *env, q driver.Queue) bool { return q.Traits().Seals },

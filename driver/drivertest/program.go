@@ -239,7 +239,7 @@ func (o sendOperation) String() string {
 		options := given([]story.Option{
 			textOption("key", msg.DedupKey), textOption("group", msg.Group), textOption("reply-to", msg.ReplyTo),
 			textOption("correlation", msg.CorrelationID), textOption("seal", string(msg.Seal)), timeOption("delay", msg.Delay),
-			timeOption("due", msg.ahead), timeOption("ttl", msg.TTL), boolOption("whole", msg.whole),
+			timeOption("due", msg.ahead), timeOption("ttl", msg.TTL), numberOption("priority", msg.Priority), boolOption("whole", msg.whole),
 		})
 		if msg.name != string(msg.Body) {
 			options = append(options, story.Option{Key: "body", Value: string(msg.Body)})
@@ -314,6 +314,8 @@ func (o editOperation) String() string {
 		verb = "remove"
 	case o.edit.Ready:
 		verb = "make-ready"
+	case o.edit.Prioritize:
+		return command("prioritize", []string{o.message}, story.Option{Key: "priority", Value: strconv.Itoa(o.edit.Priority)})
 	}
 	return command(verb, []string{o.message}, timeOption("due", o.ahead))
 }
@@ -380,6 +382,7 @@ func configOptions(c driver.Config) []story.Option {
 		timeOption("retain-ready", c.RetainReady.Age),
 		numberOption("retain-ready-count", c.RetainReady.Count),
 		timeOption("ttl", c.TTL),
+		timeOption("aging", c.PriorityAging),
 		boolOption("drop-expired", c.DropExpired),
 		timeOption("retain-dead", c.RetainDead.Age),
 		numberOption("retain-dead-count", c.RetainDead.Count),

@@ -259,6 +259,12 @@ func (o editOperation) run(ctx context.Context, p *executor) (r result) {
 		edit.DeliverAt = p.start.Add(p.clock()).Add(o.ahead)
 	}
 	was, err := p.queue.Edit(ctx, p.id(o.message), edit)
+	if p.story != nil && err == nil && edit.Prioritize {
+		id := p.id(o.message)
+		sent := p.story.sent[id]
+		sent.Priority = edit.Priority
+		p.story.sent[id] = sent
+	}
 	switch {
 	case err == nil:
 		r.addf("%s was %s", o.message, was)

@@ -161,6 +161,7 @@ func (a *arguments) config() (c driver.Config) {
 	c.DedupMax = a.number("dedup-max")
 	c.RetainReady = driver.Retention{Age: a.duration("retain-ready", 0), Count: a.number("retain-ready-count")}
 	c.TTL = a.duration("ttl", 0)
+	c.PriorityAging = a.duration("aging", 0)
 	c.DropExpired = a.yes("drop-expired")
 	c.RetainDead = driver.Retention{Age: a.duration("retain-dead", 0), Count: a.number("retain-dead-count")}
 	c.MaxHold = a.duration("max-hold", 0)
@@ -201,11 +202,14 @@ var verbs = map[string]func(a *arguments) operation{
 	"remove":     func(a *arguments) operation { return parseEdit(a, driver.Edit{Remove: true}) },
 	"make-ready": func(a *arguments) operation { return parseEdit(a, driver.Edit{Ready: true}) },
 	"reschedule": func(a *arguments) operation { return parseEdit(a, driver.Edit{}) },
-	"peek":       parsePeek,
-	"time":       parseAdvance,
-	"configure":  func(a *arguments) operation { return configureOperation{a.config()} },
-	"queue":      func(a *arguments) operation { return createOperation{a.config()} },
-	"restart":    parseRestart,
+	"prioritize": func(a *arguments) operation {
+		return parseEdit(a, driver.Edit{Prioritize: true, Priority: a.number("priority")})
+	},
+	"peek":      parsePeek,
+	"time":      parseAdvance,
+	"configure": func(a *arguments) operation { return configureOperation{a.config()} },
+	"queue":     func(a *arguments) operation { return createOperation{a.config()} },
+	"restart":   parseRestart,
 }
 
 func parseDead(a *arguments) operation {
@@ -307,7 +311,7 @@ func parseSend(c story.Command, names durations) (operation, error) {
 		a := arguments{words: part.Words, options: slices.Clone(part.Options), names: names}
 		msg := driver.Outgoing{
 			DedupKey: a.text("key"), Group: a.text("group"), ReplyTo: a.text("reply-to"), CorrelationID: a.text("correlation"),
-			Delay: a.duration("delay", 0), TTL: a.duration("ttl", 0), Attributes: a.attributes(),
+			Delay: a.duration("delay", 0), TTL: a.duration("ttl", 0), Priority: a.number("priority"), Attributes: a.attributes(),
 		}
 		if seal, ok := a.take("seal"); ok {
 			msg.Seal = []byte(seal)

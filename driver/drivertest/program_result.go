@@ -84,6 +84,9 @@ func (p *executor) describe(msg *driver.Message) string {
 	if len(msg.Attributes) > 0 {
 		text += " " + describeAttributes(msg.Attributes)
 	}
+	if msg.Priority != 0 {
+		text += fmt.Sprintf(", priority %d", msg.Priority)
+	}
 	for _, part := range []struct{ name, value string }{
 		{"group", msg.Group}, {"reply to", msg.ReplyTo}, {"correlation", msg.CorrelationID}, {"last error", msg.LastError},
 	} {

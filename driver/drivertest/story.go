@@ -35,6 +35,7 @@ var storyNeeds = map[string]need{
 	"edit":         needEdit,
 	"deliver-at":   needDeliverAt,
 	"ttl":          needTTL,
+	"priorities":   needPriorities,
 	"drop-expired": needDropExpired,
 	"admin":        needAdmin,
 	"endings":      needObservable,

@@ -432,6 +432,7 @@ func (s *storyState) changes(msg *driver.Message, sent outgoing, known bool) (te
 		{"reply-to", msg.ReplyTo == sent.ReplyTo || !known},
 		{"correlation", msg.CorrelationID == sent.CorrelationID || !known},
 		{"seal", string(msg.Seal) == string(sent.Seal) || !known},
+		{"priority", msg.Priority == sent.Priority || !known},
 		{"enqueued", msg.EnqueuedAt.Equal(first.EnqueuedAt) && isUTC(msg.EnqueuedAt)},
 		{"first-received", msg.FirstReceivedAt.Equal(first.FirstReceivedAt) && isUTC(msg.FirstReceivedAt)},
 	} {

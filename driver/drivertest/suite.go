@@ -168,7 +168,7 @@ func allCases() []testCase {
 		orderCases, groupCases, fairCases, shardCases,
 		countCases, peekCases, editCases, releaseCases, scheduleCases,
 		defaultCases, deadLetterCases, redriveCases, deadLetterToCases, deadLetterCircleCases,
-		moveCases, endingCases, ttlCases,
+		moveCases, endingCases, ttlCases, priorityCases,
 		limitCases, adminCases, annotationCases,
 		concurrencyCases, raceCases,
 		restartCases(),
