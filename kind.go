@@ -24,7 +24,7 @@ func MessageWithBody[U, T any](message *Message[T], body U) *Message[U] {
 		ID: message.ID, Body: body, Receipt: message.Receipt, Deliveries: message.Deliveries,
 		EnqueuedAt: message.EnqueuedAt, FirstReceivedAt: message.FirstReceivedAt,
 		Attributes: message.Attributes, Group: message.Group, ReplyTo: message.ReplyTo,
-		CorrelationID: message.CorrelationID, LastError: message.LastError, origin: message,
+		CorrelationID: message.CorrelationID, Priority: message.Priority, LastError: message.LastError, origin: message,
 	}
 }
 

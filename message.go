@@ -40,6 +40,7 @@ type Message[T any] struct {
 	Group           string
 	ReplyTo         string
 	CorrelationID   string
+	Priority        int
 	// LastError is the cause of the latest nack with a cause; empty if there was none.
 	LastError string
 
@@ -91,6 +92,7 @@ func (m *Message[T]) load(mailbox *Mailbox[T], delivery *driver.Delivery, body T
 	m.Group = delivery.Group
 	m.ReplyTo = delivery.ReplyTo
 	m.CorrelationID = delivery.CorrelationID
+	m.Priority = delivery.Priority
 	m.LastError = delivery.LastError
 	m.mailbox = mailbox
 	m.receivedAt = receivedAt

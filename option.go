@@ -38,6 +38,7 @@ type (
 	delayOption         time.Duration
 	deliverAtOption     time.Time
 	ttlOption           time.Duration
+	priorityOption      int
 	replyToOption       string
 	dedupKeyOption      string
 	groupOption         string
@@ -71,6 +72,12 @@ func WithDeliverAt(t time.Time) SendOption { return deliverAtOption(t) }
 // It follows the wall clock of the backend. Without Traits.TTL it is refused with
 // ErrUnsupported.
 func WithTTL(d time.Duration) SendOption { return ttlOption(d) }
+
+// WithPriority sets the priority of the message, 0…MaxPriority: messages with a higher one are
+// delivered first. While a message is ready its level rises, so that one of a low priority
+// is delivered under a steady load of high ones. Without Traits.Priorities it is refused with
+// ErrUnsupported.
+func WithPriority(priority int) SendOption { return priorityOption(priority) }
 
 // WithReplyTo sets the address for the answer: the name of a mailbox, or a reply slot.
 func WithReplyTo(id string) SendOption { return replyToOption(id) }
@@ -120,6 +127,7 @@ func WithWait(d time.Duration) ReceiveOption { return waitOption(d) }
 func (delayOption) sendOption()         {}
 func (deliverAtOption) sendOption()     {}
 func (ttlOption) sendOption()           {}
+func (priorityOption) sendOption()      {}
 func (replyToOption) sendOption()       {}
 func (dedupKeyOption) sendOption()      {}
 func (groupOption) sendOption()         {}
@@ -138,6 +146,7 @@ func (o deliverAtOption) String() string {
 	return fmt.Sprintf("WithDeliverAt(%s)", time.Time(o).Format(time.RFC3339))
 }
 func (o ttlOption) String() string           { return fmt.Sprintf("WithTTL(%v)", time.Duration(o)) }
+func (o priorityOption) String() string      { return fmt.Sprintf("WithPriority(%d)", int(o)) }
 func (o replyToOption) String() string       { return fmt.Sprintf("WithReplyTo(%q)", string(o)) }
 func (o dedupKeyOption) String() string      { return fmt.Sprintf("WithDedupKey(%q)", string(o)) }
 func (o groupOption) String() string         { return fmt.Sprintf("WithGroup(%q)", string(o)) }
@@ -180,6 +189,8 @@ func applySend(msg *driver.Outgoing, options []SendOption) {
 			msg.DeliverAt = time.Time(o)
 		case ttlOption:
 			msg.TTL = time.Duration(o)
+		case priorityOption:
+			msg.Priority = int(o)
 		case replyToOption:
 			msg.ReplyTo = string(o)
 		case dedupKeyOption:

@@ -17,6 +17,7 @@ type Outgoing[T any] struct {
 	Delay         time.Duration
 	DeliverAt     time.Time
 	TTL           time.Duration
+	Priority      int
 	DedupKey      string
 	Group         string
 	ReplyTo       string
@@ -92,6 +93,7 @@ func (m *Mailbox[T]) SendMessages(ctx context.Context, messages []Outgoing[T]) (
 			Delay:         from.Delay,
 			DeliverAt:     from.DeliverAt,
 			TTL:           from.TTL,
+			Priority:      from.Priority,
 			DedupKey:      from.DedupKey,
 			Group:         from.Group,
 			ReplyTo:       from.ReplyTo,

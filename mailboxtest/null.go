@@ -45,7 +45,7 @@ func (q *nullQueue) Traits() driver.Traits {
 		ExactStats: true, Groups: true, DedupWindow: driver.DefaultDedupWindow,
 		MaxBodyBytes: driver.DefaultMaxBodyBytes, MaxBatch: driver.DefaultMaxBatch,
 		MaxAttributes: driver.MaxAttributes, MaxAttributeBytes: driver.MaxAttributeBytes,
-		DeliverAt: true, TTL: true, MaxDelay: driver.DefaultMaxDelay, MaxVisibility: driver.DefaultMaxVisibility,
+		DeliverAt: true, TTL: true, Priorities: true, MaxDelay: driver.DefaultMaxDelay, MaxVisibility: driver.DefaultMaxVisibility,
 	}
 }
 

@@ -166,7 +166,7 @@ func TestProfilesDiffer(t *testing.T) {
 func TestExplicitZeroTurnsSettingOff(t *testing.T) {
 	want := driver.Config{
 		Shards: 1, DedupWindow: 5 * time.Minute, DedupMax: driver.Off, MaxDeliveries: driver.Off, MaxMessages: driver.Off, MaxBytes: driver.Off,
-		MaxInFlight: driver.Off, MaxDead: driver.Off, MaxHold: driver.Off, TTL: driver.Off,
+		MaxInFlight: driver.Off, MaxDead: driver.Off, MaxHold: driver.Off, TTL: driver.Off, PriorityAging: driver.DefaultPriorityAging,
 		RetainReady: driver.Retention{Age: driver.Off, Count: driver.Off}, RetainDead: driver.Retention{Age: driver.Off, Count: driver.Off},
 	}
 	var args, environ []string

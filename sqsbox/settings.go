@@ -52,6 +52,7 @@ func readSettings(b *Backend, physical string, attributes map[string]string) *se
 	}
 	window := s.config.DedupWindow
 	s.config.DedupMax = driver.Off
+	s.config.PriorityAging = driver.Off
 	s.config = s.config.Effective()
 	if window == 0 {
 		s.config.DedupWindow = driver.Off // a standard queue has no dedup keys
@@ -143,6 +144,7 @@ func checkConfig(name string, config driver.Config) error {
 		{"RetainReady.Age", config.RetainReady.Age > 0 && !config.DropExpired, "SQS drops expired messages: set DropExpired"},
 		{"RetainDead", config.RetainDead.Age > 0 || config.RetainDead.Count > 0, "SQS keeps dead letters in another queue: set its retention"},
 		{"TTL", config.TTL > 0, "messages of SQS have no time to live; set RetainReady.Age"},
+		{"PriorityAging", config.PriorityAging > 0, "messages of SQS have no priorities"},
 		{"MaxHold", config.MaxHold > 0, fmt.Sprintf("SQS limits every delivery to %v in all", driver.DefaultMaxVisibility)},
 		{"Annotation", config.Annotation != "", "SQS does not store annotations"},
 		{"MaxDeliveries", config.MaxDeliveries > 0 && config.DeadLetterTo == "", "SQS dead-letters into another queue: set DeadLetterTo"},

@@ -7,6 +7,7 @@ const (
 	editRemoves = iota
 	editMakesReady
 	editReschedules
+	editPrioritizes
 )
 
 // AppendEdit writes the payload of OpEdit.
@@ -17,6 +18,8 @@ func AppendEdit(dst []byte, t Target, id string, edit *driver.Edit) []byte {
 		return append(dst, editRemoves)
 	case edit.Ready:
 		return append(dst, editMakesReady)
+	case edit.Prioritize:
+		return appendSigned(append(dst, editPrioritizes), int64(edit.Priority))
 	}
 	return appendDueTime(append(dst, editReschedules), edit.DeliverAt)
 }
@@ -32,6 +35,8 @@ func ParseEdit(payload []byte) (t Target, id string, edit driver.Edit, err error
 		edit.Ready = true
 	case editReschedules:
 		edit.DeliverAt = r.dueTime()
+	case editPrioritizes:
+		edit.Prioritize, edit.Priority = true, r.int()
 	default:
 		r.fail("an unknown edit")
 	}

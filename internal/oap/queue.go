@@ -39,10 +39,12 @@ const (
 	traitEdit
 	traitTTL
 	traitSchedules
+	_
+	traitPriorities
 
 	// KnownTraits are all of them, and PlainTraits those that clients know that have not
 	// told theirs with OpKnow.
-	KnownTraits = traitSchedules<<1 - 1
+	KnownTraits = traitSchedules<<1 - 1 | traitPriorities
 	PlainTraits = traitFairGroups<<1 - 1
 )
 
@@ -54,6 +56,14 @@ func (o *Opened) Tell(known uint64) {
 	o.Traits.Edit = o.Traits.Edit && known&traitEdit != 0
 	o.Traits.TTL = o.Traits.TTL && known&traitTTL != 0
 	o.Traits.Schedules = o.Traits.Schedules && known&traitSchedules != 0
+	o.Traits.Priorities = o.Traits.Priorities && known&traitPriorities != 0
+}
+
+// TellMessage removes from a message what a client does not know.
+func TellMessage(m *driver.Message, known uint64) {
+	if known&traitPriorities == 0 {
+		m.Priority = 0
+	}
 }
 
 // AppendKnown writes the payload of OpKnow. A server ignores traits that it does not know.
@@ -82,6 +92,9 @@ func AppendOpened(dst []byte, o *Opened) []byte {
 		if set {
 			bits |= 1 << i
 		}
+	}
+	if t.Priorities {
+		bits |= traitPriorities
 	}
 	dst = appendNumber(dst, bits)
 	dst = appendText(dst, string(t.Ordering))
@@ -117,6 +130,7 @@ func ParseOpened(payload []byte) (o Opened, err error) {
 		Edit:         bits&traitEdit != 0,
 		TTL:          bits&traitTTL != 0,
 		Schedules:    bits&traitSchedules != 0,
+		Priorities:   bits&traitPriorities != 0,
 
 		Ordering: driver.Ordering(r.text()), Durability: driver.Durability(r.text()),
 		DedupWindow: r.duration(), MaxBodyBytes: r.int(), MaxBatch: r.int(), MaxDelay: r.duration(),
@@ -252,10 +266,13 @@ func TellConfig(c *driver.Config, known uint64) {
 	if known&traitTTL == 0 {
 		c.TTL = 0
 	}
+	if known&traitPriorities == 0 {
+		c.PriorityAging = 0
+	}
 }
 
-// AppendConfig writes a configuration, which is the answer to OpConfig. A time to live of 0 is
-// left out, so that peers that know none can read it.
+// AppendConfig writes a configuration, which is the answer to OpConfig. A time to live and an
+// ageing of 0 at the end are left out, so that peers that know none can read it.
 func AppendConfig(dst []byte, c *driver.Config) []byte {
 	dst = appendSigned(dst, int64(c.Shards))
 	dst = append(dst, groupsByte(c))
@@ -272,8 +289,11 @@ func AppendConfig(dst []byte, c *driver.Config) []byte {
 	dst = appendText(dst, c.DeadLetterTo)
 	dst = appendFlag(dst, c.DropExpired)
 	dst = appendText(dst, c.Annotation)
-	if c.TTL != 0 {
+	if c.TTL != 0 || c.PriorityAging != 0 {
 		dst = appendDuration(dst, c.TTL)
+	}
+	if c.PriorityAging != 0 {
+		dst = appendDuration(dst, c.PriorityAging)
 	}
 	return dst
 }
@@ -316,7 +336,12 @@ func (r *reader) config() driver.Config {
 		MaxHold:     r.duration(), DeadLetterTo: r.text(), DropExpired: r.flag(), Annotation: r.text(),
 	}
 	if r.err == nil && len(r.rest) > 0 {
-		if c.TTL = r.duration(); c.TTL == 0 {
+		c.TTL = r.duration()
+		more := len(r.rest) > 0
+		if more {
+			c.PriorityAging = r.duration()
+		}
+		if (more && c.PriorityAging == 0) || (!more && c.TTL == 0) {
 			r.fail("a field is there and empty")
 		}
 	}

@@ -57,8 +57,9 @@ const (
 	msgCorrelation
 	msgLastError
 	msgFirstReceived
+	msgPriority
 
-	msgKnown = msgFirstReceived<<1 - 1
+	msgKnown = msgPriority<<1 - 1
 )
 
 func appendMessage(dst []byte, m *driver.Message) []byte {
@@ -82,6 +83,10 @@ func appendMessage(dst []byte, m *driver.Message) []byte {
 	if !m.FirstReceivedAt.IsZero() {
 		bits |= msgFirstReceived
 		dst = appendTime(dst, m.FirstReceivedAt)
+	}
+	if m.Priority != 0 {
+		bits |= msgPriority
+		dst = appendSigned(dst, int64(m.Priority))
 	}
 	dst[start] = bits
 	return dst
@@ -111,6 +116,11 @@ func (r *reader) message(m *driver.Message) {
 	}
 	if bits&msgFirstReceived != 0 {
 		if m.FirstReceivedAt = r.time(); m.FirstReceivedAt.IsZero() {
+			r.fail("a field is there and empty")
+		}
+	}
+	if bits&msgPriority != 0 {
+		if m.Priority = r.int(); m.Priority == 0 {
 			r.fail("a field is there and empty")
 		}
 	}

@@ -46,6 +46,7 @@ var (
 	}
 	someDue  = []driver.Outgoing{{Body: []byte("due"), Group: "group", DeliverAt: aTime}, {DeliverAt: time.Unix(0, 0)}}
 	someTTL  = []driver.Outgoing{{Body: []byte("mortal"), TTL: time.Minute}, {Group: "group", DeliverAt: aTime, TTL: 1}}
+	someHigh = []driver.Outgoing{{Body: []byte("high"), Priority: 9}, {Group: "group", TTL: 1, Priority: 1}}
 	aReceipt = driver.Receipt{Handle: "receipt"}
 )
 
@@ -198,6 +199,10 @@ func openedSamples() []sample {
 			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
 		},
 		{
+			"opened with priorities", oap.AppendOpened(nil, &oap.Opened{Handle: 9, Traits: driver.Traits{Priorities: true}}),
+			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
+		},
+		{
 			"opened with due times", oap.AppendOpened(nil, &oap.Opened{Handle: 9, Traits: driver.Traits{DeliverAt: true}}),
 			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
 		},
@@ -224,6 +229,17 @@ func editSamples() []sample {
 	return []sample{
 		{
 			"edit", oap.AppendEdit(nil, aTarget, "a", &driver.Edit{DeliverAt: aTime}),
+			func(p []byte) ([]byte, error) {
+				t, id, v, err := oap.ParseEdit(p)
+				return oap.AppendEdit(nil, t, id, &v), err
+			},
+		},
+		{"send with priorities", appendSend(aTarget, someHigh), func(p []byte) ([]byte, error) {
+			t, v, err := oap.ParseSend(p, nil)
+			return appendSend(t, v), err
+		}},
+		{
+			"edit of the priority", oap.AppendEdit(nil, aTarget, "a", &driver.Edit{Prioritize: true, Priority: 7}),
 			func(p []byte) ([]byte, error) {
 				t, id, v, err := oap.ParseEdit(p)
 				return oap.AppendEdit(nil, t, id, &v), err
@@ -315,6 +331,10 @@ func answerSamples() []sample {
 			func(p []byte) ([]byte, error) { v, err := oap.ParseStarted(p); return oap.AppendStarted(nil, &v), err },
 		},
 		{
+			"config with ageing", oap.AppendConfig(nil, &driver.Config{PriorityAging: time.Minute}),
+			func(p []byte) ([]byte, error) { v, err := oap.ParseConfig(p); return oap.AppendConfig(nil, &v), err },
+		},
+		{
 			"fair config", oap.AppendConfig(nil, &aFairConfig),
 			func(p []byte) ([]byte, error) { v, err := oap.ParseConfig(p); return oap.AppendConfig(nil, &v), err },
 		},
@@ -361,6 +381,9 @@ func answerSamples() []sample {
 		{"deliveries", appendDeliveries([]driver.Delivery{
 			{Message: aMessage, Receipt: aReceipt},
 			{Message: driver.Message{ID: "x", Deliveries: 1, EnqueuedAt: aTime}, Receipt: aReceipt},
+		}), func(p []byte) ([]byte, error) { v, err := oap.ParseDeliveries(p, nil); return appendDeliveries(v), err }},
+		{"delivery with a priority", appendDeliveries([]driver.Delivery{
+			{Message: driver.Message{ID: "x", Deliveries: 1, EnqueuedAt: aTime, Priority: 9}, Receipt: aReceipt},
 		}), func(p []byte) ([]byte, error) { v, err := oap.ParseDeliveries(p, nil); return appendDeliveries(v), err }},
 		{"deadletters", oap.AppendDeadLetter(nil, &aLetter), func(p []byte) ([]byte, error) {
 			letters, err := oap.ParseDeadLetters(p)

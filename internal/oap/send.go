@@ -22,8 +22,9 @@ const (
 // Bits of the further fields of an outgoing message.
 const (
 	moreTTL = 1 << iota
+	morePriority
 
-	moreKnown = moreTTL<<1 - 1
+	moreKnown = morePriority<<1 - 1
 )
 
 // AppendSend writes the payload of OpSend up to the messages, of which
@@ -56,19 +57,37 @@ func AppendOutgoing(dst []byte, m *driver.Outgoing) []byte {
 		bits |= outDeliverAt
 		dst = appendDueTime(dst, m.DeliverAt)
 	}
-	if m.TTL != 0 {
+	if m.TTL != 0 || m.Priority != 0 {
 		bits |= outMore
-		dst = appendNumber(dst, moreTTL)
-		dst = appendDuration(dst, m.TTL)
+		dst = appendMore(dst, m)
 	}
 	dst[start] = bits
+	return dst
+}
+
+// appendMore writes the further fields of a message.
+func appendMore(dst []byte, m *driver.Outgoing) []byte {
+	bits := uint64(0)
+	if m.TTL != 0 {
+		bits |= moreTTL
+	}
+	if m.Priority != 0 {
+		bits |= morePriority
+	}
+	dst = appendNumber(dst, bits)
+	if m.TTL != 0 {
+		dst = appendDuration(dst, m.TTL)
+	}
+	if m.Priority != 0 {
+		dst = appendSigned(dst, int64(m.Priority))
+	}
 	return dst
 }
 
 // OutgoingBytes is at least as much as AppendOutgoing writes.
 func OutgoingBytes(m *driver.Outgoing) int {
 	const length = 10 // of a number, at most
-	n := 1 + length + len(m.Body) + length + 5*length
+	n := 1 + length + len(m.Body) + length + 6*length
 	for key, value := range m.Attributes {
 		n += 2*length + len(key) + len(value)
 	}
@@ -139,8 +158,15 @@ func (r *reader) more(m *driver.Outgoing) {
 		r.fail("a message has unknown fields")
 		return
 	}
-	if m.TTL = r.duration(); m.TTL == 0 {
-		r.fail("a field is there and empty")
+	if bits&moreTTL != 0 {
+		if m.TTL = r.duration(); m.TTL == 0 {
+			r.fail("a field is there and empty")
+		}
+	}
+	if bits&morePriority != 0 {
+		if m.Priority = r.int(); m.Priority == 0 {
+			r.fail("a field is there and empty")
+		}
 	}
 }
 

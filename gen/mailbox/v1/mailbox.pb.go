@@ -2356,7 +2356,9 @@ type EditRequest struct {
 	// Make it ready now.
 	Ready bool `protobuf:"varint,4,opt,name=ready,proto3" json:"ready,omitempty"`
 	// Change its due time. A time that is past makes it ready now.
-	DeliverAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=deliver_at,json=deliverAt,proto3" json:"deliver_at,omitempty"`
+	DeliverAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=deliver_at,json=deliverAt,proto3" json:"deliver_at,omitempty"`
+	// Change its priority, 0 to 9. It keeps its place and its age.
+	Priority      *int32 `protobuf:"varint,6,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2424,6 +2426,13 @@ func (x *EditRequest) GetDeliverAt() *timestamppb.Timestamp {
 		return x.DeliverAt
 	}
 	return nil
+}
+
+func (x *EditRequest) GetPriority() int32 {
+	if x != nil && x.Priority != nil {
+		return *x.Priority
+	}
+	return 0
 }
 
 // EditResponse has the state that the message was in.
@@ -2690,14 +2699,16 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\rPauseResponse\"%\n" +
 	"\rResumeRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\"\x10\n" +
-	"\x0eResumeResponse\"\xa3\x01\n" +
+	"\x0eResumeResponse\"\xd1\x01\n" +
 	"\vEditRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x15\n" +
 	"\x06msg_id\x18\x02 \x01(\tR\x05msgId\x12\x16\n" +
 	"\x06remove\x18\x03 \x01(\bR\x06remove\x12\x14\n" +
 	"\x05ready\x18\x04 \x01(\bR\x05ready\x129\n" +
 	"\n" +
-	"deliver_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tdeliverAt\">\n" +
+	"deliver_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tdeliverAt\x12\x1f\n" +
+	"\bpriority\x18\x06 \x01(\x05H\x00R\bpriority\x88\x01\x01B\v\n" +
+	"\t_priority\">\n" +
 	"\fEditResponse\x12.\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x18.mailbox.v1.MessageStateR\x05state\"\r\n" +
 	"\vPingRequest\"\x0e\n" +
@@ -2988,6 +2999,7 @@ func file_mailbox_v1_mailbox_proto_init() {
 	file_mailbox_v1_mailbox_proto_msgTypes[5].OneofWrappers = []any{}
 	file_mailbox_v1_mailbox_proto_msgTypes[10].OneofWrappers = []any{}
 	file_mailbox_v1_mailbox_proto_msgTypes[18].OneofWrappers = []any{}
+	file_mailbox_v1_mailbox_proto_msgTypes[40].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

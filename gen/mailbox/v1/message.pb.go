@@ -112,7 +112,9 @@ type Outgoing struct {
 	DeliverAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=deliver_at,json=deliverAt,proto3" json:"deliver_at,omitempty"`
 	// How long the message lives from when it is due; 0 means as long as the queue says. A
 	// message that waits at the end of it is not delivered any more.
-	TtlMs         float64 `protobuf:"fixed64,11,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	TtlMs float64 `protobuf:"fixed64,11,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	// From 0 to 9; messages with a higher one are delivered first. For queues with priorities.
+	Priority      int32 `protobuf:"varint,12,opt,name=priority,proto3" json:"priority,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -220,6 +222,13 @@ func (x *Outgoing) GetDeliverAt() *timestamppb.Timestamp {
 func (x *Outgoing) GetTtlMs() float64 {
 	if x != nil {
 		return x.TtlMs
+	}
+	return 0
+}
+
+func (x *Outgoing) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
 	}
 	return 0
 }
@@ -461,7 +470,9 @@ type History struct {
 	// When it was delivered for the first time; absent if it never was.
 	FirstReceivedAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=first_received_at,json=firstReceivedAt,proto3" json:"first_received_at,omitempty"`
 	// The cause of the latest nack that had one, or of the dead letter.
-	LastError     string `protobuf:"bytes,3,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	LastError string `protobuf:"bytes,3,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	// Its priority: that which it was sent with, or what an edit has changed it to.
+	Priority      int32 `protobuf:"varint,4,opt,name=priority,proto3" json:"priority,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -515,6 +526,13 @@ func (x *History) GetLastError() string {
 		return x.LastError
 	}
 	return ""
+}
+
+func (x *History) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
 }
 
 // DeliveryRef identifies a delivery to settle.
@@ -761,7 +779,7 @@ var File_mailbox_v1_message_proto protoreflect.FileDescriptor
 const file_mailbox_v1_message_proto_rawDesc = "" +
 	"\n" +
 	"\x18mailbox/v1/message.proto\x12\n" +
-	"mailbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa5\x03\n" +
+	"mailbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc1\x03\n" +
 	"\bOutgoing\x12\x18\n" +
 	"\apayload\x18\x01 \x01(\fR\apayload\x12\x19\n" +
 	"\bidem_key\x18\x02 \x01(\tR\aidemKey\x125\n" +
@@ -776,7 +794,8 @@ const file_mailbox_v1_message_proto_rawDesc = "" +
 	"\n" +
 	"deliver_at\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\tdeliverAt\x12\x15\n" +
-	"\x06ttl_ms\x18\v \x01(\x01R\x05ttlMs\x1a8\n" +
+	"\x06ttl_ms\x18\v \x01(\x01R\x05ttlMs\x12\x1a\n" +
+	"\bpriority\x18\f \x01(\x05R\bpriority\x1a8\n" +
 	"\n" +
 	"AttrsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -805,13 +824,14 @@ const file_mailbox_v1_message_proto_rawDesc = "" +
 	"\n" +
 	"AttrsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xad\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc9\x01\n" +
 	"\aHistory\x12;\n" +
 	"\venqueued_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"enqueuedAt\x12F\n" +
 	"\x11first_received_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x0ffirstReceivedAt\x12\x1d\n" +
 	"\n" +
-	"last_error\x18\x03 \x01(\tR\tlastError\">\n" +
+	"last_error\x18\x03 \x01(\tR\tlastError\x12\x1a\n" +
+	"\bpriority\x18\x04 \x01(\x05R\bpriority\">\n" +
 	"\vDeliveryRef\x12\x18\n" +
 	"\areceipt\x18\x01 \x01(\tR\areceipt\x12\x15\n" +
 	"\x06msg_id\x18\x02 \x01(\tR\x05msgId\"\xc5\x02\n" +

@@ -115,7 +115,9 @@ type TraitsResponse struct {
 	// Messages can have a time to live.
 	Ttl bool `protobuf:"varint,21,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	// The queue keeps schedules.
-	Schedules     bool `protobuf:"varint,22,opt,name=schedules,proto3" json:"schedules,omitempty"`
+	Schedules bool `protobuf:"varint,22,opt,name=schedules,proto3" json:"schedules,omitempty"`
+	// Messages can have priorities.
+	Priorities    bool `protobuf:"varint,24,opt,name=priorities,proto3" json:"priorities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -300,6 +302,13 @@ func (x *TraitsResponse) GetTtl() bool {
 func (x *TraitsResponse) GetSchedules() bool {
 	if x != nil {
 		return x.Schedules
+	}
+	return false
+}
+
+func (x *TraitsResponse) GetPriorities() bool {
+	if x != nil {
+		return x.Priorities
 	}
 	return false
 }
@@ -695,9 +704,11 @@ type TopicConfig struct {
 	// times the first visibility.
 	MaxHoldMs *float64 `protobuf:"fixed64,14,opt,name=max_hold_ms,json=maxHoldMs,proto3,oneof" json:"max_hold_ms,omitempty"`
 	// The time to live of messages that are sent without one.
-	TtlMs         *float64 `protobuf:"fixed64,15,opt,name=ttl_ms,json=ttlMs,proto3,oneof" json:"ttl_ms,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	TtlMs *float64 `protobuf:"fixed64,15,opt,name=ttl_ms,json=ttlMs,proto3,oneof" json:"ttl_ms,omitempty"`
+	// How long a ready message waits until its level rises by one, in queues with priorities.
+	PriorityAgingMs *float64 `protobuf:"fixed64,16,opt,name=priority_aging_ms,json=priorityAgingMs,proto3,oneof" json:"priority_aging_ms,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *TopicConfig) Reset() {
@@ -836,6 +847,13 @@ func (x *TopicConfig) GetTtlMs() float64 {
 	return 0
 }
 
+func (x *TopicConfig) GetPriorityAgingMs() float64 {
+	if x != nil && x.PriorityAgingMs != nil {
+		return *x.PriorityAgingMs
+	}
+	return 0
+}
+
 // Retention limits the age and the number of messages; each can be unset or off (0).
 type Retention struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -898,7 +916,7 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\x16mailbox/v1/topic.proto\x12\n" +
 	"mailbox.v1\"%\n" +
 	"\rTraitsRequest\x12\x14\n" +
-	"\x05topic\x18\x01 \x01(\tR\x05topic\"\xd6\x05\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\"\xf6\x05\n" +
 	"\x0eTraitsResponse\x12\x1a\n" +
 	"\bordering\x18\x01 \x01(\tR\bordering\x12\x1e\n" +
 	"\n" +
@@ -927,7 +945,10 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"deliver_at\x18\x13 \x01(\bR\tdeliverAt\x12\x12\n" +
 	"\x04edit\x18\x14 \x01(\bR\x04edit\x12\x10\n" +
 	"\x03ttl\x18\x15 \x01(\bR\x03ttl\x12\x1c\n" +
-	"\tschedules\x18\x16 \x01(\bR\tschedules\"\x0f\n" +
+	"\tschedules\x18\x16 \x01(\bR\tschedules\x12\x1e\n" +
+	"\n" +
+	"priorities\x18\x18 \x01(\bR\n" +
+	"priorities\"\x0f\n" +
 	"\rTopicsRequest\"(\n" +
 	"\x0eTopicsResponse\x12\x16\n" +
 	"\x06topics\x18\x01 \x03(\tR\x06topics\"'\n" +
@@ -941,7 +962,7 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\x11ConfigureResponse\"%\n" +
 	"\rDeleteRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\"\x10\n" +
-	"\x0eDeleteResponse\"\xea\x05\n" +
+	"\x0eDeleteResponse\"\xb1\x06\n" +
 	"\vTopicConfig\x12\x16\n" +
 	"\x06shards\x18\x01 \x01(\x05R\x06shards\x12#\n" +
 	"\rstrict_groups\x18\x02 \x01(\bR\fstrictGroups\x12&\n" +
@@ -959,7 +980,9 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\bmax_hold\x18\f \x01(\x05B\x02\x18\x01H\aR\amaxHold\x88\x01\x01\x12$\n" +
 	"\x0edead_letter_to\x18\r \x01(\tR\fdeadLetterTo\x12#\n" +
 	"\vmax_hold_ms\x18\x0e \x01(\x01H\bR\tmaxHoldMs\x88\x01\x01\x12\x1a\n" +
-	"\x06ttl_ms\x18\x0f \x01(\x01H\tR\x05ttlMs\x88\x01\x01B\x0f\n" +
+	"\x06ttl_ms\x18\x0f \x01(\x01H\tR\x05ttlMs\x88\x01\x01\x12/\n" +
+	"\x11priority_aging_ms\x18\x10 \x01(\x01H\n" +
+	"R\x0fpriorityAgingMs\x88\x01\x01B\x0f\n" +
 	"\r_max_attemptsB\x0f\n" +
 	"\r_max_messagesB\f\n" +
 	"\n" +
@@ -971,7 +994,8 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"_dedup_maxB\v\n" +
 	"\t_max_holdB\x0e\n" +
 	"\f_max_hold_msB\t\n" +
-	"\a_ttl_ms\"W\n" +
+	"\a_ttl_msB\x14\n" +
+	"\x12_priority_aging_ms\"W\n" +
 	"\tRetention\x12\x1a\n" +
 	"\x06age_ms\x18\x01 \x01(\x01H\x00R\x05ageMs\x88\x01\x01\x12\x19\n" +
 	"\x05count\x18\x02 \x01(\x03H\x01R\x05count\x88\x01\x01B\t\n" +

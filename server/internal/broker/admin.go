@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"time"
 
@@ -82,6 +83,8 @@ func (c Caller) Edit(ctx context.Context, queue, id string, edit driver.Edit) (w
 		change, kind, note = "remove", EventRemoved, ""
 	case edit.Ready:
 		change, note = "ready", "ready"
+	case edit.Prioritize:
+		change, note = "priority", fmt.Sprintf("priority %d", edit.Priority)
 	}
 	defer func() { c.record("edit "+change, queue, shortened(id), 0, err) }()
 	return inQueue(ctx, &c, "edit", queue, lastForWrites, func(q *queueUse) (driver.State, error) {

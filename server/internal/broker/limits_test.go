@@ -108,7 +108,7 @@ func TestDrainingRefusesWritesBeforeReadsAndSettlingLast(t *testing.T) {
 func TestEveryResourceIsBounded(t *testing.T) {
 	defaults := driver.Config{
 		Shards: 2, MaxDeliveries: 5, MaxMessages: 10, MaxBytes: 1000, MaxInFlight: 7, MaxDead: 20, DedupWindow: time.Minute, DedupMax: 30,
-		RetainReady: driver.Retention{Age: time.Hour, Count: 40}, RetainDead: driver.Retention{Age: 2 * time.Hour, Count: 50}, MaxHold: 3 * time.Hour, TTL: 4 * time.Hour,
+		RetainReady: driver.Retention{Age: time.Hour, Count: 40}, RetainDead: driver.Retention{Age: 2 * time.Hour, Count: 50}, MaxHold: 3 * time.Hour, TTL: 4 * time.Hour, PriorityAging: 5 * time.Hour,
 	}
 	expectNumbers(t, reflect.ValueOf(defaults), "Config")
 	backend := membox.New(&membox.Options{Defaults: defaults})

@@ -221,6 +221,7 @@ func (c *client) learn(ctx context.Context, name string) error {
 		DeliverAt            bool        `json:"deliver_at"`
 		Edit                 bool        `json:"edit"`
 		TTL                  bool        `json:"ttl"`
+		Priorities           bool        `json:"priorities"`
 		Window               json.Number `json:"dedup_window_ms"`
 		MaxBody              int         `json:"max_body_bytes"`
 		MaxAttributes        int         `json:"max_attributes"`
@@ -238,7 +239,7 @@ func (c *client) learn(ctx context.Context, name string) error {
 	defer c.mu.Unlock()
 	c.traits[name] = driver.Traits{
 		Ordering: driver.Ordering(t.Ordering), Durability: driver.Durability(t.Durability), ExactStats: t.Exact, Groups: t.Groups,
-		StrictGroups: t.Strict, FairGroups: t.Fair, DeadLetters: t.Dead, Peek: t.Peek, Pause: t.Pause, Release: t.Release, DeliverAt: t.DeliverAt, Edit: t.Edit, TTL: t.TTL, DedupWindow: duration(t.Window),
+		StrictGroups: t.Strict, FairGroups: t.Fair, DeadLetters: t.Dead, Peek: t.Peek, Pause: t.Pause, Release: t.Release, DeliverAt: t.DeliverAt, Edit: t.Edit, TTL: t.TTL, Priorities: t.Priorities, DedupWindow: duration(t.Window),
 		MaxBodyBytes: t.MaxBody, MaxAttributes: t.MaxAttributes, MaxAttributeBytes: t.MaxAttributeBytes, MaxBatch: t.MaxBatch, MaxDelay: duration(t.MaxDelay),
 		MaxVisibility: duration(t.MaxVisibility), MaxWait: duration(t.MaxWait),
 		PurgeCooldown: duration(t.Cooldown),
@@ -263,6 +264,7 @@ type configJSON struct {
 	RetainDeadCount  *int         `json:"retain_dead_count,omitempty"`
 	MaxHoldMS        *json.Number `json:"max_hold_ms,omitempty"`
 	TTLMS            *json.Number `json:"ttl_ms,omitempty"`
+	AgingMS          *json.Number `json:"priority_aging_ms,omitempty"`
 	DeadLetterTo     string       `json:"dead_letter_to"`
 	DropExpired      bool         `json:"drop_expired"`
 	Annotation       string       `json:"annotation"`
@@ -320,7 +322,7 @@ func (c *client) ConfigureQueue(ctx context.Context, name string, config driver.
 		config.Shards, config.StrictGroups, config.FairGroups, number(config.MaxDeliveries), number(config.MaxMessages),
 		number(config.MaxBytes), number(config.MaxInFlight), number(config.MaxDead), spanOf(config.DedupWindow), number(config.DedupMax),
 		spanOf(config.RetainReady.Age), number(config.RetainReady.Count), spanOf(config.RetainDead.Age), number(config.RetainDead.Count),
-		spanOf(config.MaxHold), spanOf(config.TTL), config.DeadLetterTo, config.DropExpired, config.Annotation,
+		spanOf(config.MaxHold), spanOf(config.TTL), spanOf(config.PriorityAging), config.DeadLetterTo, config.DropExpired, config.Annotation,
 	}}, &struct{}{})
 	if err != nil {
 		return err
@@ -340,7 +342,7 @@ func (c *client) QueueConfig(ctx context.Context, name string) (driver.Config, e
 	return driver.Config{
 		Shards: g.Shards, StrictGroups: g.StrictGroups, FairGroups: g.FairGroups, MaxDeliveries: known(g.MaxAttempts),
 		MaxMessages: known(g.MaxMessages), MaxBytes: known(g.MaxBytes), MaxInFlight: known(g.MaxInFlight), MaxDead: known(g.MaxDead),
-		DedupWindow: knownSpan(g.DedupWindowMS), DedupMax: known(g.DedupMax), MaxHold: knownSpan(g.MaxHoldMS), TTL: knownSpan(g.TTLMS),
+		DedupWindow: knownSpan(g.DedupWindowMS), DedupMax: known(g.DedupMax), MaxHold: knownSpan(g.MaxHoldMS), TTL: knownSpan(g.TTLMS), PriorityAging: knownSpan(g.AgingMS),
 		RetainReady:  driver.Retention{Age: knownSpan(g.RetainReadyMS), Count: known(g.RetainReadyCount)},
 		RetainDead:   driver.Retention{Age: knownSpan(g.RetainDeadMS), Count: known(g.RetainDeadCount)},
 		DeadLetterTo: g.DeadLetterTo, DropExpired: g.DropExpired, Annotation: g.Annotation,

@@ -160,6 +160,9 @@ func (q *clientQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]drive
 		if m.TTL != 0 {
 			message["ttl_ms"] = ms(m.TTL)
 		}
+		if m.Priority != 0 {
+			message["priority"] = m.Priority
+		}
 		if !m.DeliverAt.IsZero() {
 			message["deliver_at"] = m.DeliverAt.Format(time.RFC3339Nano)
 		}
@@ -169,6 +172,7 @@ func (q *clientQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]drive
 
 type detailsJSON struct {
 	Group           string    `json:"group"`
+	Priority        int       `json:"priority"`
 	ReplyTo         string    `json:"reply_to"`
 	CorrelationID   string    `json:"correlation_id"`
 	EnqueuedAt      time.Time `json:"enqueued_at"`
@@ -219,7 +223,7 @@ func (q *clientQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([
 	for _, m := range answer.Messages {
 		deliveries = append(deliveries, driver.Delivery{
 			Message: driver.Message{
-				ID: m.MessageID, Body: m.Payload, Attributes: m.Attrs, Group: m.Details.Group, ReplyTo: m.Details.ReplyTo,
+				ID: m.MessageID, Body: m.Payload, Attributes: m.Attrs, Group: m.Details.Group, Priority: m.Details.Priority, ReplyTo: m.Details.ReplyTo,
 				CorrelationID: m.Details.CorrelationID, Deliveries: m.Attempt, EnqueuedAt: m.Details.EnqueuedAt,
 				FirstReceivedAt: m.Details.FirstReceivedAt, LastError: m.Details.LastError,
 			},
@@ -301,7 +305,7 @@ func (l *lookedJSON) peeked() driver.Peeked {
 	return driver.Peeked{
 		DeadLetter: driver.DeadLetter{
 			Message: driver.Message{
-				ID: l.MessageID, Body: l.Payload, Attributes: l.Attrs, Group: l.Group, ReplyTo: l.ReplyTo, CorrelationID: l.CorrelationID,
+				ID: l.MessageID, Body: l.Payload, Attributes: l.Attrs, Group: l.Group, Priority: l.Priority, ReplyTo: l.ReplyTo, CorrelationID: l.CorrelationID,
 				Deliveries: l.Attempt, EnqueuedAt: l.EnqueuedAt, FirstReceivedAt: l.FirstReceivedAt, LastError: l.LastError,
 			},
 			Source: l.Source, Reason: l.Reason, ErrorType: l.ErrorType, DeadAt: l.DeadAt, Redrives: l.Redrives,
@@ -395,6 +399,9 @@ func (q *clientQueue) Edit(ctx context.Context, id string, edit driver.Edit) (dr
 	request := object{"topic": q.name, "msg_id": id, "remove": edit.Remove, "ready": edit.Ready}
 	if !edit.DeliverAt.IsZero() {
 		request["deliver_at"] = edit.DeliverAt.Format(time.RFC3339Nano)
+	}
+	if edit.Prioritize {
+		request["priority"] = edit.Priority
 	}
 	var answer struct{ State driver.State }
 	_, err := q.client.call(ctx, "/v1/edit", true, request, &answer)

@@ -8,6 +8,7 @@ type editRequest struct {
 	Remove    bool   `json:"remove"`
 	Ready     bool   `json:"ready"`
 	DeliverAt string `json:"deliver_at"`
+	Priority  *int   `json:"priority"`
 }
 
 type editResponse struct {
@@ -31,7 +32,11 @@ func (h *Handler) edit(c *call) error {
 	if err != nil {
 		return err
 	}
-	was, err := c.caller.Edit(c.ctx(), r.Queue, r.MessageID, driver.Edit{Remove: r.Remove, Ready: r.Ready, DeliverAt: at})
+	edit := driver.Edit{Remove: r.Remove, Ready: r.Ready, DeliverAt: at}
+	if r.Priority != nil {
+		edit.Prioritize, edit.Priority = true, *r.Priority
+	}
+	was, err := c.caller.Edit(c.ctx(), r.Queue, r.MessageID, edit)
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,7 @@ type lookedLine struct {
 	Damaged         bool              `json:"damaged,omitempty"`
 	Attempt         int               `json:"attempt"`
 	Group           string            `json:"group,omitempty"`
+	Priority        int               `json:"priority,omitempty"`
 	ReplyTo         string            `json:"reply_to,omitempty"`
 	CorrelationID   string            `json:"correlation_id,omitempty"`
 	EnqueuedAt      string            `json:"enqueued_at,omitempty"`
@@ -39,7 +40,7 @@ type lookedLine struct {
 func lineOf(l *broker.Peeked) lookedLine {
 	line := lookedLine{
 		MessageID: l.ID, Queue: l.Queue, State: string(l.State), IdemKey: l.Seal.IdemKey, CorrID: l.Seal.CorrelationID(&l.Message),
-		Attributes: l.Attributes, Payload: l.Body, Damaged: l.Damaged, Attempt: l.Deliveries, Group: l.Group,
+		Attributes: l.Attributes, Payload: l.Body, Damaged: l.Damaged, Attempt: l.Deliveries, Group: l.Group, Priority: l.Priority,
 		ReplyTo: l.ReplyTo, CorrelationID: l.CorrelationID, EnqueuedAt: timeText(l.EnqueuedAt),
 		FirstReceivedAt: timeText(l.FirstReceivedAt), LastError: l.LastError, DueAt: timeText(l.DueAt), Source: l.Source,
 		Reason: string(l.Reason), ErrorType: l.ErrorType, DeadAt: timeText(l.DeadAt), Redrives: l.Redrives,

@@ -106,6 +106,7 @@ type sendBodyQuery struct {
 	DelayMS       duration `json:"delay_ms"`
 	DeliverAt     string   `json:"deliver_at"`
 	TTLMS         duration `json:"ttl_ms"`
+	Priority      int      `json:"priority"`
 	Group         string   `json:"group"`
 	ReplyTo       string   `json:"reply_to"`
 	CorrelationID string   `json:"correlation_id"`
@@ -119,7 +120,7 @@ func (h *Handler) sendBody(c *call) error {
 		return err
 	}
 	out := broker.Outgoing{Outgoing: driver.Outgoing{
-		Body: c.body, Delay: time.Duration(query.DelayMS), TTL: time.Duration(query.TTLMS), DedupKey: query.IdemKey, Group: query.Group,
+		Body: c.body, Delay: time.Duration(query.DelayMS), TTL: time.Duration(query.TTLMS), Priority: query.Priority, DedupKey: query.IdemKey, Group: query.Group,
 		ReplyTo: query.ReplyTo, CorrelationID: query.CorrelationID,
 	}}
 	var err error

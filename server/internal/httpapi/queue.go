@@ -99,6 +99,7 @@ type traitsResponse struct {
 	Edit            bool     `json:"edit"`
 	Schedules       bool     `json:"schedules"`
 	TTL             bool     `json:"ttl"`
+	Priorities      bool     `json:"priorities"`
 	DedupWindowMS   duration `json:"dedup_window_ms"`
 	MaxBodyBytes    int      `json:"max_body_bytes"`
 	MaxAttributes   int      `json:"max_attributes"`
@@ -122,7 +123,7 @@ func (h *Handler) traits(c *call) error {
 	}
 	return c.ok(traitsResponse{
 		Ordering: string(t.Ordering), Durability: string(t.Durability), ExactStats: t.ExactStats, Groups: t.Groups,
-		StrictGroups: t.StrictGroups, FairGroups: t.FairGroups, DeadLetters: t.DeadLetters, Peek: t.Peek, Pause: t.Pause, Release: t.Release, DeliverAt: t.DeliverAt, Edit: t.Edit, Schedules: t.Schedules, TTL: t.TTL,
+		StrictGroups: t.StrictGroups, FairGroups: t.FairGroups, DeadLetters: t.DeadLetters, Peek: t.Peek, Pause: t.Pause, Release: t.Release, DeliverAt: t.DeliverAt, Edit: t.Edit, Schedules: t.Schedules, TTL: t.TTL, Priorities: t.Priorities,
 		DedupWindowMS: duration(t.DedupWindow), MaxBodyBytes: min(t.MaxBodyBytes, MaxBodyBytes), MaxBatch: t.MaxBatch,
 		MaxAttributes: t.MaxAttributes, MaxAttrBytes: t.MaxAttributeBytes,
 		MaxDelayMS: duration(t.MaxDelay), MaxVisibilityMS: duration(t.MaxVisibility),

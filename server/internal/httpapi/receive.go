@@ -47,6 +47,7 @@ func (h *Handler) readReceive(c *call) (request receiveRequest, req driver.Recei
 // deliveryDetails are the fields of a delivery that its envelope does not have.
 type deliveryDetails struct {
 	Group           string `json:"group,omitempty"`
+	Priority        int    `json:"priority,omitempty"`
 	ReplyTo         string `json:"reply_to,omitempty"`
 	CorrelationID   string `json:"correlation_id,omitempty"`
 	EnqueuedAt      string `json:"enqueued_at,omitempty"`
@@ -70,7 +71,7 @@ func appendDelivery(b []byte, d *broker.Delivery, details bool) ([]byte, error) 
 		return b, err
 	}
 	more, err := json.Marshal(deliveryDetails{
-		Group: d.Group, ReplyTo: d.ReplyTo, CorrelationID: d.CorrelationID, LastError: d.LastError,
+		Group: d.Group, Priority: d.Priority, ReplyTo: d.ReplyTo, CorrelationID: d.CorrelationID, LastError: d.LastError,
 		EnqueuedAt: timeText(d.EnqueuedAt), FirstReceivedAt: timeText(d.FirstReceivedAt),
 	})
 	if err != nil {

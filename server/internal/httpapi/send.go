@@ -23,6 +23,7 @@ type messageRequest struct {
 	DelayMS       duration          `json:"delay_ms"`
 	DeliverAt     string            `json:"deliver_at"`
 	TTLMS         duration          `json:"ttl_ms"`
+	Priority      int               `json:"priority"`
 	Group         string            `json:"group"`
 	ReplyTo       string            `json:"reply_to"`
 	CorrelationID string            `json:"correlation_id"`
@@ -38,6 +39,7 @@ type sendRequest struct {
 	DelayMS       duration          `json:"delay_ms"`
 	DeliverAt     string            `json:"deliver_at"`
 	TTLMS         duration          `json:"ttl_ms"`
+	Priority      int               `json:"priority"`
 	Group         string            `json:"group"`
 	ReplyTo       string            `json:"reply_to"`
 	CorrelationID string            `json:"correlation_id"`
@@ -46,7 +48,7 @@ type sendRequest struct {
 }
 
 func (m *sendRequest) message() messageRequest {
-	return messageRequest{m.IdemKey, m.Payload, m.Attributes, m.DelayMS, m.DeliverAt, m.TTLMS, m.Group, m.ReplyTo, m.CorrelationID, m.SentAt, m.Signature}
+	return messageRequest{m.IdemKey, m.Payload, m.Attributes, m.DelayMS, m.DeliverAt, m.TTLMS, m.Priority, m.Group, m.ReplyTo, m.CorrelationID, m.SentAt, m.Signature}
 }
 
 // timeLayout is the form of ts in an envelope.
@@ -57,7 +59,7 @@ func (m *messageRequest) outgoing() (broker.Outgoing, error) {
 		return broker.Outgoing{}, required("payload_b64")
 	}
 	out := broker.Outgoing{Outgoing: driver.Outgoing{
-		Body: *m.Payload, Attributes: m.Attributes, Delay: time.Duration(m.DelayMS), TTL: time.Duration(m.TTLMS), DedupKey: m.IdemKey,
+		Body: *m.Payload, Attributes: m.Attributes, Delay: time.Duration(m.DelayMS), TTL: time.Duration(m.TTLMS), Priority: m.Priority, DedupKey: m.IdemKey,
 		Group: m.Group, ReplyTo: m.ReplyTo, CorrelationID: m.CorrelationID,
 	}}
 	var err error

@@ -60,6 +60,7 @@ func TestQueueSeriesShowCountsAndLevels(t *testing.T) {
 	queue.Edited("ready")
 	queue.Edited("due")
 	queue.Edited("due")
+	queue.Edited("priority")
 	queue.Fired("sent", 14)
 	queue.Fired("failed", 15)
 	queue.Redriven(6)
@@ -92,6 +93,8 @@ counter mailbox_dropped_total{queue=acme/orders} 8
 counter mailbox_dropped_total{queue=other} 0
 counter mailbox_edited_total{change=due,queue=acme/orders} 2
 counter mailbox_edited_total{change=due,queue=other} 0
+counter mailbox_edited_total{change=priority,queue=acme/orders} 1
+counter mailbox_edited_total{change=priority,queue=other} 0
 counter mailbox_edited_total{change=ready,queue=acme/orders} 1
 counter mailbox_edited_total{change=ready,queue=other} 0
 counter mailbox_edited_total{change=remove,queue=acme/orders} 1

@@ -161,12 +161,18 @@ func (c *conn) list(ctx context.Context, f *oap.Frame, q *queue) {
 		if _, query, err := oap.ParsePeek(f.Payload); c.readable(correlation, err) {
 			stream(ctx, c, correlation, func(ctx context.Context) iter.Seq2[driver.Peeked, error] {
 				return q.caller.peek(ctx, q.name, query)
-			}, oap.AppendPeeked)
+			}, func(dst []byte, p *driver.Peeked) []byte {
+				oap.TellMessage(&p.Message, c.knows.Load())
+				return oap.AppendPeeked(dst, p)
+			})
 		}
 	case oap.OpDeadLetters:
 		stream(ctx, c, correlation, func(ctx context.Context) iter.Seq2[driver.DeadLetter, error] {
 			return q.caller.deadLetters(ctx, q.name)
-		}, oap.AppendDeadLetter)
+		}, func(dst []byte, l *driver.DeadLetter) []byte {
+			oap.TellMessage(&l.Message, c.knows.Load())
+			return oap.AppendDeadLetter(dst, l)
+		})
 	case oap.OpSchedules:
 		if _, name, err := oap.ParseSchedulesRequest(f.Payload); c.readable(correlation, err) {
 			stream(ctx, c, correlation, func(ctx context.Context) iter.Seq2[driver.Schedule, error] {

@@ -160,7 +160,7 @@ func (c *conn) received(round *completion.Round, q *queue, correlation uint64, v
 // deliver adds deliveries in as many frames as they need. It reports false if the client has
 // gone.
 func (c *conn) deliver(round *completion.Round, q *queue, as frameCodes, correlation uint64, got []broker.Delivery) bool {
-	limit := c.frameLimit()
+	limit, known := c.frameLimit(), c.knows.Load()
 	o := c.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -171,6 +171,7 @@ func (c *conn) deliver(round *completion.Round, q *queue, as frameCodes, correla
 	for i := range got {
 		end := len(o.pending)
 		d := q.caller.delivery(&got[i])
+		oap.TellMessage(&d.Message, known)
 		o.pending = oap.AppendDelivery(o.pending, &d)
 		if len(o.pending)-start > limit && end > start+oap.HeaderBytes {
 			o.pending = o.pending[:end]

@@ -65,6 +65,9 @@ func (s *service) Edit(ctx context.Context, r *mailboxv1.EditRequest) (*mailboxv
 			return nil, schemaError("deliver_at", "is not a time")
 		}
 	}
+	if r.Priority != nil {
+		edit.Prioritize, edit.Priority = true, int(r.GetPriority())
+	}
 	was, err := callOf(ctx).caller.Edit(ctx, r.GetTopic(), r.GetMsgId(), edit)
 	return &mailboxv1.EditResponse{State: wireStates[was]}, err
 }

@@ -21,7 +21,7 @@ func config(c *mailboxv1.TopicConfig) (driver.Config, error) {
 		MaxInFlight: readNumber(&r, "max_in_flight", c.MaxInFlight), MaxDead: readNumber(&r, "max_dead", c.MaxDead),
 		DedupWindow: r.span("dedup_window_ms", c.DedupWindowMs), DedupMax: readNumber(&r, "dedup_max", c.DedupMax),
 		RetainReady: r.retention("retain_ready", c.GetRetainReady()), RetainDead: r.retention("retain_dead", c.GetRetainDead()),
-		MaxHold: r.span("max_hold_ms", c.MaxHoldMs), TTL: r.span("ttl_ms", c.TtlMs), DeadLetterTo: c.GetDeadLetterTo(),
+		MaxHold: r.span("max_hold_ms", c.MaxHoldMs), TTL: r.span("ttl_ms", c.TtlMs), PriorityAging: r.span("priority_aging_ms", c.PriorityAgingMs), DeadLetterTo: c.GetDeadLetterTo(),
 	}
 	if c.MaxHoldMs == nil {
 		config.MaxHold = driver.ReadMaxHold(int64(c.GetMaxHold())) // of an earlier client
@@ -79,7 +79,7 @@ func wireConfig(c driver.Config) *mailboxv1.TopicConfig {
 		MaxMessages: wireNumber[int64](c.MaxMessages), MaxBytes: wireNumber[int64](c.MaxBytes), MaxInFlight: wireNumber[int64](c.MaxInFlight),
 		MaxDead: wireNumber[int64](c.MaxDead), DedupWindowMs: wireSpan(c.DedupWindow), DedupMax: wireNumber[int64](c.DedupMax),
 		RetainReady: wireRetention(c.RetainReady), RetainDead: wireRetention(c.RetainDead),
-		MaxHoldMs: wireSpan(c.MaxHold), TtlMs: wireSpan(c.TTL), DeadLetterTo: c.DeadLetterTo,
+		MaxHoldMs: wireSpan(c.MaxHold), TtlMs: wireSpan(c.TTL), PriorityAgingMs: wireSpan(c.PriorityAging), DeadLetterTo: c.DeadLetterTo,
 	}
 }
 

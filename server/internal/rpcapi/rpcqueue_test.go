@@ -61,7 +61,7 @@ func (q *rpcQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.S
 		for size := 0; len(msgs) > 0; msgs = msgs[1:] {
 			m := &msgs[0]
 			out := &mailboxv1.Outgoing{
-				Payload: m.Body, IdemKey: m.DedupKey, Attrs: m.Attributes, DelayMs: ms(m.Delay), TtlMs: ms(m.TTL), Group: m.Group,
+				Payload: m.Body, IdemKey: m.DedupKey, Attrs: m.Attributes, DelayMs: ms(m.Delay), TtlMs: ms(m.TTL), Priority: int32(m.Priority), Group: m.Group,
 				ReplyTo: m.ReplyTo, CorrelationId: m.CorrelationID,
 			}
 			if !m.DeliverAt.IsZero() {
@@ -188,7 +188,7 @@ func message(e *mailboxv1.Envelope, payload []byte, h *mailboxv1.History) driver
 	return driver.Message{
 		ID: e.GetMsgId(), Body: payload, Attributes: e.GetAttrs(), Group: e.GetGroup(), ReplyTo: e.GetReplyTo(),
 		CorrelationID: e.GetCorrelationId(), Deliveries: int(e.GetAttempt()), EnqueuedAt: moment(h.GetEnqueuedAt()),
-		FirstReceivedAt: moment(h.GetFirstReceivedAt()), LastError: h.GetLastError(),
+		FirstReceivedAt: moment(h.GetFirstReceivedAt()), LastError: h.GetLastError(), Priority: int(h.GetPriority()),
 	}
 }
 
@@ -382,6 +382,9 @@ func (q *rpcQueue) Edit(ctx context.Context, id string, edit driver.Edit) (drive
 	if !edit.DeliverAt.IsZero() {
 		request.DeliverAt = timestamppb.New(edit.DeliverAt)
 	}
+	if edit.Prioritize {
+		request.Priority = proto.Int32(int32(edit.Priority))
+	}
 	r, err := q.rpc.Edit(ctx, request)
 	for state, wire := range states {
 		if err == nil && wire == r.GetState() {
@@ -416,7 +419,7 @@ func (q *rpcQueue) Traits() driver.Traits {
 	}
 	return driver.Traits{
 		Ordering: driver.Ordering(r.GetOrdering()), Durability: driver.Durability(r.GetDurability()), ExactStats: r.GetExactStats(),
-		Groups: r.GetGroups(), StrictGroups: r.GetStrictGroups(), DeadLetters: r.GetDeadLetters(), Peek: r.GetPeek(), Pause: r.GetPause(), Release: r.GetRelease(), DeliverAt: r.GetDeliverAt(), Edit: r.GetEdit(), TTL: r.GetTtl(), DedupWindow: span(r.GetDedupWindowMs()),
+		Groups: r.GetGroups(), StrictGroups: r.GetStrictGroups(), DeadLetters: r.GetDeadLetters(), Peek: r.GetPeek(), Pause: r.GetPause(), Release: r.GetRelease(), DeliverAt: r.GetDeliverAt(), Edit: r.GetEdit(), TTL: r.GetTtl(), Priorities: r.GetPriorities(), DedupWindow: span(r.GetDedupWindowMs()),
 		MaxBodyBytes:  int(r.GetMaxPayloadBytes()),
 		MaxAttributes: int(r.GetMaxAttributes()), MaxAttributeBytes: int(r.GetMaxAttributeBytes()), MaxBatch: int(r.GetMaxBatch()), MaxDelay: span(r.GetMaxDelayMs()),
 		MaxVisibility: span(r.GetMaxVisibilityMs()), MaxWait: span(r.GetMaxWaitMs()), PurgeCooldown: span(r.GetPurgeCooldownMs()),

@@ -91,6 +91,7 @@ func (s *shell) printDead(v messageView) error {
 		{"redrives", plainNumber(v.Redrives)},
 		{"key", v.Key},
 		{"group", v.Group},
+		{"priority", positive(v.Priority)},
 		{"reply to", v.ReplyTo},
 		{"correlation id", v.CorrelationID},
 	} {

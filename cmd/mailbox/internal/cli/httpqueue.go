@@ -24,6 +24,7 @@ type (
 		DelayMS       int64             `json:"delay_ms,omitempty"`
 		DeliverAt     time.Time         `json:"deliver_at,omitzero"`
 		TTLMS         float64           `json:"ttl_ms,omitempty"`
+		Priority      int               `json:"priority,omitempty"`
 		Group         string            `json:"group,omitempty"`
 		ReplyTo       string            `json:"reply_to,omitempty"`
 		CorrelationID string            `json:"correlation_id,omitempty"`
@@ -58,6 +59,7 @@ type (
 		Attempt    int               `json:"attempt"`
 		Details    struct {
 			Group           string    `json:"group"`
+			Priority        int       `json:"priority"`
 			ReplyTo         string    `json:"reply_to"`
 			CorrelationID   string    `json:"correlation_id"`
 			EnqueuedAt      time.Time `json:"enqueued_at"`
@@ -83,7 +85,7 @@ func milliseconds(d time.Duration) *int64 {
 func (q *httpQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	body := sendBody{Queue: q.name, Messages: make([]outgoingBody, len(msgs))}
 	for i, m := range msgs {
-		body.Messages[i] = outgoingBody{m.DedupKey, m.Body, m.Attributes, m.Delay.Milliseconds(), m.DeliverAt, float64(m.TTL) / float64(time.Millisecond), m.Group, m.ReplyTo, m.CorrelationID}
+		body.Messages[i] = outgoingBody{m.DedupKey, m.Body, m.Attributes, m.Delay.Milliseconds(), m.DeliverAt, float64(m.TTL) / float64(time.Millisecond), m.Priority, m.Group, m.ReplyTo, m.CorrelationID}
 		if m.Body == nil {
 			body.Messages[i].Payload = []byte{}
 		}
@@ -127,7 +129,7 @@ func (q *httpQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]d
 		m := &answer.Messages[i]
 		deliveries[i] = driver.Delivery{
 			Message: driver.Message{
-				ID: m.MessageID, Body: m.Payload, Attributes: m.Attributes, Group: m.Details.Group, ReplyTo: m.Details.ReplyTo,
+				ID: m.MessageID, Body: m.Payload, Attributes: m.Attributes, Group: m.Details.Group, Priority: m.Details.Priority, ReplyTo: m.Details.ReplyTo,
 				CorrelationID: m.Details.CorrelationID, Deliveries: m.Attempt, EnqueuedAt: m.Details.EnqueuedAt,
 				FirstReceivedAt: m.Details.FirstReceivedAt, LastError: m.Details.LastError,
 			},

@@ -2,13 +2,14 @@ package cli
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 )
 
 func (s *shell) messageCommand() *cobra.Command {
-	c := parent("message", "Remove a waiting message, or change when it is delivered", s.messageRemove(), s.messageReady(), s.messageDue())
+	c := parent("message", "Remove a waiting message, or change when it is delivered", s.messageRemove(), s.messageReady(), s.messageDue(), s.messagePriority())
 	c.Aliases = []string{"messages"}
 	return c
 }
@@ -20,6 +21,7 @@ type editBody struct {
 	Remove    bool       `json:"remove,omitempty"`
 	Ready     bool       `json:"ready,omitempty"`
 	DeliverAt *time.Time `json:"deliver_at,omitempty"`
+	Priority  *int       `json:"priority,omitempty"`
 }
 
 // editView is a changed message in JSON.
@@ -64,6 +66,22 @@ func (s *shell) messageReady() *cobra.Command {
 		Args:    wants(2, 2), ValidArgsFunction: s.completeQueue,
 		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
 			return s.edit(ctx, a, editBody{Queue: args[0], MessageID: args[1], Ready: true}, "ready")
+		}),
+	}
+}
+
+func (s *shell) messagePriority() *cobra.Command {
+	return &cobra.Command{
+		Use: "priority QUEUE ID PRIORITY", Short: "Change the priority of a ready or delayed message, 0 to 9",
+		Long:    "Change the priority of a ready or delayed message. It keeps its place in the queue, and its age.",
+		Example: "mailbox message priority orders 01K9ZQ4T1V6N8F7M2C3B5D0XAW 9",
+		Args:    wants(3, 3), ValidArgsFunction: s.completeQueue,
+		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
+			priority, err := strconv.Atoi(args[2])
+			if err != nil {
+				return usageError("invalid priority %q; want a number from 0 to 9", args[2])
+			}
+			return s.edit(ctx, a, editBody{Queue: args[0], MessageID: args[1], Priority: &priority}, "priority "+args[2])
 		}),
 	}
 }

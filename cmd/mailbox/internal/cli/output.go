@@ -99,6 +99,7 @@ type messageView struct {
 	Attributes      map[string]string `json:"attributes,omitempty"`
 	Key             string            `json:"key,omitempty"`
 	Group           string            `json:"group,omitempty"`
+	Priority        int               `json:"priority,omitempty"`
 	ReplyTo         string            `json:"reply_to,omitempty"`
 	CorrelationID   string            `json:"correlation_id,omitempty"`
 	Deliveries      int               `json:"deliveries"`
@@ -133,7 +134,7 @@ func (v *messageView) body() []byte {
 
 func viewOf(queue string, d *driver.Delivery) messageView {
 	v := messageView{
-		ID: d.ID, Queue: queue, Attributes: d.Attributes, Group: d.Group, ReplyTo: d.ReplyTo, CorrelationID: d.CorrelationID,
+		ID: d.ID, Queue: queue, Attributes: d.Attributes, Group: d.Group, ReplyTo: d.ReplyTo, CorrelationID: d.CorrelationID, Priority: d.Priority,
 		Deliveries: d.Deliveries, EnqueuedAt: timeOf(d.EnqueuedAt), FirstReceivedAt: timeOf(d.FirstReceivedAt),
 		LastError: d.LastError, Receipt: d.Receipt.Handle,
 	}
@@ -160,6 +161,7 @@ type peekedBody struct {
 	Damaged         bool              `json:"damaged"`
 	Attempt         int               `json:"attempt"`
 	Group           string            `json:"group"`
+	Priority        int               `json:"priority"`
 	ReplyTo         string            `json:"reply_to"`
 	CorrelationID   string            `json:"correlation_id"`
 	EnqueuedAt      *time.Time        `json:"enqueued_at"`
@@ -174,7 +176,7 @@ type peekedBody struct {
 
 func (b *peekedBody) view() messageView {
 	v := messageView{
-		ID: b.MessageID, Queue: b.Queue, State: b.State, Attributes: b.Attributes, Key: b.IdemKey, Group: b.Group,
+		ID: b.MessageID, Queue: b.Queue, State: b.State, Attributes: b.Attributes, Key: b.IdemKey, Group: b.Group, Priority: b.Priority,
 		ReplyTo: b.ReplyTo, CorrelationID: b.CorrelationID, Deliveries: b.Attempt, EnqueuedAt: b.EnqueuedAt,
 		FirstReceivedAt: b.FirstReceivedAt, DueAt: b.DueAt, LastError: b.LastError, Reason: b.Reason,
 		ErrorType: b.ErrorType, DeadAt: b.DeadAt, Redrives: b.Redrives, Damaged: b.Damaged,

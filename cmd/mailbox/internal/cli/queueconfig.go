@@ -28,6 +28,7 @@ type configBody struct {
 	RetainDeadCount  *int     `json:"retain_dead_count,omitempty"`
 	MaxHoldMS        *float64 `json:"max_hold_ms,omitempty"`
 	TTLMS            *float64 `json:"ttl_ms,omitempty"`
+	AgingMS          *float64 `json:"priority_aging_ms,omitempty"`
 	DropExpired      bool     `json:"drop_expired,omitempty"`
 	DeadLetterTo     string   `json:"dead_letter_to"`
 	// No flag sets it; it must be kept when another setting is changed.
@@ -54,7 +55,7 @@ type configFlags struct {
 	dedupMax                 int
 	retainReady, retainDead  time.Duration
 	readyCount, deadCount    int
-	maxHold, ttl             time.Duration
+	maxHold, ttl, aging      time.Duration
 	dropExpired              bool
 	deadLetterTo             string
 }
@@ -76,6 +77,7 @@ func (f *configFlags) register(flags *pflag.FlagSet) {
 	flags.IntVar(&f.deadCount, "retain-dead-count", 0, "how many dead letters are kept before the oldest are removed; 0 turns it off")
 	flags.DurationVar(&f.maxHold, "max-hold", 0, "how long a delivery can be held by extending it, at least 10 times its visibility; 0 turns it off")
 	flags.DurationVar(&f.ttl, "ttl", 0, "time to live of messages that are sent without one; 0 turns it off")
+	flags.DurationVar(&f.aging, "priority-aging", 0, "how long a ready message waits until its level rises by one; 0 turns it off")
 	flags.BoolVar(&f.dropExpired, "drop-expired", false, "remove messages that are too old or past their time to live, and keep no dead letter")
 	flags.StringVar(&f.deadLetterTo, "dead-letter-to", "", "queue that dead letters are sent to")
 }
@@ -98,6 +100,7 @@ var setters = map[string]func(f *configFlags, to *configBody){
 	"retain-dead-count":  func(f *configFlags, to *configBody) { to.RetainDeadCount = &f.deadCount },
 	"max-hold":           func(f *configFlags, to *configBody) { to.MaxHoldMS = inMilliseconds(f.maxHold) },
 	"ttl":                func(f *configFlags, to *configBody) { to.TTLMS = inMilliseconds(f.ttl) },
+	"priority-aging":     func(f *configFlags, to *configBody) { to.AgingMS = inMilliseconds(f.aging) },
 	"drop-expired":       func(f *configFlags, to *configBody) { to.DropExpired = f.dropExpired },
 	"dead-letter-to":     func(f *configFlags, to *configBody) { to.DeadLetterTo = f.deadLetterTo },
 }
@@ -158,6 +161,7 @@ func (c *configBody) words() [][2]string {
 		{"retain-dead-count", number(c.RetainDeadCount)},
 		{"max-hold", span(c.MaxHoldMS)},
 		{"ttl", span(c.TTLMS)},
+		{"priority-aging", span(c.AgingMS)},
 		{"drop-expired", strconv.FormatBool(c.DropExpired)},
 	}
 	if c.DeadLetterTo != "" {

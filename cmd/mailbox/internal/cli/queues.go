@@ -16,6 +16,14 @@ import (
 
 func plainNumber(n int) string { return strconv.Itoa(n) }
 
+// positive returns a number as text, empty for 0.
+func positive(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
 // queues lists the names of the queues that the token allows.
 func (a *api) queues(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {

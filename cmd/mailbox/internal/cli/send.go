@@ -22,7 +22,7 @@ type sendFlags struct {
 	attributes             []string
 	delay, ttl             time.Duration
 	lines, quiet           bool
-	skip                   int
+	skip, priority         int
 }
 
 func (s *shell) sendCommand() *cobra.Command {
@@ -51,6 +51,7 @@ func (s *shell) sendCommand() *cobra.Command {
 	flags.StringArrayVarP(&f.attributes, "attr", "a", nil, "attribute NAME=VALUE; can be repeated")
 	flags.DurationVarP(&f.delay, "delay", "d", 0, "deliver it this much later, at most 8784h (366 days)")
 	flags.DurationVar(&f.ttl, "ttl", 0, "how long it can be delivered from then on, at most 8784h (366 days); without it, as long as the queue says")
+	flags.IntVar(&f.priority, "priority", 0, "priority, 0 to 9; messages with a higher one are delivered first")
 	flags.StringVar(&f.at, "at", "", "deliver it at this time, like 2026-01-02T15:04:05Z, or without a zone in that of this machine; at most 366 days ahead")
 	flags.StringVarP(&f.group, "group", "g", "", "group: its messages keep their order")
 	flags.StringVar(&f.replyTo, "reply-to", "", "address for replies")
@@ -113,7 +114,7 @@ func (f *sendFlags) template() (driver.Outgoing, error) {
 		err = usageError("--delay and --at are both given; leave one out")
 	}
 	return driver.Outgoing{
-		Attributes: attributes, Delay: f.delay, DeliverAt: at, TTL: f.ttl, DedupKey: f.key, Group: f.group, ReplyTo: f.replyTo, CorrelationID: f.correlationID,
+		Attributes: attributes, Delay: f.delay, DeliverAt: at, TTL: f.ttl, Priority: f.priority, DedupKey: f.key, Group: f.group, ReplyTo: f.replyTo, CorrelationID: f.correlationID,
 	}, err
 }
 
