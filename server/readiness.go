@@ -121,7 +121,7 @@ func (s *Server) showFigures() {
 			Sessions: g.Sessions, MaxSessions: g.MaxSessions,
 		}
 	})
-	s.metrics.WatchShares(s.broker.Shares, s.oap.Shares, s.connectionShares)
+	s.metrics.WatchShares(s.broker.Shares, s.oap.Shares, s.console.Shares, s.connectionShares)
 	s.metrics.WatchRevocations(s.keys.revocations.Len, revocation.Max)
 	s.metrics.WatchAudit(func() (used, limit int64, failures uint64) {
 		stats := s.keys.audit.Stats()

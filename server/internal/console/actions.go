@@ -145,10 +145,11 @@ func (v *view) do() error {
 		return err
 	}
 	confirmed, err := strconv.Atoi(v.get("touched"))
-	if err != nil || confirmed < 0 || v.get("form") == "" {
+	form := v.get("form")
+	if err != nil || confirmed < 0 || form == "" || len(form) > maxFormID {
 		return invalid("touched", "is missing; confirm the change on its page")
 	}
-	if !v.session.begins(v.get("form")) {
+	if !v.session.begins(form) {
 		v.redirect(nextPage(v.get("back")))
 		return nil
 	}

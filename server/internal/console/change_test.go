@@ -129,6 +129,13 @@ func TestFormSentTwiceChangesOnce(t *testing.T) {
 	b.change(at, "Sent message")
 }
 
+func TestSessionRemembersOnlyShortFormIDs(t *testing.T) {
+	d := open(t)
+	d.send("", "orders", "x")
+	b := d.logIn(d.mint("", nil))
+	b.expect(b.submit(b.get("confirm?do=pause&queue=orders"), "form", strings.Repeat("x", 60_000)), http.StatusBadRequest)
+}
+
 func TestChangeGoesOnWhenBrowserHasGone(t *testing.T) {
 	d := open(t)
 	d.deadLetter("", "orders", "x", "boom")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/share"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/guard"
 	"github.com/mailboxmq/mailbox/server/internal/wireerr"
@@ -81,6 +82,11 @@ func New(options Options) *Handler {
 	h.sessions.init()
 	h.streams.init()
 	return h
+}
+
+// Shares returns the figures of sessions and live streams, which tenants and tokens share, for metrics.
+func (h *Handler) Shares() []share.Stats {
+	return []share.Stats{h.sessions.pool.Stats(), h.streams.pool.Stats()}
 }
 
 // Close ends live streams, so that a drain does not wait for them. Closing twice is fine.

@@ -76,7 +76,7 @@ func (v *view) ping() g.Node {
 // limits shows the use of the limits that tenants and tokens share.
 func (v *view) limits() g.Node {
 	var rows []g.Node
-	for _, s := range v.handler.broker.Shares() {
+	for _, s := range append(v.handler.broker.Shares(), v.handler.Shares()...) {
 		used := min(1, float64(s.Used)/max(1, float64(s.Limit)))
 		class := ""
 		if used > nearLimit {

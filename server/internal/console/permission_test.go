@@ -113,5 +113,5 @@ func TestPartsWithoutPermissionSayWhatIsMissing(t *testing.T) {
 	looker.expect(health, 200, "answer")
 	looker.lacks(health, "listen.http", "macronode")
 	operator := d.logIn(d.mint("", nil))
-	operator.expect(operator.get("health"), 200, "listen.http", "macronode", "1.2.3")
+	operator.expect(operator.get("health"), 200, "listen.http", "macronode", "1.2.3", "console sessions", "console streams")
 }

@@ -44,8 +44,9 @@ type session struct {
 	forms []string // the latest that were sent
 }
 
-// maxForms is how many forms a session remembers, to recognise one that is sent twice.
-const maxForms = 32
+// maxForms is how many forms a session remembers, to recognise one that is sent twice, and
+// maxFormID bounds the id of each.
+const maxForms, maxFormID = 32, 64
 
 // A notice is shown once, on the next page.
 type notice struct {
