@@ -149,6 +149,7 @@ func New(options Options) (*Broker, error) {
 	if options.Shared {
 		b.receipts.version = receiptHashed
 	}
+	b.slots.restore(b.replies)
 	b.traces.init(b.Limits().TraceEvents)
 	b.queues.init()
 	b.waiting.init()

@@ -70,12 +70,12 @@ func (r Replies) Create(ctx context.Context, id string, ttl time.Duration) error
 			c.slowRefusal(ctx, nil, err)
 			return refusedShare(err, opCreateSlot, driver.SlotAddress(id))
 		}
+		held := b.slots.add(name, owner[:], ttl) // first: the slot can be deleted before Create returns
 		err := b.replies.Create(ctx, name, ttl)
 		if !mayExist(err) {
-			b.slots.pool.Give(owner[:], 1)
+			b.slots.drop(name, held)
 			return err
 		}
-		b.slots.add(name, owner, ttl)
 		if err == nil {
 			b.metrics.Reply(replyCreated)
 		}

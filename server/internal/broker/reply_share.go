@@ -1,14 +1,16 @@
 package broker
 
 import (
+	"context"
 	"sync"
 	"time"
 
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/share"
 )
 
-// slotTable has the slots that were created through this broker, until they are removed through it
-// or expire, to count them against shares.
+// slotTable has the slots that were created through this broker, or that its store had before, until
+// they are removed through it or expire, to count them against shares.
 type slotTable struct {
 	pool *share.Pool
 
@@ -18,7 +20,7 @@ type slotTable struct {
 
 // A heldSlot is a slot in a share.
 type heldSlot struct {
-	owner   [2]share.Key
+	owner   share.Path
 	expires *time.Timer
 }
 
@@ -27,23 +29,45 @@ func (t *slotTable) init() {
 	t.slots = make(map[string]*heldSlot)
 }
 
-// add adds a slot whose unit was taken. A slot that is known already has one.
-func (t *slotTable) add(name string, owner [2]share.Key, ttl time.Duration) {
+// restore counts the slots that the store has from before the broker began, if it can list them: a
+// tenant must not get a second share by a restart. Their tokens are not known: they count for the tenant.
+func (t *slotTable) restore(store driver.ReplyStore) {
+	lister, ok := store.(driver.SlotLister)
+	if !ok {
+		return
+	}
+	for slot, err := range lister.Slots(context.Background()) { // it does not block
+		key, ok := keyOf(slot.ID)
+		if err != nil || !ok || slot.State == driver.SlotExpired {
+			continue
+		}
+		owner := share.Path{{Name: key.tenant}}
+		t.pool.Charge(owner, 1)
+		t.add(slot.ID, owner, time.Until(slot.ExpiresAt))
+	}
+}
+
+// add adds a slot whose unit was taken, and returns it; nil if the slot is known and has a unit.
+func (t *slotTable) add(name string, owner share.Path, ttl time.Duration) *heldSlot {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.slots[name] != nil {
-		t.pool.Give(owner[:], 1)
-		return
+		t.pool.Give(owner, 1)
+		return nil
 	}
 	held := &heldSlot{owner: owner}
-	held.expires = time.AfterFunc(ttl, func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if t.slots[name] == held {
-			t.removeLocked(name, held)
-		}
-	})
+	held.expires = time.AfterFunc(ttl, func() { t.drop(name, held) })
 	t.slots[name] = held
+	return held
+}
+
+// drop gives back the unit of a slot that add has returned, unless that was done.
+func (t *slotTable) drop(name string, held *heldSlot) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if held != nil && t.slots[name] == held {
+		t.removeLocked(name, held)
+	}
 }
 
 // remove gives back the unit of a slot, if the slot is known.
@@ -58,7 +82,7 @@ func (t *slotTable) remove(name string) {
 func (t *slotTable) removeLocked(name string, held *heldSlot) {
 	held.expires.Stop()
 	delete(t.slots, name)
-	t.pool.Give(held.owner[:], 1)
+	t.pool.Give(held.owner, 1)
 }
 
 // close stops the timers.

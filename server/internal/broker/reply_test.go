@@ -188,6 +188,95 @@ func TestSlotsAreSharedFairly(t *testing.T) {
 	})
 }
 
+// TestSlotsOfBeforeCountAfterRestart: two brokers have one store, one after the other.
+func TestSlotsOfBeforeCountAfterRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, ctx := newReplyBench(t, broker.Limits{MaxReplySlots: 16}), t.Context()
+		greedy := b.replies("greedy")
+		for n := range 13 {
+			if err := greedy.Create(ctx, string(rune('a'+n)), time.Hour); err != nil {
+				t.Fatal(err)
+			}
+		}
+		next, err := broker.New(broker.Options{
+			Opener: membox.New(nil), Replies: b.store, Ring: b.ring, Verifier: verify.New(b.ring, nil), Limits: broker.Limits{MaxReplySlots: 16},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = next.Close() }()
+		b.Broker = next
+		greedy = b.replies("greedy")
+		if used := usedSlots(next); used != 13 {
+			t.Errorf("%d slots are counted after a restart", used)
+		}
+		if err := b.replies("quiet").Create(ctx, "q", time.Hour); err != nil {
+			t.Errorf("another tenant: %v", err)
+		}
+		expectSlotCode(t, greedy.Create(ctx, "more", time.Hour), driver.ErrFull, "more than half beside another tenant")
+		for n := range 13 {
+			if err := greedy.Delete(ctx, string(rune('a'+n))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := greedy.Create(ctx, "more", time.Minute); err != nil {
+			t.Errorf("after all were deleted: %v", err)
+		}
+		time.Sleep(2 * time.Hour)
+		if used := usedSlots(next); used != 0 {
+			t.Errorf("%d slots are counted after all have expired", used)
+		}
+	})
+}
+
+func usedSlots(b *broker.Broker) int64 {
+	for _, share := range b.Shares() {
+		if share.Resource == "reply slots" {
+			return share.Used
+		}
+	}
+	return -1
+}
+
+// slowCreates is a reply store whose Create returns late: the slot is there before.
+type slowCreates struct {
+	driver.ReplyStore
+	created, goOn chan struct{}
+}
+
+func (s *slowCreates) Create(ctx context.Context, id string, ttl time.Duration) error {
+	err := s.ReplyStore.Create(ctx, id, ttl)
+	close(s.created)
+	<-s.goOn
+	return err
+}
+
+func TestSlotDeletedDuringCreateIsNotCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := keyring.New(keyring.NewKey())
+		store := &slowCreates{reply.NewMemory(nil), make(chan struct{}), make(chan struct{})}
+		b, err := broker.New(broker.Options{Opener: membox.New(nil), Replies: store, Ring: ring, Verifier: verify.New(ring, nil)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = b.Close() }()
+		replies := (&replyBench{Broker: b, t: t, ring: ring}).replies("")
+		done := make(chan error)
+		go func() { done <- replies.Create(context.Background(), "s", time.Hour) }()
+		<-store.created
+		if err := replies.Delete(t.Context(), "s"); err != nil {
+			t.Fatal(err)
+		}
+		close(store.goOn)
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if used := usedSlots(b); used != 0 {
+			t.Errorf("%d slots are counted", used)
+		}
+	})
+}
+
 func TestWaitForSlotEndsWhenDaemonDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newReplyBench(t, broker.Limits{})
