@@ -45,6 +45,7 @@ type Store struct {
 	journal      Journal
 	now          func() time.Duration
 	wall         func() time.Time
+	reads        chan struct{} // holds one for each answer that is being read from the journal
 
 	mu      sync.Mutex // guards the fields below, and the slots
 	slots   map[string]*slot
@@ -61,6 +62,10 @@ type Store struct {
 // maxIdle bounds the signals and slots that are kept for reuse: allocating them for
 // every request would be a good part of its cost.
 const maxIdle = 64
+
+// maxReads bounds the answers that are read from the journal at once: a slot can have thousands of
+// waits, and each reads its own copy.
+const maxReads = 16
 
 var (
 	_ driver.ReplyStore = (*Store)(nil)
@@ -98,6 +103,7 @@ func New(o Options) *Store {
 	m := &Store{
 		maxSlots: DefaultMaxSlots, maxBodyBytes: driver.DefaultMaxBodyBytes,
 		journal: o.Journal, now: o.Now, wall: o.Wall, slots: make(map[string]*slot),
+		reads: make(chan struct{}, maxReads),
 	}
 	if o.MaxSlots > 0 {
 		m.maxSlots = o.MaxSlots

@@ -70,7 +70,10 @@ func (m *Store) readLocked(op string, s *slot, err error) (driver.Slot, error) {
 		return driver.Slot{}, driver.SlotError(op, id, driver.ErrNotFound)
 	}
 	if apart && found.State == driver.SlotResolved {
-		if found.Answer, err = m.journal.Answer(id, created); err != nil {
+		m.reads <- struct{}{}
+		found.Answer, err = m.journal.Answer(id, created)
+		<-m.reads
+		if err != nil {
 			return driver.Slot{}, annotate(err, op, id)
 		}
 	}
@@ -191,7 +194,8 @@ func (s *slot) wakeLocked() {
 // A watch is a wait that blocks no goroutine.
 type watch struct {
 	store *Store
-	slot  *slot
+	slot  *slot // another one, if the watch is over: the store reuses slots
+	id    string
 	done  func(driver.Slot, error)
 	timer *time.Timer // nil if the watch ends with the slot
 	over  bool        // guarded by the lock of the store
@@ -214,7 +218,7 @@ func (m *Store) StartWait(id string, wait time.Duration, done func(driver.Slot, 
 		}
 		return nil
 	}
-	w := &watch{store: m, slot: s, done: done}
+	w := &watch{store: m, slot: s, id: id, done: done}
 	m.waiting++
 	s.waiting++
 	s.watches = append(s.watches, w)
@@ -230,7 +234,7 @@ func (m *Store) StartWait(id string, wait time.Duration, done func(driver.Slot, 
 func (w *watch) end(err error) {
 	m, s := w.store, w.slot
 	if err == nil {
-		err = m.usable(opWait, s.id)
+		err = m.usable(opWait, w.id)
 	}
 	m.mu.Lock()
 	if w.over {
