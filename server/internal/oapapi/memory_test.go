@@ -275,3 +275,47 @@ func TestSlowReaderHoldsUpNoOtherClient(t *testing.T) {
 	}
 	cycle(t, client)
 }
+
+// TestUnreadAnswersOfOneSlotCostLittle has many requests wait for one large answer, which is in
+// memory once. Those that it does not get it for ask again.
+func TestUnreadAnswersOfOneSlotCostLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newAsking(t, membox.New(nil))
+		defer d.stop(t)
+		r := dialRaw(t, d)
+		r.start()
+		const waits = 200
+		r.send(requestHeader(oap.OpCreateSlot, 3), nil, oap.AppendSlotTime(nil, oap.Ticket{}, "s", time.Hour))
+		if f := r.mustNext(); f.Code != oap.StatusOK {
+			t.Fatalf("create: status %d", f.Code)
+		}
+		wait := oap.AppendSlotTime(nil, oap.Ticket{}, "s", time.Hour)
+		r.write(pipelined(oap.OpWaitSlot, waits, wait))
+		synctest.Wait()
+		held := growth(func() {
+			r.send(requestHeader(oap.OpResolveSlot, 4), nil, oap.AppendResolve(nil, oap.Ticket{}, "s", &driver.Answer{Body: make([]byte, large)}))
+			synctest.Wait()
+		})
+		if held > 24 {
+			t.Errorf("the server holds %d MiB", held)
+		}
+		answered := 0
+		for answered < waits {
+			f := r.mustNext()
+			if f.Correlation == 4 {
+				continue
+			}
+			slot, err := oap.ParseSlot(f.Payload)
+			switch {
+			case err != nil || f.Code != oap.StatusOK:
+				t.Fatalf("status %d, %v", f.Code, err)
+			case slot.State == driver.SlotResolved && len(slot.Answer.Body) == large:
+				answered++
+			case slot.State == driver.SlotPending:
+				r.send(requestHeader(oap.OpWaitSlot, f.Correlation), nil, wait)
+			default:
+				t.Fatalf("the slot is %s with %d bytes", slot.State, len(slot.Answer.Body))
+			}
+		}
+	})
+}

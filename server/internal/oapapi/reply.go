@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/completion"
@@ -69,6 +70,10 @@ func listed(all []string, err error) iter.Seq2[string, error] {
 		}
 	}
 }
+
+// maxUnreadAnswers bounds the answers for a client that does not read them: one slot can have
+// thousands of waits, and each gets a copy.
+const maxUnreadAnswers = 8 << 20
 
 // slotWaiting is a request that waits for a reply slot.
 type slotWaiting struct {
@@ -142,6 +147,10 @@ func (w *slotWaiting) SlotRead(round *completion.Round, slot driver.Slot, err er
 	c.mu.Unlock()
 	c.inFlight.Add(1)
 	c.slotWaits.Add(-1)
+	if err == nil && len(slot.Answer.Body) > 0 && c.out.size() > maxUnreadAnswers {
+		// The client asks again, and gets the answer when it has read what it was sent before.
+		slot.State, slot.Answer, slot.ResolvedAt = driver.SlotPending, driver.Answer{}, time.Time{}
+	}
 	if errors.Is(err, context.Canceled) {
 		if err = errElsewhere; cause != nil { // without a cause the daemon drains
 			err = cause
