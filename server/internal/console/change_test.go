@@ -3,6 +3,7 @@ package console_test
 import (
 	"context"
 	"fmt"
+	"html"
 	"net/http"
 	"strings"
 	"testing"
@@ -238,6 +239,15 @@ func TestBodiesAreShownAsTheyAre(t *testing.T) {
 		id := d.send("", "orders", test.body)
 		b.expect(b.get("message?queue=orders&id="+id), 200, test.want)
 	}
+}
+
+func TestCommandsQuoteWhatTheyContain(t *testing.T) {
+	d := open(t)
+	const queue = "it's;rm"
+	id := d.send("", queue, "x")
+	b := d.logIn(d.mint("", nil))
+	page := b.get("message?queue=it%27s%3Brm&id=" + id)
+	b.expect(page, 200, html.EscapeString(`--queue 'it'\''s;rm'`), html.EscapeString(`"topic":"it'\''s;rm"`))
 }
 
 func TestQueuesArePagedAndFiltered(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
@@ -145,5 +146,36 @@ func TestStreamEndsWithHandler(t *testing.T) {
 	}
 	for _, page := range []string{"confirm%3Fdo%3Dpurge", "nowhere", "https%3A%2F%2Fevil.example%2Fqueues"} {
 		b.expect(b.get("live?page="+page), http.StatusNotFound)
+	}
+}
+
+// An eventWriter is a response that records its write deadline, and calls sent after each write.
+type eventWriter struct {
+	*httptest.ResponseRecorder
+	deadline time.Time
+	sent     func()
+}
+
+func (w *eventWriter) SetWriteDeadline(at time.Time) error {
+	w.deadline = at
+	return nil
+}
+
+func (w *eventWriter) Write(p []byte) (int, error) {
+	defer w.sent()
+	return w.ResponseRecorder.Write(p)
+}
+
+func TestStreamHasNoDeadlineBetweenWrites(t *testing.T) {
+	d := open(t)
+	b := d.logIn(d.mint("", nil))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	w := &eventWriter{ResponseRecorder: httptest.NewRecorder(), sent: cancel} // the stream ends after its first event
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, prefix+"live?page=queues", nil)
+	r.AddCookie(&http.Cookie{Name: "mailbox_console", Value: b.cookie})
+	d.console.ServeHTTP(w, r)
+	if !strings.Contains(w.Body.String(), "event: fragment") || !w.deadline.IsZero() {
+		t.Errorf("deadline %v after %q", w.deadline, w.Body)
 	}
 }

@@ -45,6 +45,7 @@ func messagePage(v *view, p *page) error {
 		h.Section(h.Class("panel"), h.H2(g.Text("Attributes")), attributes(m.Attributes)),
 	))
 	p.live("trace", timeline(trace.Events, now))
+	p.add(commands(queue, id))
 	return nil
 }
 
