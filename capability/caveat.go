@@ -74,7 +74,8 @@ func MessagesPerSecond(n int64) Caveat {
 }
 
 // BytesPerSecond allows n bytes of bodies per second, sent and received together,
-// for this token and all tokens narrowed from it.
+// for this token and all tokens narrowed from it. Answers of reply slots count, and are
+// not delayed themselves.
 func BytesPerSecond(n int64) Caveat {
 	return caveat(macaroon.CaveatQuota, macaroon.QuotaBytes+":"+strconv.FormatInt(n, 10))
 }

@@ -103,10 +103,12 @@ const (
 // a message. It blocks until the answer is as durable as the backend makes it.
 func (r Replies) Resolve(ctx context.Context, id string, answer driver.Answer) error {
 	c, b := r.caller, r.caller.broker
-	if _, err := c.authorizeSlot(ctx, id, verify.LoadOf(answer.Body), capability.OpAnswer); err != nil {
+	size := answerBytes(&answer)
+	by, err := c.authorizeSlot(ctx, id, verify.Load{Messages: 1, Bytes: size, LargestBody: size}, capability.OpAnswer)
+	if err != nil {
 		return err
 	}
-	if limit := c.limits().MaxPayloadBytes; len(answer.Body)+len(answer.Failure)+len(answer.FailureKind) > limit {
+	if limit := c.limits().MaxPayloadBytes; size > int64(limit) {
 		b.metrics.Rejected(metricOversize)
 		large := driver.SlotError(opResolveSlot, id, driver.ErrTooLarge)
 		large.Field, large.Detail = "Body", fmt.Sprintf("at most %d bytes are allowed", limit)
@@ -115,10 +117,16 @@ func (r Replies) Resolve(ctx context.Context, id string, answer driver.Answer) e
 	return c.inSlot(ctx, opResolveSlot, id, lastForSettling, func(name string) error {
 		err := b.replies.Resolve(ctx, name, answer)
 		if err == nil {
+			by.Charge(1, size) // afterwards: a quota does not delay settling, and the answer comes before the ack
 			b.metrics.Reply(replyAnswered)
 		}
 		return err
 	})
+}
+
+// answerBytes is the size of an answer. A failure counts as a body does.
+func answerBytes(a *driver.Answer) int64 {
+	return int64(len(a.Body) + len(a.Failure) + len(a.FailureKind))
 }
 
 // Cancel cancels the slot and wakes the callers that wait. It blocks until that is as durable as the
@@ -129,7 +137,7 @@ func (r Replies) Cancel(ctx context.Context, id string) (err error) {
 	if err != nil {
 		return err
 	}
-	if by == capability.OpAdmin {
+	if by.operation == capability.OpAdmin {
 		defer func() { c.record("cancel request", "", shortened(id), 0, err) }()
 	}
 	return c.inSlot(ctx, opCancelSlot, id, lastForSettling, func(name string) error {
@@ -290,17 +298,23 @@ func (r Replies) List(ctx context.Context) iter.Seq2[driver.Slot, error] {
 	}
 }
 
+// A slotGrant is what allows a call about a slot.
+type slotGrant struct {
+	*verify.Grant
+	operation capability.Operation
+}
+
 // authorizeSlot returns the first of some operations that the token allows on a slot.
-func (c *Caller) authorizeSlot(ctx context.Context, id string, load verify.Load, operations ...capability.Operation) (capability.Operation, error) {
+func (c *Caller) authorizeSlot(ctx context.Context, id string, load verify.Load, operations ...capability.Operation) (slotGrant, error) {
 	request := c.request(operations[0], "")
 	request.Slot, request.Load = id, load
 	var refusal error
 	for _, operation := range operations {
 		attempt := request
 		attempt.Operation = operation
-		_, err := c.broker.verifier.Authorize(ctx, c.token, attempt)
+		grant, err := c.broker.verifier.Authorize(ctx, c.token, attempt)
 		if err == nil {
-			return operation, nil
+			return slotGrant{grant, operation}, nil
 		}
 		if refusal == nil {
 			refusal = err
@@ -311,7 +325,7 @@ func (c *Caller) authorizeSlot(ctx context.Context, id string, load verify.Load,
 		}
 	}
 	c.refused(ctx, request, refusal)
-	return 0, refusal
+	return slotGrant{}, refusal
 }
 
 // admitSlots returns why the broker does not work on slots, or nil.
@@ -355,15 +369,20 @@ func (c *Caller) inSlot(ctx context.Context, op, id string, last State, do func(
 	return named(do(name), driver.SlotAddress(name), driver.SlotAddress(id))
 }
 
-// shownSlot returns a slot as the caller sees it, and counts its answer against the caller's memory.
-func (c *Caller) shownSlot(slot driver.Slot, id string, by capability.Operation, err error) (driver.Slot, error) {
+// shownSlot returns a slot as the caller sees it, and counts its answer against the caller's memory
+// and quotas.
+func (c *Caller) shownSlot(slot driver.Slot, id string, by slotGrant, err error) (driver.Slot, error) {
 	if err != nil {
 		return driver.Slot{}, err
 	}
 	slot.ID = id
-	if by != capability.OpAsk {
+	if by.operation != capability.OpAsk {
 		slot.Answer = driver.Answer{}
 	}
-	c.answeredBytes(0, int64(len(slot.Answer.Body)))
+	size := answerBytes(&slot.Answer)
+	c.answeredBytes(0, size)
+	if size > 0 {
+		by.Charge(1, size)
+	}
 	return slot, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/completion"
 	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
@@ -137,6 +138,111 @@ func TestSlotOperationsNeedTheirOperation(t *testing.T) {
 			t.Errorf("%s waits for %+v, %v", name, slot, err)
 		}
 	}
+}
+
+// TestAnswersCountAgainstCaveats: a failure counts as a body does, and what was answered or read delays
+// the next receive.
+func TestAnswersCountAgainstCaveats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, ctx := newReplyBench(t, broker.Limits{}), t.Context()
+		all, long := b.replies(""), strings.Repeat("x", 1000)
+		for _, id := range []string{"a", "b"} {
+			if err := all.Create(ctx, id, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+		}
+		small := b.replies("", capability.EveryOperation(), capability.MaxBodyBytes(100))
+		if err := small.Resolve(ctx, "a", driver.Answer{Failure: long}); err == nil {
+			t.Error("a long failure with a token for small bodies was stored")
+		}
+		token, err := b.ring.Mint("", capability.EveryOperation(), capability.Queues(capability.AnyQueue()),
+			capability.BytesPerSecond(100), capability.ExpiresAt(time.Now().Add(time.Hour)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		slow := b.Caller(token, broker.Origin{})
+		expectReceive := func(code driver.Code, what string) {
+			t.Helper()
+			_, err := slow.Receive(ctx, "q", driver.ReceiveRequest{Max: 1})
+			expectSlotCode(t, err, code, what)
+		}
+		expectReceive(driver.ErrNotFound, "a receive before")
+		if err := slow.Replies().Resolve(ctx, "a", driver.Answer{Failure: long}); err != nil {
+			t.Fatal(err)
+		}
+		expectReceive(driver.ErrFull, "a receive after a long answer")
+		if err := slow.Replies().Resolve(ctx, "b", driver.Answer{}); err != nil {
+			t.Errorf("an answer beyond the quota: %v", err)
+		}
+		time.Sleep(time.Minute)
+		expectReceive(driver.ErrNotFound, "a receive a minute later")
+		if slot, err := slow.Replies().Get(ctx, "a"); err != nil || slot.Answer.Failure != long {
+			t.Fatal(slot, err)
+		}
+		expectReceive(driver.ErrFull, "a receive after a long answer was read")
+	})
+}
+
+// stalledGets is a reply store whose Get does not return until it may.
+type stalledGets struct {
+	driver.ReplyStore
+	goOn chan struct{}
+}
+
+func (s *stalledGets) Get(ctx context.Context, id string) (driver.Slot, error) {
+	<-s.goOn
+	return s.ReplyStore.Get(ctx, id)
+}
+
+// readSlot signals when a wait that was started is complete.
+type readSlot chan error
+
+func (r readSlot) SlotRead(_ *completion.Round, _ driver.Slot, err error) { r <- err }
+
+// TestStartedWaitTakesTurn has a tenant use up its operations. Its next wait is not even begun.
+func TestStartedWaitTakesTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := keyring.New(keyring.NewKey())
+		store := &stalledGets{reply.NewMemory(nil), make(chan struct{})}
+		made, err := broker.New(broker.Options{Opener: membox.New(nil), Replies: store, Ring: ring, Verifier: verify.New(ring, nil)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = made.Close() }()
+		b := &replyBench{Broker: made, t: t, ring: ring}
+		hostile, victim := b.replies("hostile"), b.replies("victim")
+		for _, replies := range []broker.Replies{victim, hostile} {
+			if err := errors.Join(replies.Create(t.Context(), "s", time.Hour), replies.Resolve(t.Context(), "s", driver.Answer{})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 50 {
+			go func() { _, _ = hostile.Get(context.Background(), "s") }()
+		}
+		synctest.Wait()
+		start := func(replies broker.Replies) readSlot {
+			done := make(readSlot, 1)
+			go func() {
+				round := completion.NewRound()
+				replies.StartWait(context.Background(), round, "s", time.Hour, done)
+				round.Close()
+			}()
+			synctest.Wait()
+			return done
+		}
+		if done := start(victim); len(done) != 1 || <-done != nil {
+			t.Error("another tenant does not get its slot")
+		}
+		done := start(hostile)
+		if len(done) != 0 {
+			t.Error("a tenant that has used up its operations went on")
+		}
+		close(store.goOn)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+	})
 }
 
 func TestCancellationByAdminIsAudited(t *testing.T) {

@@ -59,6 +59,13 @@ func (r Replies) StartWait(ctx context.Context, round *completion.Round, id stri
 		to.SlotRead(round, slot, err)
 		round.Close()
 	}
+	// Slots that are not pending are read at once, however often: that takes turns.
+	if err := c.startTurn(ctx, round, opWaitSlot, driver.SlotAddress(id), 1); err != nil {
+		slot, err := w.end(ctx, driver.Slot{}, err)
+		to.SlotRead(round, slot, err)
+		return nil
+	}
+	defer c.done(1)
 	patience = c.slotPatience(patience)
 	var waiting completion.Waiting
 	if store, ok := b.replies.(startedWaits); ok {
@@ -83,7 +90,7 @@ func (r Replies) StartWait(ctx context.Context, round *completion.Round, id stri
 type slotWait struct {
 	caller   *Caller
 	id, name string // the slot as the caller names it, and as the backend does
-	by       capability.Operation
+	by       slotGrant
 	wait     wait
 }
 
@@ -115,7 +122,7 @@ func (w *slotWait) end(ctx context.Context, slot driver.Slot, err error) (driver
 	b.waits.Give(owner[:], 1)
 	if err == nil {
 		if err = b.verifier.Valid(ctx, c.token); err != nil {
-			c.refused(ctx, c.request(w.by, ""), err)
+			c.refused(ctx, c.request(w.by.operation, ""), err)
 		}
 	}
 	return c.shownSlot(slot, w.id, w.by, named(err, driver.SlotAddress(w.name), driver.SlotAddress(w.id)))

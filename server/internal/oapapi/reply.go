@@ -147,7 +147,7 @@ func (w *slotWaiting) SlotRead(round *completion.Round, slot driver.Slot, err er
 	c.mu.Unlock()
 	c.inFlight.Add(1)
 	c.slotWaits.Add(-1)
-	if err == nil && len(slot.Answer.Body) > 0 && c.out.size() > maxUnreadAnswers {
+	if err == nil && len(slot.Answer.Body)+len(slot.Answer.Failure) > 0 && c.out.size() > maxUnreadAnswers {
 		// The client asks again, and gets the answer when it has read what it was sent before.
 		slot.State, slot.Answer, slot.ResolvedAt = driver.SlotPending, driver.Answer{}, time.Time{}
 	}
