@@ -57,7 +57,7 @@ func TestReplyConformanceOnDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := newAsking(t, backend)
-		return newRemote(t, d, remotebox.New([]string{d.listen(t)}, d.token, nil)).Replies()
+		return newListening(t, d).Replies()
 	}})
 }
 
@@ -75,8 +75,18 @@ func TestReplyConformanceOnRedis(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := newAsking(t, backend)
-		return newRemote(t, d, remotebox.New([]string{d.listen(t)}, d.token, nil)).Replies()
+		return newListening(t, d).Replies()
 	}})
+}
+
+// newListening returns a client over loopback of a daemon that serves by now.
+func newListening(t testing.TB, d *daemon) *remote {
+	t.Helper()
+	r := newRemote(t, d, remotebox.New([]string{d.listen(t)}, d.token, nil))
+	if err := r.Ping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 // TestCallIsAnsweredThroughDaemon has a client and a worker with nothing but a daemon, and no slot is
