@@ -2,6 +2,7 @@ package remotebox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,6 +19,8 @@ func (b *Backend) Replies() driver.ReplyStore { return &replies{b} }
 
 // replies is the reply store of a daemon.
 type replies struct{ backend *Backend }
+
+var _ driver.LinkedReplyStore = (*replies)(nil)
 
 // do does an operation on a slot. A call whose answer is needed is freed by the caller.
 func (r *replies) do(ctx context.Context, o *operation, id string, code uint16, fill func(dst []byte, t oap.Ticket) []byte) error {
@@ -154,4 +157,84 @@ func (r *replies) Sweep(ctx context.Context, limit int) (removed int, err error)
 		return 0, o.unknown(err.Error())
 	}
 	return removed, nil
+}
+
+// LinkedTo reports whether queue is one of the same backend.
+func (r *replies) LinkedTo(linked driver.Queue) bool {
+	q, ok := linked.(*queue)
+	return ok && q.backend == r.backend
+}
+
+// CreateWithSend makes the send create the slot, in one round trip. It does no I/O.
+func (r *replies) CreateWithSend(ctx context.Context, id string, ttl time.Duration) (send context.Context, created func() bool, err error) {
+	if err := driver.CheckSlot(id, ttl); err != nil {
+		return nil, nil, err
+	}
+	slot := &linkedSlot{replies: r, id: id, ttl: ttl}
+	return context.WithValue(ctx, linkedSlotKey{}, slot), func() bool { return slot.created }, nil
+}
+
+// ResolveWithAck stores the answer before it returns.
+func (r *replies) ResolveWithAck(ctx context.Context, id string, answer driver.Answer) (stored func() error, err error) {
+	if err := r.Resolve(ctx, id, answer); err != nil {
+		return nil, err
+	}
+	return func() error { return nil }, nil
+}
+
+// A linkedSlot is a slot that is created with the message that names it. It belongs to the
+// goroutine that sends.
+type linkedSlot struct {
+	replies *replies
+	id      string
+	ttl     time.Duration
+	created bool
+}
+
+// linkedSlotKey is the key of the *linkedSlot in the context of a send.
+type linkedSlotKey struct{}
+
+// namedBy reports whether the slot is still to be created, and msgs is the message that names it.
+func (l *linkedSlot) namedBy(msgs []driver.Outgoing) bool {
+	return !l.created && len(msgs) == 1 && msgs[0].ReplyTo == driver.SlotAddress(l.id)
+}
+
+// sendAsking sends a message and creates its slot. With a daemon that cannot do both at once, and for a
+// message that is too long for that, the slot is created first.
+func (q *queue) sendAsking(ctx context.Context, slot *linkedSlot, msgs []driver.Outgoing, sent []driver.Sent) ([]driver.Sent, error) {
+	const ownBytes = driver.MaxNameBytes + 32 // the id, its length and the time
+	if oap.OutgoingBytes(&msgs[0])+ownBytes > q.backend.maxElement() {
+		return q.createAndSend(ctx, slot, msgs)
+	}
+	c := q.backend.newCall(oap.OpSendAsking, func(dst []byte, t oap.Target) []byte {
+		return oap.AppendAsking(dst, t, slot.id, slot.ttl, &msgs[0])
+	})
+	c.kept = true
+	o := operation{name: "send", queue: q, call: c, numbered: true}
+	err := q.backend.roundTrip(ctx, &o)
+	if errors.Is(err, driver.ErrUnsupported) {
+		return q.createAndSend(ctx, slot, msgs)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer q.backend.free(c)
+	errs, err := oap.ParseSent(c.payload, sent)
+	if err != nil {
+		return nil, o.unknown(err.Error())
+	}
+	if errs != nil {
+		return sent, &driver.BatchError{Errs: errs}
+	}
+	slot.created = true
+	return sent, nil
+}
+
+// createAndSend creates a slot, and then sends the message that names it.
+func (q *queue) createAndSend(ctx context.Context, slot *linkedSlot, msgs []driver.Outgoing) ([]driver.Sent, error) {
+	if err := slot.replies.Create(ctx, slot.id, slot.ttl); err != nil {
+		return nil, err
+	}
+	slot.created = true
+	return q.Send(ctx, msgs)
 }

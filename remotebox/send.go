@@ -50,6 +50,9 @@ func (q *queue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent
 		}
 	}
 	sent := make([]driver.Sent, len(msgs))
+	if slot, ok := ctx.Value(linkedSlotKey{}).(*linkedSlot); ok && slot.namedBy(msgs) {
+		return q.sendAsking(ctx, slot, msgs, sent)
+	}
 	size := func(i int) int { return oap.OutgoingBytes(&msgs[i]) }
 	to := q.backend.fitting(0, len(msgs), size)
 	if to == len(msgs) && (to > 1 || size(0) <= q.backend.maxElement()) { // as nearly always

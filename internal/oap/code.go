@@ -70,6 +70,8 @@ const (
 	OpDeleteSlot   uint16 = 0x45
 	OpExpiredSlots uint16 = 0x46
 	OpSweepSlots   uint16 = 0x47
+	// OpSendAsking is OpCreateSlot and OpSend of one message.
+	OpSendAsking uint16 = 0x48
 
 	// EventCancel ends the request with the same correlation id,
 	// and EventCredit lets its stream send more. EventGoodbye, with END, announces

@@ -35,6 +35,20 @@ func ParseSlotTime(payload []byte) (t Ticket, id string, d time.Duration, err er
 	return t, id, d, r.end()
 }
 
+// AppendAsking writes the payload of OpSendAsking. The answer is that of OpSend.
+func AppendAsking(dst []byte, t Target, id string, ttl time.Duration, m *driver.Outgoing) []byte {
+	return AppendOutgoing(appendDuration(appendText(AppendTarget(dst, t), id), ttl), m)
+}
+
+// ParseAsking reads the payload of OpSendAsking. The message does not keep the payload.
+func ParseAsking(payload []byte) (t Target, id string, ttl time.Duration, m driver.Outgoing, err error) {
+	r := reader{rest: payload}
+	t, id, ttl = r.target(), r.text(), r.duration()
+	r.outgoing(&m)
+	m.Body = bytes.Clone(m.Body)
+	return t, id, ttl, m, r.end()
+}
+
 // AppendResolve writes the payload of OpResolveSlot.
 func AppendResolve(dst []byte, t Ticket, id string, a *driver.Answer) []byte {
 	return appendAnswer(AppendSlotID(dst, t, id), a)

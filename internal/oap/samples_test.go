@@ -307,6 +307,10 @@ func slotSamples() []sample {
 			t, id, d, err := oap.ParseSlotTime(p)
 			return oap.AppendSlotTime(nil, t, id, d), err
 		}},
+		{"send asking", oap.AppendAsking(nil, aTarget, "s", time.Minute, &someOut[0]), func(p []byte) ([]byte, error) {
+			t, id, ttl, m, err := oap.ParseAsking(p)
+			return oap.AppendAsking(nil, t, id, ttl, &m), err
+		}},
 		{"resolve", oap.AppendResolve(nil, ticket, "s", &answer), func(p []byte) ([]byte, error) {
 			t, id, v, err := oap.ParseResolve(p)
 			return oap.AppendResolve(nil, t, id, &v), err

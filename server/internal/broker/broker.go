@@ -24,8 +24,8 @@ type Options struct {
 	// ring.
 	Ring     *keyring.Ring
 	Verifier *verify.Verifier
-	// Replies keeps reply slots, with the backend's messages where it can; nil refuses slots. The
-	// broker does not close it.
+	// Replies keeps reply slots; nil refuses slots. A driver.LinkedReplyStore must be that of
+	// Opener. The broker does not close it.
 	Replies driver.ReplyStore
 	// Backend is the name of the backend, for errors; it may be empty.
 	Backend string

@@ -55,6 +55,26 @@ func NewSlotID() string { return uuid.NewString() }
 // Create creates a pending slot that expires after ttl, and counts it against the share of the
 // caller. It blocks until the slot is as durable as the backend makes it. Further codes: ErrFull (the share).
 func (r Replies) Create(ctx context.Context, id string, ttl time.Duration) error {
+	return r.createWith(ctx, id, ttl, func(name string) error { return r.caller.broker.replies.Create(ctx, name, ttl) })
+}
+
+// CreateForSend is Create for a slot whose request is sent next, and which must be deleted if that fails.
+// The slot is durable when the request is: a backend that can makes both so in one step.
+func (r Replies) CreateForSend(ctx context.Context, id string, ttl time.Duration) error {
+	store := r.caller.broker.replies
+	return r.createWith(ctx, id, ttl, func(name string) error {
+		if linked, ok := store.(driver.LinkedReplyStore); ok {
+			// Other stores create the slot in the send, and have done nothing yet.
+			if _, created, err := linked.CreateWithSend(ctx, name, ttl); err != nil || created() {
+				return err
+			}
+		}
+		return store.Create(ctx, name, ttl)
+	})
+}
+
+// createWith creates a slot with a function of the backend.
+func (r Replies) createWith(ctx context.Context, id string, ttl time.Duration, create func(name string) error) error {
 	c, b := r.caller, r.caller.broker
 	if _, err := c.authorizeSlot(ctx, id, verify.Load{}, capability.OpAsk); err != nil {
 		return err
@@ -70,8 +90,8 @@ func (r Replies) Create(ctx context.Context, id string, ttl time.Duration) error
 			c.slowRefusal(ctx, nil, err)
 			return refusedShare(err, opCreateSlot, driver.SlotAddress(id))
 		}
-		held := b.slots.add(name, owner[:], ttl) // first: the slot can be deleted before Create returns
-		err := b.replies.Create(ctx, name, ttl)
+		held := b.slots.add(name, owner[:], ttl) // first: the slot can be deleted before create returns
+		err := create(name)
 		if !mayExist(err) {
 			b.slots.drop(name, held)
 			return err

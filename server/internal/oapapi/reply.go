@@ -41,6 +41,8 @@ func (c *conn) useSlot(ctx context.Context, f *oap.Frame) {
 		}
 	case oap.OpWaitSlot:
 		c.waitForSlot(ctx, f)
+	case oap.OpSendAsking:
+		c.sendAsking(ctx, f)
 	case oap.OpExpiredSlots:
 		if _, limit, err := oap.ParseSlotLimit(f.Payload); c.readable(correlation, err) {
 			stream(ctx, c, correlation, func(ctx context.Context) iter.Seq2[string, error] {
@@ -55,6 +57,40 @@ func (c *conn) useSlot(ctx context.Context, f *oap.Frame) {
 			})
 		}
 	}
+}
+
+// sendAsking creates a slot and sends the message that names it. If it is not sent, the slot is removed.
+func (c *conn) sendAsking(ctx context.Context, f *oap.Frame) {
+	target, q, ok := c.target(f)
+	if !ok {
+		return
+	}
+	_, id, ttl, message, err := oap.ParseAsking(f.Payload)
+	if !c.readable(f.Correlation, err) {
+		return
+	}
+	if c.isDraining() {
+		c.answer(f.Correlation, oap.StatusElsewhere, nil)
+		return
+	}
+	user := q.caller.user
+	c.once(f.Correlation, target.Ticket, func() (func([]byte) []byte, error) {
+		if err := user.Replies().CreateForSend(ctx, id, ttl); err != nil {
+			return nil, err
+		}
+		absent := q.absent.Load()
+		if !absent {
+			user = user.Existing()
+		}
+		sent, err := user.Send(ctx, q.name, brokerMessages([]driver.Outgoing{message}))
+		if err != nil {
+			_ = user.Replies().Delete(context.WithoutCancel(ctx), id) // otherwise it expires
+		} else if absent {
+			q.absent.Store(false)
+		}
+		errs, whole := outcome(elsewhere(err))
+		return func(dst []byte) []byte { return oap.AppendSent(dst, sent, errs) }, whole
+	})
 }
 
 // listed returns a list as a sequence, which ends with err if that is not nil.

@@ -317,3 +317,45 @@ func benchmarkCall(b *testing.B, backend driver.Opener) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/each, "x-send-receive-ack")
 	}
 }
+
+// TestRequestThatCannotBeSentLeavesNoSlot (RPL-6) asks on a queue that is full, with a token that may not
+// send, and with one that may not ask.
+func TestRequestThatCannotBeSentLeavesNoSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ring := keyring.New(keyring.NewKey())
+		as := func(operations ...capability.Operation) string {
+			token, err := ring.Mint("", capability.Operations(operations...), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().Add(time.Hour)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return token.Reveal()
+		}
+		backend := membox.New(nil)
+		d := newDaemonWith(t, backend, oapapi.Options{}, ring, as(capability.OpSend, capability.OpAsk))
+		if err := backend.ConfigureQueue(t.Context(), "sums", driver.Config{MaxMessages: 1}); err != nil {
+			t.Fatal(err)
+		}
+		ask := func(client *remotebox.Backend, want driver.Code) {
+			t.Helper()
+			box := openSums(t, client)
+			_, err := reply.NewClient[[]int, int](box, client.Replies(), nil).Send(t.Context(), []int{1})
+			if want == "" && err != nil || want != "" && !errors.Is(err, want) {
+				t.Errorf("got %v, want %q", err, want)
+			}
+		}
+		remote := newRemote(t, d, d.client())
+		ask(remote.Backend, "")
+		ask(remote.Backend, driver.ErrFull)
+		for _, operation := range []capability.Operation{capability.OpSend, capability.OpAsk} {
+			d.token = as(operation)
+			other := d.client()
+			ask(other, driver.ErrForbidden)
+			_ = other.Close()
+		}
+		for _, share := range d.broker.Shares() {
+			if share.Resource == "reply slots" && share.Used != 1 {
+				t.Errorf("there are %d slots, want that of the first request", share.Used)
+			}
+		}
+	})
+}
