@@ -266,8 +266,11 @@ func (r Replies) Sweep(ctx context.Context, limit int) (removed int, err error) 
 	}()
 	for _, id := range ids {
 		err := c.inSlot(ctx, opSweepSlots, id, lastForSettling, func(name string) error {
-			slot, err := b.replies.Consume(ctx, name)
-			if err == nil && slot.State == driver.SlotExpired {
+			slot, err := b.replies.Get(ctx, name)
+			if err != nil || slot.State != driver.SlotExpired {
+				return err // it was replaced since it was listed
+			}
+			if _, err = b.replies.Consume(ctx, name); err == nil {
 				b.slots.remove(name)
 				removed++
 			}

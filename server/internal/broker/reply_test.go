@@ -245,6 +245,30 @@ func TestStartedWaitTakesTurn(t *testing.T) {
 	})
 }
 
+// replacedSlots is a reply store that lists a slot as expired that was replaced since.
+type replacedSlots struct{ driver.ReplyStore }
+
+func (replacedSlots) Expired(context.Context, int) ([]string, error) { return []string{"s"}, nil }
+
+func TestSweepKeepsSlotThatWasReplaced(t *testing.T) {
+	ring := keyring.New(keyring.NewKey())
+	made, err := broker.New(broker.Options{Opener: membox.New(nil), Replies: replacedSlots{reply.NewMemory(nil)}, Ring: ring, Verifier: verify.New(ring, nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = made.Close() }()
+	replies, ctx := (&replyBench{Broker: made, t: t, ring: ring}).replies(""), t.Context()
+	if err := errors.Join(replies.Create(ctx, "s", time.Hour), replies.Resolve(ctx, "s", driver.Answer{Body: []byte("yes")})); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := replies.Sweep(ctx, 10); removed != 0 || err != nil {
+		t.Errorf("swept %d, %v", removed, err)
+	}
+	if slot, err := replies.Get(ctx, "s"); err != nil || string(slot.Answer.Body) != "yes" {
+		t.Errorf("the answer after a sweep: %+v, %v", slot, err)
+	}
+}
+
 func TestCancellationByAdminIsAudited(t *testing.T) {
 	b, ctx := newReplyBench(t, broker.Limits{}), t.Context()
 	all, admin := b.replies(""), b.replies("", capability.Operations(capability.OpAdmin))
