@@ -25,9 +25,12 @@ type Backend struct {
 	notices    *notices
 	slotWaits  slotWaits
 
-	ctx     context.Context // ends when the backend is closed
-	cancel  context.CancelFunc
-	running sync.WaitGroup // goroutines that end with the backend
+	ctx    context.Context // ends when the backend is closed
+	cancel context.CancelFunc
+
+	startMu  sync.Mutex // guards stopping, and that running does not grow while Close waits
+	stopping bool
+	running  sync.WaitGroup // goroutines that end with the backend
 
 	idMu sync.Mutex // guards ids
 	ids  ident.Source
@@ -110,7 +113,15 @@ func (b *Backend) sql(statement string) string {
 }
 
 // start runs a function that Close waits for.
-func (b *Backend) start(f func()) { b.running.Go(f) }
+func (b *Backend) start(f func()) {
+	b.startMu.Lock()
+	defer b.startMu.Unlock()
+	if b.stopping { // a call that was checked before Close, and submitted after
+		go f()
+		return
+	}
+	b.running.Go(f)
+}
 
 // newIDs returns ids for n messages.
 func (b *Backend) newIDs(n int) []string {
@@ -291,6 +302,9 @@ func (b *Backend) Close() error {
 	clear(b.byQID)
 	b.mu.Unlock()
 	b.cancel()
+	b.startMu.Lock()
+	b.stopping = true
+	b.startMu.Unlock()
 	b.running.Wait()
 	return nil
 }
