@@ -87,6 +87,9 @@ func (m *marks) doubt() {
 
 // lowest returns where a call for some shards that does not receive begins to look.
 func (q *queue) lowest(shards []int32) (place, due int64) {
+	if len(shards) == 0 { // of a queue that another one tends, whose marks are not known
+		return 0, 0
+	}
 	place, due = math.MaxInt64, math.MaxInt64
 	for _, n := range shards {
 		p, d := q.shards[n].marks.forOthers()
