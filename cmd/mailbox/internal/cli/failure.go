@@ -226,12 +226,12 @@ func notFound(e *driver.Error, queue string) *failure {
 	case e.MessageID != "" && !looksLikeID(e.MessageID):
 		f.sentence, f.advice = fmt.Sprintf("%.60q is not the id of a message", e.MessageID), adviceID
 	case e.MessageID != "" && e.Op == "edit":
-		f.sentence, f.advice = fmt.Sprintf("there is no message %s in %s", e.MessageID, e.Queue), "see which there are with mailbox peek "+e.Queue
+		f.sentence, f.advice = fmt.Sprintf("the message %s is not waiting in %s", e.MessageID, e.Queue), "list the waiting ones with mailbox peek "+e.Queue
 	case e.MessageID != "":
 		f.sentence = fmt.Sprintf("the message %s is not known", e.MessageID)
 		f.advice = "messages that were acked long ago are forgotten; otherwise compare the id, and name its queue with --queue"
 	case strings.HasPrefix(e.Queue, driver.SlotAddress("")):
-		f.sentence, f.advice = "there is no request with the slot "+strings.TrimPrefix(e.Queue, driver.SlotAddress("")), "see which there are with mailbox requests ls"
+		f.sentence, f.advice = "the request with the slot "+strings.TrimPrefix(e.Queue, driver.SlotAddress(""))+" is not known", "list requests with mailbox requests ls"
 	case e.Op == opSchedule:
 		f.sentence, f.advice = "there is "+e.Detail+" of "+queue, "see which there are with mailbox schedules ls "+e.Queue
 	case e.Queue != "":
