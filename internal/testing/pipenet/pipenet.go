@@ -6,7 +6,13 @@ import (
 	"context"
 	"net"
 	"sync"
+	"time"
 )
+
+// HeaderTimeout is the ReadHeaderTimeout for servers on a Listener. An http.Transport may dial a
+// connection and keep it unused. In virtual time a shorter timeout would close it at the very
+// instant at which the client writes a request to it, and that request would fail.
+const HeaderTimeout = 10_000 * time.Hour
 
 // A Listener accepts connections that are pipes. Make one with Listen.
 type Listener struct {

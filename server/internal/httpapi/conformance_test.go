@@ -51,7 +51,7 @@ func newServiceWith(t testing.TB, backend driver.Opener, limits broker.Limits, r
 		t.Fatal(err)
 	}
 	listener := pipenet.Listen()
-	s.server = &http.Server{Handler: httpapi.New(httpapi.Options{Broker: s.broker}), ReadHeaderTimeout: time.Minute}
+	s.server = &http.Server{Handler: httpapi.New(httpapi.Options{Broker: s.broker}), ReadHeaderTimeout: pipenet.HeaderTimeout}
 	s.client = &http.Client{Transport: &http.Transport{DialContext: listener.DialContext, MaxIdleConnsPerHost: 64}}
 	go func() {
 		defer close(s.done)

@@ -65,7 +65,7 @@ func newDaemonOn(
 		t.Fatal(err)
 	}
 	d := &daemon{broker: b, handler: rpcapi.New(rpcapi.Options{Broker: b}), ring: ring, dial: dial, backend: backend}
-	d.server = &http.Server{Handler: d.handler, Protocols: rpcapi.Protocols(), ReadHeaderTimeout: time.Minute}
+	d.server = &http.Server{Handler: d.handler, Protocols: rpcapi.Protocols(), ReadHeaderTimeout: pipenet.HeaderTimeout}
 	d.served.Go(func() { _ = d.server.Serve(listener) })
 	d.client = &http.Client{Transport: d.transport(func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) })}
 	t.Cleanup(d.stop)

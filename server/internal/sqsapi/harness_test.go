@@ -83,7 +83,7 @@ func serve(t testing.TB, s setup) *daemon {
 		handler = d.service.Unsigned()
 	}
 	listener := pipenet.Listen()
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: pipenet.HeaderTimeout}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
 	transport := &http.Transport{DialContext: listener.DialContext, MaxIdleConnsPerHost: 64}
