@@ -53,6 +53,8 @@ export MAILBOX_REQUIRE_SERVERS := 1
 REPORT := awk -f tools/report.awk
 # Vet runs before the tests.
 TEST   := $(GO) test -vet=off -timeout $(TIMEOUT)
+# Under the race detector.
+RACE   := $(TEST) -race -exec "'$(CURDIR)/tools/racetest.sh'"
 FULL    = $(TEST) -v -skip $(call pattern,Alone|Measures)
 # A pattern that matches no line.
 NOTHING := '^$$.'
@@ -62,11 +64,11 @@ FIGURES := '[.]go:[0-9]+:|^---'
 .PHONY: test
 test: format-check vet setup ## Everything a commit must pass; CI runs exactly this
 	@echo; echo "All packages under the race detector, repetitive tests in part:"
-	@$(TEST) -race -p 3 -parallel 4 -skip $(call pattern,Alone|Measures) $(waiting) ./... 2>&1 | $(REPORT)
+	@$(RACE) -p 3 -parallel 4 -skip $(call pattern,Alone|Measures) $(waiting) ./... 2>&1 | $(REPORT)
 	@echo; echo "Packages with repetitive tests, in full, without it:"
 	@$(FULL) $(call marked,Repeats|InFull) 2>&1 | $(REPORT) -v show=$(NOTHING)
 	@echo; echo "Tests that run alone, under the race detector:"
-	@$(TEST) -race -p 1 -v -run $(call pattern,Alone) $(call marked,Alone) 2>&1 | $(REPORT) -v show=$(FIGURES)
+	@$(RACE) -p 1 -v -run $(call pattern,Alone) $(call marked,Alone) 2>&1 | $(REPORT) -v show=$(FIGURES)
 	@echo; echo "Measurements, without it:"
 	@$(TEST) -p 1 -v -run $(call pattern,Measures) $(call marked,Measures) 2>&1 | $(REPORT) -v show=$(FIGURES)
 	@echo; echo "The memory backend, and the conformance cases it passed, by rule:"
