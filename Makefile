@@ -16,7 +16,7 @@ BENCHFLAGS ?=
 N          ?=
 
 # A test that hangs fails after this time.
-TIMEOUT := 12m
+TIMEOUT := 30m
 
 # The linter is pinned in a separate module, so that its dependencies are not
 # dependencies of Mailbox.
