@@ -3,15 +3,15 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/mailboxmq/mailbox/internal/testing/proctest"
 )
 
 // confine makes a command run with the file system and the user of the image. Without the
@@ -26,26 +26,6 @@ func (i *image) confine(c *exec.Cmd) {
 	c.Env = append(c.Env, "MAILBOXD_DATA_DIR="+filepath.Join(i.root, i.env["MAILBOXD_DATA_DIR"]))
 }
 
-// freePort returns an address with the same host and a free port. It is below those that the
-// kernel gives to listeners and connections of others, which could take it in the meantime.
-func freePort(t *testing.T, address string) string {
-	t.Helper()
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 100 {
-		port := strconv.Itoa(15000 + rand.IntN(15000))
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port))
-		if err == nil {
-			_ = l.Close()
-			return net.JoinHostPort(host, port)
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
-}
-
 func TestImageWorksWithItsCommandLine(t *testing.T) {
 	if _, err := exec.LookPath("install"); err != nil {
 		t.Skip("the Dockerfile calls install, of the package coreutils:", err)
@@ -53,7 +33,11 @@ func TestImageWorksWithItsCommandLine(t *testing.T) {
 	i := assemble(t)
 	i.env["MAILBOXD_INSECURE_LISTEN"] = "true" // the user of the image must set it
 	for _, name := range []string{"MAILBOXD_LISTEN", "MAILBOXD_LISTEN_OAP"} {
-		i.env[name] = freePort(t, i.env[name]) // other tests run on this machine
+		host, _, err := net.SplitHostPort(i.env[name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		i.env[name] = net.JoinHostPort(host, proctest.FreePort(t)) // other tests run on this machine
 	}
 	run := func(code int, words ...string) string {
 		t.Helper()

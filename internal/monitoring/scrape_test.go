@@ -49,14 +49,7 @@ func startPrometheus(t *testing.T, targets ...target) *prom {
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().String()
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := net.JoinHostPort("127.0.0.1", proctest.FreePort(t))
 	p := &prom{t: t, base: "http://" + address}
 	p.process = proctest.Start(t, exec.Command(proctest.Find(t, "prometheus"), "--config.file="+config,
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+address, "--log.level=warn"))
@@ -71,7 +64,7 @@ type sample struct {
 
 // ask evaluates an expression at p.at. The error is one of the connection.
 func (p *prom) ask(expr string) ([]sample, error) {
-	ctx, cancel := context.WithTimeout(p.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.base+"/api/v1/query?"+url.Values{
 		"query": {expr}, "time": {p.at.UTC().Format(time.RFC3339Nano)},
@@ -134,7 +127,7 @@ const lastSeries = `clamp_max(min(count_over_time(mailbox_resolver_evicted_total
 func (p *prom) loaded(d *daemon, w *workshop) {
 	p.t.Helper()
 	d.prepare()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(3 * time.Minute)
 	for i := 0; time.Now().Before(deadline); i++ {
 		d.round(i)
 		w.round(i)

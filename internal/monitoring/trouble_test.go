@@ -54,7 +54,7 @@ func (p *prom) firing() map[string][]string {
 // scraped waits until every target was scraped.
 func (p *prom) scraped(targets int) {
 	p.t.Helper()
-	proctest.Eventually(p.t, time.Minute, "a scrape of each target", func() bool {
+	proctest.Eventually(p.t, 3*time.Minute, "a scrape of each target", func() bool {
 		p.at = time.Now()
 		seen, err := p.ask("count(mailbox_info)")
 		return err == nil && len(seen) == 1 && seen[0].Value[1] == fmt.Sprint(targets)
@@ -129,7 +129,7 @@ func TestAlertsFireOnDaemonsInTrouble(t *testing.T) {
 	daemons := map[string]*daemon{
 		"busy":      startDaemon(t, server.Config{GlobalInFlight: 4, MaxConnections: 7}),
 		"full_disk": startDaemon(t, server.Config{DiskReserve: 1 << 50}),
-		"draining":  startDaemon(t, server.Config{DrainDelay: 20 * time.Second}),
+		"draining":  startDaemon(t, server.Config{DrainDelay: 10 * time.Minute}),
 		"down":      startDaemon(t, server.Config{}),
 		"no_redis":  startDaemon(t, server.Config{Backend: "redis://" + redis.Addr()}),
 	}
@@ -139,9 +139,14 @@ func TestAlertsFireOnDaemonsInTrouble(t *testing.T) {
 	}
 	p := startPrometheus(t, targets...)
 	p.scraped(len(targets))
-	for job, alerts := range p.firing() {
-		if job != "full_disk" { // which was so from its start
-			t.Errorf("%s: %v hold before there is trouble", job, alerts)
+	for until := time.Now().Add(3 * time.Minute); ; { // scrapes time out on a busy machine, and are repeated
+		early := p.firing()
+		delete(early, "full_disk") // which was so from its start
+		if len(early) == 0 {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatalf("%v hold before there is trouble", early)
 		}
 	}
 	daemons["down"].stop()
@@ -152,7 +157,8 @@ func TestAlertsFireOnDaemonsInTrouble(t *testing.T) {
 	defer sender.Wait()
 	defer cancel()
 	daemons["busy"].crowd()
-	daemons["draining"].stop() // last: it says so for the delay only
+	t.Cleanup(daemons["draining"].DrainNow)
+	daemons["draining"].stop()
 	missing := make(map[string]bool)
 	for job, alerts := range troubles {
 		for _, alert := range alerts {
@@ -160,7 +166,7 @@ func TestAlertsFireOnDaemonsInTrouble(t *testing.T) {
 		}
 	}
 	began := time.Now()
-	for i := 0; len(missing) > 0 && time.Since(began) < time.Minute; i++ {
+	for i := 0; len(missing) > 0 && time.Since(began) < 3*time.Minute; i++ {
 		daemons["busy"].strain(i)
 		for job, alerts := range p.firing() {
 			for _, alert := range alerts {

@@ -3,9 +3,12 @@ package proctest
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -50,6 +53,23 @@ func Build(name string, programs ...string) (dir string, err error) {
 		return "", fmt.Errorf("proctest: build %v: %w\n%s", programs, err, text)
 	}
 	return dir, nil
+}
+
+// FreePort returns a port of TCP that is free. It is below those that the kernel gives to
+// listeners and connections of others, which could take it before a program listens, and below
+// those of package redistest.
+func FreePort(t testing.TB) string {
+	t.Helper()
+	const lowest, highest = 15_000, 20_000
+	for range 100 {
+		port := strconv.Itoa(lowest + rand.IntN(highest-lowest))
+		if l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port)); err == nil {
+			_ = l.Close()
+			return port
+		}
+	}
+	t.Fatalf("no free port between %d and %d", lowest, highest)
+	return ""
 }
 
 // Eventually fails the test if holds does not return true in time. Processes have no virtual
