@@ -48,7 +48,7 @@ func TestExistingQueueCanBeConfiguredWithoutMemory(t *testing.T) {
 	if err := q.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: got[0].Receipt, Reason: driver.ReasonFatal}}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := b.ConfigureQueue(ctx, "orders", driver.Config{DeadLetterTo: "dlq", MaxMessages: 5}); err != nil {
 		t.Errorf("configure: %v", err)
@@ -73,7 +73,7 @@ func TestStatsAnswersWhileForwardingFails(t *testing.T) {
 	if err := q.DeadLetter(t.Context(), []driver.DeadLetterRequest{{Receipt: got[0].Receipt, Reason: driver.ReasonFatal}}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := q.Stats(ctx); err != nil {
 		t.Errorf("stats: %v", err)

@@ -16,7 +16,7 @@ func TestWithoutReplicasNothingIsConfirmed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := open(t, connect(t, group.ClientOption()), &Options{Replicas: 1, ReplicaTimeout: 3 * time.Second})
+	b := open(t, connect(t, group.ClientOption()), &Options{Replicas: 1, ReplicaTimeout: time.Minute})
 	q := openQueue(t, b)
 	if got := q.Traits().Durability; got != driver.DurabilityReplicated {
 		t.Errorf("got durability %q", got)
@@ -44,7 +44,7 @@ func TestDurableCallsWaitOnTheirOwnConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := open(t, connect(t, primary.ClientOption()), &Options{Replicas: 1, ReplicaTimeout: 5 * time.Second})
+	b := open(t, connect(t, primary.ClientOption()), &Options{Replicas: 1, ReplicaTimeout: time.Minute})
 	q := openQueue(t, b)
 	if _, err := primary.Do(t.Context(), "SCRIPT", "FLUSH"); err != nil { // so that it is loaded again here too
 		t.Fatal(err)

@@ -40,7 +40,7 @@ func TestForeignListenerIsNamedAtOnce(t *testing.T) {
 			test.options.Patience = time.Hour
 			backend := remotebox.New([]string{test.address}, "", &test.options)
 			defer backend.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			for range 2 { // the second tries again
 				err := backend.Ping(ctx)

@@ -68,8 +68,8 @@ func TestDrainEndsInTimeWithStuckBackend(t *testing.T) {
 	cancel()
 	select {
 	case <-done:
-	case <-time.After(30 * time.Second):
-		t.Error("30 s after it was told to stop within 1 s, the daemon still runs")
+	case <-time.After(2 * time.Minute):
+		t.Error("2 minutes after it was told to stop within 1 s, the daemon still runs")
 		close(opener.release)
 		<-done
 	}

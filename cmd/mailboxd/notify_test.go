@@ -44,7 +44,7 @@ func newManager(t *testing.T) *manager {
 // that are about the watchdog. It returns the datagram.
 func (m *manager) await(line string) string {
 	m.t.Helper()
-	_ = m.socket.SetReadDeadline(time.Now().Add(30 * time.Second))
+	_ = m.socket.SetReadDeadline(time.Now().Add(2 * time.Minute))
 	buffer := make([]byte, 4096)
 	for {
 		n, err := m.socket.Read(buffer)

@@ -252,7 +252,7 @@ func TestSlowReaderHoldsUpNoOtherClient(t *testing.T) {
 	r.start()
 	req := driver.ReceiveRequest{Max: 1, Visibility: time.Hour, Wait: time.Hour}
 	r.write(pipelined(oap.OpReceive, receives, oap.AppendReceive(nil, r.open("orders"), req)))
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	q, err := client.OpenQueue(ctx, "orders")
 	if err != nil {

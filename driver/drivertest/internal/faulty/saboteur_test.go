@@ -164,7 +164,7 @@ func run(t *testing.T, saboteur faulty.Saboteur, rules []string) (v verdict) {
 	t.Helper()
 	limit := 5 * time.Minute
 	if saboteur.Hangs {
-		limit = 30 * time.Second
+		limit = time.Minute
 	}
 	cases := "/^(" + strings.Join(rules, "|") + ")$"
 	if *whole {
