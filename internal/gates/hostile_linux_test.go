@@ -130,7 +130,7 @@ func steady(t testing.TB, s surface, name string, end time.Time) map[string][]ti
 	took := make(map[string][]time.Duration)
 	queue := "victim-" + strings.ToLower(name)
 	timed := func(operation string, do func(ctx context.Context) error) bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		defer cancel()
 		began := time.Now()
 		if err := do(ctx); err != nil {

@@ -90,7 +90,7 @@ func health(c net.Conn) error {
 	if _, err := io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: mailboxd\r\n\r\n"); err != nil {
 		return err
 	}
-	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetReadDeadline(time.Now().Add(2 * time.Minute))
 	response, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
 		return err

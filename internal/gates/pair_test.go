@@ -202,10 +202,15 @@ func TestG1EitherDaemonMayBeKilled(t *testing.T) {
 		receivers.Go(func() { book.consume(ctx, clients[n%3], clients[(n+1)%3], n, queue, draining) })
 	}
 	took := killInTurn(t, pair, args, kills)
+	proctest.Eventually(t, 5*time.Minute, "100 messages sent", func() bool {
+		book.mu.Lock()
+		defer book.mu.Unlock()
+		return len(book.confirmed) >= 100
+	})
 	close(stop)
 	senders.Wait()
 	left := func() counts { return openHTTP(t, pair[0].http, pair[0].token).stats(t, queue) }
-	proctest.Eventually(t, 60*time.Second, "worked off", func() bool { return left() == counts{} })
+	proctest.Eventually(t, 5*time.Minute, "worked off", func() bool { return left() == counts{} })
 	close(draining)
 	receivers.Wait()
 	book.checkComplete(t)
@@ -280,9 +285,6 @@ func (l *ledger) checkComplete(t *testing.T) {
 		if l.confirmed[key] != id {
 			t.Errorf("%s was delivered as %s and confirmed as %q: a send was done twice", key, id, l.confirmed[key])
 		}
-	}
-	if len(l.confirmed) < 100 {
-		t.Errorf("only %d messages were sent", len(l.confirmed))
 	}
 }
 

@@ -142,20 +142,20 @@ func TestG4OversizedRequestsAreRefusedBeforeBody(t *testing.T) {
 		{"/v1/send", largestBody, d.token, 413, "E_FRAME_TOO_LARGE"},
 		{"/mailbox.v1.Mailbox/Send", largestBody, d.token, 429, "resource_exhausted"},
 	} {
-		if status, text := announce(t, d, test.path, test.token, test.largest+1); status != test.status || !strings.Contains(text, test.says) {
+		if status, text := announce(t, d, test.path, test.token, test.largest+1, answered); status != test.status || !strings.Contains(text, test.says) {
 			t.Errorf("%s with a byte too many: %d %s, want %d %s", test.path, status, text, test.status, test.says)
 		}
-		if status, text := announce(t, d, test.path, test.token, test.largest); status != 0 {
+		if status, text := announce(t, d, test.path, test.token, test.largest, unanswered); status != 0 {
 			t.Errorf("%s of the largest size: %d %s, want no answer before it comes", test.path, status, text)
 		}
 	}
-	if status, text := announce(t, d, "/v1/send", "nonsense", largestBody+1); status != 401 {
+	if status, text := announce(t, d, "/v1/send", "nonsense", largestBody+1, answered); status != 401 {
 		t.Errorf("HTTP without a token: %d %s", status, text)
 	}
-	if status := announcedByGRPC(t, d, largestBody-5+1); status != "8" {
+	if status := announcedByGRPC(t, d, largestBody-5+1, answered); status != "8" {
 		t.Errorf("gRPC with a byte too many: status %q, want 8", status)
 	}
-	if status := announcedByGRPC(t, d, largestBody-5); status != "" {
+	if status := announcedByGRPC(t, d, largestBody-5, unanswered); status != "" {
 		t.Errorf("gRPC of the largest size: status %q, want no answer before it comes", status)
 	}
 	for length, tooLarge := range map[int]bool{largestFrame: false, largestFrame + 1: true} {
@@ -168,7 +168,7 @@ func TestG4OversizedRequestsAreRefusedBeforeBody(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !tooLarge {
-			if took, over := ended(t, f, patience); over {
+			if took, over := ended(t, f, unanswered); over {
 				t.Errorf("OAP of the largest size: ended after %v, want no answer before it comes", took)
 			}
 			continue
@@ -179,12 +179,12 @@ func TestG4OversizedRequestsAreRefusedBeforeBody(t *testing.T) {
 	}
 }
 
-// patience is how long the test waits for an answer that must not come.
-const patience = time.Second
+// How long the test waits for an answer that must come, and for one that must not.
+const answered, unanswered = 2 * time.Minute, time.Second
 
 // announce sends the head of a request with a body of length bytes, and returns the
 // answer, or 0 if there is none.
-func announce(t *testing.T, d *daemon, path, token string, length int) (int, string) {
+func announce(t *testing.T, d *daemon, path, token string, length int, patience time.Duration) (int, string) {
 	t.Helper()
 	c := dial(t, d.http)
 	_, _ = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: mailboxd\r\nContent-Type: application/json\r\nContent-Length: %d\r\nAuthorization: Bearer %s\r\n\r\n", path, length, token)
@@ -200,7 +200,7 @@ func announce(t *testing.T, d *daemon, path, token string, length int) (int, str
 
 // announcedByGRPC announces a gRPC message of length bytes, and returns the status,
 // or nothing if there is no answer.
-func announcedByGRPC(t *testing.T, d *daemon, length uint32) string {
+func announcedByGRPC(t *testing.T, d *daemon, length uint32, patience time.Duration) string {
 	t.Helper()
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)

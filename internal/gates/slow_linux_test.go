@@ -51,7 +51,7 @@ var slow = []slowClient{
 		write(t, c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")  // SETTINGS
 		return append([]byte("\x00\x04\x00\x01\x04\x00\x00\x00\x01"), make([]byte, 1024)...) // HEADERS
 	}},
-	{name: "frames of OAP before START", oap: true, within: time.Minute, begin: func(t *testing.T, d *daemon, _ net.Conn) []byte {
+	{name: "frames of OAP before START", oap: true, within: 30 * time.Second, begin: func(t *testing.T, d *daemon, _ net.Conn) []byte {
 		frame, err := startFrame(d.token)
 		if err != nil {
 			t.Error(err)
