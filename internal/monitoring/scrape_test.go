@@ -42,7 +42,7 @@ func startPrometheus(t *testing.T, targets ...target) *prom {
 	t.Helper()
 	dir := t.TempDir()
 	config := filepath.Join(dir, "prometheus.yml")
-	text := "global: {scrape_interval: 1s, scrape_timeout: 1s}\nscrape_configs:\n"
+	text := "global: {scrape_interval: 3s, scrape_timeout: 3s}\nscrape_configs:\n" // a busy machine takes more than a second
 	for _, target := range targets {
 		text += fmt.Sprintf("  - {job_name: %s, metrics_path: %s, static_configs: [{targets: [%q]}]}\n", target.job, target.path, target.address)
 	}
