@@ -200,7 +200,7 @@ func (p *pluggedBackend) restart(t testing.TB, old driver.Opener, _ drivertest.C
 func TestKeepsItsPromisesThroughPowerCutsUnderLoad(t *testing.T) {
 	load := drivertest.Load{Producers: 8, Consumers: 8, Messages: 4000, Restarts: 12}
 	if volume.RaceDetector { // which makes the engine slow
-		load = drivertest.Load{Producers: 2, Consumers: 4, Messages: 600, Restarts: 6}
+		load = drivertest.Load{Producers: 2, Consumers: 4, Messages: 300, Restarts: 6}
 	}
 	inUse := 0
 	for seed, test := range []struct {

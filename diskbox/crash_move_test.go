@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // Messages that move while the power is cut. A message that moves to the queue beside its own
@@ -96,12 +97,13 @@ var movingKinds = []int{6, 8, 9}
 
 func TestNoPowerCutLosesOrDoublesMovingMessages(t *testing.T) {
 	var summary crashSummary
-	summary.fill(t, max(crashImages(t)/4, 100), func(e *crashEnv) { e.kinds, e.nests = movingKinds, 4 })
+	summary.fill(t, max(crashImages(t)/4, 50), func(e *crashEnv) { e.kinds, e.nests = movingKinds, 4 })
 	summary.expectNone(t)
 }
 
 // The harness must detect a message that is in both queues, or in neither.
 func TestFaultyMovesAreDetected(t *testing.T) {
+	volume.InFull(t)
 	var mu sync.Mutex
 	lost, doubled := false, false
 	var summary crashSummary

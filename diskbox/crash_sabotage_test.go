@@ -11,12 +11,14 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/testing/storetest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // Each of these tests breaks a promise. If the harness did not detect it, it would not detect
 // the same fault in the backend.
 
 func TestEverySaboteurIsCaught(t *testing.T) {
+	volume.InFull(t)
 	for _, saboteur := range []struct {
 		name     string
 		sabotage func(*crashEnv)
@@ -225,6 +227,7 @@ func (c *crashContent) copied() *crashContent {
 }
 
 func TestEveryTamperingIsDetected(t *testing.T) {
+	volume.InFull(t)
 	var mu sync.Mutex
 	noticed := make(map[string]string)
 	var summary crashSummary

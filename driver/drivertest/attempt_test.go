@@ -64,6 +64,7 @@ func TestOnlySlowTimedCasesAreRepeated(t *testing.T) {
 // TestSlowMachineFailsNoCase runs all cases as on the real clock, on correct backends whose operations
 // take a while: a case that fails expects operations to be quick. The clock is that of a bubble.
 func TestSlowMachineFailsNoCase(t *testing.T) {
+	volume.InFull(t)
 	for seed := range uint64(volume.Count(t, 1, 100)) {
 		for _, d := range []slowness{
 			{usual: 15 * time.Millisecond, stall: 15 * time.Millisecond, every: 1},

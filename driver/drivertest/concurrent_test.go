@@ -14,7 +14,8 @@ import (
 )
 
 func TestModelKeepsItsPromisesUnderLoad(t *testing.T) {
-	RunConcurrent(t, modelBackend(nil), Load{Messages: 2_000})
+	volume.Repeats(t)
+	RunConcurrent(t, modelBackend(nil), Load{Messages: volume.Of(2_000)})
 }
 
 func TestModelKeepsItsPromisesThroughRestarts(t *testing.T) {

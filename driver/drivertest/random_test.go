@@ -10,26 +10,30 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/testing/queuemodel"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 func TestModelAgreesWithItself(t *testing.T) {
-	RunRandom(t, modelBackend(nil), 20_000)
+	volume.Repeats(t)
+	RunRandom(t, modelBackend(nil), volume.Of(20_000))
 }
 
 func TestModelAgreesWithItselfOnTheRealClock(t *testing.T) {
+	volume.Repeats(t)
 	b := modelBackend(nil)
 	b.Virtual = false
-	RunRandom(t, b, 20_000)
+	RunRandom(t, b, volume.Of(20_000))
 }
 
 func TestModelAgreesWithAModelThatRestarts(t *testing.T) {
+	volume.Repeats(t)
 	restarting, restarts := modelBackend(nil), 0
 	restarting.Crashes = []Crash{CrashClean, CrashKill, CrashPower}
 	restarting.Restart = func(_ testing.TB, old driver.Opener, _ Crash) driver.Opener {
 		restarts++
 		return old
 	}
-	RunAgainst(t, modelBackend(nil), restarting, 10_000)
+	RunAgainst(t, modelBackend(nil), restarting, volume.Of(10_000))
 	if restarts == 0 {
 		t.Error("nothing was restarted")
 	}

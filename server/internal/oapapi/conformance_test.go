@@ -34,6 +34,7 @@ func TestAgreesWithTheModel(t *testing.T) {
 }
 
 func TestKeepsItsPromisesUnderLoad(t *testing.T) {
+	volume.Repeats(t)
 	for _, test := range []struct {
 		name   string
 		config driver.Config
@@ -44,7 +45,7 @@ func TestKeepsItsPromisesUnderLoad(t *testing.T) {
 		{"few deliveries", driver.Config{MaxDeliveries: 3, MaxDead: 100}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			drivertest.RunConcurrent(t, overMemory, drivertest.Load{Config: test.config, Messages: 3000})
+			drivertest.RunConcurrent(t, overMemory, drivertest.Load{Config: test.config, Messages: volume.Of(3000)})
 		})
 	}
 }

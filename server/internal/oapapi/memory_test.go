@@ -11,6 +11,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/oap"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/remotebox"
 	"github.com/mailboxmq/mailbox/server/internal/oapapi"
@@ -202,6 +203,7 @@ func TestCreditIsNoReasonToKeepAWholeQueue(t *testing.T) {
 // what it never received, and give no answer back: each answer is a list of long
 // errors.
 func TestAnswersToManySessionsCostLittle(t *testing.T) {
+	volume.InFull(t)
 	inBubble(t, oapapi.Options{}, func(t *testing.T, d *daemon) {
 		const sessions, requests = 4, 600
 		queue := strings.Repeat("q", 200) // in each error
@@ -279,6 +281,7 @@ func TestSlowReaderHoldsUpNoOtherClient(t *testing.T) {
 // TestUnreadAnswersOfOneSlotCostLittle has many requests wait for one large answer, which is in
 // memory once. Those that it does not get it for ask again.
 func TestUnreadAnswersOfOneSlotCostLittle(t *testing.T) {
+	volume.InFull(t)
 	synctest.Test(t, func(t *testing.T) {
 		d := newAsking(t, membox.New(nil))
 		defer d.stop(t)

@@ -50,8 +50,9 @@ func TestAgreesWithTheModel(t *testing.T) {
 }
 
 func TestKeepsItsPromisesUnderLoad(t *testing.T) {
+	volume.Repeats(t)
 	drivertest.RunConcurrent(t, overMemory("", connect.WithGRPC()), drivertest.Load{
-		Config: driver.Config{MaxDeliveries: 3}, Messages: 2000,
+		Config: driver.Config{MaxDeliveries: 3}, Messages: volume.Of(2000),
 	})
 }
 
