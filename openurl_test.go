@@ -22,7 +22,7 @@ import (
 const testScheme = "openurl-test"
 
 // readTestURL reads the URLs of testScheme. A test sets it before it opens one.
-var readTestURL driver.URLReader
+var readTestURL func(address *url.URL) (driver.URLTarget, error)
 
 func init() {
 	driver.RegisterURL(func(address *url.URL) (driver.URLTarget, error) { return readTestURL(address) }, testScheme)

@@ -57,10 +57,10 @@ type Message[T any] struct {
 // Attributes of a message that was redriven from a mailbox of dead letters. It has
 // a new id.
 const (
-	// AttributeRedrives counts how often it was redriven.
-	AttributeRedrives = "mailbox.dead.redrives"
-	// AttributeOriginalID is the id that it was first sent with.
-	AttributeOriginalID = "mailbox.dead.id"
+	// attributeRedrives counts how often it was redriven.
+	attributeRedrives = "mailbox.dead.redrives"
+	// attributeOriginalID is the id that it was first sent with.
+	attributeOriginalID = "mailbox.dead.id"
 )
 
 // identity returns the key that two dead letters of the same work share.
@@ -73,7 +73,7 @@ func (l *Message[T]) identity() string {
 
 // firstID returns the id that the message was first sent with.
 func (l *Message[T]) firstID() string {
-	if original := l.Attributes[AttributeOriginalID]; original != "" {
+	if original := l.Attributes[attributeOriginalID]; original != "" {
 		return original
 	}
 	return l.MessageID
@@ -180,9 +180,9 @@ func traceID(attributes map[string]string) string {
 	return parts[1]
 }
 
-// redrives returns the count of AttributeRedrives.
+// redrives returns the count of attributeRedrives.
 func redrives(attributes map[string]string) int {
-	n, err := strconv.Atoi(attributes[AttributeRedrives])
+	n, err := strconv.Atoi(attributes[attributeRedrives])
 	if err != nil || n < 0 {
 		return 0
 	}

@@ -164,7 +164,7 @@ func TestRedriveLosesAndDuplicatesNothing(t *testing.T) {
 			for n := 1; n <= 3; n++ {
 				expectRedriven(s, filter{}, deadletter.Redriven{Moved: 1})
 				m := s.take()
-				if first := m.Attributes[deadletter.AttributeOriginalID]; m.ID != ids[0] && first != ids[0] {
+				if first := m.Attributes["mailbox.dead.id"]; m.ID != ids[0] && first != ids[0] {
 					s.Errorf("the message is %s, first %s, want %s", m.ID, first, ids[0])
 				}
 				_, err := s.dead.DeadLetter(s.Context(), m, mailbox.ReasonFatal, errMilk)

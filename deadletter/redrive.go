@@ -224,9 +224,9 @@ func (q *Queue[T]) resend(ctx context.Context, letter *Message[T]) error {
 	if marked == nil {
 		marked = make(map[string]string)
 	}
-	marked[AttributeRedrives] = strconv.Itoa(letter.Redrives + 1)
-	if marked[AttributeOriginalID] == "" {
-		marked[AttributeOriginalID] = letter.MessageID
+	marked[attributeRedrives] = strconv.Itoa(letter.Redrives + 1)
+	if marked[attributeOriginalID] == "" {
+		marked[attributeOriginalID] = letter.MessageID
 	}
 	err := q.resendWith(ctx, letter, marked)
 	if e, ok := errors.AsType[*mailbox.Error](err); ok && e.Code == mailbox.ErrInvalid && e.Field == "Attributes" {

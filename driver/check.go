@@ -174,19 +174,17 @@ func (q Query) Check() error {
 	return nil
 }
 
-// NoSuchMessage returns the ErrNotFound of Queue.Edit for a message that the queue does not
-// have.
-func NoSuchMessage(id string) error {
-	return &Error{Code: ErrNotFound, Op: "edit", MessageID: id, Detail: "the queue has no such message"}
-}
-
-// NotWaiting returns the ErrConflict of Queue.Edit for a message that is not waiting.
+// NotWaiting returns the error of Queue.Edit for a message that does not wait: ErrConflict if
+// it is in flight or dead, and ErrNotFound if the queue does not have it (state "").
 func NotWaiting(id string, state State) error {
-	detail := "is in flight; only ready and delayed messages can be changed"
-	if state == StateDead {
-		detail = "is dead; redrive or discard it"
+	code, detail := ErrNotFound, "the queue has no such message"
+	switch state {
+	case StateInFlight:
+		code, detail = ErrConflict, "is in flight; only ready and delayed messages can be changed"
+	case StateDead:
+		code, detail = ErrConflict, "is dead; redrive or discard it"
 	}
-	return &Error{Code: ErrConflict, Op: "edit", MessageID: id, Detail: detail}
+	return &Error{Code: code, Op: "edit", MessageID: id, Detail: detail}
 }
 
 func tooFar(at time.Time, ahead, limit time.Duration) string {

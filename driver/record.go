@@ -307,10 +307,10 @@ const (
 // TotalDeliveries is how often the message was delivered since it was sent, redriven or
 // moved: Deliveries, which is what Config.MaxDeliveries limits, and those in the
 // queues that it died in before Config.DeadLetterTo brought it here.
-func (m *Message) TotalDeliveries() int { return EarlierDeliveries(m.Attributes) + m.Deliveries }
+func (m *Message) TotalDeliveries() int { return earlierDeliveries(m.Attributes) + m.Deliveries }
 
-// EarlierDeliveries reads AttributeDeadDeliveries. It returns 0 if the message has none.
-func EarlierDeliveries(attributes map[string]string) int {
+// earlierDeliveries reads AttributeDeadDeliveries. It returns 0 if the message has none.
+func earlierDeliveries(attributes map[string]string) int {
 	n, err := strconv.ParseUint(attributes[AttributeDeadDeliveries], 10, 31)
 	if err != nil {
 		return 0

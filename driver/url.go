@@ -31,15 +31,10 @@ type URLTarget struct {
 	Open func(ctx context.Context) (Backend, error)
 }
 
-// A URLReader reads a URL of its scheme. It opens no connection and creates
-// nothing. It refuses the parts that the scheme does not have, with ErrInvalid,
-// the Field, and what to write instead; no secret of the URL is in its errors.
-type URLReader func(address *url.URL) (URLTarget, error)
-
 // urlReaders are the registered readers by scheme.
 var urlReaders struct {
 	sync.RWMutex
-	byScheme map[string]URLReader
+	byScheme map[string]func(address *url.URL) (URLTarget, error)
 }
 
 // RegisterURL makes read the reader of URLs of the schemes, for mailbox.OpenURL.
@@ -47,13 +42,17 @@ var urlReaders struct {
 // already, is not in lower case, or read is nil, as a program with such an import
 // is wrong.
 //
+// read opens no connection and creates nothing. It refuses the parts that the scheme does
+// not have, with ErrInvalid, the Field, and what to write instead; no secret of the URL is
+// in its errors.
+//
 // These are URLs of trusted configuration. Addresses that come with messages are
 // opened by registry.Schemes, which does not know what is registered here.
-func RegisterURL(read URLReader, schemes ...string) {
+func RegisterURL(read func(address *url.URL) (URLTarget, error), schemes ...string) {
 	urlReaders.Lock()
 	defer urlReaders.Unlock()
 	if urlReaders.byScheme == nil {
-		urlReaders.byScheme = make(map[string]URLReader)
+		urlReaders.byScheme = make(map[string]func(address *url.URL) (URLTarget, error))
 	}
 	for _, scheme := range schemes {
 		if read == nil || scheme == "" || scheme != strings.ToLower(scheme) || urlReaders.byScheme[scheme] != nil {

@@ -45,9 +45,9 @@ func (d *Delivery) AppendJSON(b []byte) ([]byte, error) {
 // MarshalJSON is AppendJSON for package encoding/json.
 func (d Delivery) MarshalJSON() ([]byte, error) { return d.AppendJSON(nil) }
 
-// UnmarshalJSON is ParseDelivery for package encoding/json.
+// UnmarshalJSON is parseDelivery for package encoding/json.
 func (d *Delivery) UnmarshalJSON(data []byte) error {
-	parsed, err := ParseDelivery(data)
+	parsed, err := parseDelivery(data)
 	if err != nil {
 		return err
 	}
@@ -55,10 +55,10 @@ func (d *Delivery) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// ParseDelivery reads the JSON form of one delivery as strictly as Parse reads
+// parseDelivery reads the JSON form of one delivery as strictly as Parse reads
 // an envelope, with the same errors. It does not check integrity: call
 // [Delivery.Verify].
-func ParseDelivery(data []byte) (Delivery, error) {
+func parseDelivery(data []byte) (Delivery, error) {
 	var d Delivery
 	if err := parse(data, fieldNames[:], d.readField); err != nil {
 		return Delivery{}, err

@@ -64,7 +64,7 @@ func TestDeliveryIsReadStrictly(t *testing.T) {
 		if bad == good {
 			t.Fatalf("%s: nothing was changed", name)
 		}
-		if got, err := ParseDelivery([]byte(bad)); !errors.Is(err, driver.ErrEncoding) || got.ID != "" {
+		if got, err := parseDelivery([]byte(bad)); !errors.Is(err, driver.ErrEncoding) || got.ID != "" {
 			t.Errorf("%s: %v, want ErrEncoding", name, err)
 		}
 	}
@@ -120,7 +120,7 @@ func FuzzParseDelivery(f *testing.F) {
 	}
 	f.Add(text)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		d, err := ParseDelivery(data)
+		d, err := parseDelivery(data)
 		if err != nil {
 			if !errors.Is(err, driver.ErrEncoding) {
 				t.Fatal(err)
@@ -132,7 +132,7 @@ func FuzzParseDelivery(f *testing.F) {
 		if err != nil {
 			t.Fatalf("a parsed delivery cannot be encoded: %v", err)
 		}
-		if again, err := ParseDelivery(text); err != nil || !reflect.DeepEqual(again, d) {
+		if again, err := parseDelivery(text); err != nil || !reflect.DeepEqual(again, d) {
 			t.Fatalf("the delivery changed: %v", err)
 		}
 	})

@@ -93,7 +93,7 @@ func (e *Envelope) Verify(payload []byte, trusted ...ed25519.PublicKey) error {
 }
 
 // VerifySigned is Verify with at least one trusted key, and returns the version of the
-// signature: SignatureV1 or SignatureV2. Demand version 2 unless older senders are
+// signature: 1 or SignatureV2. Demand version 2 unless older senders are
 // still in use. It does not check the age of the message: see CheckFresh.
 func (e *Envelope) VerifySigned(payload []byte, trusted ...ed25519.PublicKey) (version int, err error) {
 	if err := e.Verify(payload); err != nil {

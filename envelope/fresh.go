@@ -13,15 +13,6 @@ const AttributeExpires = "mailbox.expires"
 // clockTolerance is how far the clock of a sender may be ahead of that of the queue.
 const clockTolerance = 2 * time.Minute
 
-// SetExpiry sets AttributeExpires; call it before Seal. It changes the map of attributes,
-// or makes one if it is nil.
-func (e *Envelope) SetExpiry(at time.Time) {
-	if e.Attributes == nil {
-		e.Attributes = make(map[string]string, 1)
-	}
-	e.Attributes[AttributeExpires] = at.UTC().Format(timeLayout)
-}
-
 // CheckFresh returns ErrIntegrity for a message that may be a replay:
 // it has expired, or the queue accepted it more than maxAge after it was
 // signed, or more than two minutes before. The time in the queue does not

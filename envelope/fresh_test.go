@@ -27,7 +27,7 @@ func TestSignatureCoversWhatConsumersActOn(t *testing.T) {
 		"attribute":                {func(e *Envelope) { e.Attributes = map[string]string{"evil": "1"} }, true},
 	}
 	for version, sign := range map[int]func(*Envelope) error{
-		SignatureV1: func(e *Envelope) error { return e.SignV1(key('a')) },
+		signatureV1: func(e *Envelope) error { return e.SignV1(key('a')) },
 		SignatureV2: func(e *Envelope) error { return e.Sign(key('a')) },
 	} {
 		e := Envelope{ID: "x", Queue: "orders", SentAt: sentAt, DedupKey: "k", ReplyTo: "answers", Group: "g", CorrelationID: "c", Attributes: map[string]string{"content-type": "text/plain"}}
@@ -50,7 +50,7 @@ func TestSignatureCoversWhatConsumersActOn(t *testing.T) {
 			}
 			changed.Signature = signature
 			_, err := changed.VerifySigned(payload, public(key('a')))
-			if open := version == SignatureV1 && !test.chained; (err == nil) != open || err != nil && !errors.Is(err, driver.ErrIntegrity) {
+			if open := version == signatureV1 && !test.chained; (err == nil) != open || err != nil && !errors.Is(err, driver.ErrIntegrity) {
 				t.Errorf("version %d with another %s: %v", version, name, err)
 			}
 		}
@@ -89,10 +89,9 @@ func TestFreshnessBoundsReplays(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	var e Envelope
-	e.SetExpiry(at)
+	e := Envelope{Attributes: map[string]string{AttributeExpires: at.UTC().Format(timeLayout)}}
 	if e.CheckFresh(at, at.Add(-time.Millisecond), 0) != nil || e.CheckFresh(at, at, 0) == nil {
-		t.Errorf("SetExpiry wrote %v", e.Attributes)
+		t.Errorf("%v is not the instant at which a message expires", e.Attributes)
 	}
 }
 

@@ -73,7 +73,7 @@ func TestAnyEnvelopeSurvivesJSON(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := ParseDelivery(text)
+		got, err := parseDelivery(text)
 		if err != nil {
 			t.Fatalf("%v, reading %s", err, text)
 		}

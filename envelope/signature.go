@@ -23,9 +23,9 @@ const (
 
 // The versions of signatures. See the package documentation for what they cover.
 const (
-	// SignatureV1 covers only the hash chain. Any sender can send a message with
+	// signatureV1 covers only the hash chain. Any sender can send a message with
 	// such a signature again, with another reply address.
-	SignatureV1 = 1
+	signatureV1 = 1
 	// SignatureV2 covers reply address, group and correlation id too.
 	SignatureV2 = 2
 )
@@ -93,7 +93,7 @@ func (e *Envelope) verifySignature(chain *Hash, trusted []ed25519.PublicKey) (ve
 	if e.Signature.IsZero() {
 		return 0, e.integrityError("sig", "there is no signature, and one is required")
 	}
-	for version, signed := range [...][]byte{SignatureV2: e.signed2(chain), SignatureV1: signed1(chain)} {
+	for version, signed := range [...][]byte{SignatureV2: e.signed2(chain), signatureV1: signed1(chain)} {
 		for _, key := range trusted {
 			if version > 0 && len(key) == ed25519.PublicKeySize && ed25519.Verify(key, signed, e.Signature[:]) {
 				return version, nil

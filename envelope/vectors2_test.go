@@ -32,7 +32,7 @@ type vector2 struct {
 func computeVectors2(t *testing.T) []vector2 {
 	t.Helper()
 	full := Envelope{ID: "01KE0000000000000000000000", Queue: "user:42:inbox", SentAt: sentAt, DedupKey: "k-1", Attempt: 1}
-	full.SetExpiry(sentAt.Add(time.Hour))
+	full.Attributes = map[string]string{AttributeExpires: sentAt.Add(time.Hour).UTC().Format(timeLayout)}
 	full.ReplyTo, full.Group, full.CorrelationID = "reply:01KE0000000000000000000001", "customer-7", "019b7b1e-0000-7000-8000-000000000000"
 	bare := Envelope{ID: full.ID, Queue: "t", SentAt: sentAt, DedupKey: "k-2"}
 	wide := bare

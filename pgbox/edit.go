@@ -19,7 +19,7 @@ func (h *handle) Edit(ctx context.Context, id string, edit driver.Edit) (driver.
 	}
 	packed, ok := packedID(id)
 	if !ok {
-		return "", h.named(driver.NoSuchMessage(id), op)
+		return "", h.named(driver.NotWaiting(id, ""), op)
 	}
 	due := int64(0)
 	if !edit.DeliverAt.IsZero() {
@@ -55,5 +55,5 @@ func edited(id, code string) (driver.State, error) {
 	case "x":
 		return "", driver.NotWaiting(id, driver.StateDead)
 	}
-	return "", driver.NoSuchMessage(id)
+	return "", driver.NotWaiting(id, "")
 }

@@ -33,7 +33,7 @@ func (h *handle) Edit(ctx context.Context, id string, edit driver.Edit) (was dri
 			return was, h.outcome(err, "edit")
 		}
 	}
-	return "", h.outcome(driver.NoSuchMessage(id), "edit")
+	return "", h.outcome(driver.NotWaiting(id, ""), "edit")
 }
 
 // edited reads a code of edit.lua; was is empty if the message is not in the shard.

@@ -87,19 +87,14 @@ func Run(t *testing.T, b Backend) {
 	}
 }
 
-// CaseInfo names a case: the rule it proves, and its claim.
-type CaseInfo struct {
-	ID    string
-	Title string
-}
-
-// Cases lists all cases in the order in which Run runs them.
-func Cases() []CaseInfo {
-	var infos []CaseInfo
+// Cases lists all cases in the order in which Run runs them: the rule that each proves, a
+// slash, and its claim.
+func Cases() []string {
+	var names []string
 	for _, c := range allCases() {
-		infos = append(infos, CaseInfo{ID: c.id, Title: c.title})
+		names = append(names, c.id+"/"+c.title)
 	}
-	return infos
+	return names
 }
 
 // A testCase proves one claim about one rule.

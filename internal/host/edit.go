@@ -48,7 +48,7 @@ func (h *handle) edit(ctx context.Context, id string, edit driver.Edit) (was dri
 	if err := h.broken("edit"); err != nil {
 		return "", err
 	}
-	return "", driver.NoSuchMessage(id)
+	return "", driver.NotWaiting(id, "")
 }
 
 // edit changes a message if it is in the shard; was is empty if it is not. Unless from is 0, it

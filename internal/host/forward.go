@@ -153,14 +153,14 @@ func (f *forwarding) publishOwn() {
 // Its deliveries start again in the target; an attribute has the earlier ones.
 func forwardedExtra(source string, dead *engine.Entry) *engine.Extra {
 	extra := *dead.Extra
-	earlier := driver.EarlierDeliveries(extra.Attributes)
+	message := driver.Message{Attributes: extra.Attributes, Deliveries: int(dead.Deliveries)}
 	extra.Attributes = maps.Clone(extra.Attributes)
 	if extra.Attributes == nil {
 		extra.Attributes = make(map[string]string, 4)
 	}
 	extra.Attributes[driver.AttributeDeadReason] = string(extra.Reason)
 	extra.Attributes[driver.AttributeDeadSource] = source
-	extra.Attributes[driver.AttributeDeadDeliveries] = strconv.Itoa(earlier + int(dead.Deliveries))
+	extra.Attributes[driver.AttributeDeadDeliveries] = strconv.Itoa(message.TotalDeliveries())
 	delete(extra.Attributes, driver.AttributeDeadError)
 	if extra.LastError != "" {
 		extra.Attributes[driver.AttributeDeadError] = extra.LastError

@@ -40,5 +40,5 @@ func (m *Model) Edit(now time.Duration, id string, edit driver.Edit) (was driver
 		m.settle()
 		return was, nil
 	}
-	return "", driver.NoSuchMessage(id)
+	return "", driver.NotWaiting(id, "")
 }

@@ -220,13 +220,13 @@ func AddressDeadLetter(ctx context.Context, source string, target *shard.Queue, 
 		return false
 	}
 	attributes := maps.Clone(m.Attributes)
-	earlier := driver.EarlierDeliveries(attributes)
+	m.Deliveries = e.Deliveries
 	if attributes == nil {
 		attributes = make(map[string]string, shard.ExtraAttributes)
 	}
 	attributes[driver.AttributeDeadReason] = string(e.Reason)
 	attributes[driver.AttributeDeadSource] = source
-	attributes[driver.AttributeDeadDeliveries] = strconv.Itoa(earlier + e.Deliveries)
+	attributes[driver.AttributeDeadDeliveries] = strconv.Itoa(m.TotalDeliveries())
 	delete(attributes, driver.AttributeDeadError)
 	if e.LastError != "" {
 		attributes[driver.AttributeDeadError] = e.LastError

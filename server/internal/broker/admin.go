@@ -96,7 +96,7 @@ func (c Caller) Edit(ctx context.Context, queue, id string, edit driver.Edit) (w
 			return "", err
 		}
 		if _, ok := parseMessageID(id); !ok { // a search for it would find nothing
-			return "", driver.NoSuchMessage(shortened(id))
+			return "", driver.NotWaiting(shortened(id), "")
 		}
 		was, err := q.handle.Edit(ctx, id, edit)
 		if err == nil {

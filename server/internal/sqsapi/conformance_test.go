@@ -68,7 +68,7 @@ func TestConformance(t *testing.T) {
 func TestSkippedCasesExist(t *testing.T) {
 	cases := drivertest.Cases()
 	for _, title := range slices.AppendSeq(slices.Collect(maps.Keys(inSeconds)), maps.Keys(inRealTime)) {
-		if !slices.ContainsFunc(cases, func(c drivertest.CaseInfo) bool { return c.ID+"/"+c.Title == title }) {
+		if !slices.Contains(cases, title) {
 			t.Errorf("there is no case %q to skip", title)
 		}
 	}

@@ -82,7 +82,7 @@ var deadLetterToFaults = []Saboteur{
 	{Name: "counts-only-the-latest-death", Breaks: "DLQ-8",
 		What: "A message that died more than once has only the deliveries before its latest death.",
 		on: hooks{receive: alterDelivered(func(_ *queue, d *driver.Delivery) {
-			if driver.EarlierDeliveries(d.Attributes) > 2 {
+			if d.TotalDeliveries()-d.Deliveries > 2 {
 				d.Attributes = maps.Clone(d.Attributes)
 				d.Attributes[driver.AttributeDeadDeliveries] = "2"
 			}

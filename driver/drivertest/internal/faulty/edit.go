@@ -89,7 +89,7 @@ var editFaults = []Saboteur{
 		on: hooks{edit: func(q *queue, ctx context.Context, id string, edit driver.Edit) (driver.State, error) {
 			for _, peeked := range q.peeked(ctx, driver.StateReady) {
 				if peeked.ID == id && peeked.Redrives > 0 {
-					return "", driver.NoSuchMessage(id)
+					return "", driver.NotWaiting(id, "")
 				}
 			}
 			return q.Edit(ctx, id, edit)
@@ -98,7 +98,7 @@ var editFaults = []Saboteur{
 		What: "Messages of some shards are not found.",
 		on: hooks{only: sharded, edit: func(q *queue, ctx context.Context, id string, edit driver.Edit) (driver.State, error) {
 			if q.nth(3) {
-				return "", driver.NoSuchMessage(id)
+				return "", driver.NotWaiting(id, "")
 			}
 			return q.Edit(ctx, id, edit)
 		}}},

@@ -20,10 +20,11 @@ func TestEveryRuleHasASaboteur(t *testing.T) {
 	}
 	rules := make(map[string]bool)
 	for _, c := range drivertest.Cases() {
-		if broken[c.ID] == 0 && !rules[c.ID] {
-			t.Errorf("no saboteur breaks %s, for which the suite has cases", c.ID)
+		rule, _, _ := strings.Cut(c, "/")
+		if broken[rule] == 0 && !rules[rule] {
+			t.Errorf("no saboteur breaks %s, for which the suite has cases", rule)
 		}
-		rules[c.ID] = true
+		rules[rule] = true
 	}
 	for rule := range broken {
 		if !rules[rule] {
