@@ -77,12 +77,15 @@ func killsWorkers(s *env) {
 	s.send(orders, "bomb")
 	for range 2 {
 		ctx, cancel := context.WithCancel(s.Context())
-		s.Must(worker.New(orders, func(context.Context, *message) error {
+		var held driver.Receipt
+		s.Must(worker.New(orders, func(_ context.Context, m *message) error {
+			held = m.Receipt
 			s.Faults.Add(mailboxtest.Fault{Err: mailbox.ErrUnavailable}) // later calls of the dead process have no effect
 			cancel()
 			return nil
-		}, s.options(options{Visibility: short, Drain: -1})).Run(ctx))
+		}, s.options(options{Drain: -1})).Run(ctx))
 		s.Faults.Clear()
+		s.Must(s.Faults.Expire(s.Context(), orders.Name(), held))
 	}
 	s.expectStats(orders, mailbox.Stats{Dead: 1})
 	got := s.listDead(deadletter.NewQueue(orders, nil))

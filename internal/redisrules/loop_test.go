@@ -227,7 +227,7 @@ func lostLeaseCancels(s *env) {
 		<-ctx.Done()
 		causes <- context.Cause(ctx)
 		return ctx.Err()
-	}, s.options(options{Visibility: short})))
+	}, s.options(options{Visibility: 20 * short})))
 	s.Is(<-causes, mailbox.ErrReceiptExpired)
 	s.expectStats(orders, mailbox.Stats{})
 }
