@@ -106,18 +106,18 @@ func (w *workshop) lives(i int) {
 	w.must(err)
 	_, err = w.orders.Queue().Send(ctx, []driver.Outgoing{{Body: []byte("{not json")}})
 	w.must(err)
-	got, err := w.orders.Receive(ctx, mailbox.WithMax(10), mailbox.WithVisibility(time.Minute))
+	got, err := w.orders.Receive(ctx, mailbox.WithMax(10), mailbox.WithVisibility(10*time.Minute))
 	w.must(err)
 	if len(got) < 5 {
 		w.t.Fatalf("received %d messages", len(got))
 	}
 	w.must(got[0].Nack(ctx, 0, errBroken))
 	w.must(got[1].DeadLetter(ctx, mailbox.ReasonFatal, errBroken))
-	w.must(got[2].Extend(ctx, time.Minute))
+	w.must(got[2].Extend(ctx, 10*time.Minute))
 	for _, m := range got[2:] {
 		w.must(m.Ack(ctx))
 	}
-	again, err := w.orders.Receive(ctx, mailbox.WithVisibility(time.Minute))
+	again, err := w.orders.Receive(ctx, mailbox.WithVisibility(10*time.Minute))
 	w.must(err)
 	for _, m := range again {
 		w.must(m.Ack(ctx))
