@@ -16,7 +16,7 @@ var editCases = []testCase{
 	{id: "FLOW-3", title: "one of many waiting messages is found", needs: []need{needEdit}, run: oneOfManyIsFound},
 	{id: "FLOW-3", title: "exactly one change must be given, and a due time that is not too far ahead",
 		needs: []need{needEdit}, run: badEditsAreRefused},
-	{id: "FLOW-3", title: "many changes of many messages leave the counts right", needs: []need{needEdit, needExactStats}, run: manyEditsCount},
+	{id: "FLOW-3", title: "many changes of many messages leave the counts right", needs: []need{needEdit, needExactStats}, run: manyEditsCount, repeats: true},
 }
 
 // edit changes a message that must be in this state.
