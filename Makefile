@@ -14,6 +14,7 @@ FUZZTIME   ?= $(T)
 RANDOM_FOR ?= 10m
 BENCHFLAGS ?=
 N          ?=
+VERSION    ?=
 
 # A test that hangs fails after this time.
 TIMEOUT := 30m
@@ -234,6 +235,23 @@ pgo: ## Record the profile with which images of mailboxd are compiled, for T a b
 	done
 	$(GO) tool pprof -proto .cache/pgo/*.prof > cmd/mailboxd/mailboxd.pgo
 
+.PHONY: release
+release: ## Build archives, packages and images of VERSION into dist/VERSION (VERSION=v0.1.0)
+	rm -rf dist/$(VERSION)
+	cd tools/release && $(GO) build -o ../../bin/release .
+	bin/release -source . -version "$(VERSION)" -out dist/$(VERSION)
+
+# The second time from a copy, with a build cache of its own.
+.PHONY: release-check
+release-check: release ## The same twice, in two directories, and compare each byte (VERSION=v0.1.0)
+	rm -rf .cache/release
+	mkdir -p .cache/release/source
+	git ls-files -z | xargs -0 cp --parents -t .cache/release/source
+	GOCACHE=$(CURDIR)/.cache/release/cache bin/release -source .cache/release/source -version "$(VERSION)" -out .cache/release/dist
+	diff -r dist/$(VERSION) .cache/release/dist
+	rm -rf .cache/release
+	@echo "two builds of $(VERSION) are equal"
+
 .PHONY: generate
 generate: ## Generate code again
 	$(GO) generate ./...
@@ -255,7 +273,7 @@ screenshots: ## Take the pictures of docs/console.md, with Chromium
 
 .PHONY: clean
 clean: ## Remove the files that other targets made
-	rm -rf bin .cache
+	rm -rf bin dist .cache
 	find . -path ./.git -prune -o -type f \( -name '*.test' -o -name '*.prof' \) -exec rm -f {} +
 	$(GO) clean -testcache
 

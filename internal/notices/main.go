@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,16 +59,26 @@ func write(w io.Writer) error {
 	return err
 }
 
-// linked returns the modules of the programs, as they are built for Linux.
+// linked returns the modules of the programs, on all systems of a release.
 func linked() ([]module, error) {
+	seen := make(map[string]module)
+	for _, system := range []string{"linux", "darwin", "windows"} {
+		if err := link(system, seen); err != nil {
+			return nil, err
+		}
+	}
+	return slices.SortedFunc(maps.Values(seen), func(a, b module) int { return cmp.Compare(a.Path, b.Path) }), nil
+}
+
+// link adds the modules of the programs on a system.
+func link(system string, seen map[string]module) error {
 	list := exec.Command("go", "list", "-deps", "-json=Module", "./cmd/mailboxd", "./cmd/mailbox")
 	list.Dir, list.Stderr = root(), os.Stderr
-	list.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "CGO_ENABLED=0")
+	list.Env = append(os.Environ(), "GOOS="+system, "GOARCH=amd64", "CGO_ENABLED=0")
 	out, err := list.Output()
 	if err != nil {
-		return nil, fmt.Errorf("go list: %w", err)
+		return fmt.Errorf("go list: %w", err)
 	}
-	seen := make(map[string]module)
 	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
 		var found struct {
 			Module *struct {
@@ -76,20 +87,14 @@ func linked() ([]module, error) {
 			}
 		}
 		if err := decoder.Decode(&found); errors.Is(err, io.EOF) {
-			break
+			return nil
 		} else if err != nil {
-			return nil, err
+			return err
 		}
 		if m := found.Module; m != nil && !m.Main {
 			seen[m.Path] = m.module
 		}
 	}
-	modules := make([]module, 0, len(seen))
-	for _, m := range seen {
-		modules = append(modules, m)
-	}
-	slices.SortFunc(modules, func(a, b module) int { return cmp.Compare(a.Path, b.Path) })
-	return modules, nil
 }
 
 // root is the directory of go.mod.

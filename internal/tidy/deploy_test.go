@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -37,17 +38,34 @@ func TestDeployedServiceIsConfined(t *testing.T) {
 
 // TestDeployedImagesHaveDigests refuses images by tag alone, which can be moved.
 func TestDeployedImagesHaveDigests(t *testing.T) {
-	for file, keyword := range map[string]string{"docker/Dockerfile": "FROM ", "docker/compose.yaml": "image: "} {
-		text := readDeploy(t, file)
-		for line := range strings.Lines(text) {
-			image, ok := strings.CutPrefix(strings.TrimSpace(line), keyword)
-			if !ok {
-				continue
-			}
-			image, _, _ = strings.Cut(image, " AS ")
-			given := strings.HasPrefix(image, "${") && strings.Contains(text, "@sha256:")
-			if image != "scratch" && !given && !strings.Contains(image, "@sha256:") {
-				t.Errorf("%s names the image %q without its digest", file, image)
+	text := readDeploy(t, "docker/compose.yaml")
+	for line := range strings.Lines(text) {
+		image, ok := strings.CutPrefix(strings.TrimSpace(line), "image: ")
+		if ok && !strings.Contains(image, "@sha256:") {
+			t.Errorf("compose.yaml names the image %q without its digest", image)
+		}
+	}
+}
+
+// TestWorkflowsPinActions refuses actions by tag, which can be moved, and workflows with more
+// permissions than they name.
+func TestWorkflowsPinActions(t *testing.T) {
+	files, err := filepath.Glob("../../.github/workflows/*.yml")
+	if err != nil || len(files) < 4 {
+		t.Fatalf("found %v, %v", files, err)
+	}
+	pinned := regexp.MustCompile(`^[a-z-]+/[a-z-]+@[0-9a-f]{40} # v[0-9.]+$`)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), "\npermissions:\n  contents: read\n") {
+			t.Errorf("%s does not limit its permissions", filepath.Base(file))
+		}
+		for line := range strings.Lines(string(text)) {
+			if action, ok := strings.CutPrefix(strings.TrimSpace(line), "- uses: "); ok && !pinned.MatchString(action) {
+				t.Errorf("%s uses %q, which has no digest", filepath.Base(file), action)
 			}
 		}
 	}
