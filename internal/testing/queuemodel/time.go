@@ -211,8 +211,11 @@ func (m *Model) exhausted(msg *Message) bool {
 	return m.Config.MaxDeliveries > 0 && msg.Deliveries >= m.Config.MaxDeliveries
 }
 
+// deadFull reports whether another dead letter does not fit. Retention by count, where it
+// is tighter than the limit, makes room (RET-1).
 func (m *Model) deadFull() bool {
-	return m.Config.MaxDead > 0 && len(m.Dead) >= m.Config.MaxDead
+	most := m.Config.RetainDead.Count
+	return m.Config.MaxDead > 0 && len(m.Dead) >= m.Config.MaxDead && (most == 0 || most >= m.Config.MaxDead)
 }
 
 // die makes a message a dead letter (DLQ-4).
