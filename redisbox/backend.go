@@ -358,6 +358,7 @@ func (b *Backend) newSettings(config driver.Config, version int64) *shard.Settin
 		DeliverAt:     true,
 		Edit:          true,
 		TTL:           true,
+		Priorities:    !config.StrictGroups,
 		Usage:         true,
 		DedupWindow:   shard.DedupWindow(config),
 		MaxBodyBytes:  b.options.MaxBodyBytes,

@@ -35,11 +35,20 @@ func TestDamagedMessageBecomesDeadLetter(t *testing.T) {
 		"an entry that is cut short":  {"state", "short"},
 		"an entry of the wrong shape": {"state", strings.Repeat("\xff", 90)},
 	} {
-		for _, config := range []driver.Config{{}, {StrictGroups: true}, {MaxDead: 1}} {
-			t.Run(fmt.Sprintf("%s, strict %v, room for %d", name, config.StrictGroups, config.MaxDead), func(t *testing.T) {
+		for _, test := range []struct {
+			config   driver.Config
+			priority int
+		}{
+			{driver.Config{}, 0},
+			{driver.Config{StrictGroups: true}, 0},
+			{driver.Config{MaxDead: 1}, 0},
+			{driver.Config{}, 3},
+			{driver.Config{MaxDead: 1}, 3},
+		} {
+			t.Run(fmt.Sprintf("%s, strict %v, room for %d, priority %d", name, test.config.StrictGroups, test.config.MaxDead, test.priority), func(t *testing.T) {
 				client := connect(t, redistest.SharedServer(t).ClientOption())
-				q := configured(t, open(t, client, &Options{Prefix: redistest.Prefix(t)}), config)
-				damaged := damageOne(t, client, q, damage.key, damage.value)
+				q := configured(t, open(t, client, &Options{Prefix: redistest.Prefix(t)}), test.config)
+				damaged := damageOne(t, client, q, damage.key, damage.value, test.priority)
 				for range q.Peek(t.Context(), driver.Query{}) { // peeking must work too
 				}
 				var got []string
@@ -68,13 +77,13 @@ func TestDamagedMessageBecomesDeadLetter(t *testing.T) {
 	}
 }
 
-// damageOne sends three messages that have been delivered before, and damages
+// damageOne sends three messages with a priority that have been delivered before, and damages
 // the second, whose id it returns.
-func damageOne(t *testing.T, client rueidis.Client, q *handle, key, value string) string {
+func damageOne(t *testing.T, client rueidis.Client, q *handle, key, value string, priority int) string {
 	t.Helper()
 	var ids []string
 	for _, body := range []string{"first", "damaged", "last"} {
-		ids = append(ids, sendOne(t, q, driver.Outgoing{Body: []byte(body), Group: body}).ID)
+		ids = append(ids, sendOne(t, q, driver.Outgoing{Body: []byte(body), Group: body, Priority: priority}).ID)
 	}
 	for _, d := range receive(t, q, 3, hold) {
 		if _, err := q.Extend(t.Context(), []driver.Extension{{Receipt: d.Receipt}}); err != nil {

@@ -24,6 +24,7 @@
 //	           shard's clock and counters, and the latest answer of each session
 //	pending    list: ready messages, in the order in which they were sent
 //	returned   sorted set: messages that came back to an earlier place, by place
+//	levels     sorted set: ready messages with a priority, by priority and place
 //	invisible  sorted set: messages in flight, by the end of their lease
 //	delayed    sorted set: delayed messages, by when they become ready
 //	data       hash: records, which are messages as they were sent
@@ -31,8 +32,8 @@
 //	manifests  hash: bundles, which are messages that were leased together
 //	dead       sorted set: dead letters, by death
 //	graves     hash: dead letters, entry and record
-//	ages groups out eligible turns served outbox dedup windows sessions arrivals
-//	           for retention, strict groups, moves to other queues and dedup
+//	ages ends groups out eligible turns served outbox dedup windows sessions arrivals
+//	           for retention, times to live, strict groups, moves to other queues and dedup
 //
 // Reply slots are spread over 16 buckets, whose keys begin with the prefix and
 // {replies.N}:

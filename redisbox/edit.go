@@ -17,15 +17,17 @@ func (h *handle) Edit(ctx context.Context, id string, edit driver.Edit) (was dri
 	if err := edit.Check(&traits); err != nil {
 		return "", h.outcome(err, "edit")
 	}
-	what, due := "wait", 0.0
+	what, value := "wait", 0.0
 	switch {
 	case edit.Remove:
 		what = "remove"
+	case edit.Prioritize:
+		what, value = "prioritize", float64(edit.Priority)
 	case !edit.DeliverAt.IsZero():
-		due = shard.WallMicros(edit.DeliverAt)
+		value = shard.WallMicros(edit.DeliverAt)
 	}
 	for _, s := range h.Shards {
-		code, err := s.Edit(ctx, id, what, due)
+		code, err := s.Edit(ctx, id, what, value)
 		if err == nil {
 			was, err = edited(id, code)
 		}

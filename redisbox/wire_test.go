@@ -320,7 +320,7 @@ func useEdits(t *testing.T, q driver.Queue) {
 			t.Fatal(err)
 		}
 		n++
-		for _, edit := range []driver.Edit{{DeliverAt: time.Now().Add(time.Hour)}, {Ready: true}} {
+		for _, edit := range []driver.Edit{{DeliverAt: time.Now().Add(time.Hour)}, {Ready: true}, {Prioritize: true, Priority: 5}} {
 			if _, err := q.Edit(t.Context(), found.ID, edit); err != nil {
 				t.Error(err)
 			}

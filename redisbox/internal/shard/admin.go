@@ -57,11 +57,11 @@ func (s *Shard) Discard(ctx context.Context, ids []string) (int, error) {
 	return s.count(ctx, DiscardScript, ids...)
 }
 
-// Edit calls edit.lua until it has found the message, and returns its code. due is a wall
-// time in microseconds.
-func (s *Shard) Edit(ctx context.Context, id, what string, due float64) (code string, err error) {
+// Edit calls edit.lua until it has found the message, and returns its code. value is a wall
+// time in microseconds, or a priority.
+func (s *Shard) Edit(ctx context.Context, id, what string, value float64) (code string, err error) {
 	for after := "0"; ; {
-		a, err := s.CallDurably(ctx, EditScript, false, id, what, strconv.FormatFloat(due, 'f', 0, 64), after)
+		a, err := s.CallDurably(ctx, EditScript, false, id, what, strconv.FormatFloat(value, 'f', 0, 64), after)
 		if err != nil {
 			return "", err
 		}

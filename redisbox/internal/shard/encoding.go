@@ -175,6 +175,7 @@ type entry struct {
 	errorType  string
 	released   bool    // since its last delivery that counted
 	TTL, Ends  float64 // time to live, and the wall time when it is over; 0 if it has none
+	Priority   int
 }
 
 // The doubles of a packed entry.
@@ -232,12 +233,16 @@ func ReadEntry(packed string) (e entry, ok bool) {
 	if len(rest) >= 1+2*8 {
 		e.TTL, e.Ends = DoubleAt(rest[1:], 0), DoubleAt(rest[1:], 1)
 	}
+	if len(rest) >= 1+2*8+1+8 { // when its age began follows
+		e.Priority = min(int(rest[1+2*8]), driver.MaxPriority) // also if it is damaged
+	}
 	return e, true
 }
 
 // fill adds the state of a message to the message.
 func (e *entry) fill(m *driver.Message) {
 	m.Deliveries = e.Deliveries
+	m.Priority = e.Priority
 	m.LastError = e.LastError
 	if e.First > 0 {
 		m.FirstReceivedAt = WallTime(e.First)

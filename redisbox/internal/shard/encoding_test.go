@@ -29,11 +29,14 @@ func FuzzStoredRecords(f *testing.F) {
 // FuzzScriptValues reads values that scripts pack, and stored settings.
 func FuzzScriptValues(f *testing.F) {
 	f.Add(PackDoubles(1, 2, 3, 4, 5, 6, 7, 8, 9) + "\x01g\x00\x02\x00no\x00\x00")
+	f.Add(string(make([]byte, 8*entryDoubles+6)) + "\x20" + PackDoubles(1, 2) + "\x09" + PackDoubles(3))
 	f.Add("r" + PackDoubles(1, 2, 3, 4) + "\x00\x00\x01\x00\x00\x00x\x00\x00\x00\x00body")
 	f.Add(Stored(driver.Config{MaxMessages: 3, DeadLetterTo: "dead"}, 0))
 	f.Fuzz(func(t *testing.T, text string) {
 		if e, ok := ReadEntry(text); ok && len(e.LastError) > len(text) {
 			t.Errorf("%d bytes have an error of %d", len(text), len(e.LastError))
+		} else if e.Priority < 0 || e.Priority > driver.MaxPriority {
+			t.Errorf("%q has priority %d", text, e.Priority)
 		}
 		if slot, err := ReadSlot("id", text); err == nil && len(slot.Answer.Body) > len(text) {
 			t.Errorf("%d bytes have an answer of %d", len(text), len(slot.Answer.Body))
@@ -57,6 +60,20 @@ func TestEntryTellsWhetherMessageWasReleased(t *testing.T) {
 	} {
 		if e, ok := ReadEntry(entry + marks); !ok || e.released != want {
 			t.Errorf("marks %q: got released %v, readable %v; want %v and true", marks, e.released, ok, want)
+		}
+	}
+}
+
+func TestEntryHasPriorityBehindTimeToLive(t *testing.T) {
+	entry := string(make([]byte, 8*entryDoubles+6)) + "\x00" // the texts are empty
+	for rest, want := range map[string]int{
+		"":                0,
+		PackDoubles(1, 2): 0,
+		PackDoubles(0, 0) + "\x05" + PackDoubles(3): 5,
+		PackDoubles(0, 0) + "\xff" + PackDoubles(3): driver.MaxPriority,
+	} {
+		if e, ok := ReadEntry(entry + rest); !ok || e.Priority != want {
+			t.Errorf("%q: got priority %d, readable %v; want %d and true", rest, e.Priority, ok, want)
 		}
 	}
 }

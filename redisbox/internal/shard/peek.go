@@ -3,6 +3,7 @@ package shard
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"iter"
 	"slices"
 	"strconv"
@@ -107,6 +108,7 @@ func (s *Shard) PeekState(ctx context.Context, state driver.State, id string) it
 	return Merge([]iter.Seq2[PeekedMessage, error]{
 		walk("pending", func(visit func([]StoredMessage) error) error { return s.listed(ctx, visit) }),
 		walk("returned", func(visit func([]StoredMessage) error) error { return s.Pages(ctx, "returned", false, visit) }),
+		walk("levels", func(visit func([]StoredMessage) error) error { return s.levels(ctx, visit) }),
 	})
 }
 
@@ -218,6 +220,21 @@ func (s *Shard) listed(ctx context.Context, visit func([]StoredMessage) error) e
 		if err := visit(stored); err != nil {
 			return err
 		}
+	}
+}
+
+// levels visits the ready messages with a priority, by place.
+func (s *Shard) levels(ctx context.Context, visit func([]StoredMessage) error) error {
+	for from := ""; ; {
+		stored, err := s.Peek(ctx, "levels", from, 0, peekPage, false, nil)
+		if err != nil || len(stored) == 0 {
+			return err
+		}
+		if err := visit(stored); err != nil {
+			return err
+		}
+		last := stored[len(stored)-1]
+		from = fmt.Sprintf("%016.0f", last.Score) + last.ID
 	}
 }
 

@@ -19,14 +19,19 @@ import (
 //	2  the configuration is in the field "rules"; strict groups know what blocks them
 //	3  like 2, and paused: pause.lua changes one into the other, so that a process that
 //	   does not know of pauses gets an error instead of messages
+//	4  like 2, and there are ready messages with priorities, in levels: the number changes
+//	   with the first and the last of them, so that a process that does not know of levels
+//	   gets an error instead of missing them
+//	5  like 4, and paused
 const (
-	schema       = 2
-	pausedSchema = 3
+	schema            = 2
+	prioritizedSchema = 4
+	newestSchema      = 5
 )
 
 // schemaLine defines the numbers in a script.
 func schemaLine() string {
-	return fmt.Sprintf("local SCHEMA, PAUSED = '%d', '%d'\n", schema, pausedSchema)
+	return fmt.Sprintf("local SCHEMA, PRIORITIZED, NEWEST = %d, %d, %d\n", schema, prioritizedSchema, newestSchema)
 }
 
 // isOldSchema reports whether opening migrates a layout with this number.
@@ -39,7 +44,7 @@ func isOldSchema(number string) bool {
 func newerSchema(number string) error {
 	return &driver.Error{
 		Code:   driver.ErrUnsupported,
-		Detail: fmt.Sprintf("the queue has schema %s in Redis, and this version knows up to %d; upgrade this process", number, pausedSchema),
+		Detail: fmt.Sprintf("the queue has schema %s in Redis, and this version knows up to %d; upgrade this process", number, newestSchema),
 	}
 }
 

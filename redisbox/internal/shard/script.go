@@ -70,7 +70,7 @@ var (
 	DiscardScript   = newScript("discard", ofShard, onShard, each("id"))
 	PurgeScript     = newScript("purge", ofShard, with("which"))
 	PauseScript     = newScript("pause", ofShard, with("paused"))
-	EditScript      = newScript("edit", ofShard, with("id", "what", "due", "after"))
+	EditScript      = newScript("edit", ofShard, with("id", "what", "value", "after"))
 	FireScript      = newScript("fire", ofShard, with("name", "revision", "following", "through", "what", "definition", "dues"), each("id", "record", "extra"))
 	// FireFullScript is FireScript for servers that are out of memory: it reads and removes.
 	FireFullScript    = FireScript.of("#!lua flags=allow-oom")

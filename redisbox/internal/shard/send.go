@@ -15,7 +15,7 @@ import (
 // Special returns the properties that plain messages do not have, see send.lua.
 func (q *Queue) Special(msg *driver.Outgoing) Extra {
 	config := q.Settings.Load().Config
-	e := Extra{delay: msg.Delay, TTL: Micros(cmp.Or(msg.TTL, config.TTL))}
+	e := Extra{delay: msg.Delay, priority: msg.Priority, TTL: Micros(cmp.Or(msg.TTL, config.TTL))}
 	if !msg.DeliverAt.IsZero() {
 		e.at = WallMicros(msg.DeliverAt)
 	}
@@ -47,6 +47,7 @@ type Extra struct {
 	Token                string
 	TTL                  float64 // time to live, in microseconds; 0 if it has none
 	Ends                 float64 // wall time; 0 if the TTL begins when the message is due
+	priority             int
 }
 
 func (e *Extra) pack() string {
@@ -60,7 +61,7 @@ func (e *Extra) pack() string {
 	packed = binary.LittleEndian.AppendUint16(packed, uint16(min(len(e.Failure), math.MaxUint16)))
 	packed = append(packed, e.Failure...)
 	packed = append(append(packed, byte(len(e.Token))), e.Token...)
-	return string(packed) + PackDoubles(e.TTL, e.Ends)
+	return string(packed) + PackDoubles(e.TTL, e.Ends, float64(e.priority))
 }
 
 // digest stands for a group, a key or a body on the server: 128 bits.

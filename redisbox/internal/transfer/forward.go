@@ -232,7 +232,7 @@ func AddressDeadLetter(ctx context.Context, source string, target *shard.Queue, 
 		attributes[driver.AttributeDeadError] = e.LastError
 	}
 	msg := driver.Outgoing{
-		Body: m.Body, Attributes: attributes, Group: m.Group, ReplyTo: m.ReplyTo, CorrelationID: m.CorrelationID,
+		Body: m.Body, Attributes: attributes, Group: m.Group, ReplyTo: m.ReplyTo, CorrelationID: m.CorrelationID, Priority: e.Priority,
 	}
 	to := target.ShardOfArrival(dead.ID, msg.Group)
 	part := parts[to]

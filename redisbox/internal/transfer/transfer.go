@@ -97,7 +97,7 @@ func (t *Transfer) Address(ctx context.Context, m *shard.ReservedMessage) error 
 		delete(sent.Attributes, attribute) // the map is ours
 	}
 	msg := driver.Outgoing{
-		Body: sent.Body, Attributes: sent.Attributes, Group: sent.Group, ReplyTo: sent.ReplyTo, CorrelationID: sent.CorrelationID,
+		Body: sent.Body, Attributes: sent.Attributes, Group: sent.Group, ReplyTo: sent.ReplyTo, CorrelationID: sent.CorrelationID, Priority: m.Entry.Priority,
 	}
 	to := target.ShardOfArrival(m.ID, msg.Group)
 	part := t.Parts[to]

@@ -5,7 +5,7 @@
 -- KEYS: the shard
 -- ARGV: queue, floor, fence, session, turn, what; for each message name
 -- Result: head; a code for each message
--- Uses: head session time shard entry bundle order strict retention ttl dead advance advance_first
+-- Uses: head session time shard entry bundle order priority strict retention ttl dead advance advance_first
 --
 -- what: a ask; r refuse those that have not arrived; f forget, but not at once, because
 -- another process may be about to add the same message. The codes: d it has arrived, f

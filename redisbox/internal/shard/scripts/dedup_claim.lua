@@ -4,7 +4,7 @@
 -- KEYS: the shard
 -- ARGV: queue, floor, fence, session, turn, what, key, bodyHash, id, target
 -- Result: head; a code; its detail
--- Uses: head session time shard entry bundle order strict retention ttl dead advance dedup advance_first
+-- Uses: head session time shard entry bundle order priority strict retention ttl dead advance dedup advance_first
 --
 -- A key belongs to one shard and a group to another; this is how the two agree on one
 -- message. First the key is claimed, then the message is sent as an arrival, which can

@@ -1,31 +1,38 @@
 #!lua flags=allow-oom
--- Changes one waiting message: removes it, makes it ready, or changes its due time.
+-- Changes one waiting message: removes it, makes it ready, or changes its due time or priority.
 --
 -- KEYS: the shard
--- ARGV: queue, floor, fence, session, turn, id, what, due, after
+-- ARGV: queue, floor, fence, session, turn, id, what, value, after
 -- Result: head; code; place
--- Uses: head session time shard entry bundle order strict retention ttl dead advance advance_first
+-- Uses: head session time shard entry bundle order priority strict retention ttl dead advance advance_first
 --
--- what: remove, or wait until due, a wall time; 0 is now. The codes: r ready and d
+-- what: remove; wait until value, a wall time, 0 is now; or prioritize, value is the priority. The codes: r ready and d
 -- delayed, the state that the message was in; f in flight and g dead, and nothing was
 -- done; n not here. A ready message that has no entry is searched in pending, a part in
 -- each call: m says that the messages before place were searched, and after is the place
 -- of the last answer.
 
 local LOOK = 2000
-local id, due, after = ARGV[6], math.max(tonumber(ARGV[8]) - shard.wall, 0), tonumber(ARGV[9])
+local id, what, value, after = ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
+local due = math.max(value - shard.wall, 0)
 
 -- change changes a message that waits, and returns the answer.
 local function change(e, code)
-  if ARGV[7] == 'remove' then
+  if what == 'remove' then
     engine.unwait(e)
     engine.remove(e)
+  elseif what == 'prioritize' and code == 'd' then
+    e.priority, shard.changed[e.id] = value, e
+  elseif what == 'prioritize' then
+    engine.unwait(e)
+    e.priority = value
+    engine.wait(e, shard.at)
   elseif code == 'd' or due > 0 then
     engine.unwait(e)
     if e.aged > 0 then
       call('ZREM', shard.ages, e.id)
     end
-    e.aged = -(shard.at + due)
+    e.aged, e.since = -(shard.at + due), 0
     engine.startLife(e, due)
     engine.wait(e, shard.at + due)
     engine.expireByCount()
@@ -45,7 +52,7 @@ elseif shard.strict then
     return change(e, 'r')
   end
   return engine.finish(nil, 'n', 0)
-elseif call('ZSCORE', shard.returned, id) then
+elseif call('ZSCORE', shard.returned, id) or (shard.prioritized and call('ZSCORE', shard.levels, engine.ranked(engine.get(id)))) then
   return change(engine.get(id), 'r')
 end
 

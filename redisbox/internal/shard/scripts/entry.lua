@@ -6,22 +6,28 @@
 -- latest delivery (started), and 64 if that was leased again under its receipt (again).
 -- Versions before it ignore the byte, and drop it when they write the entry. After the byte, which
 -- is there then, a message with a time to live has that (ttl) and the server's time when it is over
--- (ends); see ttl.lua.
+-- (ends); see ttl.lua. After these, which are there then, a message has its priority and when its
+-- age for that began (since), if it has either; since is 0 unless a nack has delayed the message, see priority.lua.
 
 local ENTRY = '<ddddddddddBc0Bc0Hc0Hc0'
 
 function engine.encode(e)
-  local marks = e.releases + (e.started and 32 or 0) + (e.again and 64 or 0)
+  local marks, rest = e.releases + (e.started and 32 or 0) + (e.again and 64 or 0), ''
+  if e.priority > 0 or e.since > 0 then
+    rest = pack('<ddBd', e.ttl, e.ends, e.priority, e.since)
+  elseif e.ttl > 0 then
+    rest = pack('<dd', e.ttl, e.ends)
+  end
   return pack(ENTRY, e.place, e.seq, e.deliveries, e.nonce, e.first, e.hold, e.size, e.aged, e.redrives, e.deadAt,
     #e.group, e.group, #e.reason, e.reason, #e.failure, e.failure, #e.kind, e.kind)
-    .. ((marks > 0 or e.ttl > 0) and char(marks) or '') .. (e.ttl > 0 and pack('<dd', e.ttl, e.ends) or '')
+    .. ((marks > 0 or rest ~= '') and char(marks) or '') .. rest
 end
 
 function engine.fresh(id, seq, size)
   return {
     id = id, place = seq, seq = seq, deliveries = 0, nonce = 0, first = 0, hold = 0, size = size,
     aged = 0, redrives = 0, deadAt = 0, group = '', reason = '', failure = '', kind = '',
-    releases = 0, ttl = 0, ends = 0,
+    releases = 0, ttl = 0, ends = 0, priority = 0, since = 0,
   }
 end
 
@@ -31,15 +37,19 @@ function engine.decode(id, raw)
   if not ok then
     return nil
   end
-  local marks, ttl, ends = byte(raw, rest) or 0, 0, 0
+  local marks, ttl, ends, priority, since = byte(raw, rest) or 0, 0, 0, 0, 0
   if #raw >= rest + 16 then
     ttl, ends = parse('<dd', raw, rest + 1)
+  end
+  if #raw >= rest + 25 then
+    priority, since = parse('<Bd', raw, rest + 17)
+    priority = math.min(priority, 9) -- also if it is damaged
   end
   return {
     id = id, place = place, seq = seq, deliveries = deliveries, nonce = nonce, first = first, hold = hold, size = size,
     aged = aged, redrives = redrives, deadAt = deadAt, group = group, reason = reason, failure = failure, kind = kind,
     releases = marks % 32, started = marks % 64 >= 32, again = marks >= 64,
-    ttl = ttl, ends = ends,
+    ttl = ttl, ends = ends, priority = priority, since = since,
   }
 end
 

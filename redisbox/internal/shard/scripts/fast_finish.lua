@@ -6,6 +6,7 @@ if fast then
   local ready = 0
   if wantsReady ~= 0 and not paused then
     ready = call('LLEN', pending) + (hasReturned ~= 0 and call('ZCARD', KEYS[3]) or 0)
+      + (prioritized and call('ZCARD', KEYS[23]) or 0)
     if maxInFlight > 0 then
       ready = math.min(ready, maxInFlight - (call('ZCARD', invisible) - bundleCount + bundledCount))
     end

@@ -1,7 +1,7 @@
 -- The fast path of leasing: messages that were only sent are taken off the list and
 -- become bundles. Messages that no request takes are put back; all of them if one has an
 -- entry or cannot be delivered.
-if simple and demand > 0 and hasReturned == 0
+if simple and demand > 0 and hasReturned == 0 and not prioritized
   and (maxInFlight == 0 or maxInFlight - call('ZCARD', invisible) + bundleCount - bundledCount >= demand) then
   local wanted = demand
   if wanted > 16 then -- not much more than the answer may hold

@@ -10,7 +10,7 @@ if simple and SPECIAL > PLAIN then
     end
   else -- not all of them may fit
     local count = call('LLEN', pending) + call('ZCARD', KEYS[3]) + call('ZCARD', delayed)
-      + call('ZCARD', invisible) - bundleCount + bundledCount
+      + call('ZCARD', invisible) - bundleCount + bundledCount + (prioritized and call('ZCARD', KEYS[23]) or 0)
     sent, codes, from, size = {}, {}, 1, 0
     for i = PLAIN, SPECIAL - 1, 2 do
       local body = parse('<I4', ARGV[i + 1], 17)

@@ -4,7 +4,7 @@
 -- KEYS: the shard
 -- ARGV: queue, floor, fence, session, turn; for each dead letter id, death, what
 -- Result: head
--- Uses: head session time shard entry bundle order strict retention ttl dead advance advance_first
+-- Uses: head session time shard entry bundle order priority strict retention ttl dead advance advance_first
 --
 -- what: m the dead letter is in the other queue, and leaves this one; k it could not be
 -- moved, and is kept. A message that has come back since, and died again, has another

@@ -23,10 +23,12 @@ local sessions = KEYS[17]
 local known = call('HMGET', meta, 'queue', 'rules', 'state', 's:' .. session, 'schema')
 if known[1] ~= ARGV[1] then
   return { known[1] and 'gone' or 'missing' }
-elseif known[5] ~= SCHEMA and known[5] ~= PAUSED then
+end
+local schema = tonumber(known[5] or 1)
+if schema < SCHEMA or schema > NEWEST then
   return { 'schema', known[5] or '1' }
 end
-local paused = known[5] == PAUSED
+local paused, prioritized = schema % 2 == 1, schema >= PRIORITIZED -- see schema.go
 local remembered = known[4]
 
 -- The configuration is packed by config.go. Of the state, last and death are the latest

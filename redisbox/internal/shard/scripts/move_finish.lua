@@ -4,7 +4,7 @@
 -- KEYS: the shard
 -- ARGV: queue, floor, fence, session, turn; for each message id, nonce, what
 -- Result: head; a code for each message
--- Uses: head session time shard entry bundle order strict retention ttl dead advance advance_first
+-- Uses: head session time shard entry bundle order priority strict retention ttl dead advance advance_first
 --
 -- what: m it is in the other queue, and leaves this one; k it is not, and is kept in its
 -- place; d it is damaged, and dead-lettered. The codes: s done, x another process was

@@ -6,7 +6,7 @@
 --   for each message id, place
 -- Result: head; the latest place; 1 if there may be more; for each message id,
 --   entry, sent
--- Uses: head session time shard entry bundle order strict retention ttl dead advance receive advance_first
+-- Uses: head session time shard entry bundle order priority strict retention ttl dead advance receive advance_first
 --
 -- A reserved message is in flight, with the reason moving and the target as its kind,
 -- until move_finish.lua records the outcome. If that does not happen within hold, the
@@ -14,8 +14,8 @@
 -- the nonce and the target that it has.
 --
 -- Without a target only stalled messages are reserved. With ids, it is those that are
--- still ready; otherwise the first that would be delivered and whose place is at most
--- last. limit bounds how many, and most the length of the answer.
+-- still ready; otherwise the first that would be delivered, without regard to priorities, and whose place is
+-- at most last. limit bounds how many, and most the length of the answer.
 
 local nonce, target, hold, last = tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
 local limit, most = tonumber(ARGV[10]), tonumber(ARGV[11])
@@ -74,7 +74,7 @@ end
 -- delivered too often move too: in the target they have no deliveries.
 local function takeFirst()
   while #ids < limit do
-    local e, sent = nextReady(shard.eligible)
+    local e, sent = nextReady(shard.eligible, true)
     if not e or (last > 0 and e.place > last) then
       return
     end
@@ -104,7 +104,7 @@ local function withdraw(id, place)
   end
   local gone
   if not shard.strict then
-    gone = call('ZREM', shard.returned, id) == 1 or call('LREM', shard.pending, 1, engine.locator(e)) == 1
+    gone = engine.unrank(e) or call('ZREM', shard.returned, id) == 1 or call('LREM', shard.pending, 1, engine.locator(e)) == 1
   else
     local bound = shard.taken[e.group] or engine.blocker(e.group)
     gone = (not bound or e.place < bound) and call('ZREM', shard.groups, engine.member(e)) == 1

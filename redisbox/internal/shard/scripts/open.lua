@@ -21,17 +21,18 @@
 -- config is packed without its version, see config.go. fixed: shards or strict groups
 -- cannot change.
 
-local gone = KEYS[23]
+local gone = KEYS[24]
 local meta = KEYS[1]
 local what, queue, version, shards, config, settings = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
 local found = redis.call('HMGET', meta, 'queue', 'rules', 'state', 'settings', 'shards', 'schema')
 local time = redis.call('TIME')
 local wall = time[1] * 1000000 + time[2]
 
-if found[1] and found[6] ~= SCHEMA and found[6] ~= PAUSED then
-  if tonumber(found[6] or '1') > tonumber(PAUSED) then
-    return { 'schema', found[6] }
-  elseif what == 'l' then
+local number = tonumber(found[6] or 1)
+if found[1] and number > NEWEST then
+  return { 'schema', found[6] }
+elseif found[1] and number < SCHEMA then
+  if what == 'l' then
     found[2] = redis.call('HGET', meta, 'config') -- looking changes nothing
   else
     migrate(found)

@@ -1,6 +1,7 @@
 -- Where messages wait. Without strict groups, pending is the list of the ready
 -- messages in the order of their places, and returned has those that came back to an
--- earlier place than the tail. For strict groups see strict.lua.
+-- earlier place than the tail. For messages with a priority see priority.lua, and for strict
+-- groups strict.lua.
 --
 -- The elements of pending are locators: id, place, and a plus if there is an entry. A
 -- message that has only been sent has no entry, and its place is nowhere else.
@@ -100,6 +101,8 @@ function engine.offer(e)
     call('ZREM', shard.out, member)
     call('ZADD', shard.groups, 0, member)
     engine.regroup(e.group)
+  elseif e.priority > 0 then
+    engine.rank(e)
   elseif e.place == shard.newest and e.ttl == 0 then
     call('RPUSH', shard.pending, engine.locator(e))
   else
@@ -110,7 +113,7 @@ end
 
 -- wait makes a message that is in no order ready, or delayed until it is due.
 function engine.wait(e, due)
-  local aside = shard.strict or due > shard.at or e.place ~= e.seq or e.place ~= shard.newest or e.ttl > 0
+  local aside = shard.strict or due > shard.at or e.place ~= e.seq or e.place ~= shard.newest or e.ttl > 0 or e.priority > 0
   e.nonce, e.kept = 0, e.kept or aside
   if e.kept then
     shard.changed[e.id] = e
@@ -148,12 +151,13 @@ function engine.unwait(e)
     call('ZREM', shard.out, engine.member(e))
     call('ZREM', shard.delayed, e.id)
     engine.regroup(e.group)
-  elseif call('ZREM', shard.delayed, e.id) == 0 and call('ZREM', shard.returned, e.id) == 0 then
+  elseif call('ZREM', shard.delayed, e.id) == 0 and not engine.unrank(e) and call('ZREM', shard.returned, e.id) == 0 then
     call('LREM', shard.pending, 1, engine.locator(e)) -- mostly the first
   end
 end
 
--- first returns the ready message with the lowest place, or nil. Not for strict groups.
+-- first returns the ready message of priority 0 with the lowest place, or nil. Not for strict
+-- groups.
 function engine.first()
   local locator, back = call('LINDEX', shard.pending, 0), {}
   if shard.hasReturned ~= 0 then

@@ -5,14 +5,15 @@
 -- ARGV: queue, floor, fence, session, turn, which, from, skip, limit, most, brief;
 --   for each message id
 -- Result: head; for each message id, score, entry, sent
--- Uses: head session time shard entry bundle order strict retention ttl dead advance advance_first
+-- Uses: head session time shard entry bundle order priority strict retention ttl dead advance advance_first
 --
 -- If which is returned, delayed, invisible, dead or outbox, the page begins with the
 -- skip+1st message whose score is at least from; scores are places, dues and deaths. If
 -- it is pending, the page begins after the locator from, which was at the position skip;
 -- the id is the locator, and the score the place. If it is groups, the page begins after
 -- the member from and shows members, with their places as score, and no entries. With
--- ids, pending means ready, and the score is 0.
+-- ids, pending means ready, and the score is 0. If it is levels, the page begins after from, a
+-- place and an id, and shows messages with a priority by place.
 --
 -- With brief, records are left out. The answer is not much longer than most.
 
@@ -69,6 +70,19 @@ elseif which == 'pending' then
   end
   for _, locator in ipairs(call('LRANGE', shard.pending, begin, begin + limit - 1)) do
     if not show(locator, format('%.0f', (parse('<d', locator, ID + 1)))) then
+      break
+    end
+  end
+elseif which == 'levels' then
+  local places = {}
+  for priority = 1, shard.prioritized and MAX_PRIORITY or 0 do
+    for _, m in ipairs(call('ZRANGEBYLEX', shard.levels, '(' .. priority .. from, '(' .. priority .. ':', 'LIMIT', 0, limit)) do
+      places[#places + 1] = sub(m, 2)
+    end
+  end
+  table.sort(places)
+  for i = 1, math.min(#places, limit) do
+    if not show(sub(places[i], 17), sub(places[i], 1, 16)) then
       break
     end
   end

@@ -1,5 +1,5 @@
--- Leasing ready messages to requests, in the order of their places; with strict groups
--- group by group.
+-- Leasing ready messages to requests, in the order of their levels and places; with strict
+-- groups group by group.
 --
 -- Deliveries are numbered from a random nonce: a counter on the server could give out a
 -- number twice after a failover. waits is 1 for a request that will wait for messages if
@@ -14,8 +14,9 @@ function engine.show(answers, id, entry, sent)
 end
 
 -- nextReady returns the next message to deliver and its record, or nil. With strict
--- groups it is the first of the group that is first in groups: eligible or turns.
-local function nextReady(groups)
+-- groups it is the first of the group that is first in groups: eligible or turns. With byPlace
+-- priorities do not count.
+local function nextReady(groups, byPlace)
   local e
   if shard.strict then
     local group = call('ZRANGE', groups, 0, 0)[1]
@@ -27,6 +28,9 @@ local function nextReady(groups)
     e.group, e.place = group, place
   else
     e = engine.first()
+    if shard.prioritized then
+      e = engine.nextOfAll(e, byPlace)
+    end
   end
   return e, e and call('HGET', shard.data, e.id)
 end
@@ -36,7 +40,7 @@ local function take(e)
   engine.leaveLife(e)
   if shard.strict then
     call('ZREM', shard.groups, engine.member(e))
-  elseif call('ZREM', shard.returned, e.id) == 0 then
+  elseif not engine.unrank(e) and call('ZREM', shard.returned, e.id) == 0 then
     call('LPOP', shard.pending) -- it is the first of returned or of pending
   end
 end

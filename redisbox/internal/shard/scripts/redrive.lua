@@ -4,7 +4,7 @@
 -- KEYS: the shard
 -- ARGV: queue, floor, fence, session, turn; for each dead letter id
 -- Result: head; how many were moved; 1 if it stopped because the queue is full
--- Uses: head session time shard entry bundle order strict retention ttl dead advance advance_first
+-- Uses: head session time shard entry bundle order priority strict retention ttl dead advance advance_first
 --
 -- A dead letter that is being forwarded to another queue is passed over: it may be there
 -- already.
@@ -38,6 +38,7 @@ for i = 6, #ARGV do
       e.seq = engine.tail()
       e.place = e.seq
       e.deliveries, e.releases, e.redrives, e.aged = 0, 0, e.redrives + 1, 0
+      e.since = 0
       e.reason, e.kind, e.deadAt, e.kept = '', '', 0, true
       engine.startLife(e, 0)
       shard.bytes = shard.bytes + e.size

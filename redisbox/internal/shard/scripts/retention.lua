@@ -49,7 +49,8 @@ end
 
 -- oldestReady returns the id of the oldest ready message, and when it could first be
 -- delivered. A message at the head of ages that is not ready is taken out; it is put
--- back when it becomes ready.
+-- back when it becomes ready. So is one whose entry is lost, if it may be in levels, where only
+-- its entry would find it: it is found damaged when it is delivered.
 function engine.oldestReady()
   local ready
   if not shard.strict then
@@ -70,11 +71,14 @@ function engine.oldestReady()
       return nil, INFINITE
     end
     local e = engine.get(aged[1])
-    if e.nonce == 0 and not call('ZSCORE', shard.delayed, e.id) then
+    local lost = shard.prioritized and (e.damaged or e.unknown)
+    if not lost and e.nonce == 0 and not call('ZSCORE', shard.delayed, e.id) then
       return e.id, born
     end
     call('ZREM', shard.ages, e.id)
-    e.aged, shard.changed[e.id] = -born, e
+    if not lost then
+      e.aged, shard.changed[e.id] = -born, e
+    end
   end
 end
 

@@ -5,7 +5,7 @@
 -- ARGV: queue, floor, fence, session, turn; for each schedule name
 -- Result: head; for each schedule what is stored, or nothing; if none is named, a list of
 --   all names
--- Uses: head session time shard entry bundle order strict retention ttl dead advance advance_first
+-- Uses: head session time shard entry bundle order priority strict retention ttl dead advance advance_first
 
 local found = {}
 for i = 6, #ARGV do

@@ -1,7 +1,7 @@
 -- Sending messages.
 --
 -- A plain message has no extra, or ""; the extra of a special one packs delay, arrival,
--- redrives, first, group, key, bodyHash, failure, token, ttl and ends. A negative delay is a due time:
+-- redrives, first, group, key, bodyHash, failure, token, ttl, ends and priority. A negative delay is a due time:
 -- how far it is ahead of the server's clock is the delay. ends is when the life of a message that
 -- comes from another queue is over. arrival is 1 for a message
 -- that another process may have added before, and 2 if it also must not be added after
@@ -11,7 +11,7 @@
 --
 -- The codes: s sent, f full, and those of dedup.lua with their details.
 
-local EXTRA = '<ddddBc0Bc0Bc0Hc0Bc0dd'
+local EXTRA = '<ddddBc0Bc0Bc0Hc0Bc0ddd'
 
 -- supersede removes a message that comes back while it is marked here as moving away: it
 -- has arrived elsewhere. It reports false if it was not moving.
@@ -50,9 +50,9 @@ end
 
 -- add adds a message if possible. It returns the code, and its detail.
 local function add(id, record, extra)
-  local delay, arrival, redrives, first, group, key, bodyHash, failure, token, ttl, ends = 0, 0, 0, 0, '', '', '', '', '', 0, 0
+  local delay, arrival, redrives, first, group, key, bodyHash, failure, token, ttl, ends, priority = 0, 0, 0, 0, '', '', '', '', '', 0, 0, 0
   if extra ~= '' then
-    delay, arrival, redrives, first, group, key, bodyHash, failure, token, ttl, ends = parse(EXTRA, extra)
+    delay, arrival, redrives, first, group, key, bodyHash, failure, token, ttl, ends, priority = parse(EXTRA, extra)
     if delay < 0 then
       delay = math.max(-delay - shard.wall, 0)
     end
@@ -74,6 +74,7 @@ local function add(id, record, extra)
   shard.bytes = shard.bytes + size
   shard.count = shard.count and shard.count + 1
   e.group, e.redrives, e.first, e.failure, e.ttl, e.ends = group, redrives, first, failure, ttl, ends
+  e.priority = shard.strict and 0 or priority -- it may come from a queue without strict groups
   if ends == 0 then
     engine.startLife(e, delay)
   end

@@ -61,6 +61,7 @@ local function act(what, e, detail)
     endDelivery(what, e)
     if what ~= 'r' and not shard.strict and not engine.exhausted(e) then
       e.place = engine.tail() -- a message that is not released goes to the tail of the queue
+      e.since = delay > 0 and shard.at + delay or 0
     end
     engine.requeue(e, delay)
   end

@@ -7,12 +7,12 @@ local shard = {
   meta = meta, pending = pending, invisible = invisible, delayed = delayed, data = data, state = state,
   returned = KEYS[3], dead = KEYS[8], deadLetters = KEYS[9], ages = KEYS[10], groups = KEYS[11], eligible = KEYS[12],
   out = KEYS[13], outbox = KEYS[14], dedup = KEYS[15], windows = KEYS[16], sessions = KEYS[17], arrivals = KEYS[18],
-  bundles = KEYS[19], turns = KEYS[20], served = KEYS[21], ends = KEYS[22],
+  bundles = KEYS[19], turns = KEYS[20], served = KEYS[21], ends = KEYS[22], levels = KEYS[23],
 
   version = version, strict = strict ~= 0, maxDeliveries = maxDeliveries, maxMessages = maxMessages,
   maxBytes = maxBytes, maxInFlight = maxInFlight, maxDead = maxDead, maxHold = maxHold, window = window,
   dedupMax = dedupMax, readyAge = readyAge, readyCount = readyCount, deadAge = deadAge, deadCount = deadCount,
-  forwards = forwards ~= 0, paused = paused,
+  forwards = forwards ~= 0, paused = paused, prioritized = prioritized, schema = schema,
   drops = #known[2] > 120, -- there is one number more if expired messages are dropped
 
   clock = clock, offset = offset, term = term, last = last, death = death, bytes = bytes, next = next,
@@ -24,6 +24,7 @@ local shard = {
 
   entries = {}, changed = {}, removed = {}, -- entries that were read, changed and removed
   endings = {}, otherEndings = {}, -- see engine.ended
+  heads = {}, -- the first messages of priorities, see priority.lua; false if there is none
   -- The groups that the batch being received has taken from, in order, and the
   -- place before which it may take from each.
   taken = {}, takenOrder = {}, idle = {},
@@ -36,6 +37,7 @@ function engine.ready()
     return call('ZCARD', shard.groups)
   end
   return call('LLEN', shard.pending) + call('ZCARD', shard.returned)
+    + (shard.prioritized and call('ZCARD', shard.levels) or 0)
 end
 
 -- inFlight counts the leased messages. A bundle is one member of invisible for several
@@ -99,6 +101,11 @@ function engine.finish(memory, ...)
   end
   local head = pack('<dddddd', shard.now, shard.wall, shard.next, shard.version, shard.term, toForward)
   local answer = { 'ok', head .. concat(endings), ... }
+  shard.prioritized = shard.prioritized and call('ZCARD', shard.levels) > 0
+  local schema = SCHEMA + (shard.paused and 1 or 0) + (shard.prioritized and PRIORITIZED - SCHEMA or 0)
+  if schema ~= shard.schema then
+    call('HSET', shard.meta, 'schema', schema)
+  end
   local after = pack(STATE, shard.now, shard.offset, shard.term, shard.last, shard.death, shard.bytes, shard.next,
     shard.wantsReady, shard.wantsDue, shard.hasReturned, shard.bundleCount, shard.bundledCount)
   if shard.session ~= '' then

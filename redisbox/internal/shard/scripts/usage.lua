@@ -7,7 +7,7 @@
 --   messages, of bytes and dedup keys, of the microseconds since the oldest ready
 --   message could be delivered and the oldest dead letter died, and 1 if the shard is
 --   paused; how many could be received now
--- Uses: head session time shard entry bundle order strict retention ttl dead advance advance_first
+-- Uses: head session time shard entry bundle order priority strict retention ttl dead advance advance_first
 --
 -- wants: 1 asks for announcements of earlier deadlines from now on, 2 for announcements
 -- of messages too, 0 for neither; -1 is 0, and asks for the ages, which are 0 otherwise.
