@@ -128,7 +128,6 @@ function engine.advance()
     return false
   end
   shard.next, shard.at = INFINITE, math.min(shard.clock, shard.now)
-  engine.expireDeadByCount()
   repeat
     local due, horizon = timers()
     local i = 1
@@ -148,6 +147,7 @@ function engine.advance()
   moveTo(shard.now)
   shard.clock = shard.now
   engine.forgetArrivals(1000)
+  engine.expireDeadByCount()
   engine.expireByCount()
   engine.flush() -- later code may read entries from state
   if shard.budget <= 0 then
