@@ -2,14 +2,14 @@ package engine
 
 import (
 	"cmp"
+	"container/heap"
 	"iter"
-	"slices"
 )
 
 // InState yields the entries in one state: ready ones by place, delayed and in-flight
 // ones by Due, dead ones by death. The shard must not change meanwhile. Stopping early
-// saves work for dead letters, and for ready messages in queues without groups; the
-// others are sorted first.
+// saves work: without a backlog, messages of strict groups and delayed and in-flight ones
+// are collected first, and put in order as they are yielded.
 func (s *Shard) InState(state State) iter.Seq[*Entry] {
 	switch {
 	case s.window != nil && state != InFlight:
@@ -22,28 +22,48 @@ func (s *Shard) InState(state State) iter.Seq[*Entry] {
 		}
 	case state == Dead:
 		return s.dead.byDeath.sorted
-	case state == Ready && !s.config.StrictGroups && len(s.groups.byName) == 0:
+	case state == Ready && !s.config.StrictGroups:
 		return s.movable()
 	}
 	return func(yield func(*Entry) bool) {
-		var found []*Entry
-		for e := range s.entries {
-			if e.State == state {
-				found = append(found, e)
+		order := entryOrder{before: func(a, b *Entry) bool { return a.Place < b.Place }}
+		all := s.entries
+		if state != Ready {
+			all = s.timed
+			order.before = func(a, b *Entry) bool {
+				return cmp.Or(cmp.Compare(s.dueAt(a), s.dueAt(b)), cmp.Compare(a.Seq, b.Seq)) < 0
 			}
 		}
-		slices.SortFunc(found, func(a, b *Entry) int {
-			if state == Ready {
-				return cmp.Compare(a.Place, b.Place)
+		for e := range all {
+			if e.State == state {
+				order.entries = append(order.entries, e)
 			}
-			return cmp.Or(cmp.Compare(s.dueAt(a), s.dueAt(b)), cmp.Compare(a.Seq, b.Seq))
-		})
-		for _, e := range found {
-			if !yield(e) {
+		}
+		heap.Init(&order)
+		for len(order.entries) > 0 {
+			if !yield(heap.Pop(&order).(*Entry)) {
 				return
 			}
 		}
 	}
+}
+
+// An entryOrder is a heap of entries.
+type entryOrder struct {
+	entries []*Entry
+	before  func(a, b *Entry) bool
+}
+
+func (o *entryOrder) Len() int           { return len(o.entries) }
+func (o *entryOrder) Less(i, j int) bool { return o.before(o.entries[i], o.entries[j]) }
+func (o *entryOrder) Swap(i, j int)      { o.entries[i], o.entries[j] = o.entries[j], o.entries[i] }
+func (o *entryOrder) Push(any)           {} // all are there from the beginning
+
+func (o *entryOrder) Pop() any {
+	last := len(o.entries) - 1
+	e := o.entries[last]
+	o.entries = o.entries[:last]
+	return e
 }
 
 // Point is a position among the entries in one state: the Place of an entry, and the

@@ -233,15 +233,24 @@ func (s *Shard) entries(yield func(*Entry) bool) {
 			}
 		}
 	}
-	for _, timers := range []timers{s.timers, s.alarmsSet()} {
-		for _, e := range timers {
+	for e := range s.timed {
+		if !yield(e) {
+			return
+		}
+	}
+	for _, g := range s.groups.byName {
+		for e := range g.waiting.all {
 			if !yield(e) {
 				return
 			}
 		}
 	}
-	for _, g := range s.groups.byName {
-		for e := range g.waiting.all {
+}
+
+// timed yields every message that waits for a time, delayed or in flight.
+func (s *Shard) timed(yield func(*Entry) bool) {
+	for _, timers := range []timers{s.timers, s.alarmsSet()} {
+		for _, e := range timers {
 			if !yield(e) {
 				return
 			}

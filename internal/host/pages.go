@@ -10,6 +10,8 @@ import (
 // memory nor the time it holds the lock depends on their number. Without a journal all
 // messages are in memory anyway, and in one page.
 type pages[T any] struct {
+	// ended is closed when no more pages are wanted; nil if all are.
+	ended <-chan struct{}
 	shard *shard
 	state engine.State
 	limit int // 0: none
@@ -36,6 +38,12 @@ const (
 // first returns the next message, or nil if there is none.
 func (p *pages[T]) first() *T {
 	for len(p.page) == 0 && !p.done {
+		select {
+		case <-p.ended:
+			p.done = true
+			continue
+		default:
+		}
 		p.readPage()
 	}
 	if len(p.page) == 0 {

@@ -21,7 +21,18 @@ func (h *handle) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.
 			yield(driver.Peeked{}, err)
 			return
 		}
-		for peeked := range h.look(query) {
+		if query.ID != "" {
+			peeked, found, wanted := h.lookFor(query)
+			if wanted {
+				yield(peeked, nil)
+			}
+			if found || h.journal == nil {
+				return
+			}
+			// Of a message that was moved or redriven the id does not tell where a journal has it,
+			// so that is searched among all.
+		}
+		for peeked := range h.look(ctx, query) {
 			if err := h.check(ctx, "peek"); err != nil {
 				yield(driver.Peeked{}, err)
 				return
@@ -32,8 +43,41 @@ func (h *handle) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.
 		}
 		if err := h.broken("peek"); err != nil {
 			yield(driver.Peeked{}, err)
+		} else if err := h.check(ctx, "peek"); err != nil { // look ended early
+			yield(driver.Peeked{}, err)
 		}
 	}
+}
+
+// lookFor finds the message with the id of a query in the ways that are quick, and reports whether
+// it matches.
+func (q *queue) lookFor(query driver.Query) (peeked driver.Peeked, found, wanted bool) {
+	for _, sh := range q.shards {
+		if peeked, found, wanted = sh.peekID(query); found {
+			break
+		}
+	}
+	return peeked, found, wanted
+}
+
+// peekID finds the message with the id of a query, and reports whether it matches.
+func (sh *shard) peekID(query driver.Query) (peeked driver.Peeked, found, wanted bool) {
+	sh.lock()
+	defer sh.unlock()
+	now := sh.queue.now()
+	e, in := sh.engine.Find(now, query.ID)
+	if e == nil {
+		e, in = sh.engine.FindDead(query.ID), engine.Dead
+	}
+	if e == nil {
+		return peeked, false, false
+	}
+	for _, state := range stateOrder {
+		if engineStates[state] == in {
+			return sh.queue.peeked(state, e, now), true, looksIn(&query, state) && matches(e, query, now)
+		}
+	}
+	return peeked, false, false // it is being written
 }
 
 var engineStates = map[driver.State]engine.State{
@@ -46,18 +90,15 @@ var engineStates = map[driver.State]engine.State{
 // stateOrder is the order in which Peek shows the states.
 var stateOrder = []driver.State{driver.StateReady, driver.StateDelayed, driver.StateInFlight, driver.StateDead}
 
-// look yields the messages that match a valid query.
-func (q *queue) look(query driver.Query) iter.Seq[driver.Peeked] {
+// look yields the messages that match a valid query. It ends early if the context ends.
+func (q *queue) look(ctx context.Context, query driver.Query) iter.Seq[driver.Peeked] {
 	return func(yield func(driver.Peeked) bool) {
 		left := query.Limit
 		for _, state := range stateOrder {
-			if len(query.States) > 0 && !slices.Contains(query.States, state) {
+			if !looksIn(&query, state) {
 				continue
 			}
-			if query.Reason != "" && state != driver.StateDead {
-				continue
-			}
-			for peeked := range q.lookAt(state, query, left) {
+			for peeked := range q.lookAt(ctx, state, query, left) {
 				if !yield(peeked) {
 					return
 				}
@@ -71,11 +112,11 @@ func (q *queue) look(query driver.Query) iter.Seq[driver.Peeked] {
 
 // lookAt yields the matches in one state: ready ones shard by shard, the others by due
 // time or time of death. At most limit are searched in each shard (0: all).
-func (q *queue) lookAt(state driver.State, query driver.Query, limit int) iter.Seq[driver.Peeked] {
+func (q *queue) lookAt(ctx context.Context, state driver.State, query driver.Query, limit int) iter.Seq[driver.Peeked] {
 	var shards []*pages[driver.Peeked]
 	for _, sh := range q.shards {
 		shards = append(shards, &pages[driver.Peeked]{
-			shard: sh, state: engineStates[state], limit: limit,
+			ended: ctx.Done(), shard: sh, state: engineStates[state], limit: limit,
 			show: func(e *engine.Entry, now engine.Moment) (driver.Peeked, bool) {
 				if !matches(e, query, now) {
 					return driver.Peeked{}, false
@@ -87,6 +128,11 @@ func (q *queue) lookAt(state driver.State, query driver.Query, limit int) iter.S
 	return merge(shards, func(a, b *driver.Peeked) bool {
 		return cmp.Or(a.DueAt.Compare(b.DueAt), a.DeadAt.Compare(b.DeadAt)) < 0
 	})
+}
+
+// looksIn reports whether a query is about messages in a state.
+func looksIn(query *driver.Query, state driver.State) bool {
+	return (len(query.States) == 0 || slices.Contains(query.States, state)) && (query.Reason == "" || state == driver.StateDead)
 }
 
 // matches reports whether a message matches all conditions of a query. Filters of
