@@ -30,6 +30,8 @@ type Request struct {
 	// Lease says with which token and when that delivery was received, if this is
 	// proven. It allows an ack after the token was revoked.
 	Lease Lease
+	// Unmetered: the quotas of the token do not matter.
+	Unmetered bool
 }
 
 // A Load is the size of a send. The zero Load means that the size is not known.

@@ -394,7 +394,7 @@ func (v *Verifier) admit(known *verdict, request *Request, wall int64) (*Grant, 
 	if reason := v.checkRequest(known, request, wall); reason != "" {
 		return nil, v.refuse(reason, request, known)
 	}
-	if len(g.scope.Quotas) > 0 && meteredOperations.Has(uint8(request.Operation)) {
+	if len(g.scope.Quotas) > 0 && !request.Unmetered && meteredOperations.Has(uint8(request.Operation)) {
 		if retryAfter, ok := v.meter.take(g, request); !ok {
 			return nil, refusal(capability.ReasonQuota, request, &g.scope, retryAfter)
 		}

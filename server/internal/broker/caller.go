@@ -32,9 +32,11 @@ type Caller struct {
 	origin   Origin
 	existing bool
 	returns  bool
-	rules    Rules
-	binding  *Binding // nil: queues are found by name alone
-	answers  *Answers // nil: an answer uses no memory once it is returned
+	// unmetered: looking counts in no quota.
+	unmetered bool
+	rules     Rules
+	binding   *Binding // nil: queues are found by name alone
+	answers   *Answers // nil: an answer uses no memory once it is returned
 }
 
 // Caller returns a caller with this token. It does not verify the token: each
@@ -122,9 +124,17 @@ func (c Caller) Valid(ctx context.Context) error {
 	return err
 }
 
+// Unmetered returns the same caller, whose looks at messages use up no quota and are not refused
+// for one. It is for surfaces that look again and again at a pace of their own.
+func (c Caller) Unmetered() Caller {
+	c.unmetered = true
+	return c
+}
+
 func (c *Caller) request(operation capability.Operation, queue string) verify.Request {
 	return verify.Request{
 		Operation: operation, Queue: queue, Tenant: c.tenant, Client: c.origin.Client, Peer: c.origin.Peer,
+		Unmetered: c.unmetered && (operation == capability.OpPeek || operation == capability.OpDLQ),
 	}
 }
 

@@ -51,7 +51,7 @@ func (c Caller) DeadLetters(ctx context.Context, queue string) iter.Seq2[Peeked,
 				yield(Peeked{}, err)
 				return
 			}
-			grant.Charge(1, int64(len(letter.Body)))
+			c.charge(grant, &letter.Message)
 			if !yield(q.peeked(driver.Peeked{DeadLetter: letter, State: driver.StateDead}), nil) {
 				return
 			}

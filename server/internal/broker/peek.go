@@ -113,6 +113,12 @@ func inQueue[R any](ctx context.Context, c *Caller, op, name string, last State,
 // the sequence. Codes: ErrInvalid, ErrNotFound, ErrUnsupported (the backend does not
 // support peek), ErrUnavailable.
 func (c Caller) Peek(ctx context.Context, queue string, query driver.Query) iter.Seq2[Peeked, error] {
+	return c.Search(ctx, queue, query, func(*Peeked) bool { return true })
+}
+
+// Search is Peek for conditions that a query does not have: it yields the messages that wanted
+// accepts, and quotas count those. The limit of the query bounds how many are looked at.
+func (c Caller) Search(ctx context.Context, queue string, query driver.Query, wanted func(*Peeked) bool) iter.Seq2[Peeked, error] {
 	return func(yield func(Peeked, error) bool) {
 		grant, err := c.authorize(ctx, capability.OpPeek, queue)
 		if err == nil {
@@ -123,13 +129,23 @@ func (c Caller) Peek(ctx context.Context, queue string, query driver.Query) iter
 			return
 		}
 		for peeked, err := range c.look(ctx, queue, query) {
+			if err == nil && !wanted(&peeked) {
+				continue
+			}
 			if err == nil {
-				grant.Charge(1, int64(len(peeked.Body)))
+				c.charge(grant, &peeked.Message)
 			}
 			if !yield(peeked, err) {
 				return
 			}
 		}
+	}
+}
+
+// charge counts a message that was looked at in the quotas of the token.
+func (c *Caller) charge(grant *verify.Grant, m *driver.Message) {
+	if !c.unmetered {
+		grant.Charge(1, int64(len(m.Body)))
 	}
 }
 

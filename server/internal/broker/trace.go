@@ -186,7 +186,7 @@ func (c Caller) Trace(ctx context.Context, queue, id string) (Trace, error) {
 			}
 			return Trace{}, err
 		}
-		grant.Charge(1, int64(len(peeked.Body)))
+		c.charge(grant, &peeked.Message)
 		trace.Message = &peeked
 	}
 	if trace.Message == nil && len(trace.Events) == 0 {

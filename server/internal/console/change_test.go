@@ -272,10 +272,13 @@ func TestQueuesArePagedAndFiltered(t *testing.T) {
 func TestMessagesAreFiltered(t *testing.T) {
 	d := open(t)
 	red := d.send("", "orders", "x", func(out *driver.Outgoing) { out.Attributes = map[string]string{"colour": "red"} })
-	blue := d.send("", "orders", "x", func(out *driver.Outgoing) { out.Delay = time.Hour })
+	blue := d.send("", "orders", "x needle y", func(out *driver.Outgoing) {
+		out.Delay, out.Group, out.Priority = time.Hour, "c-1", 3
+	})
 	b := d.logIn(d.mint("", nil))
 	for filter, want := range map[string][2]string{
 		"&state=ready": {red, blue}, "&state=delayed": {blue, red}, "&id=" + blue: {blue, red}, "&attribute=colour%3Dred": {red, blue},
+		"&text=needle": {blue, red}, "&group=c-1": {blue, red}, "&priority=3": {blue, red}, "&priority=0": {red, blue}, "&text=needle&id=" + blue: {blue, red},
 	} {
 		a := b.get("queue?name=orders" + filter)
 		b.expect(a, 200, want[0])
@@ -286,5 +289,9 @@ func TestMessagesAreFiltered(t *testing.T) {
 	}
 	b.expect(b.get("queue?name=orders&older=soon"), 200, "want a duration")
 	b.expect(b.get("queue?name=orders&state=lost"), 200, "want ready")
-	b.expect(b.get("queue?name=orders&older=10h"), 200, "No message matches")
+	b.expect(b.get("queue?name=orders&priority=11"), 200, "want a number from 0 to")
+	b.expect(b.get("queue?name=orders&reason=bad"), 200, "Reason: want")
+	for _, filter := range []string{"older=10h", "text=Needle", "group=c-2", "priority=1", "text=needle&id=" + red, "reason=fatal"} {
+		b.expect(b.get("queue?name=orders&"+filter), 200, "No message matches")
+	}
 }

@@ -72,9 +72,9 @@ type survey struct {
 func (v *view) survey(queue string, until time.Time) (survey, error) {
 	var s survey
 	known := make(map[string]*cause)
-	limit := newBudget(leastLetters, mostLetters)
+	limit := v.budget(leastLetters, mostLetters)
 	if !until.IsZero() {
-		limit = newBudget(mostLetters, mostLetters)
+		limit = v.budget(mostLetters, mostLetters)
 	}
 	for m, err := range v.caller.DeadLetters(v.ctx(), queue) {
 		if err != nil {
@@ -237,7 +237,7 @@ func deadQueues(v *view, p *page) error {
 		return err
 	}
 	p.heading(g.Text("Dead letters"))
-	limit := newBudget(leastCounted, mostCounted)
+	limit := v.budget(leastCounted, mostCounted)
 	var rows []g.Node
 	looked := 0
 	for _, name := range names {

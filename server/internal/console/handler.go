@@ -36,6 +36,9 @@ type Options struct {
 	Settings func() []Setting
 	// Version is that of the daemon.
 	Version string
+	// LookTime is how long a page looks at queues and messages beyond the least that it shows; 0 means
+	// DefaultLookTime.
+	LookTime time.Duration
 }
 
 // Health is the state of a daemon.
@@ -51,8 +54,9 @@ type Health struct {
 type Setting struct{ Key, Value, Help string }
 
 const (
-	// DefaultWriteTimeout is that of Options.
+	// DefaultWriteTimeout and DefaultLookTime are those of Options.
 	DefaultWriteTimeout = 5 * time.Second
+	DefaultLookTime     = 150 * time.Millisecond
 	// maxFormBytes bounds the body of a POST: a token has 4 KiB at most, a message id less.
 	maxFormBytes = 64 << 10
 	// pageTimeout bounds the work for a page.
@@ -74,6 +78,9 @@ type Handler struct {
 func New(options Options) *Handler {
 	if options.WriteTimeout == 0 {
 		options.WriteTimeout = DefaultWriteTimeout
+	}
+	if options.LookTime == 0 {
+		options.LookTime = DefaultLookTime
 	}
 	h := &Handler{options: options, broker: options.Broker, log: options.Logger, foreign: http.NewCrossOriginProtection()}
 	if h.log == nil {

@@ -48,7 +48,7 @@ func open(t testing.TB) *env {
 		t.Fatal(err)
 	}
 	d.console = console.New(console.Options{
-		Broker: d.broker, Version: "1.2.3",
+		Broker: d.broker, Version: "1.2.3", LookTime: time.Minute, // a busy machine does not shorten pages
 		Health: func(context.Context) console.Health {
 			return console.Health{Notes: map[string]string{"durability": "disk", "profile": "macronode"}}
 		},

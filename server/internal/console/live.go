@@ -111,6 +111,7 @@ func (s *stream) look() bool {
 	p := &page{screen: s.screen, title: s.screen.title}
 	err := v.enter()
 	if err == nil {
+		v.caller = v.caller.Unmetered() // a page that stays open takes nothing from the token's other uses
 		err = s.screen.show(&v, p)
 	}
 	switch {

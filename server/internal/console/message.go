@@ -20,15 +20,26 @@ func messagePage(v *view, p *page) error {
 	if queue == "" || id == "" {
 		return invalid("id", "want the name of a queue and the id of a message")
 	}
-	trace, err := v.caller.Trace(v.ctx(), queue, id)
-	if err != nil {
+	further := v.get("look") != ""
+	ctx, cancel := v.lookTimeout(further)
+	defer cancel()
+	trace, err := v.caller.Trace(ctx, queue, id)
+	cut := trace.Message == nil && ctx.Err() != nil && v.ctx().Err() == nil
+	if err != nil && !cut {
 		return err
 	}
 	p.title = id
 	p.add(h.P(h.Class("crumbs"), h.A(h.Href(link("queue", "name", queue, "tenant", v.tenant)), g.Text(queue))))
 	now := time.Now()
 	m := trace.Message
-	if m == nil {
+	switch {
+	case cut:
+		p.heading(h.Code(g.Text(id)))
+		p.add(h.P(h.Class("notice"), g.Text("The search for the message took too long, and was stopped before it came to the end of the queue. "),
+			g.If(!further, h.A(h.Href(link("message", "queue", queue, "tenant", v.tenant, "id", id, "look", "further")), g.Text("Look further →")))))
+		p.live("trace", timeline(trace.Events, now))
+		return nil
+	case m == nil:
 		p.heading(h.Code(g.Text(id)))
 		p.add(h.P(h.Class("notice"), g.Text("The message is not in the queue any more. This is what the daemon remembers of it.")))
 		p.live("trace", timeline(trace.Events, now))
@@ -89,6 +100,9 @@ func messageFacts(m *broker.Peeked, now time.Time) g.Node {
 		f.add("first received", moment(m.FirstReceivedAt))
 	}
 	f.text("group", m.Group)
+	if m.Priority > 0 {
+		f.text("priority", strconv.Itoa(m.Priority))
+	}
 	f.text("reply to", m.ReplyTo)
 	f.text("correlation id", m.CorrelationID)
 	f.text("dedup key", m.Seal.IdemKey)

@@ -23,10 +23,9 @@ type budget struct {
 	end         time.Time
 }
 
-// budgetTime is how long the steps between least and most may take.
-const budgetTime = 150 * time.Millisecond
-
-func newBudget(least, most int) budget { return budget{least, most, time.Now().Add(budgetTime)} }
+func (v *view) budget(least, most int) budget {
+	return budget{least, most, time.Now().Add(v.handler.options.LookTime)}
+}
 
 // spent reports whether a page that has done this many steps stops.
 func (b *budget) spent(done int) bool {
@@ -131,7 +130,7 @@ func overview(v *view, p *page) error {
 		return err
 	}
 	p.heading(g.Text("Overview"))
-	limit := newBudget(leastCounted, mostCounted)
+	limit := v.budget(leastCounted, mostCounted)
 	var total driver.Stats
 	var queues []counted
 	for i, name := range names {

@@ -1,9 +1,6 @@
 package console
 
 import (
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	g "maragu.dev/gomponents"
@@ -13,12 +10,6 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/wireerr"
-)
-
-const (
-	// The limits of messages in a list: the default, and those that people can choose.
-	messagesPerPage = 50
-	mostMessages    = 500
 )
 
 func queuePage(v *view, p *page) error {
@@ -40,7 +31,7 @@ func queuePage(v *view, p *page) error {
 	p.title = name
 	tenant := v.tenant
 	p.heading(g.Text(name), v.queueActions(name, &stats, counted)...)
-	query, problem := v.query()
+	filter, problem := parseFilter(v.values)
 	state := v.get("state")
 	if counted {
 		p.live("states", v.stateTabs(name, state, &stats))
@@ -57,7 +48,7 @@ func queuePage(v *view, p *page) error {
 			p.add(failed(problem))
 			break
 		}
-		p.live("messages", v.messages(name, query, &stats))
+		p.live("messages", v.messages(name, &filter, &stats, counted))
 	}
 	p.add(v.queueSettings(name))
 	return nil
@@ -97,77 +88,21 @@ func (v *view) stateTabs(name, current string, stats *driver.Stats) g.Node {
 	}
 }
 
-// query reads the filter of a list of messages. The problem is one that the person can correct.
-func (v *view) query() (query driver.Query, problem string) {
-	query = driver.Query{ID: strings.TrimSpace(v.get("id")), Reason: driver.Reason(v.get("reason")), Limit: messagesPerPage}
-	if state := v.get("state"); state != "" {
-		i := slices.IndexFunc(states, func(s driver.State) bool { return stateClass(s) == state })
-		if i < 0 {
-			return query, "State: want ready, delayed, in_flight or dead."
-		}
-		query.States = []driver.State{states[i]}
-	}
-	if attribute := v.get("attribute"); attribute != "" {
-		key, value, ok := strings.Cut(attribute, "=")
-		if !ok {
-			return query, "Attribute: want NAME=VALUE."
-		}
-		query.Attributes = map[string]string{key: value}
-	}
-	if text := v.get("older"); text != "" {
-		older, err := time.ParseDuration(text)
-		if err != nil || older < 0 {
-			return query, "Older than: want a duration like 90s, 15m or 24h."
-		}
-		query.OlderThan = older
-	}
-	if n, err := strconv.Atoi(v.get("limit")); err == nil && n > 0 {
-		query.Limit = min(n, mostMessages)
-	}
-	return query, ""
-}
-
 // messageFilter is the form of the filter.
 func (v *view) messageFilter(name, tenant, state string) g.Node {
 	return h.Form(h.Class("filter"), h.Method("get"), h.Action("queue"), h.Role("search"),
 		hiddenField("name", name), hiddenField("tenant", tenant),
 		choice("State", "state", state, "", "all", "ready", "ready", "delayed", "delayed", "in_flight", "in flight", "dead", "dead"),
 		field("Message id", "id", v.get("id"), h.Data("search", "")),
+		field("Body contains", "text", v.get("text")),
 		field("Attribute", "attribute", v.get("attribute"), h.Placeholder("name=value")),
+		field("Group", "group", v.get("group"), h.Class("short")),
+		field("Priority", "priority", v.get("priority"), h.Class("short"), g.Attr("inputmode", "numeric")),
 		field("Older than", "older", v.get("older"), h.Placeholder("15m"), h.Class("short")),
 		choice("Show", "limit", v.get("limit"), "", "50", "200", "200", "500", "500"),
 		h.Button(h.Type("submit"), g.Text("Filter")),
 		h.A(h.Href(link("queue", "name", name, "tenant", tenant)), g.Text("Clear")),
 	)
-}
-
-// messages lists what matches a query. It leases nothing.
-func (v *view) messages(name string, query driver.Query, stats *driver.Stats) g.Node {
-	if err := query.Check(); err != nil {
-		return failed(wireerr.Of(err).Message())
-	}
-	var rows []g.Node
-	now := time.Now()
-	for m, err := range v.caller.Peek(v.ctx(), name, query) {
-		if err != nil {
-			return failed(wireerr.Of(err).Message())
-		}
-		rows = append(rows, v.messageRow(&m, now))
-	}
-	if len(rows) == 0 {
-		if stats.Waiting()+stats.Dead == 0 {
-			return empty("The queue is empty. Messages appear here as they are sent.")
-		}
-		return empty("No message matches.")
-	}
-	note := "All that match: " + count(len(rows), "message") + "."
-	if len(rows) == query.Limit {
-		note = "The first " + count(len(rows), "message") + " that match. Narrow the filter to find others."
-	}
-	return g.Group{
-		table("Messages", []string{"Message", "State", "Sent", "Due", "#Deliveries", "Body", "Last error"}, rows),
-		h.P(h.Class("quiet"), g.Text(note)),
-	}
 }
 
 func (v *view) messageLink(queue, id string) g.Node {

@@ -24,7 +24,7 @@ func scheduleList(v *view, p *page) error {
 	if err != nil {
 		return err
 	}
-	limit := newBudget(leastScheduled, mostScheduled)
+	limit := v.budget(leastScheduled, mostScheduled)
 	now := time.Now()
 	var rows []g.Node
 	looked := 0

@@ -1,0 +1,64 @@
+package console_test
+
+import (
+	"context"
+	"fmt"
+	"html"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/server/internal/console"
+)
+
+func TestSearchSaysHowFarItLooked(t *testing.T) {
+	d := open(t)
+	d.console = console.New(console.Options{Broker: d.broker, LookTime: 1}) // the least that is looked at
+	for i := range 600 {
+		d.send("", "orders", fmt.Sprintf("message %d.", i))
+	}
+	b := d.logIn(d.mint("", nil))
+	b.expect(b.get("queue?name=orders&text=message+499."), 200, "1 message found so far, in the first 500 of 600 ready.")
+	a := b.get("queue?name=orders&text=message+500.&group=&state=ready")
+	b.expect(a, 200, "No message matches", "0 messages found so far, in the first 500 of 600 ready.")
+	_, further, ok := strings.Cut(a.body, `<a href="queue?`)
+	_, further, _ = strings.Cut(further, `<p class="quiet">0 messages found so far`)
+	_, further, found := strings.Cut(further, `<a href="`)
+	if !ok || !found {
+		t.Fatal(main(a.body))
+	}
+	a = b.get(html.UnescapeString(further[:strings.IndexByte(further, '"')]))
+	b.expect(a, 200, "All that match: 1 message.", "message 500.")
+}
+
+// TestLivePageUsesNoQuota: a page that stays open takes nothing from what workers with the same token may do.
+func TestLivePageUsesNoQuota(t *testing.T) {
+	d := open(t)
+	for range 40 {
+		d.deadLetter("", "orders", "x", "boom")
+	}
+	for _, page := range []string{"queue?name=orders", "dead?queue=orders"} {
+		token, err := d.ring.Mint("", capability.EveryOperation(), capability.Queues(capability.AnyQueue()), capability.MessagesPerSecond(1), capability.ExpiresAt(time.Now().Add(time.Hour)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := d.logIn(token)
+		ctx, cancel := context.WithCancel(t.Context())
+		w := &eventWriter{ResponseRecorder: httptest.NewRecorder(), sent: cancel} // the stream ends after its first event
+		r := httptest.NewRequestWithContext(ctx, http.MethodGet, prefix+"live?page="+url.QueryEscape(page), nil)
+		r.AddCookie(&http.Cookie{Name: "mailbox_console", Value: b.cookie})
+		d.console.ServeHTTP(w, r)
+		cancel()
+		if !strings.Contains(w.Body.String(), "event: fragment") {
+			t.Fatalf("%s: %s", page, w.Body)
+		}
+		b.expect(b.get(page), 200, "boom") // and this uses the quota up
+		if a := b.get(page); !strings.Contains(a.body, "quota is used up") {
+			t.Errorf("%s was counted in no quota: %s", page, main(a.body))
+		}
+	}
+}
