@@ -404,7 +404,7 @@ func (c *Caller) shownSlot(slot driver.Slot, id string, by slotGrant, err error)
 	}
 	size := answerBytes(&slot.Answer)
 	c.answeredBytes(0, size)
-	if size > 0 {
+	if size > 0 && !c.unmetered {
 		by.Charge(1, size)
 	}
 	return slot, nil

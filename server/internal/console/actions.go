@@ -21,6 +21,8 @@ type action struct {
 	// needs are the operations that the token must allow, on the queue of the form or, if
 	// it has none, on any.
 	needs []capability.Operation
+	// allowed, if it is not nil, decides instead of needs.
+	allowed func(v *view) bool
 	// preview says what the change would touch. It changes nothing.
 	preview func(v *view) (preparation, error)
 	// do makes the change, and says what it did. confirmed is the number of messages that
@@ -48,19 +50,20 @@ var actions []action
 func init() {
 	admin, dlq := []capability.Operation{capability.OpAdmin}, []capability.Operation{capability.OpDLQ}
 	actions = []action{
-		{"pause", admin, previewPause, doPause},
-		{"resume", admin, previewResume, doResume},
-		{"purge", []capability.Operation{capability.OpPurge, capability.OpStats}, previewPurge, doPurge},
-		{"redrive", dlq, previewRedrive, doRedrive},
-		{"discard", dlq, previewDiscard, doDiscard},
-		{"remove", admin, previewRemove, doRemove},
-		{"ready", admin, previewReady, doReady},
-		{"due", admin, previewDue, doDue},
-		{"pause-schedule", admin, previewPauseSchedule, doPauseSchedule},
-		{"resume-schedule", admin, previewResumeSchedule, doResumeSchedule},
-		{"run-schedule", []capability.Operation{capability.OpAdmin, capability.OpSend}, previewRunSchedule, doRunSchedule},
-		{"remove-schedule", admin, previewRemoveSchedule, doRemoveSchedule},
-		{"revoke", admin, previewRevoke, doRevoke},
+		{name: "pause", needs: admin, preview: previewPause, do: doPause},
+		{name: "resume", needs: admin, preview: previewResume, do: doResume},
+		{name: "purge", needs: []capability.Operation{capability.OpPurge, capability.OpStats}, preview: previewPurge, do: doPurge},
+		{name: "redrive", needs: dlq, preview: previewRedrive, do: doRedrive},
+		{name: "discard", needs: dlq, preview: previewDiscard, do: doDiscard},
+		{name: "remove", needs: admin, preview: previewRemove, do: doRemove},
+		{name: "ready", needs: admin, preview: previewReady, do: doReady},
+		{name: "due", needs: admin, preview: previewDue, do: doDue},
+		{name: "pause-schedule", needs: admin, preview: previewPauseSchedule, do: doPauseSchedule},
+		{name: "resume-schedule", needs: admin, preview: previewResumeSchedule, do: doResumeSchedule},
+		{name: "run-schedule", needs: []capability.Operation{capability.OpAdmin, capability.OpSend}, preview: previewRunSchedule, do: doRunSchedule},
+		{name: "remove-schedule", needs: admin, preview: previewRemoveSchedule, do: doRemoveSchedule},
+		{name: "cancel-request", needs: admin, allowed: (*view).mayCancel, preview: previewCancelRequest, do: doCancelRequest},
+		{name: "revoke", needs: admin, preview: previewRevoke, do: doRevoke},
 	}
 }
 
@@ -70,6 +73,12 @@ func (v *view) action() (*action, error) {
 		a := &actions[i]
 		if a.name != v.get("do") {
 			continue
+		}
+		if a.allowed != nil {
+			if !a.allowed(v) {
+				return nil, v.notAllowed(a.needs[0])
+			}
+			return a, nil
 		}
 		for _, operation := range a.needs {
 			if !v.mayChange(operation, v.get("queue")) {
@@ -123,7 +132,7 @@ func confirmPage(v *view, p *page) error {
 // carried repeats the parameters of a change in its form.
 func (v *view) carried() g.Node {
 	var nodes g.Group
-	for _, name := range []string{"do", "queue", "id", "cause", "schedule", "token"} {
+	for _, name := range []string{"do", "queue", "id", "cause", "schedule", "slot", "token"} {
 		nodes = append(nodes, hiddenField(name, v.get(name)))
 	}
 	return nodes

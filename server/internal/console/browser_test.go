@@ -49,6 +49,9 @@ func (d *env) shop() (waiting, dead string) {
 	}
 	d.send("acme", "orders", "{}")
 	d.schedule("", "invoices", "nightly-report")
+	for i := range 5 {
+		d.request("", fmt.Sprint("rates-", i), map[int]*driver.Answer{1: {Body: []byte(`{"currency":"EUR","rate":1.0842}`)}, 3: {Failure: "no such currency"}}[i])
+	}
 	if err := c.Pause(d.t.Context(), "invoices"); err != nil {
 		d.t.Fatal(err)
 	}
@@ -135,7 +138,7 @@ func screensOf(d *env) []struct{ name, page string } {
 		{"overview", ""}, {"queues", "queues"}, {"queue", "queue?name=orders"}, {"message", "message?queue=orders&id=" + waiting},
 		{"dead-letters", "dead?queue=emails"}, {"cause", "dead?queue=emails&cause=" + cause[:12]}, {"dead-queues", "dead"},
 		{"dead-message", "message?queue=emails&id=" + dead}, {"schedules", "schedules"}, {"schedule", "schedule?queue=invoices&schedule=nightly-report"},
-		{"access", "access"}, {"health", "health"}, {"confirm", "confirm?do=purge&queue=orders"}, {"empty", "queue?name=orders&older=99h"}, {"error", "queue?name=missing"},
+		{"requests", "requests"}, {"request", "request?slot=rates-1"}, {"access", "access"}, {"health", "health"}, {"confirm", "confirm?do=purge&queue=orders"}, {"empty", "queue?name=orders&older=99h"}, {"error", "queue?name=missing"},
 	}
 }
 

@@ -117,6 +117,8 @@ func init() {
 		{"queue", "Queue", "Queues", queuePage},
 		{"message", "Message", "Queues", messagePage},
 		{"dead", "Dead letters", "Dead letters", deadPage},
+		{"requests", "Requests", "Requests", requestList},
+		{"request", "Request", "Requests", requestPage},
 		{"schedules", "Schedules", "Schedules", scheduleList},
 		{"schedule", "Schedule", "Schedules", schedulePage},
 		{"access", "Access", "Access", accessPage},

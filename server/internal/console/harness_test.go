@@ -19,6 +19,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
+	"github.com/mailboxmq/mailbox/reply"
 	"github.com/mailboxmq/mailbox/schedule"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/console"
@@ -42,7 +43,7 @@ func open(t testing.TB) *env {
 	revoked := new(revocation.Memory)
 	var err error
 	d.broker, err = broker.New(broker.Options{
-		Opener: backend, Ring: d.ring, Revocations: revoked, Verifier: verify.New(d.ring, &verify.Options{Revocations: revoked}),
+		Opener: backend, Replies: reply.NewMemory(nil), Ring: d.ring, Revocations: revoked, Verifier: verify.New(d.ring, &verify.Options{Revocations: revoked}),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -120,6 +121,19 @@ func (d *env) deadLetter(tenant, queue, body, cause string) string {
 func (d *env) schedule(tenant, queue, name string) {
 	d.t.Helper()
 	if _, err := d.caller(tenant).PutSchedule(d.t.Context(), queue, schedule.Schedule{Name: name, Cron: "0 3 * * *", Body: []byte(`{"report":"daily"}`)}); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// request makes a reply slot, and answers it if answer is not nil.
+func (d *env) request(tenant, id string, answer *driver.Answer) {
+	d.t.Helper()
+	slots := d.caller(tenant).Replies()
+	err := slots.Create(d.t.Context(), id, time.Hour)
+	if err == nil && answer != nil {
+		err = slots.Resolve(d.t.Context(), id, *answer)
+	}
+	if err != nil {
 		d.t.Fatal(err)
 	}
 }
