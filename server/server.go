@@ -304,6 +304,7 @@ func (s *Server) serve(stop context.Context, listeners []listener) error {
 	}
 	serving.Go(func() { s.sqs.Resume(ctx) })
 	serving.Go(func() { s.broker.RunSchedules(ctx) })
+	serving.Go(func() { s.broker.RunHistory(ctx) })
 	following, unfollow := context.WithCancel(ctx)
 	defer unfollow()
 	serving.Go(func() { s.keys.maintain(following, s.log) })

@@ -51,7 +51,7 @@ type Options struct {
 }
 
 // A Broker executes the operations of a daemon. It is safe for concurrent use and has
-// no goroutines but those of RunSchedules: it works only while a method runs.
+// no goroutines but those of RunSchedules and RunHistory: it works only while a method runs.
 type Broker struct {
 	opener      driver.Opener
 	backend     string                // its name, or empty
@@ -74,6 +74,7 @@ type Broker struct {
 	census    census
 	scheduler scheduler
 	slots     slotTable
+	histories histories
 	receipts  sealer
 	traces    traceTable
 	state     atomic.Int32 // a State
@@ -128,6 +129,7 @@ func New(options Options) (*Broker, error) {
 	b.dedup.init()
 	b.scheduler.init()
 	b.slots.init()
+	b.histories.init()
 	b.census.pool = share.New("queues", "max_topics", 0, retryQueues)
 	b.census.madeBy = make(map[string]capability.TokenID)
 	b.waits = share.New("waiting receives", "max_waiting", 0, retryWaits)

@@ -28,6 +28,7 @@ type queue struct {
 	leases   leaseTable
 	order    orderMeter
 	meter    *metrics.Queue
+	flow     flow
 
 	users    atomic.Int32 // calls that use the handle now
 	lastUsed atomic.Int64 // on the broker's clock

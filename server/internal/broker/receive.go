@@ -326,6 +326,7 @@ func (c *Caller) hand(q *queue, grant *verify.Grant, held []driver.Delivery, int
 	}
 	grant.Charge(len(ends), bytes)
 	q.meter.Delivered(len(ends))
+	q.flow.delivered.Add(uint64(len(ends)))
 	if len(ends) == 0 {
 		return nil, damage
 	}

@@ -310,6 +310,7 @@ func (q *scheduledQueue) fired(ctx context.Context, f *driver.Firing, now *drive
 		q.queue.meter.Fired("failed", 1)
 	case n > 0 && done:
 		q.queue.meter.Sent(n, 0)
+		q.queue.flow.sent.Add(uint64(n))
 		q.queue.meter.Fired("sent", n)
 		for _, run := range now.Runs[max(0, len(now.Runs)-n):] {
 			q.caller.broker.traces.note(&q.queue.queueKey, run.MessageID, q.caller.holder, EventSent, 0, "schedule "+now.Name, run.At)

@@ -222,4 +222,5 @@ func (c *Caller) countSent(s *sendCall, sent []driver.Sent, err error) {
 		c.broker.traces.note(&s.queue.queueKey, sent[i].ID, c.holder, EventSent, 0, "", s.began)
 	}
 	s.queue.meter.Sent(accepted, duplicates)
+	s.queue.flow.sent.Add(uint64(accepted))
 }

@@ -401,7 +401,7 @@ func finish[E, D any](use *queueUse, elements []E, receipts []driver.Receipt, fa
 			if how.outcome == nil {
 				worked++
 			} else {
-				use.meter.Settled(how.outcome(&elements[i]), 1)
+				use.settled(how.outcome(&elements[i]), 1)
 			}
 			how.done(use, position{i, next}, &elements[i], receipts[next])
 		case errors.Is(failure, driver.ErrReceiptExpired):
@@ -413,7 +413,15 @@ func finish[E, D any](use *queueUse, elements []E, receipts []driver.Receipt, fa
 		next++
 	}
 	use.leases.remove(use.gone...)
-	use.meter.Settled(how.op, worked)
+	use.settled(how.op, worked)
+}
+
+// settled counts deliveries that were settled in one way.
+func (q *queue) settled(how string, n int) {
+	q.meter.Settled(how, n)
+	if how == "ack" {
+		q.flow.acked.Add(uint64(n))
+	}
 }
 
 // setAt replaces the error of a position.

@@ -142,6 +142,7 @@ func overview(v *view, p *page) error {
 		queues = append(queues, c)
 	}
 	p.live("figures", v.figures(total, len(names), len(queues), listed))
+	p.live("history", h.Section(h.Class("panel"), h.H2(g.Text("Last hour")), drawCharts(v.total(queues), time.Now())))
 	p.live("busiest", h.Div(h.Class("columns"),
 		h.Section(h.Class("panel"), h.H2(g.Text("Busiest queues")), v.busiest(queues)),
 		h.Section(h.Class("panel"), h.H2(g.Text("Dead letters")), v.deadest(queues)),

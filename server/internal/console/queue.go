@@ -38,6 +38,9 @@ func queuePage(v *view, p *page) error {
 	} else {
 		p.add(lacks(capability.OpStats, "counting messages"))
 	}
+	if counted {
+		p.live("history", h.Section(h.Class("panel"), h.H2(g.Text("Last hour")), v.history(name, time.Now())))
+	}
 	p.add(h.H2(g.Text("Messages")))
 	switch {
 	case !v.may(capability.OpPeek, name):

@@ -151,6 +151,7 @@ func init() {
 		{Method: "POST", Path: "/v1/peek", looks: true, serve: (*Handler).peek},
 		{Method: "POST", Path: "/v1/life", looks: true, serve: (*Handler).life},
 		{Method: "POST", Path: "/v1/stats", looks: true, serve: (*Handler).stats},
+		{Method: "POST", Path: "/v1/history", looks: true, serve: (*Handler).history},
 		{Method: "POST", Path: "/v1/purge", serve: (*Handler).purge},
 		{Method: "POST", Path: "/v1/pause", serve: (*Handler).pause},
 		{Method: "POST", Path: "/v1/resume", serve: (*Handler).resume},

@@ -5,6 +5,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/internal/revocation"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
 type queueRequest struct {
@@ -46,6 +47,43 @@ func (h *Handler) statsFor(c *call, queue string) error {
 		return err
 	}
 	return c.ok(statsResponse{stats.Ready, stats.Delayed, stats.InFlight, stats.Dead, stats.Paused})
+}
+
+type historyResponse struct {
+	EveryMS int64          `json:"every_ms"`
+	Points  []historyPoint `json:"points"`
+}
+
+// A historyPoint is a queue at one time, and what this daemon did since the point before.
+type historyPoint struct {
+	At            time.Time `json:"at"`
+	Ready         int       `json:"ready"`
+	Delayed       int       `json:"delayed"`
+	InFlight      int       `json:"in_flight"`
+	Dead          int       `json:"dead"`
+	OldestReadyMS int64     `json:"oldest_ready_ms"`
+	Sent          int       `json:"sent"`
+	Delivered     int       `json:"delivered"`
+	Acked         int       `json:"acked"`
+}
+
+// history is POST /v1/history.
+func (h *Handler) history(c *call) error {
+	queue, err := c.readQueue()
+	if err != nil {
+		return err
+	}
+	points, err := c.caller.History(c.ctx(), queue)
+	if err != nil {
+		return err
+	}
+	response := historyResponse{EveryMS: broker.HistoryEvery.Milliseconds(), Points: make([]historyPoint, 0, len(points))}
+	for _, p := range points {
+		response.Points = append(response.Points, historyPoint{
+			p.At, p.Ready, p.Delayed, p.InFlight, p.Dead, p.OldestReady.Milliseconds(), p.Sent, p.Delivered, p.Acked,
+		})
+	}
+	return c.ok(response)
 }
 
 // pause is POST /v1/pause.

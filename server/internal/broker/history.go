@@ -1,0 +1,225 @@
+package broker
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/share"
+)
+
+const (
+	// HistoryEvery is the time between two points of a history, and historyPoints how many a queue
+	// has at most: an hour.
+	HistoryEvery  = 10 * time.Second
+	historyPoints = 360
+	// maxHistories bounds the queues that have a history, of all tenants. A point has 36 bytes, so
+	// histories have 3.3 MB at most.
+	maxHistories = 256
+	// historyBudget bounds the time for measuring all queues for one point.
+	historyBudget = 2 * time.Second
+)
+
+// A flow counts what goes through a queue, since it was opened.
+type flow struct{ sent, delivered, acked atomic.Uint64 }
+
+// A historyPoint is a Point in little room.
+type historyPoint struct {
+	at                             uint32 // in HistoryEvery
+	ready, delayed, inFlight, dead uint32
+	oldest                         uint32 // in milliseconds
+	sent, delivered, acked         uint32 // since the point before
+}
+
+// A Point is what a queue was like at a time.
+type Point struct {
+	At                             time.Time
+	Ready, Delayed, InFlight, Dead int
+	// OldestReady is the age of the oldest ready message; 0 if there is none, or the backend does not
+	// tell.
+	OldestReady time.Duration
+	// Sent, Delivered and Acked count what this daemon did since the point before.
+	Sent, Delivered, Acked int
+}
+
+// A queueHistory is the last hour of a queue.
+type queueHistory struct {
+	points []historyPoint // a ring once it is full
+	next   int
+	of     *queue // its counts are those below
+	used   int64  // queue.lastUsed at the last point
+	counts [3]uint64
+}
+
+// histories are those of the queues that were used last. Tenants share the bound (OPS-4).
+type histories struct {
+	pool *share.Pool
+
+	mu      sync.Mutex // guards the fields below
+	byQueue map[queueKey]*queueHistory
+}
+
+func (h *histories) init() {
+	h.pool = share.New("histories", "the console", maxHistories, HistoryEvery)
+	h.byQueue = make(map[queueKey]*queueHistory)
+}
+
+// RunHistory measures the queues that are used, every HistoryEvery, until ctx ends.
+func (b *Broker) RunHistory(ctx context.Context) {
+	ticker := time.NewTicker(HistoryEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			b.Sample(ctx, now)
+		}
+	}
+}
+
+// Sample adds a point to the history of each queue that was used since its last one, or has messages.
+// RunHistory calls it.
+func (b *Broker) Sample(ctx context.Context, now time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, historyBudget)
+	defer cancel()
+	queues := b.queues.all()
+	slices.SortFunc(queues, func(x, y *queue) int { return cmp.Compare(y.lastUsed.Load(), x.lastUsed.Load()) })
+	for _, q := range queues[:min(len(queues), maxHistories)] {
+		if ctx.Err() != nil {
+			return
+		}
+		if b.histories.idle(q) {
+			continue
+		}
+		if p, err := b.point(ctx, q); err == nil {
+			b.histories.add(q, now, p)
+		}
+	}
+}
+
+// idle reports whether a queue was empty at its last point, and was not used since.
+func (h *histories) idle(q *queue) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	known := h.byQueue[q.queueKey]
+	if known == nil || known.of != q || known.used != q.lastUsed.Load() {
+		return false
+	}
+	last := &known.points[(known.next+len(known.points)-1)%len(known.points)]
+	return last.ready+last.delayed+last.inFlight == 0
+}
+
+// point measures a queue.
+func (b *Broker) point(ctx context.Context, q *queue) (p historyPoint, err error) {
+	if q = b.queues.shard(q.queueKey).acquire(q.queueKey); q == nil {
+		return p, driver.ErrNotFound
+	}
+	defer q.release(time.Duration(q.lastUsed.Load())) // measuring does not count as use
+	usage, err := usageOf(ctx, q.handle)
+	for _, shard := range usage.Shards {
+		p.ready += fit(shard.Ready)
+		p.delayed += fit(shard.Delayed)
+		p.inFlight += fit(shard.InFlight)
+		p.dead += fit(shard.Dead)
+		p.oldest = max(p.oldest, fit(int(shard.OldestReady/time.Millisecond)))
+	}
+	return p, err
+}
+
+// fit returns n in 32 bits.
+func fit(n int) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }
+
+// add adds a point to the history of a queue. A queue without room for one has none.
+func (h *histories) add(q *queue, now time.Time, p historyPoint) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	counts := [3]uint64{q.flow.sent.Load(), q.flow.delivered.Load(), q.flow.acked.Load()}
+	known := h.byQueue[q.queueKey]
+	switch {
+	case known == nil:
+		if !h.makeRoomLocked(q, now) {
+			return
+		}
+		known = &queueHistory{of: q, counts: counts}
+		h.byQueue[q.queueKey] = known
+	case known.of != q: // it was closed and opened again
+		known.of, known.counts = q, [3]uint64{}
+	}
+	p.at = uint32(now.UnixNano() / int64(HistoryEvery))
+	for i, field := range []*uint32{&p.sent, &p.delivered, &p.acked} {
+		*field = fit(int(counts[i] - known.counts[i]))
+	}
+	known.counts, known.used = counts, q.lastUsed.Load()
+	if len(known.points) < historyPoints {
+		known.points = append(known.points, p)
+		return
+	}
+	known.points[known.next] = p
+	known.next = (known.next + 1) % historyPoints
+}
+
+// makeRoomLocked takes room for a history: that of queues that were not measured for an hour, or else
+// of those of the tenant that were measured longest ago.
+func (h *histories) makeRoomLocked(q *queue, now time.Time) bool {
+	last := func(key queueKey) uint32 {
+		known := h.byQueue[key]
+		return known.points[(known.next+len(known.points)-1)%len(known.points)].at
+	}
+	present := uint32(now.UnixNano() / int64(HistoryEvery))
+	var older []queueKey // of the tenant
+	for key := range h.byQueue {
+		switch at := last(key); {
+		case at+historyPoints < present:
+			h.removeLocked(key)
+		case key.tenant == q.tenant && at < present:
+			older = append(older, key)
+		}
+	}
+	slices.SortFunc(older, func(x, y queueKey) int { return cmp.Compare(last(x), last(y)) })
+	owner := share.Path{{Name: q.tenant}}
+	for h.pool.Take(owner, 1) != nil {
+		if len(older) == 0 {
+			return false
+		}
+		h.removeLocked(older[0])
+		older = older[1:]
+	}
+	return true
+}
+
+func (h *histories) removeLocked(key queueKey) {
+	delete(h.byQueue, key)
+	h.pool.Give(share.Path{{Name: key.tenant}}, 1)
+}
+
+// History returns what a queue was like in the last hour, oldest first: a point for each HistoryEvery
+// in which it was used or had messages, as far as this daemon has measured it. It needs a token for
+// stats, and does no I/O. A queue that does not exist has no points.
+func (c Caller) History(ctx context.Context, queue string) ([]Point, error) {
+	if _, err := c.authorize(ctx, capability.OpStats, queue); err != nil {
+		return nil, err
+	}
+	h := &c.broker.histories
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	known := h.byQueue[queueKey{c.tenant, queue}]
+	if known == nil {
+		return nil, nil
+	}
+	points := make([]Point, 0, len(known.points))
+	for i := range known.points {
+		p := &known.points[(known.next+i)%len(known.points)]
+		points = append(points, Point{
+			At: time.Unix(0, int64(p.at)*int64(HistoryEvery)).UTC(), Ready: int(p.ready), Delayed: int(p.delayed), InFlight: int(p.inFlight), Dead: int(p.dead),
+			OldestReady: time.Duration(p.oldest) * time.Millisecond, Sent: int(p.sent), Delivered: int(p.delivered), Acked: int(p.acked),
+		})
+	}
+	return points, nil
+}

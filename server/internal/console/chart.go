@@ -1,0 +1,172 @@
+package console
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	g "maragu.dev/gomponents"
+	h "maragu.dev/gomponents/html"
+
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+// The size of a chart in its own units, and the time that it shows.
+const (
+	chartWidth, chartHeight = 360, 64
+	chartTime               = time.Hour
+)
+
+// A line is one of a chart: a value for each point of a history.
+type line struct {
+	class, name string
+	value       func(p *broker.Point) float64
+}
+
+// A chart is lines over the last hour, drawn by the server.
+type chart struct {
+	title string
+	lines []line
+	// words tells a value.
+	words func(value float64) string
+}
+
+func perSecond(n int) float64 { return float64(n) / broker.HistoryEvery.Seconds() }
+
+var charts = []chart{
+	{
+		title: "Rates", words: func(value float64) string { return strconv.FormatFloat(value, 'f', 1, 64) + " per second" },
+		lines: []line{
+			{"ready", "sent", func(p *broker.Point) float64 { return perSecond(p.Sent) }},
+			{"in_flight", "delivered", func(p *broker.Point) float64 { return perSecond(p.Delivered) }},
+			{"answered", "acked", func(p *broker.Point) float64 { return perSecond(p.Acked) }},
+		},
+	},
+	{
+		title: "Messages", words: func(value float64) string { return number(int(value)) },
+		lines: []line{
+			{"ready", "ready", func(p *broker.Point) float64 { return float64(p.Ready) }},
+			{"delayed", "delayed", func(p *broker.Point) float64 { return float64(p.Delayed) }},
+			{"in_flight", "in flight", func(p *broker.Point) float64 { return float64(p.InFlight) }},
+			{"dead", "dead", func(p *broker.Point) float64 { return float64(p.Dead) }},
+		},
+	},
+	{
+		title: "Oldest ready message", words: func(value float64) string { return span(time.Duration(value * float64(time.Second))) },
+		lines: []line{{"ready", "age", func(p *broker.Point) float64 { return p.OldestReady.Seconds() }}},
+	},
+}
+
+// history shows the charts of a queue.
+func (v *view) history(queue string, now time.Time) g.Node {
+	points, err := v.caller.History(v.ctx(), queue)
+	if err != nil {
+		return nil // the figures above say why
+	}
+	return drawCharts(points, now)
+}
+
+func drawCharts(points []broker.Point, now time.Time) g.Node {
+	if len(points) < 2 {
+		return empty("Charts appear when the queue was used for half a minute.")
+	}
+	var nodes g.Group
+	for i := range charts {
+		nodes = append(nodes, charts[i].draw(points, now))
+	}
+	return h.Div(h.Class("charts"), nodes)
+}
+
+// draw draws a chart. Its text tells those who do not see it what it shows.
+func (c *chart) draw(points []broker.Point, now time.Time) g.Node {
+	top := 0.0
+	for i := range points {
+		for _, l := range c.lines {
+			top = max(top, l.value(&points[i]))
+		}
+	}
+	if top == 0 && len(c.lines) == 1 {
+		return nil
+	}
+	var paths, legend g.Group
+	var told []string
+	last := &points[len(points)-1]
+	for _, l := range c.lines {
+		paths = append(paths, g.El("path", h.Class("line "+l.class), g.Attr("d", l.path(points, now, top))))
+		legend = append(legend, h.Li(h.Span(h.Class("state "+l.class), g.Text(l.name)), g.Text(" "+c.words(l.value(last)))))
+		most := 0.0
+		for i := range points {
+			most = max(most, l.value(&points[i]))
+		}
+		told = append(told, l.name+": now "+c.words(l.value(last))+", at most "+c.words(most))
+	}
+	return h.Figure(h.Class("chart"),
+		h.FigCaption(h.Strong(g.Text(c.title)), h.Span(h.Class("quiet"), g.Text("at most "+c.words(top)))),
+		g.El("svg", g.Attr("viewBox", "0 0 "+strconv.Itoa(chartWidth)+" "+strconv.Itoa(chartHeight)), g.Attr("preserveAspectRatio", "none"),
+			h.Role("img"), h.Aria("label", c.title+" in the last hour. "+strings.Join(told, "; ")), paths),
+		h.Ul(h.Class("legend"), legend),
+	)
+}
+
+// path is a line as the commands of an SVG path. It has gaps where the queue was not measured.
+func (l *line) path(points []broker.Point, now time.Time, top float64) string {
+	var path strings.Builder
+	begin := now.Add(-chartTime)
+	var before time.Time
+	for i := range points {
+		p := &points[i]
+		if p.At.Before(begin) {
+			continue
+		}
+		command := "L"
+		if before.IsZero() || p.At.Sub(before) > 3*broker.HistoryEvery {
+			command = "M"
+		}
+		before = p.At
+		x := chartWidth * float64(p.At.Sub(begin)) / float64(chartTime)
+		y := float64(chartHeight - 2)
+		if top > 0 {
+			y -= (chartHeight - 4) * l.value(p) / top
+		}
+		path.WriteString(command)
+		path.WriteString(strconv.FormatFloat(math.Round(x*10)/10, 'f', -1, 64))
+		path.WriteByte(' ')
+		path.WriteString(strconv.FormatFloat(math.Round(y*10)/10, 'f', -1, 64))
+	}
+	return path.String()
+}
+
+// total adds up the histories of queues, point by point.
+func (v *view) total(queues []counted) []broker.Point {
+	var sum []broker.Point
+	at := make(map[time.Time]int)
+	for i := range queues {
+		q := &queues[i]
+		caller, err := v.of(q.TenantQueue)
+		if err != nil || q.problem != "" {
+			continue
+		}
+		points, _ := caller.History(v.ctx(), q.Queue) // a queue that is refused has none
+		for _, p := range points {
+			n, known := at[p.At]
+			if !known {
+				n = len(sum)
+				at[p.At] = n
+				sum = append(sum, broker.Point{At: p.At})
+			}
+			s := &sum[n]
+			s.Ready += p.Ready
+			s.Delayed += p.Delayed
+			s.InFlight += p.InFlight
+			s.Dead += p.Dead
+			s.Sent += p.Sent
+			s.Delivered += p.Delivered
+			s.Acked += p.Acked
+			s.OldestReady = max(s.OldestReady, p.OldestReady)
+		}
+	}
+	slices.SortFunc(sum, func(a, b broker.Point) int { return a.At.Compare(b.At) })
+	return sum
+}
