@@ -81,15 +81,25 @@ func (s *Shard) Check() error {
 	return s.checkGroups()
 }
 
-// checkLevels checks that every ready message is in the order of its priority.
+// checkLevels checks that every ready message is in the order of its priority, and that the
+// ranks of the heads are right.
 func (s *Shard) checkLevels() error {
 	for priority, ready := range s.readyOrders() {
 		if err := checkOrder("ready", ready); err != nil {
 			return err
 		}
 		for e := range ready.all {
-			if int(e.Priority) != priority {
+			if e.Priority != priority {
 				return fmt.Errorf("engine: entry %d of priority %d is among those of %d", e.Seq, e.Priority, priority)
+			}
+		}
+		if l := s.levels; l != nil && l.stale>>priority&1 == 0 && s.clock < l.rise {
+			rank := uint64(noRank)
+			if e := ready.head(); e != nil {
+				rank = rankOf(s.level(e), e.Place)
+			}
+			if l.ranks[priority] != rank {
+				return fmt.Errorf("engine: the head of priority %d has rank %x, and %x is noted", priority, rank, l.ranks[priority])
 			}
 		}
 	}
@@ -273,7 +283,7 @@ func (s *Shard) checkBacklog(counted *driver.Stats) error {
 		if e.Place >= *s.horizonOf(e.Priority) {
 			continue
 		}
-		if s.readyFor(e.Priority).find(e.Place) == nil {
+		if s.orderOf(e.Priority).find(e.Place) == nil {
 			return fmt.Errorf("engine: message %d is ready but not in the window", e.Seq)
 		}
 		held++

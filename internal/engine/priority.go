@@ -2,6 +2,7 @@ package engine
 
 import (
 	"iter"
+	"math/bits"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -20,27 +21,51 @@ import (
 // priorities is how many there are.
 const priorities = driver.MaxPriority + 1
 
-// levels are the ready messages with priorities above 0.
+// levels are the ready messages with priorities above 0, and the ranks of the heads of all ten
+// orders. A rank is computed again when its order was changed, and all ranks are when the level
+// of a head rises. So a receive compares ten numbers, and looks at one or two messages.
 type levels struct {
 	ready    [priorities - 1]order
 	horizons [priorities - 1]uint64 // with a backlog; see window.horizon
+
+	ranks [priorities]uint64 // of the heads; the lowest goes next
+	stale uint16             // the priorities whose rank is not known, as bits
+	rise  Instant            // no level of a head rises before
 }
+
+// levelShift is where a rank has the level; below is the place, which has 48 bits in receipts.
+const levelShift = 60
+
+// staleRanks are all ranks.
+const staleRanks = 1<<priorities - 1
+
+// noRank is the rank of an empty order.
+const noRank = ^uint64(0)
 
 // addLevels makes room for messages with priorities above 0; the window begins at a horizon.
 func (s *Shard) addLevels(horizon uint64) {
-	s.levels = new(levels)
+	s.levels = &levels{stale: staleRanks, rise: never}
 	for i := range s.levels.horizons {
 		s.levels.horizons[i] = horizon
 	}
 }
 
-// readyFor returns the order of the ready messages with a priority.
+// readyFor returns the order of the ready messages with a priority, for a change of it.
 func (s *Shard) readyFor(priority uint8) *order {
+	if s.levels == nil {
+		if priority == 0 {
+			return &s.ready
+		}
+		s.addLevels(allPlaces) // see horizonOf
+	}
+	s.levels.stale |= 1 << priority
+	return s.orderOf(priority)
+}
+
+// orderOf returns the order of the ready messages with a priority, in a shard with levels.
+func (s *Shard) orderOf(priority uint8) *order {
 	if priority == 0 {
 		return &s.ready
-	}
-	if s.levels == nil {
-		s.addLevels(allPlaces) // every message in the backlog that has a priority has passed here when it became ready
 	}
 	return &s.levels.ready[priority-1]
 }
@@ -50,18 +75,20 @@ func (s *Shard) horizonOf(priority uint8) *uint64 {
 	if priority == 0 {
 		return &s.window.horizon
 	}
-	s.readyFor(priority)
+	if s.levels == nil {
+		s.addLevels(allPlaces) // every message in the backlog that has a priority has been offered when it became ready
+	}
 	return &s.levels.horizons[priority-1]
 }
 
 // readyOrders yields the orders of ready messages that exist, by priority.
-func (s *Shard) readyOrders() iter.Seq2[int, *order] {
-	return func(yield func(int, *order) bool) {
+func (s *Shard) readyOrders() iter.Seq2[uint8, *order] {
+	return func(yield func(uint8, *order) bool) {
 		if !yield(0, &s.ready) || s.levels == nil {
 			return
 		}
 		for i := range s.levels.ready {
-			if !yield(i+1, &s.levels.ready[i]) {
+			if !yield(uint8(i+1), &s.levels.ready[i]) {
 				return
 			}
 		}
@@ -69,32 +96,59 @@ func (s *Shard) readyOrders() iter.Seq2[int, *order] {
 }
 
 // levelHead returns the next message to deliver of a shard with levels, or nil.
-func (s *Shard) levelHead() (next *Entry) {
-	highest := -1
-	for priority := range uint8(priorities) {
-		ready := s.readyFor(priority)
-		e := ready.head()
-		if e == nil && s.window != nil && *s.horizonOf(priority) != allPlaces {
-			s.refillReady(priority)
-			e = ready.head()
-			if e == nil && *s.horizonOf(priority) != allPlaces && !s.window.stopped() {
-				return nil // it may be next; see Searching
-			}
+func (s *Shard) levelHead() *Entry {
+	l := s.levels
+	if s.clock >= l.rise {
+		l.stale, l.rise = staleRanks, never
+	}
+	for l.stale != 0 {
+		priority := uint8(bits.TrailingZeros16(l.stale))
+		if !s.rank(priority) {
+			return nil // it may be next; see Searching
 		}
-		if e == nil {
-			continue
-		}
-		if level := s.level(e); level > highest || (level == highest && e.Place < next.Place) {
-			next, highest = e, level
+		l.stale &^= 1 << priority
+	}
+	first := 0
+	for i, rank := range l.ranks {
+		if rank < l.ranks[first] {
+			first = i
 		}
 	}
-	return next
+	return s.orderOf(uint8(first)).head()
+}
+
+// rank computes the rank of the head of an order, and reports whether that is known.
+func (s *Shard) rank(priority uint8) bool {
+	l, ready := s.levels, s.orderOf(priority)
+	e := ready.head()
+	if e == nil && s.window != nil && *s.horizonOf(priority) != allPlaces {
+		s.refillReady(priority)
+		e = ready.head()
+		if e == nil && *s.horizonOf(priority) != allPlaces && !s.window.stopped() {
+			return false
+		}
+	}
+	if e == nil {
+		l.ranks[priority] = noRank
+		return true
+	}
+	level := s.level(e)
+	l.ranks[priority] = rankOf(level, e.Place)
+	if aging := s.config.PriorityAging; aging > 0 && level < driver.MaxPriority {
+		l.rise = min(l.rise, s.clock.Add(aging-s.waited(e)%aging))
+	}
+	return true
+}
+
+// rankOf returns the rank of a message at a place: a higher level comes first, then a lower place.
+func rankOf(level int, place uint64) uint64 {
+	return uint64(driver.MaxPriority-level)<<levelShift | place
 }
 
 // unknownLevel returns a priority whose first ready message is not known, or -1.
 func (s *Shard) unknownLevel() int {
 	for priority := range uint8(priorities) {
-		if *s.horizonOf(priority) != allPlaces && s.readyFor(priority).head() == nil {
+		if *s.horizonOf(priority) != allPlaces && s.orderOf(priority).head() == nil {
 			return int(priority)
 		}
 	}
@@ -104,7 +158,7 @@ func (s *Shard) unknownLevel() int {
 // level returns the level of a ready message.
 func (s *Shard) level(e *Entry) int {
 	level, aging := int(e.Priority), s.config.PriorityAging
-	waited := time.Duration(s.clock-e.Born) - e.restart.after()
+	waited := s.waited(e)
 	switch {
 	case aging == 0 || waited < aging || level == driver.MaxPriority:
 		return level
@@ -112,6 +166,11 @@ func (s *Shard) level(e *Entry) int {
 		return driver.MaxPriority
 	}
 	return level + int(waited/aging)
+}
+
+// waited returns the age of a ready message for its level.
+func (s *Shard) waited(e *Entry) time.Duration {
+	return time.Duration(s.clock-e.Born) - e.restart.after()
 }
 
 // fullOf reports whether the window has enough ready messages of an order. With levels, none

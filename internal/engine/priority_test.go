@@ -97,6 +97,25 @@ func TestLowPriorityIsDeliveredUnderFlood(t *testing.T) {
 	})
 }
 
+// TestChangedAgingChangesNextMessage: levels are those of the configuration of now, also of
+// heads whose ranks are known.
+func TestChangedAgingChangesNextMessage(t *testing.T) {
+	s := New(driver.Config{PriorityAging: time.Hour}, 1)
+	for _, priority := range []uint8{0, 3, 3} {
+		s.Send(at(0), Content{ID: fmt.Sprint(priority), Priority: priority}, 0)
+	}
+	for i, step := range []struct {
+		aging time.Duration
+		want  string
+	}{{time.Hour, "3"}, {time.Second, "0"}} {
+		s.Configure(at(10), driver.Config{PriorityAging: step.aging})
+		got, _ := s.Receive(at(10), 1, 0, time.Minute, nil)
+		if len(got) != 1 || got[0].ID != step.want {
+			t.Errorf("receive %d: got %d messages, want one of priority %s", i, len(got), step.want)
+		}
+	}
+}
+
 // An age that was restarted is kept to the microsecond, and bounded.
 func TestRestartedAgeFitsInEntry(t *testing.T) {
 	for _, c := range []struct{ set, want time.Duration }{

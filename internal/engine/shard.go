@@ -85,6 +85,9 @@ func (s *Shard) Configure(now Moment, config driver.Config) {
 	case !s.tracksAge():
 		s.ages.clear()
 	}
+	if s.levels != nil {
+		s.levels.stale = staleRanks
+	}
 	s.expireDeadByCount()
 	s.Advance(now)
 }

@@ -187,9 +187,9 @@ func (s *Shard) evictReady() {
 		s.evictGroups()
 	}
 	limits := s.levelLimits()
-	for priority, ready := range s.readyOrders() {
-		horizon := s.horizonOf(uint8(priority))
-		for _, e := range ready.truncate(limits.prefix) {
+	for priority := range s.readyOrders() {
+		horizon := s.horizonOf(priority)
+		for _, e := range s.readyFor(priority).truncate(limits.prefix) {
 			*horizon = min(*horizon, e.Place)
 			w.dropReady(e)
 		}
