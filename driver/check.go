@@ -13,7 +13,7 @@ import (
 // attributes are the most that a backend takes: Traits says what a queue takes.
 const (
 	MaxNameBytes          = 255
-	MaxDedupKeyBytes      = 256
+	MaxDedupKeyBytes      = 256 // of a unique key too
 	MaxGroupBytes         = 256
 	MaxReplyToBytes       = 1024
 	MaxCorrelationIDBytes = 256
@@ -80,6 +80,8 @@ func (m *Outgoing) Check(t *Traits) error {
 		return checkPriority("send", m.Priority, t)
 	case m.DedupKey != "" && t.DedupWindow == 0:
 		return sendError(ErrUnsupported, "DedupKey", "this queue keeps no dedup window")
+	case (m.UniqueKey != "" || m.Replace) && m.checkUnique(t) != nil:
+		return m.checkUnique(t)
 	case m.Group != "" && !t.Groups:
 		return sendError(ErrUnsupported, "Group", "this queue has no groups")
 	case len(m.Seal) > 0 && !t.Seals:
@@ -87,7 +89,7 @@ func (m *Outgoing) Check(t *Traits) error {
 	case len(m.Seal) > MaxSealBytes:
 		return sendError(ErrInvalid, "Seal", fmt.Sprintf("%d bytes, at most %d are allowed", len(m.Seal), MaxSealBytes))
 	}
-	if m.DedupKey != "" || m.Group != "" || m.ReplyTo != "" || m.CorrelationID != "" {
+	if m.DedupKey != "" || m.UniqueKey != "" || m.Group != "" || m.ReplyTo != "" || m.CorrelationID != "" {
 		if err := m.checkTexts(); err != nil {
 			return err
 		}
@@ -108,6 +110,19 @@ func (m *Outgoing) checkDeliverAt(t *Traits) error {
 		return sendError(ErrInvalid, "DeliverAt", fmt.Sprintf("a delay of %v is given too; give one of the two", m.Delay))
 	case ahead > t.MaxDelay:
 		return sendError(ErrInvalid, "DeliverAt", tooFar(m.DeliverAt, ahead, t.MaxDelay))
+	}
+	return nil
+}
+
+// checkUnique returns why a queue with these traits cannot take m with its unique key, or nil.
+func (m *Outgoing) checkUnique(t *Traits) error {
+	switch {
+	case !t.UniqueKeys:
+		return sendError(ErrUnsupported, "UniqueKey", "messages of this queue have no unique keys")
+	case m.UniqueKey == "":
+		return sendError(ErrInvalid, "Replace", "needs a unique key")
+	case m.Group != "" && t.Ordering == OrderingPerShard:
+		return sendError(ErrUnsupported, "UniqueKey", "a queue with several shards takes a group or a unique key, not both")
 	}
 	return nil
 }
@@ -197,6 +212,7 @@ func (m *Outgoing) checkTexts() error {
 		limit        int
 	}{
 		{"DedupKey", m.DedupKey, MaxDedupKeyBytes},
+		{"UniqueKey", m.UniqueKey, MaxDedupKeyBytes},
 		{"Group", m.Group, MaxGroupBytes},
 		{"ReplyTo", m.ReplyTo, MaxReplyToBytes},
 		{"CorrelationID", m.CorrelationID, MaxCorrelationIDBytes},

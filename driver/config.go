@@ -44,7 +44,8 @@ type Config struct {
 	// DedupWindow is how long a dedup key is remembered, and DedupMax how many
 	// keys are. The defaults are DefaultDedupWindow and 1,000,000. With
 	// DedupWindow Off, dedup keys are refused; with DedupMax Off, keys are not
-	// counted.
+	// counted. DedupMax bounds the unique keys that are held too, in a table of their
+	// own; see Outgoing.UniqueKey.
 	DedupWindow time.Duration
 	DedupMax    int
 	// RetainReady and RetainDead bound how long, and how many, messages are

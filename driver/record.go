@@ -33,6 +33,16 @@ type Outgoing struct {
 	// DedupKey makes repeats harmless: within the queue's dedup window the
 	// same key with the same body is the same message. Empty means none.
 	DedupKey string
+	// UniqueKey keeps the queue from having two messages with this key, which has nothing to do
+	// with DedupKey. The message holds the key until it is acked, dead or removed. Meanwhile a send with the
+	// same key adds no message, whatever its body: it answers Duplicate with the id of the
+	// message that holds the key. Of a queue with several shards only messages without a Group
+	// can have one. Empty means none. Trait: UniqueKeys.
+	UniqueKey string
+	// Replace changes the message that holds UniqueKey if it is ready or delayed: it gets the body,
+	// attributes, reply address, correlation id, seal, due time and time to live of this one. It
+	// keeps its id, place, group, priority and deliveries. A message in flight is left alone.
+	Replace bool
 	// Group pins the message to a shard, and in a queue with strict groups
 	// orders it. An empty group pins nothing, and is one group of its own when strict.
 	Group string
@@ -49,9 +59,12 @@ type Outgoing struct {
 type Sent struct {
 	// ID is a ULID, unique in the queue.
 	ID string
-	// Duplicate says that an earlier send with the same dedup key put the
+	// Duplicate says that an earlier send with the same dedup key or unique key put the
 	// message there, and ID is that one's.
 	Duplicate bool
+	// Replaced says that Outgoing.Replace has changed the message. A repeat of the same
+	// send, by its dedup key, does not say it again.
+	Replaced bool
 }
 
 // ReceiveRequest asks for messages.

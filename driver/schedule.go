@@ -72,7 +72,7 @@ type Firing struct {
 	Messages []DueMessage
 }
 
-// A DueMessage is a message of a schedule. It has no delay, due time, dedup key or group: it
+// A DueMessage is a message of a schedule. It has no delay, due time, dedup key, unique key or group: it
 // is sent because it is due, at most once, and where its schedule is.
 type DueMessage struct {
 	// Due is that of Run.
@@ -137,6 +137,7 @@ func (m *DueMessage) check(t *Traits) error {
 		{"Delay", m.Delay != 0},
 		{"DeliverAt", !m.DeliverAt.IsZero()},
 		{"DedupKey", m.DedupKey != ""},
+		{"UniqueKey", m.UniqueKey != ""},
 		{"Group", m.Group != ""},
 	} {
 		if field.set {

@@ -37,6 +37,8 @@ type Traits struct {
 	TTL bool
 	// Priorities: Outgoing.Priority and Edit.Prioritize are accepted.
 	Priorities bool
+	// UniqueKeys: Outgoing.UniqueKey and Outgoing.Replace are accepted.
+	UniqueKeys bool
 	// Seals: Outgoing.Seal is kept.
 	Seals bool
 	// DedupWindow is how long a dedup key is remembered; 0 means that

@@ -58,7 +58,7 @@ func (b *memoryBacklog) CatchUp(effects []Effect) {
 		case effect.Recorded:
 		case effect.Kind == Leased && e.State == InFlight:
 			b.put(e, InFlight)
-		case (effect.Kind == Returned || effect.Kind == Rescheduled || effect.Kind == Prioritized) && e.Waits():
+		case (effect.Kind == Returned || effect.Kind == Rescheduled || effect.Kind == Prioritized || effect.Kind == Replaced) && e.Waits():
 			b.put(e, Ready)
 		case effect.Kind == Died:
 			b.put(e, Dead)

@@ -72,7 +72,7 @@ func (s *Shard) Check() error {
 	if err := s.checkLives(); err != nil {
 		return err
 	}
-	if err := s.checkLevels(); err != nil {
+	if err := cmp.Or(s.checkLevels(), s.checkHolders()); err != nil {
 		return err
 	}
 	if err := checkOrder("ages", &s.ages); err != nil {

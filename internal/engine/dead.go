@@ -53,7 +53,7 @@ func (s *Shard) deadFull(reason driver.Reason) bool {
 	if most := s.config.RetainDead.Count; s.config.MaxDead == 0 || (most > 0 && most < s.config.MaxDead) {
 		return false
 	}
-	kept := s.stats.Dead - s.unseen
+	kept := s.stats.Dead - int(s.unseen)
 	if s.forwards(reason) {
 		return kept >= s.config.MaxDead && !s.forwardRoom()
 	}
@@ -146,8 +146,8 @@ func (s *Shard) Redrive(now Moment, dead *Entry) error {
 
 // StageRedrive prepares to make a dead letter ready again, at the tail, with the same
 // id, a new Seq and its whole time to live. It is removed from the dead letters at once. It may return
-// ErrFull, ErrNotFound if the dead letter has just expired, or ErrIntegrity if it is
-// damaged.
+// ErrFull, ErrNotFound if the dead letter has just expired, ErrIntegrity if it is damaged, or
+// ErrConflict if another message holds its unique key; see Holder.
 func (s *Shard) StageRedrive(now Moment, dead *Entry) (*Entry, error) {
 	if err := s.Room(now, int(dead.Size)); err != nil {
 		return nil, err
@@ -161,6 +161,11 @@ func (s *Shard) StageRedrive(now Moment, dead *Entry) (*Entry, error) {
 	}
 	if dead.Is(Damaged) {
 		return nil, driver.ErrIntegrity
+	}
+	if u := dead.unique(); u != nil {
+		if _, taken := s.holders[u.Key]; taken {
+			return nil, driver.ErrConflict
+		}
 	}
 	e := s.takeDead(dead)
 	s.stats.Dead--

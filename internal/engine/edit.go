@@ -104,22 +104,31 @@ func (s *Shard) Remove(e *Entry) {
 // wall time; a time that is past makes it ready. It keeps its place, and its age and its time
 // to live count from then on.
 func (s *Shard) Reschedule(now Moment, e *Entry, due int64) {
+	s.rewait(now, e, now.At.Add(max(time.Duration(due-now.Wall), 0)), Rescheduled, func(e *Entry) {
+		extra := Extra{}
+		if e.Extra != nil {
+			extra = *e.Extra
+		}
+		extra.DeliverAt = 0
+		if due > now.Wall {
+			extra.DeliverAt = due
+		}
+		e.Extra = &extra
+	})
+}
+
+// rewait takes a waiting message out of its order, changes it, and lets it wait until it is due,
+// at its place. change sets an Extra of its own.
+func (s *Shard) rewait(now Moment, e *Entry, due Instant, how EffectKind, change func(*Entry)) {
 	was := *e
 	moved := s.takeWaiting(e)
 	s.inFlight.add(moved) // while its group is updated, the backlog must not find it as it was
 	s.leftGroup(moved, moved.Place)
 	s.inFlight.remove(moved)
-	extra := Extra{}
-	if moved.Extra != nil {
-		extra = *moved.Extra
-	}
-	extra.DeliverAt = 0
-	if due > now.Wall {
-		extra.DeliverAt = due
-	}
-	moved.group, moved.Extra = nil, &extra // was has the other
-	moved.Due = now.At.Add(max(time.Duration(due-now.Wall), 0))
-	moved.Born, moved.restart = moved.Due, restart{}
+	change(moved)
+	moved.group = nil
+	moved.Due = due
+	moved.Born, moved.restart = max(now.At, due), restart{}
 	s.startLife(now, moved)
 	moved.Left = 0
 	moved.set(Wall, false)
@@ -133,7 +142,7 @@ func (s *Shard) Reschedule(now Moment, e *Entry, due int64) {
 	if s.window != nil {
 		s.window.was = &was
 	}
-	s.wait(moved, Rescheduled)
+	s.wait(moved, how)
 	s.trackAge(moved)
 	s.Advance(now)
 }

@@ -9,7 +9,7 @@ import (
 // Effect is a change of an entry that an owner may have to act on.
 type Effect struct {
 	Entry *Entry
-	Was   *Entry // of Rescheduled and Prioritized, with a backlog: the message before
+	Was   *Entry // of Rescheduled, Prioritized and Replaced, with a backlog: the message before
 	Kind  EffectKind
 	// Recorded: the backlog has it already.
 	Recorded bool
@@ -39,6 +39,8 @@ const (
 	Rescheduled
 	// Prioritized: its priority was changed while it waited.
 	Prioritized
+	// Replaced: its content and its due time were changed while it waited.
+	Replaced
 )
 
 // RecordEffects turns the recording of effects for Effects on or off.
@@ -62,7 +64,7 @@ func (s *Shard) effect(kind EffectKind, e *Entry) {
 	cameBack := kind == Returned || kind == Withdrawn
 	if s.recordEffects {
 		effect := Effect{Kind: kind, Entry: e, Recorded: cameBack && e.Is(recorded)}
-		if (kind == Rescheduled || kind == Prioritized) && s.window != nil {
+		if (kind == Rescheduled || kind == Prioritized || kind == Replaced) && s.window != nil {
 			effect.Was, s.window.was = s.window.was, nil
 		}
 		s.effects = append(s.effects, effect)

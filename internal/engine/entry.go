@@ -167,6 +167,8 @@ type Extra struct {
 	DeliverAt int64
 	// Life is the time to live of the message; nil if it has none. See ttl.go.
 	Life *Life
+	// Unique is the unique key of the message; nil if it has none. See unique.go.
+	Unique *Unique
 
 	LastError string
 	Redrives  int

@@ -111,19 +111,36 @@ func (p *pair) send(t *rapid.T) {
 	ttl := rapid.SampledFrom([]int{0, 0, 1, 2, 5}).Draw(t, "time to live")
 	group := rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "group")
 	size := rapid.IntRange(0, 2).Draw(t, "size")
-	priority := anyPriority(t)
+	priority, key := anyPriority(t), anyKey(t)
+	replace := rapid.Bool().Draw(t, "replace")
 	var both [2]*Entry
 	p.sent++
 	p.step(func(s *Shard) string {
-		if err := s.Room(p.moment(), size); err != nil {
+		if err := s.Room(p.moment(), size); err != nil && !replace {
 			return err.Error()
 		}
-		extra := &Extra{Group: group}
+		extra := &Extra{Group: group, Unique: key}
 		if ttl > 0 {
 			extra.Life = &Life{TTL: time.Duration(ttl) * time.Second}
 		}
 		if due != 0 {
 			extra.DeliverAt = p.moment().Wall + int64(due)*int64(time.Second)
+		}
+		if key != nil {
+			id, held := s.Holder(p.moment(), key.Key)
+			e, state := s.FindHolder(p.moment(), key.Key)
+			switch {
+			case held != (state != Gone) || (e != nil && e.ID != id):
+				p.t.Fatalf("the key is held by %q: %v; found %+v in state %d", id, held, e, state)
+			case replace && (state == Ready || state == Delayed):
+				err := s.Replace(p.moment(), e, Content{ID: id, Body: make([]byte, size), Extra: extra}, delay)
+				return fmt.Sprint("replaced ", id, err)
+			case held:
+				return "held by " + id
+			}
+		}
+		if err := s.Room(p.moment(), size); err != nil {
+			return err.Error()
 		}
 		p.note(s, s.StageSend(p.moment(), Content{ID: fmt.Sprint(p.sent), Body: make([]byte, size), Priority: priority, Extra: extra}, delay), &both)
 		return "staged"
@@ -134,14 +151,14 @@ func (p *pair) send(t *rapid.T) {
 // forward sends a message that is published before those that were staged
 // earlier.
 func (p *pair) forward(t *rapid.T) {
-	group := rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "group")
+	group, key := rapid.SampledFrom([]string{"", "a", "b", "c"}).Draw(t, "group"), anyKey(t)
 	p.sent++
 	p.step(func(s *Shard) string {
 		if err := s.Room(p.moment(), 1); err != nil {
 			return err.Error()
 		}
 		var both [2]*Entry
-		e := s.StageSend(p.moment(), Content{ID: fmt.Sprint(p.sent), Body: []byte{1}, Extra: &Extra{Group: group}}, 0)
+		e := s.StageSend(p.moment(), Content{ID: fmt.Sprint(p.sent), Body: []byte{1}, Extra: &Extra{Group: group, Unique: key}}, 0)
 		p.note(s, e, &both)
 		s.PublishNow(p.moment(), e)
 		return "sent"
@@ -347,7 +364,7 @@ func (p *pair) look(*rapid.T) {
 		for _, state := range []State{Ready, Delayed, InFlight, Dead} {
 			result += fmt.Sprint(state, ": ")
 			for e := range s.InState(state) {
-				result += fmt.Sprintf("%s at %d, ", e.ID, e.Place)
+				result += fmt.Sprintf("%s at %d with %d bytes, ", e.ID, e.Place, e.Size)
 			}
 		}
 		return result
@@ -394,6 +411,11 @@ func (p *pair) restore(_ *rapid.T, config driver.Config) {
 	p.windowed.RecordEffects(true)
 	p.windowed.ForwardDead(p.whole.forwardRoom)
 	p.windowed.Restore(p.moment(), totals, out)
+	for e := range p.store.Waiting(0) {
+		if e.HoldsKey() {
+			p.windowed.RestoreKey(e.Extra.Unique.Key, e.Seq, e.ID)
+		}
+	}
 	for _, g := range p.whole.groups.byName { // turns are not kept
 		p.whole.groups.remove(g)
 		g.after, g.served = 0, 0

@@ -44,6 +44,14 @@ func anyPriority(t *rapid.T) uint8 {
 	return rapid.SampledFrom([]uint8{0, 0, 0, 1, 2, 5, 9}).Draw(t, "priority")
 }
 
+// anyKey draws a unique key; most messages have none.
+func anyKey(t *rapid.T) *Unique {
+	if n := rapid.SampledFrom([]byte{0, 0, 1, 2}).Draw(t, "unique key"); n > 0 {
+		return &Unique{Key: Digest{n}}
+	}
+	return nil
+}
+
 // anyMode draws how a delivery is given back.
 func anyMode(t *rapid.T) driver.NackMode {
 	return rapid.SampledFrom([]driver.NackMode{driver.NackFailed, driver.NackRelease, driver.NackPutBack}).Draw(t, "mode")
@@ -84,6 +92,14 @@ func TestStructureHoldsUnderRandomPrograms(t *testing.T) {
 				if ttl := seconds("time to live", 8); ttl > 4*time.Second {
 					extra.Life = &Life{TTL: ttl}
 				}
+				if extra.Unique = anyKey(t); extra.Unique != nil {
+					if e, state := s.FindHolder(at(now), extra.Unique.Key); state != Gone {
+						if state == Ready || state == Delayed {
+							_ = s.Replace(at(now), e, Content{ID: e.ID, Body: body, Extra: extra}, seconds("delay", 4))
+						}
+						return
+					}
+				}
 				s.Send(at(now), Content{ID: fmt.Sprint(sent), Body: body, Priority: anyPriority(t), Extra: extra}, seconds("delay", 4))
 			},
 			"receive": func(t *rapid.T) {
@@ -96,7 +112,7 @@ func TestStructureHoldsUnderRandomPrograms(t *testing.T) {
 			"stage a send": func(t *rapid.T) {
 				if s.Room(at(now), 1) == nil {
 					sent++
-					stage(s.StageSend(at(now), Content{ID: fmt.Sprint(sent), Body: []byte{1}, Priority: anyPriority(t), Extra: &Extra{Group: "a"}}, seconds("delay", 4)), nil)
+					stage(s.StageSend(at(now), Content{ID: fmt.Sprint(sent), Body: []byte{1}, Priority: anyPriority(t), Extra: &Extra{Group: "a", Unique: anyKey(t)}}, seconds("delay", 4)), nil)
 				}
 			},
 			"prioritize": func(t *rapid.T) {

@@ -13,6 +13,8 @@ type Totals struct {
 	// Indexed is for the owner. Unless it is 0, a message that is not dead may have a
 	// priority above 0.
 	Indexed uint64
+	// Keys is for the owner too: how many messages hold a unique key.
+	Keys int
 }
 
 // Restore restores a shard with a backlog after a restart; inFlight are the messages

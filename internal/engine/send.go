@@ -67,6 +67,9 @@ func (s *Shard) arrive(now Moment, e *Entry) {
 	e.State, e.Outcome = Staged, Arrives
 	s.arriving++
 	s.arrivingBytes += int(e.Size)
+	if e.unique() != nil {
+		s.claim(e)
+	}
 }
 
 // moveToTail gives e the next place.

@@ -271,6 +271,9 @@ func (s *Shard) remove(e *Entry) {
 // empty shard is reset, because damaged messages may have been counted wrong.
 func (s *Shard) leave(e *Entry) {
 	s.bytes -= int(e.Size)
+	if s.holders != nil {
+		s.letGo(e)
+	}
 	if s.stats.Waiting() == 0 {
 		s.bytes = 0
 	}

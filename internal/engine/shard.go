@@ -30,12 +30,13 @@ type Shard struct {
 	alarms   *alarms // messages that follow the wall clock; nil in most shards. See wall.go
 	ages     order   // ready messages by age, if retention needs them
 	dead     *deadLetters
-	window   *window // nil: there is no backlog, and the shard holds all messages
+	holders  map[Digest]holder // the messages that hold unique keys; nil in most shards. See unique.go
+	window   *window           // nil: there is no backlog, and the shard holds all messages
 
 	forwardRoom func() bool // not nil: the owner forwards dead letters, and this reports room in the target
-	unseen      int         // Leaving dead letters that Effects has not returned yet
 
-	keepsExpired  bool // expired messages are not forwarded
+	unseen        int32 // Leaving dead letters that Effects has not returned yet
+	keepsExpired  bool  // expired messages are not forwarded
 	recordEffects bool
 	recordEndings bool
 	effects       []Effect
@@ -136,8 +137,13 @@ func (s *Shard) Present(now Moment) Moment { return now.earlier(min(now.At, s.cl
 // wait makes e ready, or delayed until it is due, and records the effect how. Every
 // message that is in no order enters one through it.
 func (s *Shard) wait(e *Entry, how EffectKind) {
-	if e.life() != nil {
-		s.followLife(e)
+	if x := e.Extra; x != nil {
+		if x.Life != nil {
+			s.followLife(e)
+		}
+		if x.Unique != nil {
+			s.follow(e)
+		}
 	}
 	if s.inGroup(e) {
 		s.waitInGroup(e, how)
@@ -295,6 +301,7 @@ func (s *Shard) Purge(now Moment) (removed int) {
 	s.inFlight, s.returned = leases{}, leases{}
 	clear(s.timers)
 	s.timers, s.alarms = s.timers[:0], nil
+	s.holders = nil
 	if s.window != nil {
 		s.window.empty()
 	}

@@ -74,6 +74,7 @@ func (h *handle) Redrive(ctx context.Context, ids []string, limit int) (moved in
 	}
 	found, stop := iter.Pull(h.findDead(ids))
 	defer stop()
+	var held error // why dead letters stay whose unique keys other messages hold
 	for limit == 0 || moved < limit {
 		if err := h.check(ctx, "redrive"); err != nil {
 			return moved, err
@@ -88,12 +89,15 @@ func (h *handle) Redrive(ctx context.Context, ids []string, limit int) (moved in
 		}
 		n, err := h.redriveAll(next, ids != nil)
 		moved += n
-		if err != nil {
+		switch {
+		case errors.Is(err, driver.ErrConflict): // the others are redriven first
+			held = cmp.Or(held, err)
+		case err != nil:
 			return moved, h.named(err, "redrive")
 		}
 	}
 	h.serve(nil)
-	return moved, h.broken("redrive")
+	return moved, cmp.Or(h.broken("redrive"), held)
 }
 
 // redriveRound is how many dead letters are redriven with one wait for the journal.
@@ -113,11 +117,12 @@ func collect[T any](next func() (T, bool), n int) []T {
 }
 
 // redriveAll redrives dead letters until one does not fit. A damaged one is skipped,
-// unless it was requested by id.
+// unless it was requested by id. Those whose unique key another message holds are left, and
+// ErrConflict is returned for the first of them.
 func (h *handle) redriveAll(found []foundDeadLetter, named bool) (moved int, err error) {
-	oneByOne := h.journal != nil && retentionMakesRoom(&h.settings.Load().config)
+	config := &h.settings.Load().config
 	run := run{queue: h.queue}
-	var refused error
+	var refused, held error
 	for _, one := range found {
 		run.use(one.shard)
 		dead := one.shard.engine.FindDead(one.id)
@@ -125,8 +130,15 @@ func (h *handle) redriveAll(found []foundDeadLetter, named bool) (moved int, err
 			continue
 		}
 		err := h.redrive(&run, dead)
+		if errors.Is(err, driver.ErrConflict) {
+			held = cmp.Or(held, err)
+			continue
+		}
+		if err == error(driver.ErrFull) {
+			err = h.noRoomLocked(one.shard, 1)
+		}
 		if errors.Is(err, driver.ErrFull) {
-			refused = h.noRoomLocked(one.shard, 1)
+			refused = err
 			break
 		}
 		if named && errors.Is(err, driver.ErrIntegrity) {
@@ -136,7 +148,8 @@ func (h *handle) redriveAll(found []foundDeadLetter, named bool) (moved int, err
 		if err == nil {
 			moved++
 		}
-		if oneByOne {
+		freesKeys := retentionFreesKeys(config) && one.shard.engine.KeysHeld() > 0
+		if h.journal != nil && (retentionMakesRoom(config) || freesKeys) {
 			if err := run.finish(false); err != nil {
 				return moved, err
 			}
@@ -145,12 +158,18 @@ func (h *handle) redriveAll(found []foundDeadLetter, named bool) (moved int, err
 	if err := run.finish(false); err != nil {
 		return 0, err
 	}
-	return moved, refused
+	return moved, cmp.Or(refused, held)
 }
 
-// redrive makes a dead letter of the shard in use ready again.
+// redrive makes a dead letter of the shard in use ready again. It returns the bare ErrFull if
+// the message does not fit.
 func (q *queue) redrive(r *run, dead *engine.Entry) error {
 	gone := *dead
+	if gone.Extra != nil && gone.Extra.Unique != nil && r.shard.engine.Room(r.now, int(gone.Size)) == nil {
+		if err := r.shard.keyHeldLocked(r.now, "redrive", gone.ID, gone.Extra); err != nil {
+			return err
+		}
+	}
 	if q.journal == nil {
 		return r.shard.engine.Redrive(r.now, dead)
 	}

@@ -105,7 +105,7 @@ func (f *forwarding) forward(death engine.Effect) bool {
 	to := sh
 	now := sh.engine.Present(sh.queue.now())
 	if sh.target != sh.queue {
-		to = sh.target.shardFor(&driver.Outgoing{Group: extra.Group})
+		to = sh.target.arrivalShard(extra)
 		if !slices.Contains(f.reached, to) {
 			f.reached = append(f.reached, to)
 			defer to.queue.serveSoon()
@@ -114,6 +114,9 @@ func (f *forwarding) forward(death engine.Effect) bool {
 		if to.engine.Room(now, len(dead.Body)) != nil {
 			return false
 		}
+	}
+	if extra.Unique != nil && to.keyRoomLocked() != nil {
+		extra.Unique = nil // it must arrive all the same
 	}
 	content := dead.Content
 	content.Extra = extra

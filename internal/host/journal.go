@@ -22,7 +22,8 @@ type Journal interface {
 	// nearly full, or nil.
 	Admit() error
 
-	// Sent records a message that is new to its shard.
+	// Sent records a message that is new to its shard, and whether it holds its unique key
+	// (engine.Entry.HoldsKey). Its key is free when it is removed or dies.
 	Sent(shard ShardID, e *engine.Entry)
 	// Leased records that a message was delivered, or its lease extended.
 	Leased(shard ShardID, e *engine.Entry)
@@ -36,6 +37,9 @@ type Journal interface {
 	// Rescheduled records that the due time of a waiting message was changed. The shard has
 	// handled all events before now.
 	Rescheduled(shard ShardID, was, e *engine.Entry, now engine.Instant)
+	// Replaced records that the content and the due time of a waiting message were changed,
+	// by a message that holds its unique key. The shard has handled all events before now.
+	Replaced(shard ShardID, was, e *engine.Entry, now engine.Instant)
 	// Prioritized records that the priority of a waiting message was changed.
 	Prioritized(shard ShardID, was, e *engine.Entry)
 	// Died records that a message became a dead letter. If it is Leaving, it is in

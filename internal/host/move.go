@@ -1,7 +1,9 @@
 package host
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 
@@ -36,7 +38,7 @@ func (h *handle) Move(ctx context.Context, to string, limit int) (moved int, err
 			return transfer.moved, err
 		}
 	}
-	return transfer.moved, h.broken("move")
+	return transfer.moved, cmp.Or(h.broken("move"), transfer.keyHeld)
 }
 
 func (h *handle) badMove(field, detail string) error {
@@ -53,6 +55,9 @@ type transfer struct {
 	to    string
 	limit int
 	moved int
+	// keyHeld is why a message stays whose unique key another one holds in the target; the
+	// others are transferred.
+	keyHeld error
 
 	from, into *shard // locked together; nil: none is locked
 }
@@ -63,6 +68,9 @@ type candidate struct {
 	size  int
 	group string
 	to    *queue
+	// id and extra are set if the message keeps a unique key in the target.
+	id    string
+	extra *engine.Extra
 }
 
 // shard transfers the messages that are in a shard when it starts. Later messages may
@@ -159,7 +167,11 @@ func candidateOf(e *engine.Entry, to *queue) candidate {
 	if e.Extra != nil {
 		group = e.Extra.Group
 	}
-	return candidate{mark: engine.MarkOf(e), size: int(e.Size), group: group, to: to}
+	chosen := candidate{mark: engine.MarkOf(e), size: int(e.Size), group: group, to: to}
+	if e.Extra != nil && e.Extra.Unique != nil && to.takesKeys(group) {
+		chosen.id, chosen.extra = string([]byte(e.ID)), e.Extra
+	}
+	return chosen
 }
 
 // target returns the queue called name, or nil if name is empty.
@@ -193,16 +205,26 @@ func (m *transfer) home(e *engine.Entry) *queue {
 // one transfers one message, if it is still there. A message without a group goes to the
 // next shard that has room.
 func (m *transfer) one(from *shard, candidate *candidate) error {
-	takesTurns := candidate.to.takesTurns(candidate.group)
+	takesTurns := candidate.extra == nil && candidate.to.takesTurns(candidate.group)
 	for range candidate.to.shards {
 		to := candidate.to.groupShard(candidate.group)
 		if takesTurns {
 			to = candidate.to.shards[(candidate.to.nextSend.Load()+1)%uint64(len(candidate.to.shards))]
 		}
+		if candidate.extra != nil {
+			to = candidate.to.keyShard(candidate.extra.Unique.Key)
+		}
 		m.hold(from, to)
 		now := m.now()
 		fits := to.engine.Room(now, candidate.size) == nil
+		held := to.keyHeldLocked(now, "move", candidate.id, candidate.extra)
 		switch {
+		case fits && held != nil && from.engine.CanGo(now, candidate.mark):
+			if errors.Is(held, driver.ErrConflict) {
+				m.keyHeld = cmp.Or(m.keyHeld, m.named(held, "move"))
+				return nil
+			}
+			return held
 		case fits && from.handOver(now, candidate.mark, to):
 			m.moved++
 		case fits || !from.engine.CanGo(now, candidate.mark):
@@ -242,7 +264,11 @@ func (sh *shard) handOver(now engine.Moment, mark engine.Mark, to *shard) bool {
 	if gone == nil {
 		return false
 	}
-	e := to.engine.StageArrival(now, gone, movedExtra(gone.Extra))
+	extra := movedExtra(gone.Extra)
+	if extra != nil && extra.Unique != nil && !to.queue.takesKeys(extra.Group) {
+		extra.Unique = nil
+	}
+	e := to.engine.StageArrival(now, gone, extra)
 	if journal := sh.queue.journal; journal != nil {
 		journal.Lock()
 		journal.Sent(to.id, e)

@@ -125,6 +125,7 @@ func (b *Backend) traitsOf(config driver.Config, shards int) driver.Traits {
 		DeliverAt:     true,
 		Edit:          true,
 		TTL:           true,
+		UniqueKeys:    shards == 1 || !config.StrictGroups,
 		Priorities:    !config.StrictGroups && !config.FairGroups,
 		Seals:         true,
 		DedupWindow:   max(config.Effective().DedupWindow, 0), // Off: keys are refused
@@ -255,8 +256,12 @@ func (q *queue) delete() error {
 // that time does not run backwards in the shard.
 func (q *queue) now() engine.Moment { return q.backend.clock.now() }
 
-// shardFor returns the shard for a message: that of its group, or the next in turn.
+// shardFor returns the shard for a message: that of its unique key, that of its group, or the
+// next in turn.
 func (q *queue) shardFor(msg *driver.Outgoing) *shard {
+	if msg.UniqueKey != "" && len(q.shards) > 1 {
+		return q.keyShard(q.backend.digest(msg.UniqueKey))
+	}
 	if !q.takesTurns(msg.Group) {
 		return q.groupShard(msg.Group)
 	}

@@ -23,6 +23,8 @@ type RestoredShard struct {
 	Totals engine.Totals
 	// InFlight are the messages whose leases survive.
 	InFlight []*engine.Entry
+	// Unique are the unique keys that messages hold.
+	Unique []RestoredUnique
 	// Leaving are the places of dead letters that were about to be forwarded.
 	Leaving []uint64
 }
@@ -32,6 +34,13 @@ type RestoredKey struct {
 	Key, Content engine.Digest
 	ID           [16]byte
 	Ends         engine.Instant
+}
+
+// RestoredUnique is a unique key read from a journal, and the message that holds it.
+type RestoredUnique struct {
+	Key engine.Digest
+	Seq uint64
+	ID  string
 }
 
 // Restore restores queues after a restart, with the leases of their messages in flight.
@@ -51,6 +60,9 @@ func (b *Backend) Restore(queues []RestoredQueue, lastID uint32, crashed bool) {
 		q.setPausedLocked(restored.Paused)
 		for n, shard := range restored.Shards {
 			q.shards[n].engine.Restore(b.options.Now, shard.Totals, shard.InFlight)
+			for _, held := range shard.Unique {
+				q.shards[n].engine.RestoreKey(held.Key, held.Seq, held.ID)
+			}
 			q.shards[n].engine.RecordEndings(true) // for the first observer
 			if crashed {
 				q.shards[n].survivors = shard.Totals.NextSeq

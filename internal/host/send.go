@@ -30,7 +30,7 @@ func (h *handle) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sen
 	if err := batch.finish(); err != nil {
 		return nil, h.named(err, "send")
 	}
-	if h.journal == nil { // otherwise publishing serves receives
+	if h.journal == nil || batch.replaced { // otherwise publishing serves receives
 		h.serve(nil)
 	}
 	return batch.sent, driver.NewBatchError(batch.failures)
@@ -44,6 +44,7 @@ type sendBatch struct {
 	ready    int  // messages that can be received at once
 	delayed  bool // some messages are delayed
 	repeated bool // an answer depends on an earlier send, perhaps not durable yet
+	replaced bool // a waiting message was replaced
 	failure  error
 }
 
@@ -51,11 +52,11 @@ type sendBatch struct {
 func (s *sendBatch) all(msgs []driver.Outgoing) {
 	settings := s.queue.settings.Load()
 	traits := settings.traits
-	oneByOne := s.queue.journal != nil && retentionMakesRoom(&settings.config)
-	keyed := false
+	keyed, unique := false, false
 	for i := range msgs {
-		keyed = keyed || msgs[i].DedupKey != ""
+		keyed, unique = keyed || msgs[i].DedupKey != "", unique || msgs[i].UniqueKey != ""
 	}
+	oneByOne := s.queue.journal != nil && (retentionMakesRoom(&settings.config) || unique && retentionFreesKeys(&settings.config))
 	if keyed { // keys and their messages are stored together
 		s.queue.dedup.mu.Lock()
 		defer s.queue.dedup.mu.Unlock()
@@ -65,12 +66,15 @@ func (s *sendBatch) all(msgs []driver.Outgoing) {
 		err := msg.Check(traits)
 		if err == nil {
 			packed := packMessage(msg, cmp.Or(msg.TTL, settings.config.TTL))
+			if msg.UniqueKey != "" {
+				packed.setKey(s.queue.backend.digest(msg.UniqueKey))
+			}
 			if s.queue.backend.options.Wipe {
 				packed.wipe()
 			}
 			s.use(s.queue.shardFor(msg))
 			if msg.DedupKey == "" {
-				s.sent[i], err = s.one(packed)
+				s.sent[i], err = s.one(msg, packed)
 			} else {
 				s.sent[i], err = s.once(msg, packed)
 			}
@@ -100,8 +104,17 @@ func retentionMakesRoom(config *driver.Config) bool {
 	return config.RetainReady.Count > 0 && (config.MaxMessages > 0 || config.MaxBytes > 0)
 }
 
-// one sends a valid message to the shard in use.
-func (s *sendBatch) one(packed packed) (driver.Sent, error) {
+// retentionFreesKeys reports whether publishing a message can expire an older one and so free its
+// unique key for the next of its batch.
+func retentionFreesKeys(config *driver.Config) bool { return config.RetainReady.Count > 0 }
+
+// one sends a valid message to the shard in use, unless its unique key is held.
+func (s *sendBatch) one(msg *driver.Outgoing, packed packed) (driver.Sent, error) {
+	if msg.UniqueKey != "" {
+		if sent, err := s.onHolder(msg, packed); sent.Duplicate || err != nil {
+			return sent, err
+		}
+	}
 	e, err := s.shard.stageLocked(s.now, packed)
 	if err != nil {
 		return driver.Sent{}, s.queue.noRoomLocked(s.shard, 1)
@@ -131,6 +144,15 @@ func (s *sendBatch) once(msg *driver.Outgoing, packed packed) (driver.Sent, erro
 		return driver.Sent{}, q.full("the dedup table is full", wait)
 	case engine.Fresh:
 	}
+	if msg.UniqueKey != "" {
+		sent, err := s.onHolder(msg, packed)
+		if sent.Duplicate && err == nil {
+			s.remember(table, key, content, sent.ID)
+		}
+		if sent.Duplicate || err != nil {
+			return sent, err
+		}
+	}
 	e, err := s.shard.stageLocked(s.now, packed)
 	if err != nil {
 		return driver.Sent{}, q.noRoomLocked(s.shard, 1)
@@ -150,6 +172,22 @@ func (s *sendBatch) once(msg *driver.Outgoing, packed packed) (driver.Sent, erro
 	return sent, nil
 }
 
+// remember remembers the dedup key of a message that was not added because another one holds
+// its unique key: a repeat has the same answer, and does not replace again.
+func (s *sendBatch) remember(table *engine.Dedup, key, content engine.Digest, held string) {
+	q := s.queue
+	id, err := ident.Parse(held)
+	if err != nil { // it is not of this backend
+		return
+	}
+	ends := table.Remember(s.now.At, key, content, id)
+	if q.journal != nil {
+		q.journal.Lock()
+		q.journal.Remembered(q.id, key, content, id, ends)
+		q.journal.Unlock()
+	}
+}
+
 // finish waits until all operations that the answer depends on are durable.
 func (s *sendBatch) finish() error { return cmp.Or(s.failure, s.run.finish(s.repeated)) }
 
@@ -160,7 +198,7 @@ func (h *handle) StartSend(r *completion.Round, msgs []driver.Outgoing, done com
 		done(r, nil, err)
 		return
 	}
-	if h.journal != nil && retentionMakesRoom(&h.settings.Load().config) {
+	if h.journal != nil && h.sendBlocks(msgs) {
 		h.sendInTurn(completion.CloneOutgoing(msgs), done)
 		return
 	}
@@ -174,6 +212,17 @@ func (h *handle) StartSend(r *completion.Round, msgs []driver.Outgoing, done com
 		h.serve(r)
 	}
 	s.complete(r, s.failure)
+}
+
+// sendBlocks reports whether sending a batch may wait for the disk before all of it is staged.
+func (h *handle) sendBlocks(msgs []driver.Outgoing) bool {
+	config := &h.settings.Load().config
+	for i := range msgs {
+		if msgs[i].Replace || msgs[i].UniqueKey != "" && retentionFreesKeys(config) {
+			return true
+		}
+	}
+	return retentionMakesRoom(config)
 }
 
 // sendTurn is a started send that blocks a goroutine.

@@ -112,6 +112,8 @@ func (sh *shard) recordEffect(effect engine.Effect) bool {
 		journal.Withdrawn(sh.id, effect.Entry)
 	case effect.Kind == engine.Rescheduled:
 		journal.Rescheduled(sh.id, effect.Was, effect.Entry, sh.engine.Clock())
+	case effect.Kind == engine.Replaced:
+		journal.Replaced(sh.id, effect.Was, effect.Entry, sh.engine.Clock())
 	case effect.Kind == engine.Prioritized:
 		journal.Prioritized(sh.id, effect.Was, effect.Entry)
 	default:
@@ -156,6 +158,14 @@ func packMessage(msg *driver.Outgoing, ttl time.Duration) packed {
 	return p
 }
 
+// setKey gives the message a unique key.
+func (p *packed) setKey(key engine.Digest) {
+	if p.extra == nil {
+		p.extra = &engine.Extra{}
+	}
+	p.extra.Unique = &engine.Unique{Key: key}
+}
+
 // wipe lets the collector overwrite the message with zeros as soon as no queue and no
 // receiver refers to it. Overwriting it when it leaves the queue would be too early:
 // receivers share the memory.
@@ -174,6 +184,14 @@ func (sh *shard) stageLocked(now engine.Moment, p packed) (*engine.Entry, error)
 
 // stageRoomyLocked stages a valid message for which there is room.
 func (sh *shard) stageRoomyLocked(now engine.Moment, p packed) *engine.Entry {
+	content := p.content()
+	sh.ids.Next(now.Wall, p.buf[:ident.TextLen])
+	return sh.engine.StageSend(now, content, p.delay)
+}
+
+// content returns the message as the engine takes it. Its id is what the owner writes to the
+// begin of p.buf.
+func (p *packed) content() engine.Content {
 	const sealAt = ident.TextLen
 	bodyAt := sealAt + p.seal
 	text := p.buf[:sealAt]
@@ -181,9 +199,8 @@ func (sh *shard) stageRoomyLocked(now engine.Moment, p packed) *engine.Entry {
 	if p.seal > 0 {
 		content.Seal = p.buf[sealAt:bodyAt:bodyAt]
 	}
-	sh.ids.Next(now.Wall, text)
 	content.ID = unsafe.String(unsafe.SliceData(text), len(text)) //nolint:gosec // see packed
-	return sh.engine.StageSend(now, content, p.delay)
+	return content
 }
 
 // deliver fills d with an entry in flight. It writes in place because a delivery is large

@@ -20,16 +20,21 @@ func (m *Model) DeadLetters(now time.Duration) []driver.DeadLetter {
 // Redrive moves dead letters to the tail (DLQ-5).
 func (m *Model) Redrive(now time.Duration, ids []string, limit int) (moved int, err error) {
 	m.advance(now)
+	var held error
 	for _, msg := range slices.Clone(m.Dead) {
+		holder := m.holder(msg.unique)
 		switch {
 		case !slices.Contains(m.Dead, msg):
 			continue // retention has just removed it
 		case ids != nil && !slices.Contains(ids, msg.ID):
 			continue
 		case limit > 0 && moved == limit:
-			return moved, nil
-		case !m.fits(1, len(msg.Body)):
+			return moved, held
+		case !m.fits(1, len(msg.Body)) || (msg.unique != "" && holder == nil && m.keysFull()):
 			return moved, m.fail("redrive", driver.ErrFull, 0) // SND-5
+		case holder != nil:
+			held = m.fail("redrive", driver.ErrConflict, 0) // FLOW-5; the others are redriven
+			continue
 		}
 		m.removeDead(msg)
 		m.settle() // what waited for the room that it leaves comes first
@@ -41,7 +46,7 @@ func (m *Model) Redrive(now time.Duration, ids []string, limit int) (moved int, 
 		moved++
 		m.settle()
 	}
-	return moved, nil
+	return moved, held
 }
 
 // Discard removes dead letters permanently, one after the other (DLQ-5).

@@ -54,6 +54,8 @@ type Message struct {
 	diedAt  time.Duration
 	ttl     time.Duration // 0: it has no time to live
 	ends    time.Duration // when its time to live is over (TIME-2)
+	unique  string        // its unique key (FLOW-5)
+	holds   bool          // it holds the key
 
 	Leased    bool
 	Again     bool // leased again under the receipt of a delivery that was over (VIS-7)
@@ -127,11 +129,14 @@ func (m *Model) send(msg *driver.Outgoing) (driver.Sent, error) {
 			}
 		}
 	}
-	if !m.fits(1, len(msg.Body)) {
-		return driver.Sent{}, m.fail("send", driver.ErrFull, SomeTime) // SND-5
-	}
 	if msg.DedupKey != "" && m.Config.DedupMax > 0 && len(m.Keys) >= m.Config.DedupMax {
 		return driver.Sent{}, m.fail("send", driver.ErrFull, m.Keys[0].End-m.Now) // DUP-3
+	}
+	if holder := m.holder(msg.UniqueKey); holder != nil {
+		return m.sendHeld(msg, holder) // FLOW-5
+	}
+	if !m.fits(1, len(msg.Body)) || (msg.UniqueKey != "" && m.keysFull()) {
+		return driver.Sent{}, m.fail("send", driver.ErrFull, SomeTime) // SND-5, FLOW-5
 	}
 	m.Sends++
 	id := "m" + strconv.Itoa(m.Sends)
@@ -146,7 +151,8 @@ func (m *Model) send(msg *driver.Outgoing) (driver.Sent, error) {
 			ReplyTo: msg.ReplyTo, CorrelationID: msg.CorrelationID, Seal: slices.Clone(msg.Seal), EnqueuedAt: m.wall(),
 			Priority: msg.Priority,
 		}},
-		due: m.Now + msg.Delay, ttl: cmp.Or(msg.TTL, m.Config.TTL), ends: m.Now + msg.Delay + cmp.Or(msg.TTL, m.Config.TTL),
+		unique: msg.UniqueKey,
+		due:    m.Now + msg.Delay, ttl: cmp.Or(msg.TTL, m.Config.TTL), ends: m.Now + msg.Delay + cmp.Or(msg.TTL, m.Config.TTL),
 	})
 	return driver.Sent{ID: id}, nil
 }
@@ -160,6 +166,7 @@ func (m *Model) enqueue(msg *Message) {
 		msg.Priority = 0 // it was moved here
 	}
 	msg.Delayed = msg.due > m.Now
+	msg.holds = msg.unique != "" && m.holder(msg.unique) == nil // FLOW-5
 	m.Waiting = append(m.Waiting, msg)
 }
 

@@ -14,12 +14,17 @@ func (m *Model) Move(now time.Duration, to *Model, limit int) (moved int, err er
 	}
 	m.advance(now)
 	to.advance(now)
+	var held error
 	for _, msg := range m.Movable() {
+		holder := to.holder(msg.unique)
 		switch {
 		case limit > 0 && moved == limit:
-			return moved, nil
-		case !to.fits(1, len(msg.Body)):
+			return moved, held
+		case !to.fits(1, len(msg.Body)) || (msg.unique != "" && holder == nil && to.keysFull()):
 			return moved, m.fail("move", driver.ErrFull, SomeTime) // SND-5
+		case holder != nil:
+			held = m.fail("move", driver.ErrConflict, 0) // FLOW-5; the others are moved
+			continue
 		}
 		m.remove(msg)
 		msg.Deliveries, msg.due = 0, to.Now
@@ -27,7 +32,7 @@ func (m *Model) Move(now time.Duration, to *Model, limit int) (moved int, err er
 		to.settle()
 		moved++
 	}
-	return moved, nil
+	return moved, held
 }
 
 // Movable returns the messages that are ready and, in strict groups, not blocked by another of

@@ -211,6 +211,7 @@ var AllTraits = driver.Traits{
 	DeliverAt:     true,
 	TTL:           true,
 	Priorities:    true,
+	UniqueKeys:    true,
 	Edit:          true,
 	DedupWindow:   driver.DefaultDedupWindow,
 	MaxBodyBytes:  driver.DefaultMaxBodyBytes,
