@@ -213,6 +213,10 @@ func (g *planner) message(t *rapid.T) driver.Outgoing {
 	if g.traits.Priorities && rarely(t, 1) {
 		msg.Priority = g.priority(t)
 	}
+	if g.traits.UniqueKeys && rarely(t, 1) {
+		msg.UniqueKey = pick(t, "u1", "u2", "u3")
+		msg.Replace = rarely(t, 1)
+	}
 	return msg
 }
 

@@ -92,6 +92,18 @@ var needPriorities = need{
 	},
 }
 
+// needUniqueKeys: messages can have unique keys. Without it no message can be given one.
+var needUniqueKeys = need{
+	met: func(_ *env, q driver.Queue) bool { return q.Traits().UniqueKeys },
+	refused: func(e *env, q driver.Queue) {
+		for _, msg := range []driver.Outgoing{{Body: []byte("a"), UniqueKey: "k"}, {Body: []byte("a"), UniqueKey: "k", Replace: true}} {
+			_, err := q.Send(e.ctx(), []driver.Outgoing{msg})
+			e.expectInvalid(err, driver.ErrUnsupported, "", "send with a unique key to a queue that has none")
+			e.expectEmpty(q)
+		}
+	},
+}
+
 // needSeals: seals are kept.
 var needSeals = need{
 	met: func(_ *env, q driver.Queue) bool { return q.Traits().Seals },

@@ -237,7 +237,7 @@ func (o sendOperation) String() string {
 	c := story.Command{Verb: "send"}
 	for _, msg := range o.messages {
 		options := given([]story.Option{
-			textOption("key", msg.DedupKey), textOption("group", msg.Group), textOption("reply-to", msg.ReplyTo),
+			textOption("key", msg.DedupKey), textOption("unique", msg.UniqueKey), boolOption("replace", msg.Replace), textOption("group", msg.Group), textOption("reply-to", msg.ReplyTo),
 			textOption("correlation", msg.CorrelationID), textOption("seal", string(msg.Seal)), timeOption("delay", msg.Delay),
 			timeOption("due", msg.ahead), timeOption("ttl", msg.TTL), numberOption("priority", msg.Priority), boolOption("whole", msg.whole),
 		})

@@ -91,7 +91,7 @@ func (o sendOperation) run(ctx context.Context, p *executor) (r result) {
 		case i >= len(sent):
 			r.addf("no result")
 		case sent[i].Duplicate:
-			r.addf("%v, a duplicate", p.number(sent[i].ID))
+			r.addf("%v, a duplicate%s", p.number(sent[i].ID), map[bool]string{true: ", replaced"}[sent[i].Replaced])
 		default:
 			r.addf("%v", p.meet(sent[i].ID))
 		}

@@ -310,7 +310,7 @@ func parseSend(c story.Command, names durations) (operation, error) {
 	for _, part := range c.Parts {
 		a := arguments{words: part.Words, options: slices.Clone(part.Options), names: names}
 		msg := driver.Outgoing{
-			DedupKey: a.text("key"), Group: a.text("group"), ReplyTo: a.text("reply-to"), CorrelationID: a.text("correlation"),
+			DedupKey: a.text("key"), UniqueKey: a.text("unique"), Replace: a.yes("replace"), Group: a.text("group"), ReplyTo: a.text("reply-to"), CorrelationID: a.text("correlation"),
 			Delay: a.duration("delay", 0), TTL: a.duration("ttl", 0), Priority: a.number("priority"), Attributes: a.attributes(),
 		}
 		if seal, ok := a.take("seal"); ok {

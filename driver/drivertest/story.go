@@ -36,6 +36,7 @@ var storyNeeds = map[string]need{
 	"deliver-at":   needDeliverAt,
 	"ttl":          needTTL,
 	"priorities":   needPriorities,
+	"unique-keys":  needUniqueKeys,
 	"drop-expired": needDropExpired,
 	"admin":        needAdmin,
 	"endings":      needObservable,

@@ -245,8 +245,15 @@ func (m *outgoing) complete(traits driver.Traits) {
 func (s *storyState) accept(r *result, msg outgoing, sent driver.Sent) {
 	known, used := s.sent[sent.ID]
 	switch {
+	case sent.Replaced && !sent.Duplicate:
+		r.addf("%s: replaced, and not a duplicate", story.Quote(msg.name))
 	case sent.Duplicate && !used:
 		r.addf("%s: duplicate of an unknown message", story.Quote(msg.name))
+	case sent.Replaced:
+		r.addf("%s: replaced %s", story.Quote(msg.name), story.Quote(known.name))
+		msg.name, msg.Group, msg.Priority = known.name, known.Group, known.Priority
+		s.sent[sent.ID] = msg
+		delete(s.first, sent.ID) // the next delivery is the first of this content
 	case sent.Duplicate:
 		r.addf("%s: duplicate of %s", story.Quote(msg.name), story.Quote(known.name))
 	case used:

@@ -163,7 +163,7 @@ func allCases() []testCase {
 		orderCases, groupCases, fairCases, shardCases,
 		countCases, peekCases, editCases, releaseCases, scheduleCases,
 		defaultCases, deadLetterCases, redriveCases, deadLetterToCases, deadLetterCircleCases,
-		moveCases, endingCases, ttlCases, priorityCases,
+		moveCases, endingCases, ttlCases, priorityCases, uniqueCases,
 		limitCases, adminCases, annotationCases,
 		concurrencyCases, raceCases,
 		restartCases(),
