@@ -100,6 +100,7 @@ func (c *checker) run() error {
 		{endKind, c.due},
 		{groupKind, c.group},
 		{levelKind, c.level},
+		{uniqueKind, c.unique},
 		{deadKind, c.dead},
 		{deadIDKind, c.deadID},
 		{leavingKind, c.leaving},
@@ -154,6 +155,7 @@ func (c *checker) message(shard host.ShardID, key, value []byte) {
 	}
 	c.inGroup(shard, e)
 	c.inLevel(shard, e)
+	c.inUnique(shard, e)
 }
 
 // inLevel checks that a message is in the index by priority, if it has to be.

@@ -13,6 +13,9 @@ func (c *crashClient) edit(q crashQueue) error {
 	if q.model.prioritizes() && c.chance(2) {
 		return c.prioritize(q)
 	}
+	if q.model.hasKeys() && !c.chance(4) {
+		return c.replace(q)
+	}
 	models := &c.env.models
 	edit, due := driver.Edit{Remove: true}, time.Now()
 	switch c.rng.IntN(3) {

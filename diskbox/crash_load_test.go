@@ -43,6 +43,8 @@ var crashQueues = []struct {
 	{name: "mortal groups", config: driver.Config{DedupWindow: time.Hour, TTL: 40 * time.Second, StrictGroups: true, DropExpired: true}},
 	{name: "priorities", config: driver.Config{DedupWindow: time.Hour, PriorityAging: driver.Off}},
 	{name: "moving priorities", config: driver.Config{DedupWindow: time.Hour, PriorityAging: driver.Off, MaxDeliveries: 3}, moves: true},
+	{name: "unique", config: driver.Config{DedupWindow: time.Hour, DedupMax: crashUniqueMax}},
+	{name: "unique in strict groups", config: driver.Config{DedupWindow: time.Hour, DedupMax: crashUniqueMax, StrictGroups: true, MaxDeliveries: 3}},
 }
 
 // crashDeadLetters is the target of the dead letters of forwarding queues.
@@ -136,6 +138,9 @@ func (c *crashClient) send(q crashQueue) error {
 			}
 			if q.model.prioritizes() && c.chance(2) {
 				out.Priority = c.rng.IntN(driver.MaxPriority + 1)
+			}
+			if q.model.hasKeys() {
+				out.UniqueKey = crashKey(token)
 			}
 			q.model.addLocked(out)
 		}
@@ -358,6 +363,10 @@ func (c *crashClient) useDeadLetters(q crashQueue) error {
 		if err == nil {
 			models.swept(op, isDead, isWaiting)
 		}
+		if errors.Is(err, driver.ErrConflict) && q.model.hasKeys() {
+			models.sweptSome(op)
+			return nil
+		}
 		return err
 	}
 	var ids []string
@@ -383,6 +392,9 @@ func (c *crashClient) useDeadLetters(q crashQueue) error {
 	}
 	op := models.begin(q.model, kind, tokens)
 	count, err := do()
+	if errors.Is(err, driver.ErrConflict) && q.model.hasKeys() {
+		err = nil // another message holds the unique key of one of them
+	}
 	if err == nil {
 		models.moved(op, count)
 	}

@@ -12,10 +12,10 @@
 // # Memory
 //
 // The backlog is on disk. In memory are the messages in flight, the next few hundred
-// ready, delayed and dead messages of each shard, the dedup keys, and counts. When the
+// ready, delayed and dead messages of each shard, the dedup keys and unique keys, and counts. When the
 // messages in memory run out, the next are read from where the last ones ended. So ten
 // million waiting messages cost no more memory than ten thousand, and opening a directory
-// reads the messages in flight and the dedup keys, and counts the delayed messages.
+// reads the messages in flight, the unique keys and the dedup keys, and counts the delayed messages.
 //
 // # On disk
 //
@@ -33,6 +33,7 @@
 //	e queue shard end message a message with a time to live, by its end, a wall time
 //	g queue shard group place a message of a strict or fair group, by a hash of its name
 //	p queue shard priority place a message of a shard with priorities, see levels.go
+//	u queue shard message     the unique key that a message holds: digest, message id
 //	d queue shard death       a dead letter, whole
 //	i queue shard id          the death of a dead letter
 //	f queue shard death       the id of a dead letter that is about to be forwarded

@@ -135,6 +135,7 @@ func (j *journal) Sent(shard host.ShardID, e *engine.Entry) {
 	j.indexEnd(shard, e)
 	j.indexGroup(shard, e)
 	j.indexLevel(shard, e)
+	j.indexUnique(shard, e)
 	a := j.ledger.change(shard)
 	a.arrived(e)
 	if !e.Is(engine.Late) { // a delayed message has Born in the future
@@ -219,6 +220,7 @@ func (j *journal) erase(shard host.ShardID, e *engine.Entry, place uint64) {
 	j.forgetLevel(shard, e, place)
 	j.forgetAlarm(shard, e)
 	j.forgetEnd(shard, e)
+	j.forgetUnique(shard, e)
 }
 
 func (j *journal) Removed(shard host.ShardID, e *engine.Entry) {
@@ -261,7 +263,7 @@ func (j *journal) Rescheduled(shard host.ShardID, was, e *engine.Entry, now engi
 		j.number(stateKind, shard, e.Seq)
 		j.begin().state(e)
 		j.end()
-	case hasEnd(e): // it may have waited for room among the dead letters
+	case hasEnd(e) || hasEnd(was): // it may have waited for room among the dead letters
 		j.remove(stateKind, shard, e.Seq)
 	}
 	j.indexDue(shard, e)
@@ -330,7 +332,7 @@ func (j *journal) Purged(shard host.ShardID) {
 	}
 	j.forgetLeases(func(id leaseID) bool { return id.shard == shard })
 	a := j.ledger.change(shard)
-	a.Messages, a.Bytes, a.Indexed = 0, 0, 0
+	a.Messages, a.Bytes, a.Indexed, a.Keys = 0, 0, 0, 0
 }
 
 func (j *journal) DeadPurged(shard host.ShardID) {

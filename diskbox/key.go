@@ -22,6 +22,7 @@ const (
 	endKind     = 'e'
 	groupKind   = 'g'
 	levelKind   = 'p'
+	uniqueKind  = 'u'
 	deadKind    = 'd'
 	deadIDKind  = 'i'
 	leavingKind = 'f'
@@ -33,7 +34,7 @@ const (
 // liveKinds are the kinds of records of messages that are not dead, and deadKinds of dead
 // letters.
 var (
-	liveKinds = []byte{messageKind, stateKind, leaseKind, placeKind, dueKind, alarmKind, endKind, groupKind, levelKind}
+	liveKinds = []byte{messageKind, stateKind, leaseKind, placeKind, dueKind, alarmKind, endKind, groupKind, levelKind, uniqueKind}
 	deadKinds = []byte{deadKind, deadIDKind, leavingKind}
 )
 

@@ -206,6 +206,9 @@ func (r *reporter) produce(seed, producer uint64) error {
 	message := func(process, number uint64) driver.Outgoing {
 		name := fmt.Sprintf("%d-%d-%d", process, producer, number)
 		out := driver.Outgoing{Body: []byte(name + strings.Repeat(" ", int(number*37%500))), Group: fmt.Sprint(number % 5)}
+		if number%3 == 0 {
+			out.UniqueKey = name // each message has another one
+		}
 		if number%2 == 0 {
 			out.DedupKey = name
 		}

@@ -49,15 +49,21 @@ func (l *ledger) change(shard host.ShardID) *account {
 func (a *account) arrived(e *engine.Entry) {
 	a.Messages++
 	a.Bytes += int(e.Size)
+	if e.HoldsKey() {
+		a.Keys++
+	}
 	a.used(e)
 }
 
 func (a *account) left(e *engine.Entry) {
 	a.Messages--
 	a.Bytes -= int(e.Size)
+	if e.HoldsKey() {
+		a.Keys--
+	}
 	if a.Messages == 0 {
 		a.Bytes = 0 // damaged messages may have been counted wrong
-		a.Indexed = 0
+		a.Indexed, a.Keys = 0, 0
 	}
 	a.removed++
 	a.freed += int(e.Size)

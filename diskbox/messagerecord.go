@@ -27,7 +27,8 @@ import (
 // tags that it does not know. Tag 1 is the seal of a message, and tag 2 its due time, a wall time
 // in 8 bytes; due and born are then an estimate on the axis, which versions that do not know the
 // tag use instead. Tag 3 is its time to live and when that ends, a wall time, in 8 bytes each. Tag 4 is its
-// priority, in one byte, unless that is 0.
+// priority, in one byte, unless that is 0. Tag 5 is the digest of its unique key, in 16 bytes, and 1 if it
+// holds the key, or else 0.
 //
 // The engine of the store has checksums of its own around these, so 32 bits are enough, and
 // with 256 bytes they take a tenth of the time of the 128-bit hash of other records. Records of
@@ -41,6 +42,7 @@ const (
 	tagDeliverAt = 2
 	tagLife      = 3
 	tagPriority  = 4
+	tagUnique    = 5
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -93,6 +95,15 @@ func (w *writer) further(e *engine.Entry) {
 		n++
 		w.number(tagPriority)
 		w.bytes([]byte{e.Priority})
+	}
+	if e.Extra != nil && e.Extra.Unique != nil {
+		n++
+		w.number(tagUnique)
+		held := byte(0)
+		if e.Extra.Unique.Held {
+			held = 1
+		}
+		w.bytes(append(e.Extra.Unique.Key[:len(e.Extra.Unique.Key):len(e.Extra.Unique.Key)], held))
 	}
 	w.buf[len(count)] = n
 }
@@ -174,6 +185,8 @@ func (r *reader) further(e *engine.Entry) {
 			}
 		case tag == tagPriority && len(value) == 1:
 			e.Priority = min(value[0], driver.MaxPriority)
+		case tag == tagUnique && len(value) == len(engine.Digest{})+1:
+			extraOf(e).Unique = &engine.Unique{Key: engine.Digest(value[:len(value)-1]), Held: value[len(value)-1] == 1}
 		}
 	}
 }

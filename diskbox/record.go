@@ -19,9 +19,9 @@ import (
 // length in front, and at the end 16 bytes of BLAKE3 over the key and all fields.
 //
 //	state:    version place due timed hold nonce deliveries first last-error [restarted]
-//	count:    version messages bytes dead next-message deaths [indexed]
+//	count:    version messages bytes dead next-message deaths [indexed [keys]]
 //
-// The last field is left out if it is 0, and versions that do not know it ignore it. Restarted is
+// Fields in brackets are left out if they and those behind them are 0, and versions that do not know them ignore them. Restarted is
 // engine.Entry.RestartedAfter in microseconds.
 //
 // Those of messages and dead letters have another form; see messagerecord.go.
@@ -238,8 +238,11 @@ func (w *writer) totals(t *engine.Totals) {
 	w.number(uint64(t.Dead))
 	w.number(t.NextSeq)
 	w.number(t.Deaths)
-	if t.Indexed != 0 {
+	if t.Indexed != 0 || t.Keys != 0 {
 		w.number(t.Indexed)
+	}
+	if t.Keys != 0 {
+		w.number(uint64(t.Keys))
 	}
 }
 
@@ -251,6 +254,9 @@ func (r *reader) totals() (t engine.Totals) {
 	t.Deaths = r.number()
 	if len(r.buf) > 0 {
 		t.Indexed = r.number()
+	}
+	if len(r.buf) > 0 {
+		t.Keys = int(r.number())
 	}
 	return t
 }

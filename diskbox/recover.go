@@ -14,7 +14,7 @@ import (
 )
 
 // recovery reads from a store what has to be in memory: queues, counts, messages in
-// flight with their leases, dedup keys, schedules and reply slots.
+// flight with their leases, unique keys, dedup keys, schedules and reply slots.
 type recovery struct {
 	store  *store.Store
 	clock  *axis
@@ -38,7 +38,7 @@ func recoverAll(s *store.Store, clock *axis, now engine.Moment) (*recovery, erro
 		store: s, clock: clock, now: now,
 		queues: make(map[uint32]*host.RestoredQueue),
 	}
-	for _, step := range []func() error{r.readMeta, r.readQueues, r.findOrphans, r.readTotals, r.readLeases, r.readLeaving, r.countDelayed, r.findLives, r.findLevels, r.readKeys, r.readSchedules, r.readSlots} {
+	for _, step := range []func() error{r.readMeta, r.readQueues, r.findOrphans, r.readTotals, r.readLeases, r.readLeaving, r.countDelayed, r.findLives, r.findLevels, r.readUnique, r.readKeys, r.readSchedules, r.readSlots} {
 		if err := step(); err != nil {
 			return nil, err
 		}

@@ -78,7 +78,7 @@ func (r *repair) run() error {
 	}{
 		// what is wrong is removed first, and then rebuilt
 		{stateKind, r.ofMessage}, {leaseKind, r.lease}, {placeKind, r.place},
-		{groupKind, r.group}, {levelKind, r.level}, {deadIDKind, r.deadID}, {leavingKind, r.leaving},
+		{groupKind, r.group}, {levelKind, r.level}, {uniqueKind, r.unique}, {deadIDKind, r.deadID}, {leavingKind, r.leaving},
 		{messageKind, r.message}, {deadKind, r.dead},
 	} {
 		if err := errors.Join(r.each(step.kind, step.do), r.commit(0)); err != nil {
@@ -171,6 +171,9 @@ func (r *repair) message(shard host.ShardID, key, _ []byte) error {
 		if err := r.want(appendGroupKey(nil, shard, groupOf(e), e.Place), nil); err != nil {
 			return err
 		}
+	}
+	if err := r.wantUnique(shard, e); err != nil {
+		return err
 	}
 	if isIndexed(r.said(shard).Indexed, e, e.Place) {
 		r.leveled[shard] = r.leveled[shard] || e.Priority > 0
