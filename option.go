@@ -41,6 +41,8 @@ type (
 	priorityOption      int
 	replyToOption       string
 	dedupKeyOption      string
+	uniqueKeyOption     string
+	replaceOption       struct{}
 	groupOption         string
 	correlationIDOption string
 	attributesOption    struct {
@@ -87,6 +89,18 @@ func WithReplyTo(id string) SendOption { return replyToOption(id) }
 // Duplicate. The same key with another body is ErrConflict. Empty means none.
 func WithDedupKey(key string) SendOption { return dedupKeyOption(key) }
 
+// WithUniqueKey gives the message a unique key, which it holds until it is acked, dead or removed. A send
+// with the same key meanwhile adds no message, whatever its body: Sent says Duplicate, and has
+// the id of the message that holds the key. Without Traits.UniqueKeys it is refused with
+// ErrUnsupported. Empty means none.
+func WithUniqueKey(key string) SendOption { return uniqueKeyOption(key) }
+
+// WithReplace replaces the message that holds the unique key of this one, if it is ready or
+// delayed: it gets the body, attributes, reply address, correlation id, due time and time to live of
+// this one, and keeps its id and its place. So of many sends with a delay only the last is
+// delivered. Sent says Replaced.
+func WithReplace() SendOption { return replaceOption{} }
+
 // WithGroup sets the group of the message. Messages of a group share a shard of the
 // queue and, in a queue with strict groups, are delivered in order.
 func WithGroup(key string) SendOption { return groupOption(key) }
@@ -130,6 +144,8 @@ func (ttlOption) sendOption()           {}
 func (priorityOption) sendOption()      {}
 func (replyToOption) sendOption()       {}
 func (dedupKeyOption) sendOption()      {}
+func (uniqueKeyOption) sendOption()     {}
+func (replaceOption) sendOption()       {}
 func (groupOption) sendOption()         {}
 func (correlationIDOption) sendOption() {}
 func (attributesOption) sendOption()    {}
@@ -149,6 +165,8 @@ func (o ttlOption) String() string           { return fmt.Sprintf("WithTTL(%v)",
 func (o priorityOption) String() string      { return fmt.Sprintf("WithPriority(%d)", int(o)) }
 func (o replyToOption) String() string       { return fmt.Sprintf("WithReplyTo(%q)", string(o)) }
 func (o dedupKeyOption) String() string      { return fmt.Sprintf("WithDedupKey(%q)", string(o)) }
+func (o uniqueKeyOption) String() string     { return fmt.Sprintf("WithUniqueKey(%q)", string(o)) }
+func (replaceOption) String() string         { return "WithReplace()" }
 func (o groupOption) String() string         { return fmt.Sprintf("WithGroup(%q)", string(o)) }
 func (o correlationIDOption) String() string { return fmt.Sprintf("WithCorrelationID(%q)", string(o)) }
 
@@ -195,6 +213,10 @@ func applySend(msg *driver.Outgoing, options []SendOption) {
 			msg.ReplyTo = string(o)
 		case dedupKeyOption:
 			msg.DedupKey = string(o)
+		case uniqueKeyOption:
+			msg.UniqueKey = string(o)
+		case replaceOption:
+			msg.Replace = true
 		case groupOption:
 			msg.Group = string(o)
 		case correlationIDOption:

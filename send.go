@@ -19,6 +19,8 @@ type Outgoing[T any] struct {
 	TTL           time.Duration
 	Priority      int
 	DedupKey      string
+	UniqueKey     string
+	Replace       bool
 	Group         string
 	ReplyTo       string
 	CorrelationID string
@@ -95,6 +97,8 @@ func (m *Mailbox[T]) SendMessages(ctx context.Context, messages []Outgoing[T]) (
 			TTL:           from.TTL,
 			Priority:      from.Priority,
 			DedupKey:      from.DedupKey,
+			UniqueKey:     from.UniqueKey,
+			Replace:       from.Replace,
 			Group:         from.Group,
 			ReplyTo:       from.ReplyTo,
 			CorrelationID: from.CorrelationID,

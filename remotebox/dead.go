@@ -1,8 +1,10 @@
 package remotebox
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"iter"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -33,15 +35,19 @@ func (b *Backend) someIDs(ids []string) []string {
 }
 
 // Redrive makes dead letters ready again. More ids than fit in one request are
-// several requests.
+// several requests; a dead letter whose unique key is held does not end them.
 func (q *queue) Redrive(ctx context.Context, ids []string, limit int) (moved int, err error) {
+	var held error
 	for {
 		some := q.backend.someIDs(ids)
 		n, err := q.redriveSome(ctx, ids == nil, some, limit)
 		moved += n
 		ids = ids[len(some):]
+		if errors.Is(err, driver.ErrConflict) {
+			held, err = cmp.Or(held, err), nil
+		}
 		if err != nil || len(ids) == 0 || (limit > 0 && n == limit) {
-			return moved, err
+			return moved, cmp.Or(err, held)
 		}
 		if limit > 0 { // 0 stays what it is: no bound
 			limit -= n

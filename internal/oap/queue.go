@@ -41,10 +41,11 @@ const (
 	traitSchedules
 	_
 	traitPriorities
+	traitUniqueKeys
 
 	// KnownTraits are all of them, and PlainTraits those that clients know that have not
 	// told theirs with OpKnow.
-	KnownTraits = traitSchedules<<1 - 1 | traitPriorities
+	KnownTraits = traitSchedules<<1 - 1 | traitPriorities | traitUniqueKeys
 	PlainTraits = traitFairGroups<<1 - 1
 )
 
@@ -57,6 +58,7 @@ func (o *Opened) Tell(known uint64) {
 	o.Traits.TTL = o.Traits.TTL && known&traitTTL != 0
 	o.Traits.Schedules = o.Traits.Schedules && known&traitSchedules != 0
 	o.Traits.Priorities = o.Traits.Priorities && known&traitPriorities != 0
+	o.Traits.UniqueKeys = o.Traits.UniqueKeys && known&traitUniqueKeys != 0
 }
 
 // TellMessage removes from a message what a client does not know.
@@ -96,6 +98,9 @@ func AppendOpened(dst []byte, o *Opened) []byte {
 	if t.Priorities {
 		bits |= traitPriorities
 	}
+	if t.UniqueKeys {
+		bits |= traitUniqueKeys
+	}
 	dst = appendNumber(dst, bits)
 	dst = appendText(dst, string(t.Ordering))
 	dst = appendText(dst, string(t.Durability))
@@ -131,6 +136,7 @@ func ParseOpened(payload []byte) (o Opened, err error) {
 		TTL:          bits&traitTTL != 0,
 		Schedules:    bits&traitSchedules != 0,
 		Priorities:   bits&traitPriorities != 0,
+		UniqueKeys:   bits&traitUniqueKeys != 0,
 
 		Ordering: driver.Ordering(r.text()), Durability: driver.Durability(r.text()),
 		DedupWindow: r.duration(), MaxBodyBytes: r.int(), MaxBatch: r.int(), MaxDelay: r.duration(),

@@ -44,10 +44,11 @@ var (
 			DedupKey: "key", Group: "group", ReplyTo: "reply", CorrelationID: "corr",
 		},
 	}
-	someDue  = []driver.Outgoing{{Body: []byte("due"), Group: "group", DeliverAt: aTime}, {DeliverAt: time.Unix(0, 0)}}
-	someTTL  = []driver.Outgoing{{Body: []byte("mortal"), TTL: time.Minute}, {Group: "group", DeliverAt: aTime, TTL: 1}}
-	someHigh = []driver.Outgoing{{Body: []byte("high"), Priority: 9}, {Group: "group", TTL: 1, Priority: 1}}
-	aReceipt = driver.Receipt{Handle: "receipt"}
+	someDue    = []driver.Outgoing{{Body: []byte("due"), Group: "group", DeliverAt: aTime}, {DeliverAt: time.Unix(0, 0)}}
+	someTTL    = []driver.Outgoing{{Body: []byte("mortal"), TTL: time.Minute}, {Group: "group", DeliverAt: aTime, TTL: 1}}
+	someHigh   = []driver.Outgoing{{Body: []byte("high"), Priority: 9}, {Group: "group", TTL: 1, Priority: 1}}
+	someUnique = []driver.Outgoing{{Body: []byte("unique"), UniqueKey: "key"}, {Group: "group", TTL: 1, Priority: 1, UniqueKey: "key", Replace: true}, {Replace: true}}
+	aReceipt   = driver.Receipt{Handle: "receipt"}
 )
 
 // samples has every payload of the protocol.
@@ -203,6 +204,10 @@ func openedSamples() []sample {
 			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
 		},
 		{
+			"opened with unique keys", oap.AppendOpened(nil, &oap.Opened{Handle: 9, Traits: driver.Traits{UniqueKeys: true}}),
+			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
+		},
+		{
 			"opened with due times", oap.AppendOpened(nil, &oap.Opened{Handle: 9, Traits: driver.Traits{DeliverAt: true}}),
 			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
 		},
@@ -234,6 +239,10 @@ func editSamples() []sample {
 				return oap.AppendEdit(nil, t, id, &v), err
 			},
 		},
+		{"send with unique keys", appendSend(aTarget, someUnique), func(p []byte) ([]byte, error) {
+			t, v, err := oap.ParseSend(p, nil)
+			return appendSend(t, v), err
+		}},
 		{"send with priorities", appendSend(aTarget, someHigh), func(p []byte) ([]byte, error) {
 			t, v, err := oap.ParseSend(p, nil)
 			return appendSend(t, v), err
@@ -381,6 +390,11 @@ func answerSamples() []sample {
 				return oap.AppendFailures(nil, nil), err
 			}
 			return oap.AppendFailures(nil, batch.Errs), err
+		}},
+		{"replaced", oap.AppendSent(nil, []driver.Sent{{ID: "a", Duplicate: true, Replaced: true}}, nil), func(p []byte) ([]byte, error) {
+			sent := make([]driver.Sent, 1)
+			errs, err := oap.ParseSent(p, sent)
+			return oap.AppendSent(nil, sent, errs), err
 		}},
 		{"deliveries", appendDeliveries([]driver.Delivery{
 			{Message: aMessage, Receipt: aReceipt},

@@ -23,8 +23,10 @@ const (
 const (
 	moreTTL = 1 << iota
 	morePriority
+	moreUniqueKey
+	moreReplace
 
-	moreKnown = morePriority<<1 - 1
+	moreKnown = moreReplace<<1 - 1
 )
 
 // AppendSend writes the payload of OpSend up to the messages, of which
@@ -57,7 +59,7 @@ func AppendOutgoing(dst []byte, m *driver.Outgoing) []byte {
 		bits |= outDeliverAt
 		dst = appendDueTime(dst, m.DeliverAt)
 	}
-	if m.TTL != 0 || m.Priority != 0 {
+	if m.TTL != 0 || m.Priority != 0 || m.UniqueKey != "" || m.Replace {
 		bits |= outMore
 		dst = appendMore(dst, m)
 	}
@@ -74,12 +76,21 @@ func appendMore(dst []byte, m *driver.Outgoing) []byte {
 	if m.Priority != 0 {
 		bits |= morePriority
 	}
+	if m.UniqueKey != "" {
+		bits |= moreUniqueKey
+	}
+	if m.Replace {
+		bits |= moreReplace
+	}
 	dst = appendNumber(dst, bits)
 	if m.TTL != 0 {
 		dst = appendDuration(dst, m.TTL)
 	}
 	if m.Priority != 0 {
 		dst = appendSigned(dst, int64(m.Priority))
+	}
+	if m.UniqueKey != "" {
+		dst = appendText(dst, m.UniqueKey)
 	}
 	return dst
 }
@@ -91,7 +102,7 @@ func OutgoingBytes(m *driver.Outgoing) int {
 	for key, value := range m.Attributes {
 		n += 2*length + len(key) + len(value)
 	}
-	return n + 4*length + len(m.DedupKey) + len(m.Group) + len(m.ReplyTo) + len(m.CorrelationID)
+	return n + 5*length + len(m.DedupKey) + len(m.UniqueKey) + len(m.Group) + len(m.ReplyTo) + len(m.CorrelationID)
 }
 
 // PeekBatch reads the target of a request with a batch (OpSend, OpAck, OpNack,
@@ -168,6 +179,12 @@ func (r *reader) more(m *driver.Outgoing) {
 			r.fail("a field is there and empty")
 		}
 	}
+	if bits&moreUniqueKey != 0 {
+		if m.UniqueKey = r.text(); m.UniqueKey == "" {
+			r.fail("a field is there and empty")
+		}
+	}
+	m.Replace = bits&moreReplace != 0
 }
 
 // appendDueTime writes a due time. Those before 1970 are all the same: past.
@@ -191,6 +208,7 @@ const (
 	wasSent = iota
 	wasDuplicate
 	wasRefused
+	wasReplaced // the message that held the unique key
 )
 
 // AppendSent writes the answer to OpSend: for each message what became of it,
@@ -201,6 +219,8 @@ func AppendSent(dst []byte, sent []driver.Sent, errs []error) []byte {
 		switch {
 		case len(errs) > 0 && errs[i] != nil:
 			dst = AppendError(append(dst, wasRefused), ErrorOf(errs[i]))
+		case sent[i].Replaced:
+			dst = appendText(append(dst, wasReplaced), sent[i].ID)
 		case sent[i].Duplicate:
 			dst = appendText(append(dst, wasDuplicate), sent[i].ID)
 		default:
@@ -224,6 +244,8 @@ func ParseSent(payload []byte, sent []driver.Sent) (errs []error, err error) {
 			sent[i] = driver.Sent{ID: r.kept()}
 		case wasDuplicate:
 			sent[i] = driver.Sent{ID: r.kept(), Duplicate: true}
+		case wasReplaced:
+			sent[i] = driver.Sent{ID: r.kept(), Duplicate: true, Replaced: true}
 		case wasRefused:
 			errs = driver.FailAt(errs, len(sent), i, r.failure())
 		default:

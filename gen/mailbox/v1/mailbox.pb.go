@@ -197,11 +197,13 @@ type SendResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The id of the message, a ULID; empty if it was not sent.
 	MsgId string `protobuf:"bytes,1,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
-	// An earlier send with the same idem_key and the same body has sent the message,
-	// and msg_id is its id.
+	// An earlier send with the same idem_key and the same body, or with the same unique_key,
+	// has sent the message, and msg_id is its id.
 	Duplicate bool `protobuf:"varint,2,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
 	// Why the message was not sent; absent if it was.
-	Error         *ErrorDetail `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	Error *ErrorDetail `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	// The message that held the unique_key was replaced.
+	Replaced      bool `protobuf:"varint,4,opt,name=replaced,proto3" json:"replaced,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -255,6 +257,13 @@ func (x *SendResult) GetError() *ErrorDetail {
 		return x.Error
 	}
 	return nil
+}
+
+func (x *SendResult) GetReplaced() bool {
+	if x != nil {
+		return x.Replaced
+	}
+	return false
 }
 
 // RecvRequest asks for messages.
@@ -2566,12 +2575,13 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\bmessages\x18\x02 \x03(\v2\x14.mailbox.v1.OutgoingR\bmessages\x12\x18\n" +
 	"\akeyless\x18\x03 \x01(\bR\akeyless\"@\n" +
 	"\fSendResponse\x120\n" +
-	"\aresults\x18\x01 \x03(\v2\x16.mailbox.v1.SendResultR\aresults\"p\n" +
+	"\aresults\x18\x01 \x03(\v2\x16.mailbox.v1.SendResultR\aresults\"\x8c\x01\n" +
 	"\n" +
 	"SendResult\x12\x15\n" +
 	"\x06msg_id\x18\x01 \x01(\tR\x05msgId\x12\x1c\n" +
 	"\tduplicate\x18\x02 \x01(\bR\tduplicate\x12-\n" +
-	"\x05error\x18\x03 \x01(\v2\x17.mailbox.v1.ErrorDetailR\x05error\"\xce\x01\n" +
+	"\x05error\x18\x03 \x01(\v2\x17.mailbox.v1.ErrorDetailR\x05error\x12\x1a\n" +
+	"\breplaced\x18\x04 \x01(\bR\breplaced\"\xce\x01\n" +
 	"\vRecvRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12&\n" +
 	"\fmax_messages\x18\x02 \x01(\x05H\x00R\vmaxMessages\x88\x01\x01\x12\x1b\n" +

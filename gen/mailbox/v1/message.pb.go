@@ -114,7 +114,14 @@ type Outgoing struct {
 	// message that waits at the end of it is not delivered any more.
 	TtlMs float64 `protobuf:"fixed64,11,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	// From 0 to 9; messages with a higher one are delivered first. For queues with priorities.
-	Priority      int32 `protobuf:"varint,12,opt,name=priority,proto3" json:"priority,omitempty"`
+	Priority int32 `protobuf:"varint,12,opt,name=priority,proto3" json:"priority,omitempty"`
+	// The message holds this key until it is acked, dead or removed. A message that is sent with
+	// the same key meanwhile is not added: its result is duplicate, with the id of the one that
+	// holds the key. For queues with unique keys.
+	UniqueKey string `protobuf:"bytes,13,opt,name=unique_key,json=uniqueKey,proto3" json:"unique_key,omitempty"`
+	// Replace the message that holds unique_key if it is ready or delayed: it gets the content,
+	// the due time and the time to live of this one, and keeps its id and its place.
+	Replace       bool `protobuf:"varint,14,opt,name=replace,proto3" json:"replace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -231,6 +238,20 @@ func (x *Outgoing) GetPriority() int32 {
 		return x.Priority
 	}
 	return 0
+}
+
+func (x *Outgoing) GetUniqueKey() string {
+	if x != nil {
+		return x.UniqueKey
+	}
+	return ""
+}
+
+func (x *Outgoing) GetReplace() bool {
+	if x != nil {
+		return x.Replace
+	}
+	return false
 }
 
 // Delivery is a message that is leased to one receiver.
@@ -779,7 +800,7 @@ var File_mailbox_v1_message_proto protoreflect.FileDescriptor
 const file_mailbox_v1_message_proto_rawDesc = "" +
 	"\n" +
 	"\x18mailbox/v1/message.proto\x12\n" +
-	"mailbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc1\x03\n" +
+	"mailbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xfa\x03\n" +
 	"\bOutgoing\x12\x18\n" +
 	"\apayload\x18\x01 \x01(\fR\apayload\x12\x19\n" +
 	"\bidem_key\x18\x02 \x01(\tR\aidemKey\x125\n" +
@@ -795,7 +816,10 @@ const file_mailbox_v1_message_proto_rawDesc = "" +
 	"deliver_at\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\tdeliverAt\x12\x15\n" +
 	"\x06ttl_ms\x18\v \x01(\x01R\x05ttlMs\x12\x1a\n" +
-	"\bpriority\x18\f \x01(\x05R\bpriority\x1a8\n" +
+	"\bpriority\x18\f \x01(\x05R\bpriority\x12\x1d\n" +
+	"\n" +
+	"unique_key\x18\r \x01(\tR\tuniqueKey\x12\x18\n" +
+	"\areplace\x18\x0e \x01(\bR\areplace\x1a8\n" +
 	"\n" +
 	"AttrsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

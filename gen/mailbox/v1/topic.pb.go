@@ -117,7 +117,9 @@ type TraitsResponse struct {
 	// The queue keeps schedules.
 	Schedules bool `protobuf:"varint,22,opt,name=schedules,proto3" json:"schedules,omitempty"`
 	// Messages can have priorities.
-	Priorities    bool `protobuf:"varint,24,opt,name=priorities,proto3" json:"priorities,omitempty"`
+	Priorities bool `protobuf:"varint,24,opt,name=priorities,proto3" json:"priorities,omitempty"`
+	// Messages can have unique keys.
+	UniqueKeys    bool `protobuf:"varint,26,opt,name=unique_keys,json=uniqueKeys,proto3" json:"unique_keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -309,6 +311,13 @@ func (x *TraitsResponse) GetSchedules() bool {
 func (x *TraitsResponse) GetPriorities() bool {
 	if x != nil {
 		return x.Priorities
+	}
+	return false
+}
+
+func (x *TraitsResponse) GetUniqueKeys() bool {
+	if x != nil {
+		return x.UniqueKeys
 	}
 	return false
 }
@@ -916,7 +925,7 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\x16mailbox/v1/topic.proto\x12\n" +
 	"mailbox.v1\"%\n" +
 	"\rTraitsRequest\x12\x14\n" +
-	"\x05topic\x18\x01 \x01(\tR\x05topic\"\xf6\x05\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\"\x97\x06\n" +
 	"\x0eTraitsResponse\x12\x1a\n" +
 	"\bordering\x18\x01 \x01(\tR\bordering\x12\x1e\n" +
 	"\n" +
@@ -948,7 +957,9 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\tschedules\x18\x16 \x01(\bR\tschedules\x12\x1e\n" +
 	"\n" +
 	"priorities\x18\x18 \x01(\bR\n" +
-	"priorities\"\x0f\n" +
+	"priorities\x12\x1f\n" +
+	"\vunique_keys\x18\x1a \x01(\bR\n" +
+	"uniqueKeys\"\x0f\n" +
 	"\rTopicsRequest\"(\n" +
 	"\x0eTopicsResponse\x12\x16\n" +
 	"\x06topics\x18\x01 \x03(\tR\x06topics\"'\n" +

@@ -94,7 +94,7 @@ func (c *Caller) takeKeys(q *queue, messages []Outgoing) (taken int64, err error
 func (c *Caller) settleKeys(s *sendCall, sent []driver.Sent, err error) {
 	remembered := int64(0)
 	for i := range s.stamped {
-		if s.stamped[i].DedupKey != "" && mayRemember(sent, err, i) {
+		if s.stamped[i].DedupKey != "" && mayRemember(&s.stamped[i], sent, err, i) {
 			remembered++
 		}
 	}
@@ -102,11 +102,12 @@ func (c *Caller) settleKeys(s *sendCall, sent []driver.Sent, err error) {
 }
 
 // mayRemember reports whether the backend remembers, or may remember, a new key for a
-// message. Keys of cancelled sends count too.
-func mayRemember(sent []driver.Sent, err error, i int) bool {
+// message. Keys of cancelled sends count too, and so do those of messages that were not added
+// because their unique key is held.
+func mayRemember(msg *driver.Outgoing, sent []driver.Sent, err error, i int) bool {
 	failure := driver.At(err, i)
 	if failure == nil {
-		return i < len(sent) && !sent[i].Duplicate
+		return i < len(sent) && (!sent[i].Duplicate || msg.UniqueKey != "")
 	}
 	for _, refused := range []driver.Code{driver.ErrInvalid, driver.ErrConflict, driver.ErrFull, driver.ErrTooLarge, driver.ErrNotFound, driver.ErrUnsupported} {
 		if errors.Is(failure, refused) {

@@ -89,3 +89,37 @@ func TestEditIsTracedAndCounted(t *testing.T) {
 		}
 	}
 }
+
+func TestReplacingIsTracedAndCounted(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	c := b.as("")
+	send := func(body string, replace bool) driver.Sent {
+		t.Helper()
+		sent, err := c.Send(t.Context(), "orders", []broker.Outgoing{{Outgoing: driver.Outgoing{Body: []byte(body), UniqueKey: "k", Replace: replace}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sent[0]
+	}
+	first := send("first", false)
+	if sent := send("second", true); sent.ID != first.ID || !sent.Replaced {
+		t.Errorf("got %+v, want %s replaced", sent, first.ID)
+	}
+	if got := b.receive(c, "orders", 1)[0]; string(got.Body) != "second" { // its hash chain is verified
+		t.Errorf("received %q, want the body of the last send", got.Body)
+	}
+	trace, err := c.Trace(t.Context(), "orders", first.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	for _, event := range trace.Events {
+		told = append(told, event.Kind.String())
+	}
+	if want := []string{"sent", "replaced", "delivered"}; !slices.Equal(told, want) {
+		t.Errorf("the trace has %q, want %q", told, want)
+	}
+	if n := b.figure("mailbox_edited_total", "change=replace", "queue=orders"); n != 1 {
+		t.Errorf("mailbox_edited_total with change replace is %v, want 1", n)
+	}
+}

@@ -214,6 +214,11 @@ func (c *Caller) countSent(s *sendCall, sent []driver.Sent, err error) {
 		if i >= len(sent) {
 			break
 		}
+		if sent[i].Replaced {
+			s.queue.meter.Edited("replace")
+			c.broker.traces.note(&s.queue.queueKey, sent[i].ID, c.holder, EventReplaced, 0, "", s.began)
+			continue
+		}
 		if sent[i].Duplicate {
 			duplicates++
 			continue

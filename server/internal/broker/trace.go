@@ -40,11 +40,12 @@ const (
 	EventReleased // or put back
 	EventEdited
 	EventRemoved
+	EventReplaced
 )
 
 // String returns the kind as surfaces show it.
 func (k EventKind) String() string {
-	return [...]string{"sent", "delivered", "extended", "failed", "dead-lettered", "redriven", "discarded", "acked", "released", "edited", "removed"}[k]
+	return [...]string{"sent", "delivered", "extended", "failed", "dead-lettered", "redriven", "discarded", "acked", "released", "edited", "removed", "replaced"}[k]
 }
 
 // A Trace is the recorded life of one message.

@@ -109,6 +109,7 @@ type position struct {
 	OK        bool   `json:"ok"`
 	MessageID string `json:"msg_id,omitempty"`
 	Duplicate bool   `json:"duplicate,omitempty"`
+	Replaced  bool   `json:"replaced,omitempty"`
 	// VisibilityMS is how long a delivery that was extended is leased from now on.
 	VisibilityMS *duration  `json:"visibility_ms,omitempty"`
 	Error        *errorBody `json:"error,omitempty"`
@@ -119,7 +120,7 @@ type position struct {
 func (c *call) answerPositions(n int, err error, sent []driver.Sent) error {
 	return c.answerBatch(n, err, func(i int, p *position) {
 		if i < len(sent) {
-			p.MessageID, p.Duplicate = sent[i].ID, sent[i].Duplicate
+			p.MessageID, p.Duplicate, p.Replaced = sent[i].ID, sent[i].Duplicate, sent[i].Replaced
 		}
 	})
 }

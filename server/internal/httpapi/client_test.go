@@ -222,6 +222,7 @@ func (c *client) learn(ctx context.Context, name string) error {
 		Edit                 bool        `json:"edit"`
 		TTL                  bool        `json:"ttl"`
 		Priorities           bool        `json:"priorities"`
+		UniqueKeys           bool        `json:"unique_keys"`
 		Window               json.Number `json:"dedup_window_ms"`
 		MaxBody              int         `json:"max_body_bytes"`
 		MaxAttributes        int         `json:"max_attributes"`
@@ -239,7 +240,7 @@ func (c *client) learn(ctx context.Context, name string) error {
 	defer c.mu.Unlock()
 	c.traits[name] = driver.Traits{
 		Ordering: driver.Ordering(t.Ordering), Durability: driver.Durability(t.Durability), ExactStats: t.Exact, Groups: t.Groups,
-		StrictGroups: t.Strict, FairGroups: t.Fair, DeadLetters: t.Dead, Peek: t.Peek, Pause: t.Pause, Release: t.Release, DeliverAt: t.DeliverAt, Edit: t.Edit, TTL: t.TTL, Priorities: t.Priorities, DedupWindow: duration(t.Window),
+		StrictGroups: t.Strict, FairGroups: t.Fair, DeadLetters: t.Dead, Peek: t.Peek, Pause: t.Pause, Release: t.Release, DeliverAt: t.DeliverAt, Edit: t.Edit, TTL: t.TTL, Priorities: t.Priorities, UniqueKeys: t.UniqueKeys, DedupWindow: duration(t.Window),
 		MaxBodyBytes: t.MaxBody, MaxAttributes: t.MaxAttributes, MaxAttributeBytes: t.MaxAttributeBytes, MaxBatch: t.MaxBatch, MaxDelay: duration(t.MaxDelay),
 		MaxVisibility: duration(t.MaxVisibility), MaxWait: duration(t.MaxWait),
 		PurgeCooldown: duration(t.Cooldown),

@@ -96,6 +96,7 @@ func batchOf[E any](ctx context.Context, q *clientQueue, path, field string, ele
 			Results []struct {
 				MessageID string     `json:"msg_id"`
 				Duplicate bool       `json:"duplicate"`
+				Replaced  bool       `json:"replaced"`
 				Error     *wireError `json:"error"`
 
 				VisibilityMS json.Number `json:"visibility_ms"`
@@ -105,7 +106,7 @@ func batchOf[E any](ctx context.Context, q *clientQueue, path, field string, ele
 			return err
 		}
 		for i, r := range answer.Results {
-			sent[at[i]] = driver.Sent{ID: r.MessageID, Duplicate: r.Duplicate}
+			sent[at[i]] = driver.Sent{ID: r.MessageID, Duplicate: r.Duplicate, Replaced: r.Replaced}
 			if r.VisibilityMS != "" {
 				granted[at[i]] = duration(r.VisibilityMS)
 			}
@@ -162,6 +163,9 @@ func (q *clientQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]drive
 		}
 		if m.Priority != 0 {
 			message["priority"] = m.Priority
+		}
+		if m.UniqueKey != "" || m.Replace {
+			message["unique_key"], message["replace"] = m.UniqueKey, m.Replace
 		}
 		if !m.DeliverAt.IsZero() {
 			message["deliver_at"] = m.DeliverAt.Format(time.RFC3339Nano)

@@ -107,6 +107,8 @@ type sendBodyQuery struct {
 	DeliverAt     string   `json:"deliver_at"`
 	TTLMS         duration `json:"ttl_ms"`
 	Priority      int      `json:"priority"`
+	UniqueKey     string   `json:"unique_key"`
+	Replace       bool     `json:"replace"`
 	Group         string   `json:"group"`
 	ReplyTo       string   `json:"reply_to"`
 	CorrelationID string   `json:"correlation_id"`
@@ -121,7 +123,7 @@ func (h *Handler) sendBody(c *call) error {
 	}
 	out := broker.Outgoing{Outgoing: driver.Outgoing{
 		Body: c.body, Delay: time.Duration(query.DelayMS), TTL: time.Duration(query.TTLMS), Priority: query.Priority, DedupKey: query.IdemKey, Group: query.Group,
-		ReplyTo: query.ReplyTo, CorrelationID: query.CorrelationID,
+		UniqueKey: query.UniqueKey, Replace: query.Replace, ReplyTo: query.ReplyTo, CorrelationID: query.CorrelationID,
 	}}
 	var err error
 	if out.DeliverAt, err = dueTime(query.DeliverAt); err != nil {
@@ -131,7 +133,7 @@ func (h *Handler) sendBody(c *call) error {
 	if err = driver.At(err, 0); err != nil {
 		return err
 	}
-	return c.ok(sendResponse{sent[0].ID, sent[0].Duplicate})
+	return c.ok(sendResponse{sent[0].ID, sent[0].Duplicate, sent[0].Replaced})
 }
 
 // peekPageLimit is the default limit of GET …/messages.

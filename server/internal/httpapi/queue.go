@@ -138,6 +138,7 @@ type traitsResponse struct {
 	Schedules       bool     `json:"schedules"`
 	TTL             bool     `json:"ttl"`
 	Priorities      bool     `json:"priorities"`
+	UniqueKeys      bool     `json:"unique_keys"`
 	DedupWindowMS   duration `json:"dedup_window_ms"`
 	MaxBodyBytes    int      `json:"max_body_bytes"`
 	MaxAttributes   int      `json:"max_attributes"`
@@ -161,7 +162,7 @@ func (h *Handler) traits(c *call) error {
 	}
 	return c.ok(traitsResponse{
 		Ordering: string(t.Ordering), Durability: string(t.Durability), ExactStats: t.ExactStats, Groups: t.Groups,
-		StrictGroups: t.StrictGroups, FairGroups: t.FairGroups, DeadLetters: t.DeadLetters, Peek: t.Peek, Pause: t.Pause, Release: t.Release, DeliverAt: t.DeliverAt, Edit: t.Edit, Schedules: t.Schedules, TTL: t.TTL, Priorities: t.Priorities,
+		StrictGroups: t.StrictGroups, FairGroups: t.FairGroups, DeadLetters: t.DeadLetters, Peek: t.Peek, Pause: t.Pause, Release: t.Release, DeliverAt: t.DeliverAt, Edit: t.Edit, Schedules: t.Schedules, TTL: t.TTL, Priorities: t.Priorities, UniqueKeys: t.UniqueKeys,
 		DedupWindowMS: duration(t.DedupWindow), MaxBodyBytes: min(t.MaxBodyBytes, MaxBodyBytes), MaxBatch: t.MaxBatch,
 		MaxAttributes: t.MaxAttributes, MaxAttrBytes: t.MaxAttributeBytes,
 		MaxDelayMS: duration(t.MaxDelay), MaxVisibilityMS: duration(t.MaxVisibility),

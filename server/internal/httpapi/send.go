@@ -24,6 +24,8 @@ type messageRequest struct {
 	DeliverAt     string            `json:"deliver_at"`
 	TTLMS         duration          `json:"ttl_ms"`
 	Priority      int               `json:"priority"`
+	UniqueKey     string            `json:"unique_key"`
+	Replace       bool              `json:"replace"`
 	Group         string            `json:"group"`
 	ReplyTo       string            `json:"reply_to"`
 	CorrelationID string            `json:"correlation_id"`
@@ -40,6 +42,8 @@ type sendRequest struct {
 	DeliverAt     string            `json:"deliver_at"`
 	TTLMS         duration          `json:"ttl_ms"`
 	Priority      int               `json:"priority"`
+	UniqueKey     string            `json:"unique_key"`
+	Replace       bool              `json:"replace"`
 	Group         string            `json:"group"`
 	ReplyTo       string            `json:"reply_to"`
 	CorrelationID string            `json:"correlation_id"`
@@ -48,7 +52,7 @@ type sendRequest struct {
 }
 
 func (m *sendRequest) message() messageRequest {
-	return messageRequest{m.IdemKey, m.Payload, m.Attributes, m.DelayMS, m.DeliverAt, m.TTLMS, m.Priority, m.Group, m.ReplyTo, m.CorrelationID, m.SentAt, m.Signature}
+	return messageRequest{m.IdemKey, m.Payload, m.Attributes, m.DelayMS, m.DeliverAt, m.TTLMS, m.Priority, m.UniqueKey, m.Replace, m.Group, m.ReplyTo, m.CorrelationID, m.SentAt, m.Signature}
 }
 
 // timeLayout is the form of ts in an envelope.
@@ -60,7 +64,7 @@ func (m *messageRequest) outgoing() (broker.Outgoing, error) {
 	}
 	out := broker.Outgoing{Outgoing: driver.Outgoing{
 		Body: *m.Payload, Attributes: m.Attributes, Delay: time.Duration(m.DelayMS), TTL: time.Duration(m.TTLMS), Priority: m.Priority, DedupKey: m.IdemKey,
-		Group: m.Group, ReplyTo: m.ReplyTo, CorrelationID: m.CorrelationID,
+		UniqueKey: m.UniqueKey, Replace: m.Replace, Group: m.Group, ReplyTo: m.ReplyTo, CorrelationID: m.CorrelationID,
 	}}
 	var err error
 	if out.DeliverAt, err = dueTime(m.DeliverAt); err != nil {
@@ -96,6 +100,7 @@ func dueTime(text string) (time.Time, error) {
 type sendResponse struct {
 	MessageID string `json:"msg_id"`
 	Duplicate bool   `json:"duplicate"`
+	Replaced  bool   `json:"replaced,omitempty"`
 }
 
 // The values of X-Idempotency-Mode: how a repeated send is answered.
@@ -137,7 +142,7 @@ func (h *Handler) send(c *call) error {
 	if sent[0].Duplicate && mode == modeConflict {
 		status = http.StatusConflict
 	}
-	c.answer(status, sendResponse{sent[0].ID, sent[0].Duplicate})
+	c.answer(status, sendResponse{sent[0].ID, sent[0].Duplicate, sent[0].Replaced})
 	return nil
 }
 

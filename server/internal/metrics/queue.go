@@ -25,7 +25,7 @@ type Queue struct {
 	extended                         atomic.Uint64
 	removed, dropped, keyless        atomic.Uint64
 	editRemoved, editReady, editDue  atomic.Uint64
-	editPriority                     atomic.Uint64
+	editPriority, editReplaced       atomic.Uint64
 	fired, notFired                  atomic.Uint64
 
 	mu    sync.Mutex // guards the fields below
@@ -84,7 +84,7 @@ func (q *Queue) Removed(n int) { q.removed.Add(uint64(n)) }
 // Dropped counts messages that were dropped because they were too old or past their time to live.
 func (q *Queue) Dropped(n int) { q.dropped.Add(uint64(n)) }
 
-// Edited counts waiting messages that were removed, made ready, or got another due time or priority.
+// Edited counts waiting messages that were removed, made ready, replaced, or got another due time or priority.
 func (q *Queue) Edited(change string) {
 	switch change {
 	case "remove":
@@ -95,6 +95,8 @@ func (q *Queue) Edited(change string) {
 		q.editDue.Add(1)
 	case "priority":
 		q.editPriority.Add(1)
+	case "replace":
+		q.editReplaced.Add(1)
 	}
 }
 
@@ -144,7 +146,7 @@ func (s *queueSeries) init(registry *prometheus.Registry) {
 	s.handed = series("mailbox_delivered_total", "Deliveries.")
 	s.settled = series("mailbox_settled_total", "Deliveries that were acked, nacked, released, put back or dead-lettered, by outcome.", "outcome")
 	s.extended = series("mailbox_extended_total", "Deliveries that were extended.")
-	s.edited = series("mailbox_edited_total", "Waiting messages that were changed by id, by change: remove, ready, due or priority.", "change")
+	s.edited = series("mailbox_edited_total", "Waiting messages that were changed, by change: remove, ready, due, priority or replace.", "change")
 	s.fired = series("mailbox_schedule_runs_total", "Messages of schedules that were sent, and attempts to send some that failed, by outcome.", "outcome")
 	s.died = series("mailbox_dlq_total", "Messages that became dead letters, by reason.", "reason")
 	s.redriven = series("mailbox_dlq_redriven_total", "Dead letters that were made ready again.")
@@ -226,6 +228,7 @@ func (s *queueSeries) collectCounts(q *Queue, series chan<- prometheus.Metric) {
 	counter(s.edited, q.editReady.Load(), "ready")
 	counter(s.edited, q.editDue.Load(), "due")
 	counter(s.edited, q.editPriority.Load(), "priority")
+	counter(s.edited, q.editReplaced.Load(), "replace")
 	counter(s.fired, q.fired.Load(), "sent")
 	counter(s.fired, q.notFired.Load(), "failed")
 	q.mu.Lock()

@@ -61,6 +61,7 @@ func TestQueueSeriesShowCountsAndLevels(t *testing.T) {
 	queue.Edited("due")
 	queue.Edited("due")
 	queue.Edited("priority")
+	queue.Edited("replace")
 	queue.Fired("sent", 14)
 	queue.Fired("failed", 15)
 	queue.Redriven(6)
@@ -99,6 +100,8 @@ counter mailbox_edited_total{change=ready,queue=acme/orders} 1
 counter mailbox_edited_total{change=ready,queue=other} 0
 counter mailbox_edited_total{change=remove,queue=acme/orders} 1
 counter mailbox_edited_total{change=remove,queue=other} 0
+counter mailbox_edited_total{change=replace,queue=acme/orders} 1
+counter mailbox_edited_total{change=replace,queue=other} 0
 counter mailbox_enqueued_total{queue=acme/orders} 5
 counter mailbox_enqueued_total{queue=other} 0
 counter mailbox_extended_total{queue=acme/orders} 3

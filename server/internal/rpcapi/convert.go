@@ -52,7 +52,7 @@ func timestamp(t time.Time) *timestamppb.Timestamp {
 func outgoing(m *mailboxv1.Outgoing) (broker.Outgoing, error) {
 	out := broker.Outgoing{Outgoing: driver.Outgoing{
 		Body: m.GetPayload(), Attributes: m.GetAttrs(), Delay: duration(m.GetDelayMs()), TTL: duration(m.GetTtlMs()), Priority: int(m.GetPriority()), DedupKey: m.GetIdemKey(),
-		Group: m.GetGroup(), ReplyTo: m.GetReplyTo(), CorrelationID: m.GetCorrelationId(),
+		UniqueKey: m.GetUniqueKey(), Replace: m.GetReplace(), Group: m.GetGroup(), ReplyTo: m.GetReplyTo(), CorrelationID: m.GetCorrelationId(),
 	}}
 	if at := m.GetDeliverAt(); at != nil {
 		if out.DeliverAt = at.AsTime(); !at.IsValid() || out.DeliverAt.IsZero() {
@@ -144,7 +144,7 @@ func query(r *mailboxv1.PeekRequest) (driver.Query, error) {
 func traits(t *driver.Traits) *mailboxv1.TraitsResponse {
 	return &mailboxv1.TraitsResponse{
 		Ordering: string(t.Ordering), Durability: string(t.Durability), ExactStats: t.ExactStats, Groups: t.Groups,
-		StrictGroups: t.StrictGroups, DeadLetters: t.DeadLetters, Peek: t.Peek, Pause: t.Pause, Release: t.Release, DeliverAt: t.DeliverAt, Edit: t.Edit, Ttl: t.TTL, Schedules: t.Schedules, Priorities: t.Priorities,
+		StrictGroups: t.StrictGroups, DeadLetters: t.DeadLetters, Peek: t.Peek, Pause: t.Pause, Release: t.Release, DeliverAt: t.DeliverAt, Edit: t.Edit, Ttl: t.TTL, Schedules: t.Schedules, Priorities: t.Priorities, UniqueKeys: t.UniqueKeys,
 		DedupWindowMs: milliseconds(t.DedupWindow), MaxPayloadBytes: int64(t.MaxBodyBytes), MaxBatch: int32(t.MaxBatch),
 		MaxDelayMs: milliseconds(t.MaxDelay), MaxVisibilityMs: milliseconds(t.MaxVisibility), MaxWaitMs: milliseconds(t.MaxWait),
 		PurgeCooldownMs: milliseconds(t.PurgeCooldown), MaxAttributes: int32(t.MaxAttributes), MaxAttributeBytes: int32(t.MaxAttributeBytes),

@@ -61,7 +61,7 @@ func (q *rpcQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.S
 		for size := 0; len(msgs) > 0; msgs = msgs[1:] {
 			m := &msgs[0]
 			out := &mailboxv1.Outgoing{
-				Payload: m.Body, IdemKey: m.DedupKey, Attrs: m.Attributes, DelayMs: ms(m.Delay), TtlMs: ms(m.TTL), Priority: int32(m.Priority), Group: m.Group,
+				Payload: m.Body, IdemKey: m.DedupKey, Attrs: m.Attributes, DelayMs: ms(m.Delay), TtlMs: ms(m.TTL), Priority: int32(m.Priority), UniqueKey: m.UniqueKey, Replace: m.Replace, Group: m.Group,
 				ReplyTo: m.ReplyTo, CorrelationId: m.CorrelationID,
 			}
 			if !m.DeliverAt.IsZero() {
@@ -83,7 +83,7 @@ func (q *rpcQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.S
 			continue
 		}
 		for _, result := range response.GetResults() {
-			all = append(all, driver.Sent{ID: result.GetMsgId(), Duplicate: result.GetDuplicate()})
+			all = append(all, driver.Sent{ID: result.GetMsgId(), Duplicate: result.GetDuplicate(), Replaced: result.GetReplaced()})
 			errs = append(errs, positionDriverError(result.GetError()))
 		}
 	}
@@ -94,7 +94,7 @@ func (q *rpcQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.S
 // texts.
 func notText(m *driver.Outgoing) string {
 	for field, text := range map[string]string{
-		"DedupKey": m.DedupKey, "Group": m.Group, "ReplyTo": m.ReplyTo, "CorrelationID": m.CorrelationID,
+		"DedupKey": m.DedupKey, "UniqueKey": m.UniqueKey, "Group": m.Group, "ReplyTo": m.ReplyTo, "CorrelationID": m.CorrelationID,
 	} {
 		if !utf8.ValidString(text) {
 			return field
@@ -419,7 +419,7 @@ func (q *rpcQueue) Traits() driver.Traits {
 	}
 	return driver.Traits{
 		Ordering: driver.Ordering(r.GetOrdering()), Durability: driver.Durability(r.GetDurability()), ExactStats: r.GetExactStats(),
-		Groups: r.GetGroups(), StrictGroups: r.GetStrictGroups(), DeadLetters: r.GetDeadLetters(), Peek: r.GetPeek(), Pause: r.GetPause(), Release: r.GetRelease(), DeliverAt: r.GetDeliverAt(), Edit: r.GetEdit(), TTL: r.GetTtl(), Priorities: r.GetPriorities(), DedupWindow: span(r.GetDedupWindowMs()),
+		Groups: r.GetGroups(), StrictGroups: r.GetStrictGroups(), DeadLetters: r.GetDeadLetters(), Peek: r.GetPeek(), Pause: r.GetPause(), Release: r.GetRelease(), DeliverAt: r.GetDeliverAt(), Edit: r.GetEdit(), TTL: r.GetTtl(), Priorities: r.GetPriorities(), UniqueKeys: r.GetUniqueKeys(), DedupWindow: span(r.GetDedupWindowMs()),
 		MaxBodyBytes:  int(r.GetMaxPayloadBytes()),
 		MaxAttributes: int(r.GetMaxAttributes()), MaxAttributeBytes: int(r.GetMaxAttributeBytes()), MaxBatch: int(r.GetMaxBatch()), MaxDelay: span(r.GetMaxDelayMs()),
 		MaxVisibility: span(r.GetMaxVisibilityMs()), MaxWait: span(r.GetMaxWaitMs()), PurgeCooldown: span(r.GetPurgeCooldownMs()),

@@ -46,7 +46,7 @@ func (s *service) Send(ctx context.Context, r *mailboxv1.SendRequest) (*mailboxv
 	for i, err := range failed {
 		result := &mailboxv1.SendResult{Error: positionError(err)}
 		if err == nil && i < len(sent) {
-			result.MsgId, result.Duplicate = sent[i].ID, sent[i].Duplicate
+			result.MsgId, result.Duplicate, result.Replaced = sent[i].ID, sent[i].Duplicate, sent[i].Replaced
 		}
 		response.Results[i] = result
 	}

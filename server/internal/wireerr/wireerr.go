@@ -113,7 +113,7 @@ type Error struct {
 // fields maps fields of package driver to their names in requests, where the rule
 // of fieldName does not apply.
 var fields = map[string]string{
-	"Body": "payload", "DedupKey": "idem_key", "Delay": "delay_ms", "DeliverAt": "deliver_at", "TTL": "ttl_ms", "PriorityAging": "priority_aging_ms", "Group": "group", "ReplyTo": "reply_to",
+	"Body": "payload", "DedupKey": "idem_key", "UniqueKey": "unique_key", "Replace": "replace", "Delay": "delay_ms", "DeliverAt": "deliver_at", "TTL": "ttl_ms", "PriorityAging": "priority_aging_ms", "Group": "group", "ReplyTo": "reply_to",
 	"CorrelationID": "correlation_id", "Attributes": "attrs", "Visibility": "visibility_ms", "Wait": "wait_ms",
 	"Every": "every_ms", "Created": "created_at",
 	"Max": "max_messages", "MaxBytes": "max_bytes", "Limit": "limit", "States": "states", "OlderThan": "older_than_ms",

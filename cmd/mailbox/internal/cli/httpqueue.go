@@ -25,6 +25,8 @@ type (
 		DeliverAt     time.Time         `json:"deliver_at,omitzero"`
 		TTLMS         float64           `json:"ttl_ms,omitempty"`
 		Priority      int               `json:"priority,omitempty"`
+		UniqueKey     string            `json:"unique_key,omitempty"`
+		Replace       bool              `json:"replace,omitempty"`
 		Group         string            `json:"group,omitempty"`
 		ReplyTo       string            `json:"reply_to,omitempty"`
 		CorrelationID string            `json:"correlation_id,omitempty"`
@@ -38,6 +40,7 @@ type (
 			OK        bool   `json:"ok"`
 			MessageID string `json:"msg_id"`
 			Duplicate bool   `json:"duplicate"`
+			Replaced  bool   `json:"replaced"`
 			// VisibilityMS is what an extension was granted, absent in answers of
 			// earlier daemons.
 			VisibilityMS *float64     `json:"visibility_ms"`
@@ -85,7 +88,7 @@ func milliseconds(d time.Duration) *int64 {
 func (q *httpQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sent, error) {
 	body := sendBody{Queue: q.name, Messages: make([]outgoingBody, len(msgs))}
 	for i, m := range msgs {
-		body.Messages[i] = outgoingBody{m.DedupKey, m.Body, m.Attributes, m.Delay.Milliseconds(), m.DeliverAt, float64(m.TTL) / float64(time.Millisecond), m.Priority, m.Group, m.ReplyTo, m.CorrelationID}
+		body.Messages[i] = outgoingBody{m.DedupKey, m.Body, m.Attributes, m.Delay.Milliseconds(), m.DeliverAt, float64(m.TTL) / float64(time.Millisecond), m.Priority, m.UniqueKey, m.Replace, m.Group, m.ReplyTo, m.CorrelationID}
 		if m.Body == nil {
 			body.Messages[i].Payload = []byte{}
 		}
@@ -96,7 +99,7 @@ func (q *httpQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.
 	}
 	sent := make([]driver.Sent, len(msgs))
 	for i := range min(len(sent), len(answer.Results)) {
-		sent[i] = driver.Sent{ID: answer.Results[i].MessageID, Duplicate: answer.Results[i].Duplicate}
+		sent[i] = driver.Sent{ID: answer.Results[i].MessageID, Duplicate: answer.Results[i].Duplicate, Replaced: answer.Results[i].Replaced}
 	}
 	return sent, answer.failures(len(msgs))
 }

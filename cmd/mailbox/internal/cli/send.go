@@ -21,7 +21,8 @@ type sendFlags struct {
 	at                     string
 	attributes             []string
 	delay, ttl             time.Duration
-	lines, quiet           bool
+	lines, quiet, replace  bool
+	unique                 string
 	skip, priority         int
 }
 
@@ -34,6 +35,7 @@ func (s *shell) sendCommand() *cobra.Command {
 		Example: "mailbox send orders '{\"id\":42}' --key order-42\n" +
 			"mailbox send orders --file order.json --attr source=shop --delay 30s\n" +
 			"mailbox send reminders call --at 2026-12-24T18:00:00Z\n" +
+			"mailbox send reindex '{\"doc\":7}' --unique doc-7 --replace --delay 10s\n" +
 			"generate | mailbox send orders --lines",
 		Args: wants(1, 2), ValidArgsFunction: s.completeQueue,
 	}
@@ -48,6 +50,8 @@ func (s *shell) sendCommand() *cobra.Command {
 	flags.BoolVar(&f.lines, "lines", false, "send each line as a message")
 	flags.IntVar(&f.skip, "skip", 0, "skip this many lines, to continue where an earlier send stopped")
 	flags.StringVarP(&f.key, "key", "k", "", "dedup key: sending again with the same key is the same message; with --lines, a colon and the line's number are added")
+	flags.StringVarP(&f.unique, "unique", "u", "", "unique key: while a message with it is not acked, dead or removed, sending with the same key adds none")
+	flags.BoolVar(&f.replace, "replace", false, "replace the waiting message that holds the unique key, and when it is due")
 	flags.StringArrayVarP(&f.attributes, "attr", "a", nil, "attribute NAME=VALUE; can be repeated")
 	flags.DurationVarP(&f.delay, "delay", "d", 0, "deliver it this much later, at most 8784h (366 days)")
 	flags.DurationVar(&f.ttl, "ttl", 0, "how long it can be delivered from then on, at most 8784h (366 days); without it, as long as the queue says")
@@ -70,6 +74,8 @@ func (s *shell) send(ctx context.Context, f *sendFlags, args []string) error {
 		return usageError("the body is given twice, as an argument and with --file; leave one out")
 	case len(args) == 2 && f.lines:
 		return usageError("--lines reads a file or standard input; leave out the body")
+	case f.lines && f.unique != "":
+		return usageError("--unique names one message, and --lines sends many; leave one out")
 	case f.skip != 0 && !f.lines || f.skip < 0:
 		return usageError("--skip is a number of lines, and goes with --lines")
 	}
@@ -114,7 +120,7 @@ func (f *sendFlags) template() (driver.Outgoing, error) {
 		err = usageError("--delay and --at are both given; leave one out")
 	}
 	return driver.Outgoing{
-		Attributes: attributes, Delay: f.delay, DeliverAt: at, TTL: f.ttl, Priority: f.priority, DedupKey: f.key, Group: f.group, ReplyTo: f.replyTo, CorrelationID: f.correlationID,
+		Attributes: attributes, Delay: f.delay, DeliverAt: at, TTL: f.ttl, Priority: f.priority, DedupKey: f.key, UniqueKey: f.unique, Replace: f.replace, Group: f.group, ReplyTo: f.replyTo, CorrelationID: f.correlationID,
 	}, err
 }
 
@@ -155,6 +161,7 @@ type sentView struct {
 	ID        string `json:"id"`
 	Queue     string `json:"queue"`
 	Duplicate bool   `json:"duplicate"`
+	Replaced  bool   `json:"replaced,omitempty"`
 }
 
 func (s *shell) sendOne(ctx context.Context, m *queueOpener, f *sendFlags, name string, message driver.Outgoing) error {
@@ -178,7 +185,10 @@ func (s *shell) printSent(f *sendFlags, queue string, sent []driver.Sent) error 
 		if one.Duplicate {
 			mark = "\tduplicate"
 		}
-		if err := s.say(sentView{one.ID, queue, one.Duplicate}, "%s%s", one.ID, mark); err != nil {
+		if one.Replaced {
+			mark = "\treplaced"
+		}
+		if err := s.say(sentView{one.ID, queue, one.Duplicate, one.Replaced}, "%s%s", one.ID, mark); err != nil {
 			return err
 		}
 	}
