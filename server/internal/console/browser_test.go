@@ -15,6 +15,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/testing/browsertest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
@@ -176,6 +177,7 @@ func screensOf(d *env) []struct{ name, page string } {
 // script, a violation of the policy, or a page that is wider than the window. With
 // MAILBOX_SCREENSHOTS it writes the pictures of docs/console.md there; make screenshots does so.
 func TestPagesAreSoundInBrowser(t *testing.T) {
+	volume.InFull(t)
 	d := open(t)
 	axe := browsertest.ReadAxe(t)
 	all := screensOf(d)
