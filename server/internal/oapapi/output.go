@@ -44,13 +44,10 @@ type output struct {
 }
 
 func newOutput(nc net.Conn, timeout time.Duration) *output {
-	o := &output{net: nc, timeout: timeout}
+	o := &output{net: nc, timeout: timeout, raw: rawConn(nc)}
 	o.drained.L = &o.mu
-	if raw, ok := nc.(syscall.Conn); ok {
-		o.raw, _ = raw.SyscallConn() // without it, other goroutines write
-	}
 	o.attempt = func(fd uintptr) bool {
-		n, err := syscall.Write(int(fd), o.unwritten)
+		n, err := writeNow(fd, o.unwritten)
 		o.unwritten = o.unwritten[max(n, 0):]
 		if err != nil && !errors.Is(err, syscall.EAGAIN) && !errors.Is(err, syscall.EINTR) {
 			o.failure = err
