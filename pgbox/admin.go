@@ -104,6 +104,7 @@ func (b *Backend) configure(ctx context.Context, name string, asked driver.Confi
 		int64(max(config.Shards, 1)), int64(config.MaxDeliveries), int64(config.MaxMessages), int64(config.MaxBytes), int64(config.MaxInFlight),
 		int64(config.MaxDead), micros(config.MaxHold), max(micros(effective.DedupWindow), 0), max(int64(effective.DedupMax), 0),
 		micros(config.RetainReady.Age), int64(config.RetainReady.Count), micros(config.RetainDead.Age), int64(config.RetainDead.Count),
+		micros(config.TTL),
 	}
 	r := request{
 		sql:  b.sql("SELECT mailbox.configure($1, $2, $3, $4, $5, $6, $7, $8)"),
@@ -155,12 +156,6 @@ func (b *Backend) resolve(name string, config driver.Config, existing *driver.Co
 		return config, &driver.Error{
 			Code: driver.ErrUnsupported, Op: "configure", Queue: name, Field: "FairGroups",
 			Detail: "queues in PostgreSQL have one order for all groups",
-		}
-	}
-	if config.TTL > 0 {
-		return config, &driver.Error{
-			Code: driver.ErrUnsupported, Op: "configure", Queue: name, Field: "TTL",
-			Detail: "messages in PostgreSQL have no time to live; set RetainReady.Age",
 		}
 	}
 	shards := max(config.Shards, 1)

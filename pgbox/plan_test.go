@@ -157,6 +157,12 @@ func TestNoStatementReadsWholeTables(t *testing.T) {
 				ok(t, b.ConfigureQueue(t.Context(), name, config))
 				operate(t, b, name)
 			}
+			if used := seen.check(t); used["message_ends"] != "" {
+				t.Errorf("a queue without times to live looks for their ends: %s", used["message_ends"])
+			}
+			for _, name := range []string{"strict", "ruled"} {
+				operateOnLives(t, b, name)
+			}
 			ok(t, b.DeleteQueue(t.Context(), "ruled"))
 			operateReplies(t, b.Replies(0))
 			ok(t, b.Close())
@@ -164,7 +170,7 @@ func TestNoStatementReadsWholeTables(t *testing.T) {
 			for index, condition := range map[string]string{
 				"message_sent": "place >", "message_back": "qid =", "message_due": "due >", "message_age": "qid =", "message_dead": "qid =",
 				"message_dead_id": "id =", "message_group": "grp =", "message_blocker": "grp =", "message_pkey": "seq =", "body_pkey": "seq =",
-				"dedup_pkey": "key =", "dedup_ends": "ends <=", "strict_group_stands": "qid =", "inbox_queue": "qid =",
+				"message_ends": "ends >", "dedup_pkey": "key =", "dedup_ends": "ends <=", "strict_group_stands": "qid =", "inbox_queue": "qid =",
 				"tally_pkey": "slot =", "slot_pkey": "id =", "slot_expires": "expires <=",
 			} {
 				if !strings.Contains(used[index], condition) {
@@ -188,9 +194,9 @@ func fill(t *testing.T, pool *pgxpool.Pool, schema string) {
 	t.Helper()
 	const rows = "generate_series(1, 20000) n"
 	statement := strings.ReplaceAll("INSERT INTO mailbox.body (seq, sent_at, body) SELECT -n, n, 'body' FROM "+rows+"; "+
-		"INSERT INTO mailbox.message (seq, qid, shard, state, place, arrived, born, due, size, id, grp) "+
+		"INSERT INTO mailbox.message (seq, qid, shard, state, place, arrived, born, due, size, id, grp, ttl, ends) "+
 		"SELECT -n, 1000, 0, (ARRAY['r', 'b', 's', 'd', 'w', 'f', 'x'])[1 + n % 7]::\"char\", -n, -n, n, n, 4, lpad(n::text, 32, '0')::uuid, "+
-		"CASE WHEN n % 7 IN (2, 4) THEN 'group'::bytea END FROM "+rows+"; "+
+		"CASE WHEN n % 7 IN (2, 4) THEN 'group'::bytea END, 1, n FROM "+rows+"; "+
 		"INSERT INTO mailbox.dedup SELECT 1000, n::text::bytea, '', lpad(n::text, 32, '0')::uuid, n FROM "+rows+"; "+
 		"INSERT INTO mailbox.strict_group SELECT 1000, 0, n::text::bytea, n FROM "+rows+"; "+
 		"INSERT INTO mailbox.inbox (qid, shard, kind) SELECT 1000, 0, 'g' FROM "+rows+"; "+
@@ -247,6 +253,22 @@ func operate(t *testing.T, b *Backend, name string) {
 	_, err = q.Purge(ctx)
 	ok(t, err)
 	_, err = q.PurgeDead(ctx)
+	ok(t, err)
+	ok(t, q.Close())
+}
+
+// operateOnLives sends a message with a time to live, and makes the calls that look for its end.
+func operateOnLives(t *testing.T, b *Backend, name string) {
+	t.Helper()
+	ctx := t.Context()
+	q, err := b.OpenQueue(ctx, name)
+	ok(t, err)
+	_, err = q.Send(ctx, []driver.Outgoing{{Body: []byte("short"), TTL: time.Microsecond}, {Body: []byte("long"), TTL: time.Hour}})
+	ok(t, err)
+	got, err := q.Receive(ctx, driver.ReceiveRequest{Max: 1, Visibility: hold, Wait: time.Minute})
+	ok(t, err)
+	ok(t, q.Nack(ctx, []driver.Nack{{Receipt: got[0].Receipt, Delay: time.Minute}}))
+	_, err = q.Usage(ctx)
 	ok(t, err)
 	ok(t, q.Close())
 }

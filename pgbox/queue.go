@@ -70,6 +70,7 @@ func (b *Backend) newSettings(config driver.Config, version int64) *settings {
 		Release:       true,
 		DeliverAt:     true,
 		Edit:          true,
+		TTL:           true,
 		Schedules:     true,
 		Usage:         true,
 		DedupWindow:   max(config.Effective().DedupWindow, 0),

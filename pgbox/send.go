@@ -35,6 +35,7 @@ type sendRow struct {
 	group       []byte
 	extra       []byte
 	delay       int64 // microseconds; below 0 it is minus the time at which the message is due
+	ttl         int64 // microseconds; 0 means that of the queue
 	key, digest []byte
 	past        past
 	hasPast     bool
@@ -90,7 +91,7 @@ func (h *handle) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sen
 // sendRow returns a message as the function send takes it. A caller that may leave before the
 // call is answered keeps its body.
 func (q *queue) sendRow(msg *driver.Outgoing, id string, mayLeave bool) sendRow {
-	row := sendRow{shard: q.shardFor(msg), body: msg.Body, delay: micros(msg.Delay)}
+	row := sendRow{shard: q.shardFor(msg), body: msg.Body, delay: micros(msg.Delay), ttl: micros(msg.TTL)}
 	if mayLeave || row.body == nil {
 		row.body = append(make([]byte, 0, len(msg.Body)), msg.Body...)
 	}
@@ -134,8 +135,8 @@ type sendColumns struct {
 	shards                                             []int32
 	ids                                                [][16]byte
 	bodies, groups, extras, keys, digests, pastColumns [][]byte
-	delays                                             []int64
-	keyed, hasPast                                     bool
+	delays, ttls                                       []int64
+	keyed, mortal, hasPast                             bool
 }
 
 func columnsOf(batch []*sendOp) (c sendColumns) {
@@ -144,14 +145,17 @@ func columnsOf(batch []*sendOp) (c sendColumns) {
 			row := &op.rows[i]
 			c.shards, c.ids = append(c.shards, row.shard), append(c.ids, row.id)
 			c.bodies, c.groups, c.extras = append(c.bodies, row.body), append(c.groups, row.group), append(c.extras, row.extra)
-			c.delays = append(c.delays, row.delay)
+			c.delays, c.ttls = append(c.delays, row.delay), append(c.ttls, row.ttl)
 			c.keys, c.digests = append(c.keys, row.key), append(c.digests, row.digest)
 			c.pastColumns = append(c.pastColumns, row.past[:]...)
-			c.keyed, c.hasPast = c.keyed || row.key != nil, c.hasPast || row.hasPast
+			c.keyed, c.mortal, c.hasPast = c.keyed || row.key != nil, c.mortal || row.ttl != 0, c.hasPast || row.hasPast
 		}
 	}
 	if !c.keyed {
 		c.keys, c.digests = nil, nil
+	}
+	if !c.mortal {
+		c.ttls = nil
 	}
 	if !c.hasPast {
 		c.pastColumns = nil
@@ -172,10 +176,10 @@ func (q *queue) performSends(ctx context.Context, batch []*sendOp) {
 	place, due := q.lowest(c.shards)
 	for err == nil && codes == nil { // until it has not only handled what fell due
 		r := request{
-			sql: "SELECT * FROM mailbox.send_from($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+			sql: "SELECT * FROM mailbox.send_from($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
 			args: []any{
 				c.shards, c.ids, c.bodies, c.groups, c.extras, c.delays, c.keys, c.digests, c.pastColumns,
-				c.keyed && q.keyRoom.Load() < int64(len(c.ids)), false, place, due,
+				c.keyed && q.keyRoom.Load() < int64(len(c.ids)), false, place, due, c.ttls,
 			},
 			wide: 11,
 		}

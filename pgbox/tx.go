@@ -26,7 +26,7 @@ type callerTx func(ctx context.Context, statement string, args ...any) (*string,
 //
 // A message that is sent becomes visible within 100 ms after the commit, behind those that were
 // sent meanwhile; messages of one transaction keep their order. Its dedup key is judged then: a
-// duplicate is dropped. Bounds of the queue may be exceeded, and a delay begins then. An ack or
+// duplicate is dropped. Bounds of the queue may be exceeded, and a delay and a time to live begin then. An ack or
 // a nack that is made in time holds, however late tx commits. tx must wait for the disk: a
 // session with synchronous_commit off is refused (ErrInvalid).
 func InTx(ctx context.Context, tx pgx.Tx) context.Context {
@@ -111,8 +111,8 @@ func (h *handle) inTx(ctx context.Context, tx callerTx, op, statement string, ar
 func (h *handle) sendInTx(ctx context.Context, tx callerTx, op *sendOp, sent []driver.Sent, failed []error) ([]driver.Sent, error) {
 	for n, i := range op.positions {
 		row := &op.rows[n]
-		_, err := h.inTx(ctx, tx, "send", "SELECT mailbox.send_tx($1, $2, $3::text::uuid, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
-			row.shard, uuidText(row.id), row.body, row.group, row.extra, row.delay, row.key, row.digest, row.past[0], row.past[1], row.past[2], row.past[3])
+		_, err := h.inTx(ctx, tx, "send", "SELECT mailbox.send_tx($1, $2, $3::text::uuid, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+			row.shard, uuidText(row.id), row.body, row.group, row.extra, row.delay, row.key, row.digest, row.past[0], row.past[1], row.past[2], row.past[3], row.ttl)
 		if err != nil {
 			return nil, err
 		}
