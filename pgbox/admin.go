@@ -104,7 +104,7 @@ func (b *Backend) configure(ctx context.Context, name string, asked driver.Confi
 		int64(max(config.Shards, 1)), int64(config.MaxDeliveries), int64(config.MaxMessages), int64(config.MaxBytes), int64(config.MaxInFlight),
 		int64(config.MaxDead), micros(config.MaxHold), max(micros(effective.DedupWindow), 0), max(int64(effective.DedupMax), 0),
 		micros(config.RetainReady.Age), int64(config.RetainReady.Count), micros(config.RetainDead.Age), int64(config.RetainDead.Count),
-		micros(config.TTL),
+		micros(config.TTL), max(micros(effective.PriorityAging), 0),
 	}
 	r := request{
 		sql:  b.sql("SELECT mailbox.configure($1, $2, $3, $4, $5, $6, $7, $8)"),

@@ -163,7 +163,7 @@ func (h *handle) Move(ctx context.Context, to string, limit int) (moved int, err
 func (h *handle) homes(ctx context.Context) (names []string, err error) {
 	r := request{
 		sql: "SELECT q.name FROM mailbox.queue q WHERE q.qid <> $1 AND convert_to(q.name, 'UTF8') IN " +
-			"(SELECT DISTINCT m.from_queue FROM mailbox.message m WHERE m.qid = $1 AND m.state IN ('r', 'b', 's') AND m.from_queue IS NOT NULL)",
+			"(SELECT DISTINCT m.from_queue FROM mailbox.message m WHERE m.qid = $1 AND m.state IN ('r', 'b', 's', 'p', 'h') AND m.from_queue IS NOT NULL)",
 		wide: -1, repeatable: true,
 	}
 	return names, h.call(ctx, r, readTexts(&names))

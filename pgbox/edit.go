@@ -25,10 +25,14 @@ func (h *handle) Edit(ctx context.Context, id string, edit driver.Edit) (driver.
 	if !edit.DeliverAt.IsZero() {
 		due = dueMicros(edit.DeliverAt)
 	}
+	var priority *int
+	if edit.Prioritize {
+		priority = &edit.Priority
+	}
 	for {
 		var was, woken, endings *string
 		var version int64
-		r := request{sql: "SELECT * FROM mailbox.edit($1, $2, $3, $4, $5)", args: []any{packed, edit.Remove, due, false}, wide: 4}
+		r := request{sql: "SELECT * FROM mailbox.edit($1, $2, $3, $4, $5, $6)", args: []any{packed, edit.Remove, due, false, priority}, wide: 4}
 		if err := h.call(ctx, r, one(&was, &version, &woken, &endings)); err != nil {
 			return "", h.outcome(err, op)
 		}

@@ -104,8 +104,8 @@ func (q *queue) usageOnce(ctx context.Context, ages bool) (usage driver.Usage, d
 	for n := range all {
 		all[n] = int32(n)
 	}
-	place, due := q.lowest(all)
-	r := request{sql: "SELECT * FROM mailbox.usage($1, $2, $3, $4, $5)", args: []any{ages, false, place, due}, wide: 2, repeatable: true}
+	from := q.lowest(all)
+	r := request{sql: "SELECT * FROM mailbox.usage($1, $2, $3, $4, $5, $6)", args: []any{ages, false, from.place, from.due, from.levels}, wide: 2, repeatable: true}
 	err = q.call(ctx, r, func(rows pgx.Rows) error {
 		usage = driver.Usage{}
 		for rows.Next() {

@@ -93,7 +93,7 @@ func (q *queue) noteNext(h *head) {
 		wait = pollInterval
 	}
 	if h.next != nil {
-		wait = min(wait, max(time.Duration(*h.next-h.now)*time.Microsecond, time.Millisecond))
+		wait = min(wait, max(time.Duration(*h.next-h.low.due)*time.Microsecond, time.Millisecond))
 	}
 	q.timerMu.Lock()
 	defer q.timerMu.Unlock()

@@ -35,9 +35,12 @@ type peekOrder struct {
 	order string
 }
 
+// levelPart is the part of ready messages with priorities, of which each has its order by place.
+const levelPart = "state IN ('p', 'h') AND state = o AND priority = k"
+
 // peekOrders are the states in the order in which Peek shows them.
 var peekOrders = []peekOrder{
-	{driver.StateReady, []string{"state = 'r'", "state IN ('b', 's')"}, "place"},
+	{driver.StateReady, []string{"state = 'r'", "state IN ('b', 's')", levelPart}, "place"},
 	{driver.StateDelayed, []string{"state IN ('d', 'w', 'f') AND state <> 'f'"}, "due"},
 	{driver.StateInFlight, []string{"state IN ('d', 'w', 'f') AND state = 'f'"}, "due"},
 	{driver.StateDead, []string{"state = 'x'"}, "place"},
@@ -46,16 +49,21 @@ var peekOrders = []peekOrder{
 // sql returns the statement that reads a page: of messages behind a point, and with an id if
 // one is given. $1 is the queue, $2 a shard.
 func (o peekOrder) sql() string {
-	text := "SELECT m.seq, m." + o.order + ", m.id, m.deliveries, m.redrives, m.first_at, m.error, m.error_type, m.reason, m.dead_at, m.due, " +
+	text := "SELECT m.seq, m." + o.order + ", m.id, m.deliveries, m.redrives, m.first_at, m.error, m.error_type, m.reason, m.dead_at, m.due, m.priority, " +
 		"m.from_reason, m.from_queue, m.from_deliveries, m.from_error, b.sent_at, b.grp, b.extra, b.body, mailbox.clock() FROM ("
 	for i, part := range o.parts {
 		if i > 0 {
 			text += " UNION ALL "
 		}
-		text += "(SELECT * FROM mailbox.message WHERE qid = $1 AND shard = $2 AND " + part +
-			" AND (" + o.order + ", seq) > ($3, $4) AND " + o.order + " >= $3 AND ($5::uuid IS NULL OR id = $5) ORDER BY " + o.order + ", seq LIMIT $6)"
+		rows := "SELECT * FROM mailbox.message WHERE qid = $1 AND shard = $2 AND " + part +
+			" AND (" + o.order + ", seq) > ($3, $4) AND " + o.order + " >= $3 AND ($5::uuid IS NULL OR id = $5) ORDER BY " + o.order + ", seq LIMIT $6"
+		if part == levelPart {
+			rows = "SELECT l.* FROM mailbox.queue q CROSS JOIN generate_series(1, CASE WHEN q.leveled THEN 9 ELSE 0 END) k CROSS JOIN unnest('{p,h}'::\"char\"[]) o " +
+				"CROSS JOIN LATERAL (" + rows + ") l WHERE q.qid = $1"
+		}
+		text += "(" + rows + ")"
 	}
-	return text + ") m JOIN mailbox.body b ON b.seq = m.seq ORDER BY m." + o.order + ", m.seq LIMIT $6"
+	return text + ") m CROSS JOIN LATERAL (SELECT * FROM mailbox.body c WHERE c.seq = m.seq OFFSET 0) b ORDER BY m." + o.order + ", m.seq LIMIT $6"
 }
 
 // A peekedRow is a message that was read, and where it stands among those in its state.
@@ -201,16 +209,20 @@ func (h *handle) readPeeked(rows pgx.Rows, state driver.State) (row peekedRow, e
 	var id pgtype.UUID
 	var first, deadAt *int64
 	var due, sentAt, now int64
+	var priority *int
 	var failure, kind, group, packed []byte
 	var reason *string
 	var before past
-	err = rows.Scan(&row.seq, &row.at, &id, &row.Deliveries, &row.Redrives, &first, &failure, &kind, &reason, &deadAt, &due,
+	err = rows.Scan(&row.seq, &row.at, &id, &row.Deliveries, &row.Redrives, &first, &failure, &kind, &reason, &deadAt, &due, &priority,
 		&before[0], &before[1], &before[2], &before[3], &sentAt, &group, &packed, &row.Body, &now)
 	if err != nil {
 		return row, err
 	}
 	row.State, row.ID, row.Group, row.LastError, row.EnqueuedAt = state, ulid.ULID(id.Bytes).String(), string(group), string(failure), wall(sentAt)
 	row.age = time.Duration(now-sentAt) * time.Microsecond
+	if priority != nil {
+		row.Priority = *priority
+	}
 	if first != nil {
 		row.FirstReceivedAt = wall(*first)
 	}

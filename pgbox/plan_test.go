@@ -163,6 +163,7 @@ func TestNoStatementReadsWholeTables(t *testing.T) {
 			for _, name := range []string{"strict", "ruled"} {
 				operateOnLives(t, b, name)
 			}
+			operateOnLevels(t, b, "ruled")
 			ok(t, b.DeleteQueue(t.Context(), "ruled"))
 			operateReplies(t, b.Replies(0))
 			ok(t, b.Close())
@@ -170,7 +171,7 @@ func TestNoStatementReadsWholeTables(t *testing.T) {
 			for index, condition := range map[string]string{
 				"message_sent": "place >", "message_back": "qid =", "message_due": "due >", "message_age": "qid =", "message_dead": "qid =",
 				"message_dead_id": "id =", "message_group": "grp =", "message_blocker": "grp =", "message_pkey": "seq =", "body_pkey": "seq =",
-				"message_ends": "ends >", "dedup_pkey": "key =", "dedup_ends": "ends <=", "strict_group_stands": "qid =", "inbox_queue": "qid =",
+				"message_ends": "ends >", "message_level": "priority =", "message_level_age": "qid =", "dedup_pkey": "key =", "dedup_ends": "ends <=", "strict_group_stands": "qid =", "inbox_queue": "qid =",
 				"tally_pkey": "slot =", "slot_pkey": "id =", "slot_expires": "expires <=",
 			} {
 				if !strings.Contains(used[index], condition) {
@@ -194,9 +195,9 @@ func fill(t *testing.T, pool *pgxpool.Pool, schema string) {
 	t.Helper()
 	const rows = "generate_series(1, 20000) n"
 	statement := strings.ReplaceAll("INSERT INTO mailbox.body (seq, sent_at, body) SELECT -n, n, 'body' FROM "+rows+"; "+
-		"INSERT INTO mailbox.message (seq, qid, shard, state, place, arrived, born, due, size, id, grp, ttl, ends) "+
-		"SELECT -n, 1000, 0, (ARRAY['r', 'b', 's', 'd', 'w', 'f', 'x'])[1 + n % 7]::\"char\", -n, -n, n, n, 4, lpad(n::text, 32, '0')::uuid, "+
-		"CASE WHEN n % 7 IN (2, 4) THEN 'group'::bytea END, 1, n FROM "+rows+"; "+
+		"INSERT INTO mailbox.message (seq, qid, shard, state, place, arrived, born, due, size, id, grp, ttl, ends, priority) "+
+		"SELECT -n, 1000, 0, (ARRAY['r', 'b', 's', 'd', 'w', 'f', 'x', 'p', 'h'])[1 + n % 9]::\"char\", -n, -n, n, n, 4, lpad(n::text, 32, '0')::uuid, "+
+		"CASE WHEN n % 9 IN (2, 4) THEN 'group'::bytea END, 1, n, 1 + n % 5 FROM "+rows+"; "+
 		"INSERT INTO mailbox.dedup SELECT 1000, n::text::bytea, '', lpad(n::text, 32, '0')::uuid, n FROM "+rows+"; "+
 		"INSERT INTO mailbox.strict_group SELECT 1000, 0, n::text::bytea, n FROM "+rows+"; "+
 		"INSERT INTO mailbox.inbox (qid, shard, kind) SELECT 1000, 0, 'g' FROM "+rows+"; "+
@@ -269,6 +270,28 @@ func operateOnLives(t *testing.T, b *Backend, name string) {
 	ok(t, err)
 	ok(t, q.Nack(ctx, []driver.Nack{{Receipt: got[0].Receipt, Delay: time.Minute}}))
 	_, err = q.Usage(ctx)
+	ok(t, err)
+	ok(t, q.Close())
+}
+
+// operateOnLevels makes the calls that look for messages with priorities.
+func operateOnLevels(t *testing.T, b *Backend, name string) {
+	t.Helper()
+	ctx := t.Context()
+	q, err := b.OpenQueue(ctx, name)
+	ok(t, err)
+	sent, err := q.Send(ctx, []driver.Outgoing{{Body: []byte("high"), Priority: 9}, {Body: []byte("low"), Priority: 1}, {Body: []byte("plain")}})
+	ok(t, err)
+	_, got := receiveBodies(t, q, 2)
+	ok(t, q.Nack(ctx, []driver.Nack{{Receipt: got[0].Receipt}}))
+	_, err = q.Edit(ctx, sent[2].ID, driver.Edit{Prioritize: true, Priority: 5})
+	ok(t, err)
+	for _, err := range q.Peek(ctx, driver.Query{}) {
+		ok(t, err)
+	}
+	_, err = q.Usage(ctx)
+	ok(t, err)
+	_, err = q.Move(ctx, "target", 0)
 	ok(t, err)
 	ok(t, q.Close())
 }

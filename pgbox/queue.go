@@ -71,6 +71,7 @@ func (b *Backend) newSettings(config driver.Config, version int64) *settings {
 		DeliverAt:     true,
 		Edit:          true,
 		TTL:           true,
+		Priorities:    !config.StrictGroups,
 		Schedules:     true,
 		Usage:         true,
 		DedupWindow:   max(config.Effective().DedupWindow, 0),

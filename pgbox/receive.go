@@ -3,8 +3,9 @@ package pgbox
 import (
 	"context"
 	"fmt"
-	"math"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,51 +30,58 @@ type shard struct {
 // transaction which is held open keeps. They are hints: a crash of the server can bring back leases
 // that were not on its disk, so now and then a call begins at 0. They are safe for concurrent use.
 type marks struct {
-	mu         sync.Mutex // guards the fields below
-	place, due int64
+	mu sync.Mutex // guards the fields below
+	point
 	// When a receive, and when another call begins at 0 next. Only receives look for messages
 	// below place, so another call that began at 0 does not do it for them.
 	nextReceive, nextOther time.Time
 }
 
+// A point is where a call begins to look: behind a place, behind places for each priority above 0, of
+// which nil are none, and after a time.
+type point struct {
+	place, due int64
+	levels     []int64
+}
+
 // forReceive returns where a receive begins to look.
-func (m *marks) forReceive() (place, due int64) {
+func (m *marks) forReceive() point {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if time.Now().After(m.nextReceive) {
-		return 0, 0
+		return point{}
 	}
-	return m.place, m.due
+	return m.point
 }
 
-// received notes that a receive has handled everything up to a time, and taken sent messages up to a
-// place.
-func (m *marks) received(begun time.Time, from, due, place int64) {
-	m.looked(begun, from, due)
+// received notes that a receive has handled everything up to a time, and taken sent messages up to
+// places.
+func (m *marks) received(begun time.Time, from, to point) {
+	m.looked(begun, from, to.due)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.place = place
-	if from == 0 {
+	m.place, m.levels = to.place, to.levels
+	if from.due == 0 {
 		m.nextReceive = m.nextOther
 	}
 }
 
 // forOthers returns where another call begins to look.
-func (m *marks) forOthers() (place, due int64) {
+func (m *marks) forOthers() point {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if time.Now().After(m.nextOther) {
-		return 0, 0
+		return point{}
 	}
-	return m.place, m.due
+	return m.point
 }
 
 // looked notes that a call which began to look at from has handled everything up to a time.
-func (m *marks) looked(begun time.Time, from, due int64) {
+func (m *marks) looked(begun time.Time, from point, due int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.due = max(m.due, due)
-	if from == 0 {
+	if from.due == 0 {
 		m.nextOther = time.Now().Add(max(minFull, fullShare*time.Since(begun)))
 	}
 }
@@ -82,20 +90,32 @@ func (m *marks) looked(begun time.Time, from, due int64) {
 func (m *marks) doubt() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.place, m.due, m.nextReceive, m.nextOther = 0, 0, time.Time{}, time.Time{}
+	m.point, m.nextReceive, m.nextOther = point{}, time.Time{}, time.Time{}
 }
 
 // lowest returns where a call for some shards that does not receive begins to look.
-func (q *queue) lowest(shards []int32) (place, due int64) {
+func (q *queue) lowest(shards []int32) point {
 	if len(shards) == 0 { // of a queue that another one tends, whose marks are not known
-		return 0, 0
+		return point{}
 	}
-	place, due = math.MaxInt64, math.MaxInt64
-	for _, n := range shards {
-		p, d := q.shards[n].marks.forOthers()
-		place, due = min(place, p), min(due, d)
+	lowest := q.shards[shards[0]].marks.forOthers()
+	for _, n := range shards[1:] {
+		if n != shards[0] {
+			lowest = lowest.or(q.shards[n].marks.forOthers())
+		}
 	}
-	return place, due
+	return lowest
+}
+
+// or returns a point that is before both.
+func (p point) or(other point) point {
+	lower := point{place: min(p.place, other.place), due: min(p.due, other.due)}
+	if len(p.levels) == len(other.levels) {
+		for i, place := range p.levels {
+			lower.levels = append(lower.levels, min(place, other.levels[i]))
+		}
+	}
+	return lower
 }
 
 // A full look costs at most one part in fullShare of the time, and happens at least every
@@ -149,7 +169,7 @@ func (op *receiveOp) abandon() bool {
 // head is the row of an answer that is about the call; see receive.sql.
 type head struct {
 	again          bool
-	low, now       int64
+	low            point // due is the time
 	sources        int32
 	next, version  *int64
 	whys           []byte
@@ -160,15 +180,15 @@ type head struct {
 func (s *shard) perform(ctx context.Context, batch []*receiveOp) {
 	s.queue.collectSometimes(ctx)
 	begun := time.Now()
-	place, due := s.marks.forReceive()
+	from := s.marks.forReceive()
 	for {
-		h, got, err := s.receive(ctx, batch, place, due)
+		h, got, err := s.receive(ctx, batch, from)
 		if err == nil {
 			s.queue.backend.happened(ctx, &h.endings, &h.woken)
 			if h.again {
 				continue
 			}
-			s.marks.received(begun, due, h.now, h.low)
+			s.marks.received(begun, from, h.low)
 			s.queue.note(ctx, *h.version)
 			s.queue.noteNext(&h)
 		} else {
@@ -188,7 +208,7 @@ func (s *shard) perform(ctx context.Context, batch []*receiveOp) {
 }
 
 // receive calls the function receive.
-func (s *shard) receive(ctx context.Context, batch []*receiveOp, place, due int64) (h head, got [][]driver.Delivery, err error) {
+func (s *shard) receive(ctx context.Context, batch []*receiveOp, from point) (h head, got [][]driver.Delivery, err error) {
 	most, sizes, visibilities := make([]int32, len(batch)), make([]int64, len(batch)), make([]int64, len(batch))
 	waits := false
 	for i, op := range batch {
@@ -196,8 +216,8 @@ func (s *shard) receive(ctx context.Context, batch []*receiveOp, place, due int6
 		waits = waits || op.waits
 	}
 	r := request{
-		sql:  "SELECT * FROM mailbox.receive($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-		args: []any{int32(s.number), most, sizes, visibilities, rand.Int64() >> 8, place, due, waits, false},
+		sql:  "SELECT * FROM mailbox.receive($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+		args: []any{int32(s.number), most, sizes, visibilities, rand.Int64() >> 8, from.place, from.due, waits, false, from.levels},
 		wide: 9, repeatable: true, // messages of a call whose answer is lost come back
 	}
 	err = s.queue.call(ctx, r, func(rows pgx.Rows) error {
@@ -214,7 +234,7 @@ func (s *shard) receive(ctx context.Context, batch []*receiveOp, place, due int6
 
 // readRow reads a row of an answer: a message, or the head.
 func (s *shard) readRow(rows pgx.Rows, h *head, got [][]driver.Delivery) error {
-	var request, deliveries int32
+	var request, deliveries, priority int32
 	var seq, nonce int64
 	var first, sentAt *int64
 	var id pgtype.UUID
@@ -222,20 +242,20 @@ func (s *shard) readRow(rows pgx.Rows, h *head, got [][]driver.Delivery) error {
 	var before past
 	var released bool
 	err := rows.Scan(&request, &seq, &nonce, &deliveries, &first, &sentAt, &id, &group, &packed, &body, &failure,
-		&before[0], &before[1], &before[2], &before[3], &released)
+		&before[0], &before[1], &before[2], &before[3], &released, &priority)
 	if err != nil {
 		return err
 	}
 	if request < 0 {
 		*h = head{
-			again: request == -2, low: seq, now: nonce, sources: deliveries, next: sentAt, version: first,
+			again: request == -2, low: point{place: seq, due: nonce, levels: readLevels(group)}, sources: deliveries, next: sentAt, version: first,
 			whys: packed, woken: string(body), endings: string(failure),
 		}
 		return nil
 	}
 	d := driver.Delivery{Shard: s.number, Released: released, Message: driver.Message{
 		ID: ulid.ULID(id.Bytes).String(), Body: body, Group: string(group), Deliveries: int(deliveries),
-		EnqueuedAt: wall(*sentAt), FirstReceivedAt: wall(*first), LastError: string(failure),
+		EnqueuedAt: wall(*sentAt), FirstReceivedAt: wall(*first), LastError: string(failure), Priority: int(priority),
 	}}
 	d.Receipt = driver.Receipt{Handle: d.ID, Place: uint64(s.number)<<seqBits | uint64(seq), Nonce: uint64(nonce)}
 	if err := readMessage(&d.Message, packed, &before); err != nil {
@@ -243,6 +263,15 @@ func (s *shard) readRow(rows pgx.Rows, h *head, got [][]driver.Delivery) error {
 	}
 	got[request] = append(got[request], d)
 	return nil
+}
+
+// readLevels reads the places of priorities in the head of an answer.
+func readLevels(text []byte) (levels []int64) {
+	for field := range strings.FieldsSeq(string(text)) {
+		place, _ := strconv.ParseInt(field, 10, 64) // 0 looks at everything
+		levels = append(levels, place)
+	}
+	return levels
 }
 
 // take leases ready messages without waiting. blocked says that only the in-flight limit kept

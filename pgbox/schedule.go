@@ -57,10 +57,10 @@ func (h *handle) fire(ctx context.Context, f *driver.Firing) (string, driver.Sch
 		var version *int64
 		row := scheduleRow{}
 		r := request{
-			sql: "SELECT f.code, " + scheduleColumns("f") + ", f.version, f.woken, f.endings FROM mailbox.fire($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) f",
+			sql: "SELECT f.code, " + scheduleColumns("f") + ", f.version, f.woken, f.endings FROM mailbox.fire($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) f",
 			args: []any{
 				h.scheduleShard(f.Name), f.Name, int64(f.Revision), following, millis(f.Through), f.Remove, f.Definition,
-				dues, c.ids, c.bodies, c.extras, c.pastColumns, false, c.ttls,
+				dues, c.ids, c.bodies, c.extras, c.pastColumns, false, c.ttls, c.priorities,
 			},
 			wide: 13,
 		}

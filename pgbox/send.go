@@ -36,6 +36,7 @@ type sendRow struct {
 	extra       []byte
 	delay       int64 // microseconds; below 0 it is minus the time at which the message is due
 	ttl         int64 // microseconds; 0 means that of the queue
+	priority    int32
 	key, digest []byte
 	past        past
 	hasPast     bool
@@ -91,7 +92,7 @@ func (h *handle) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.Sen
 // sendRow returns a message as the function send takes it. A caller that may leave before the
 // call is answered keeps its body.
 func (q *queue) sendRow(msg *driver.Outgoing, id string, mayLeave bool) sendRow {
-	row := sendRow{shard: q.shardFor(msg), body: msg.Body, delay: micros(msg.Delay), ttl: micros(msg.TTL)}
+	row := sendRow{shard: q.shardFor(msg), body: msg.Body, delay: micros(msg.Delay), ttl: micros(msg.TTL), priority: int32(msg.Priority)}
 	if mayLeave || row.body == nil {
 		row.body = append(make([]byte, 0, len(msg.Body)), msg.Body...)
 	}
@@ -136,7 +137,8 @@ type sendColumns struct {
 	ids                                                [][16]byte
 	bodies, groups, extras, keys, digests, pastColumns [][]byte
 	delays, ttls                                       []int64
-	keyed, mortal, hasPast                             bool
+	priorities                                         []int32
+	keyed, mortal, leveled, hasPast                    bool
 }
 
 func columnsOf(batch []*sendOp) (c sendColumns) {
@@ -146,9 +148,11 @@ func columnsOf(batch []*sendOp) (c sendColumns) {
 			c.shards, c.ids = append(c.shards, row.shard), append(c.ids, row.id)
 			c.bodies, c.groups, c.extras = append(c.bodies, row.body), append(c.groups, row.group), append(c.extras, row.extra)
 			c.delays, c.ttls = append(c.delays, row.delay), append(c.ttls, row.ttl)
+			c.priorities = append(c.priorities, row.priority)
 			c.keys, c.digests = append(c.keys, row.key), append(c.digests, row.digest)
 			c.pastColumns = append(c.pastColumns, row.past[:]...)
-			c.keyed, c.mortal, c.hasPast = c.keyed || row.key != nil, c.mortal || row.ttl != 0, c.hasPast || row.hasPast
+			c.keyed, c.hasPast = c.keyed || row.key != nil, c.hasPast || row.hasPast
+			c.mortal, c.leveled = c.mortal || row.ttl != 0, c.leveled || row.priority != 0
 		}
 	}
 	if !c.keyed {
@@ -156,6 +160,9 @@ func columnsOf(batch []*sendOp) (c sendColumns) {
 	}
 	if !c.mortal {
 		c.ttls = nil
+	}
+	if !c.leveled {
+		c.priorities = nil
 	}
 	if !c.hasPast {
 		c.pastColumns = nil
@@ -173,13 +180,13 @@ func (q *queue) performSends(ctx context.Context, batch []*sendOp) {
 	var woken, endings *string
 	var err error
 	begun := time.Now()
-	place, due := q.lowest(c.shards)
+	from := q.lowest(c.shards)
 	for err == nil && codes == nil { // until it has not only handled what fell due
 		r := request{
-			sql: "SELECT * FROM mailbox.send_from($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
+			sql: "SELECT * FROM mailbox.send_from($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
 			args: []any{
 				c.shards, c.ids, c.bodies, c.groups, c.extras, c.delays, c.keys, c.digests, c.pastColumns,
-				c.keyed && q.keyRoom.Load() < int64(len(c.ids)), false, place, due, c.ttls,
+				c.keyed && q.keyRoom.Load() < int64(len(c.ids)), false, from.place, from.due, c.ttls, c.priorities, from.levels,
 			},
 			wide: 11,
 		}
@@ -190,7 +197,7 @@ func (q *queue) performSends(ctx context.Context, batch []*sendOp) {
 	}
 	if at != nil {
 		for _, n := range c.shards {
-			q.shards[n].marks.looked(begun, due, *at)
+			q.shards[n].marks.looked(begun, from, *at)
 		}
 	}
 	if err == nil {

@@ -262,13 +262,13 @@ func (h *handle) settle(ctx context.Context, op, what string, n int, each func(i
 
 // callSettle calls the function settle.
 func (q *queue) callSettle(ctx context.Context, what string, c *settleColumns) (codes string, grants []int64, err error) {
-	place, due := q.lowest(c.shards)
+	from := q.lowest(c.shards)
 	for {
 		var answer, woken, endings *string
 		var version *int64
 		r := request{
-			sql:  "SELECT * FROM mailbox.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
-			args: []any{what, c.shards, c.seqs, c.nonces, c.ids, c.numbers, c.causes, c.kinds, c.reasons, false, place, due},
+			sql:  "SELECT * FROM mailbox.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+			args: []any{what, c.shards, c.seqs, c.nonces, c.ids, c.numbers, c.causes, c.kinds, c.reasons, false, from.place, from.due, from.levels},
 			wide: 10,
 		}
 		if err := q.call(ctx, r, one(&answer, &grants, &version, &woken, &endings)); err != nil {

@@ -88,9 +88,8 @@ func TestLivesWaitForRoomWhateverWasSeenBefore(t *testing.T) {
 	_, err = q.Send(t.Context(), []driver.Outgoing{{Body: []byte("held"), TTL: time.Hour}, {Body: []byte("ready"), TTL: time.Hour}})
 	ok(t, err)
 	_, got = receiveBodies(t, q, 1)
-	_, err = pool.Exec(t.Context(), first.sql("UPDATE mailbox.message SET ends = mailbox.clock() + 1000 WHERE ends IS NOT NULL"), pgx.QueryExecModeExec)
+	_, err = pool.Exec(t.Context(), first.sql("UPDATE mailbox.message SET ends = mailbox.clock() + 1000 WHERE ends IS NOT NULL; SELECT pg_sleep(0.002)"), pgx.QueryExecModeSimpleProtocol)
 	ok(t, err)
-	time.Sleep(2 * time.Millisecond)
 	stats, err := q.Stats(t.Context())
 	if err != nil || stats.Ready != 1 || stats.Dead != 1 {
 		t.Fatalf("got %+v, %v; want a message that waits for room", stats, err)
@@ -112,7 +111,7 @@ func TestLivesWaitForRoomWhateverWasSeenBefore(t *testing.T) {
 	}
 }
 
-// TestLivesEndUnderLoad sends messages that live for a moment to a queue whose dead letters go to
+// TestLivesEndUnderLoad sends messages of all priorities that live for a moment to a queue whose dead letters go to
 // another one, while goroutines receive and settle. Every message ends once.
 func TestLivesEndUnderLoad(t *testing.T) {
 	t.Parallel()
@@ -125,7 +124,7 @@ func TestLivesEndUnderLoad(t *testing.T) {
 	for n := range senders {
 		work.Go(func() {
 			for i := range each {
-				if _, err := q.Send(t.Context(), []driver.Outgoing{{Body: fmt.Append(nil, n, i), TTL: time.Duration(i%3) * 10 * time.Millisecond}, {Body: fmt.Append(nil, n, i)}}); err != nil {
+				if _, err := q.Send(t.Context(), []driver.Outgoing{{Body: fmt.Append(nil, n, i), TTL: time.Duration(i%3) * 10 * time.Millisecond, Priority: i % 10}, {Body: fmt.Append(nil, n, i)}}); err != nil {
 					t.Error(err)
 				}
 				got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: hold})
@@ -146,7 +145,8 @@ func TestLivesEndUnderLoad(t *testing.T) {
 		})
 	}
 	work.Wait()
-	time.Sleep(50 * time.Millisecond)
+	_, err = b.pool.Exec(t.Context(), "SELECT pg_sleep(0.05)", pgx.QueryExecModeExec) // the last lives end
+	ok(t, err)
 	stats, err := q.Stats(t.Context())
 	ok(t, err)
 	expired, err := late.Stats(t.Context())
@@ -156,7 +156,7 @@ func TestLivesEndUnderLoad(t *testing.T) {
 	}
 }
 
-// TestCallsOfTheVersionBeforeWork calls the functions as a process does that knows no times to live.
+// TestCallsOfTheVersionBeforeWork calls the functions as a process does that knows no times to live and no priorities.
 func TestCallsOfTheVersionBeforeWork(t *testing.T) {
 	t.Parallel()
 	b, q := txQueue(t, driver.Config{TTL: time.Hour})
@@ -164,10 +164,18 @@ func TestCallsOfTheVersionBeforeWork(t *testing.T) {
 		"SELECT mailbox.configure('other', 0, 'first', '{}', false, false, '', '{1,0,100,100000,0,0,0,0,0,0,0,0,0}')",
 		"SELECT mailbox.send_from((SELECT qid FROM mailbox.queue WHERE name = 'orders'), '{0}', '{00000000-0000-0000-0000-000000000001}', '{a}', '{NULL}', '{NULL}', '{0}', NULL, NULL, NULL, false, false, 0, 0)",
 		"SELECT mailbox.fire((SELECT qid FROM mailbox.queue WHERE name = 'orders'), 0, 'hourly', 0, 1, 0, false, 'd', '{1}', '{00000000-0000-0000-0000-000000000002}', '{b}', '{NULL}', NULL, false)",
+		"SELECT * FROM mailbox.settle((SELECT qid FROM mailbox.queue WHERE name = 'other'), 'n', '{0}', '{1}', '{1}', '{00000000-0000-0000-0000-000000000001}', '{0}', '{NULL}', '{NULL}', '{n}', false, 0, 0)",
+		"SELECT * FROM mailbox.usage((SELECT qid FROM mailbox.queue WHERE name = 'other'), true, false, 0, 0)",
+		"SELECT * FROM mailbox.edit((SELECT qid FROM mailbox.queue WHERE name = 'other'), '00000000-0000-0000-0000-000000000001', true, 0, false)",
 		"SELECT mailbox.send_tx((SELECT qid FROM mailbox.queue WHERE name = 'orders'), 0, '00000000-0000-0000-0000-000000000003', 'c', NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, NULL)",
 	} {
 		_, err := b.pool.Exec(t.Context(), b.sql(statement), pgx.QueryExecModeSimpleProtocol)
 		ok(t, err)
+	}
+	var columns int
+	ok(t, b.pool.QueryRow(t.Context(), b.sql("SELECT count(*) FROM json_object_keys((SELECT row_to_json(r) FROM mailbox.receive((SELECT qid FROM mailbox.queue WHERE name = 'other'), 0, '{1}', '{0}', '{1000000}', 1, 0, 0, true, false) r LIMIT 1))"), pgx.QueryExecModeExec).Scan(&columns))
+	if columns != 16 {
+		t.Errorf("receive answers with %d columns, want 16", columns)
 	}
 	if text, _ := receiveBodies(t, q, 3); text != "abc" {
 		t.Errorf("received %q, want a, b and c", text)

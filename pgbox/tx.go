@@ -111,8 +111,8 @@ func (h *handle) inTx(ctx context.Context, tx callerTx, op, statement string, ar
 func (h *handle) sendInTx(ctx context.Context, tx callerTx, op *sendOp, sent []driver.Sent, failed []error) ([]driver.Sent, error) {
 	for n, i := range op.positions {
 		row := &op.rows[n]
-		_, err := h.inTx(ctx, tx, "send", "SELECT mailbox.send_tx($1, $2, $3::text::uuid, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
-			row.shard, uuidText(row.id), row.body, row.group, row.extra, row.delay, row.key, row.digest, row.past[0], row.past[1], row.past[2], row.past[3], row.ttl)
+		_, err := h.inTx(ctx, tx, "send", "SELECT mailbox.send_tx($1, $2, $3::text::uuid, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
+			row.shard, uuidText(row.id), row.body, row.group, row.extra, row.delay, row.key, row.digest, row.past[0], row.past[1], row.past[2], row.past[3], row.ttl, row.priority)
 		if err != nil {
 			return nil, err
 		}
