@@ -343,18 +343,9 @@ func answerSamples() []sample {
 			}),
 			func(p []byte) ([]byte, error) { v, err := oap.ParseStarted(p); return oap.AppendStarted(nil, &v), err },
 		},
-		{
-			"config with ageing", oap.AppendConfig(nil, &driver.Config{PriorityAging: time.Minute}),
-			func(p []byte) ([]byte, error) { v, err := oap.ParseConfig(p); return oap.AppendConfig(nil, &v), err },
-		},
-		{
-			"fair config", oap.AppendConfig(nil, &aFairConfig),
-			func(p []byte) ([]byte, error) { v, err := oap.ParseConfig(p); return oap.AppendConfig(nil, &v), err },
-		},
-		{
-			"config", oap.AppendConfig(nil, &aConfig),
-			func(p []byte) ([]byte, error) { v, err := oap.ParseConfig(p); return oap.AppendConfig(nil, &v), err },
-		},
+		{"config with ageing", oap.AppendConfig(nil, &driver.Config{PriorityAging: time.Minute}), againConfig},
+		{"fair config", oap.AppendConfig(nil, &aFairConfig), againConfig},
+		{"config", oap.AppendConfig(nil, &aConfig), againConfig},
 		{
 			"error", oap.AppendError(nil, &anError),
 			func(p []byte) ([]byte, error) {
@@ -457,6 +448,12 @@ func answerSamples() []sample {
 			return again, err
 		}},
 	}
+}
+
+// againConfig parses a configuration and writes it again.
+func againConfig(p []byte) ([]byte, error) {
+	v, err := oap.ParseConfig(p)
+	return oap.AppendConfig(nil, &v), err
 }
 
 func appendSend(t oap.Target, msgs []driver.Outgoing) []byte {
