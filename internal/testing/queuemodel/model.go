@@ -283,7 +283,7 @@ func (m *Model) Nack(now time.Duration, nacks []driver.Nack) error {
 		if !m.exhausted(msg) && !m.Config.StrictGroups && nack.Mode != driver.NackRelease {
 			m.Place++
 			msg.Place, msg.Given = m.Place, nil
-			msg.since = msg.due // FLOW-1
+			msg.since = msg.born + (msg.due - msg.born).Truncate(time.Microsecond) // FLOW-1; backends keep no more
 		}
 		m.comeBack(msg)
 		m.settle()
