@@ -181,7 +181,7 @@ var editFaults = []Saboteur{
 		on: hooks{edit: func(q *queue, ctx context.Context, id string, edit driver.Edit) (driver.State, error) {
 			for _, peeked := range q.peeked(ctx, driver.StateReady) {
 				if peeked.ID == id && edit.Remove {
-					q.wrapper.log.put(q.name, append(q.wrapper.log.at(q.name), peeked.Message))
+					q.wrapper.log.put(q.name, append(slices.Clip(q.wrapper.log.at(q.name)), peeked.Message))
 				}
 			}
 			return q.Edit(ctx, id, edit)

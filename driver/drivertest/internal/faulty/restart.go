@@ -2,6 +2,7 @@ package faulty
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -124,7 +125,7 @@ type restartLog = table[string, []driver.Message]
 // recordDelivered adds a delivered message to the log.
 func (q *queue) recordDelivered(receipt driver.Receipt) {
 	if d, ok := q.delivered.get(receipt); ok {
-		q.wrapper.log.put(q.name, append(q.wrapper.log.at(q.name), d.Message))
+		q.wrapper.log.put(q.name, append(slices.Clip(q.wrapper.log.at(q.name)), d.Message))
 	}
 }
 

@@ -143,7 +143,7 @@ var scheduleFaults = []Saboteur{
 		What: "A schedule keeps its first runs and not its latest.",
 		on: alterSchedules(func(q *queue, s *driver.Schedule) {
 			all := state[table[string, []driver.Run]](q)
-			first := all.at(s.Name)
+			first := slices.Clone(all.at(s.Name)) // firings run side by side
 			for _, run := range s.Runs {
 				if len(first) < driver.MaxRuns && !slices.Contains(first, run) {
 					first = append(first, run)
