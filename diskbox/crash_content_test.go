@@ -199,18 +199,27 @@ func (c *crashContent) drain(ctx context.Context, q driver.Queue) error {
 	return nil
 }
 
+// redrive redrives the dead letters, and receives them. Those with one unique key leave one
+// after the other.
 func (c *crashContent) redrive(ctx context.Context, q driver.Queue) error {
-	moved, err := q.Redrive(ctx, nil, 0)
-	if err != nil {
-		return err
-	}
-	if moved != len(c.leftDead) {
-		return fmt.Errorf("%d of %d dead letters were redriven", moved, len(c.leftDead))
-	}
 	drained := len(c.drained)
-	if err := c.drain(ctx, q); err != nil {
-		return err
+	c.redriven = []driver.Delivery{} // not nil: it was asked for
+	for redriven := 0; ; {
+		moved, err := q.Redrive(ctx, nil, 0)
+		redriven += moved
+		held := errors.Is(err, driver.ErrConflict) && moved > 0
+		if err != nil && !held {
+			return err
+		}
+		if err := c.drain(ctx, q); err != nil {
+			return err
+		}
+		c.redriven, c.drained = append(c.redriven, c.drained[drained]...), c.drained[:drained]
+		if !held && redriven != len(c.leftDead) {
+			return fmt.Errorf("%d of %d dead letters were redriven", redriven, len(c.leftDead))
+		}
+		if !held {
+			return nil
+		}
 	}
-	c.redriven, c.drained = c.drained[drained], c.drained[:drained]
-	return nil
 }

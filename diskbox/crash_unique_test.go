@@ -33,16 +33,21 @@ func (c *crashClient) replace(q crashQueue) error {
 		models.mu.Unlock()
 		return nil
 	}
+	var others []int // any message that had the key may be the one that is replaced
+	for n := range q.model.messages {
+		if i := &q.model.messages[n]; i.out.UniqueKey == key {
+			if i.pending[opSend] > 0 { // it may replace the new one: no operation of this model removes messages to come
+				models.mu.Unlock()
+				return nil
+			}
+			others = append(others, n)
+		}
+	}
 	out := c.outgoing(len(q.model.messages))
 	out.UniqueKey, out.Replace, out.DedupKey = key, true, ""
 	out.Group = q.model.messages[old].out.Group // it stays in its group
 	token := q.model.addLocked(out)
-	var others []int // any message that had the key may be the one that is replaced
-	for n := range q.model.messages[:token] {
-		if q.model.messages[n].out.UniqueKey == key {
-			others = append(others, n)
-		}
-	}
+	q.model.messages[token].fuzzy = true // it may get the place and the deliveries of another one
 	removal := models.beginLocked(q.model, opRemove, others)
 	op := models.beginLocked(q.model, opSend, []int{token})
 	models.mu.Unlock()
@@ -64,13 +69,12 @@ func (l *crashModels) replaced(removal, d *crashOp, sent []driver.Sent, err erro
 	if err != nil || sent[0].Duplicate && !sent[0].Replaced {
 		return
 	}
-	i.id, i.unsent = sent[0].ID, false
+	i.id, i.unsent, i.fuzzy = sent[0].ID, false, sent[0].Replaced
 	l.becomes(i, d, isWaiting)
 	if !sent[0].Replaced {
 		i.sentAt = [2]time.Time{d.at, time.Now()}
 		return
 	}
-	i.fuzzy = true // it has the place, the deliveries and the time of sending of the other one
 	i.sentAt = [2]time.Time{}
 	for _, token := range removal.tokens {
 		other := &d.model.messages[token]

@@ -99,14 +99,23 @@ func (w *writer) further(e *engine.Entry) {
 	if e.Extra != nil && e.Extra.Unique != nil {
 		n++
 		w.number(tagUnique)
-		held := byte(0)
-		if e.Extra.Unique.Held {
-			held = 1
+		unique, marks := e.Extra.Unique, byte(0)
+		if unique.Held {
+			marks |= uniqueHeld
 		}
-		w.bytes(append(e.Extra.Unique.Key[:len(e.Extra.Unique.Key):len(e.Extra.Unique.Key)], held))
+		if unique.Replaced {
+			marks |= uniqueReplaced
+		}
+		w.bytes(append(unique.Key[:len(unique.Key):len(unique.Key)], marks))
 	}
 	w.buf[len(count)] = n
 }
+
+// What is marked in the last byte of a unique key.
+const (
+	uniqueHeld     = 1 << 0
+	uniqueReplaced = 1 << 1
+)
 
 // openMessage checks the record of a message or dead letter and returns a reader of its head.
 func openMessage(key, record []byte) reader {
@@ -186,7 +195,10 @@ func (r *reader) further(e *engine.Entry) {
 		case tag == tagPriority && len(value) == 1:
 			e.Priority = min(value[0], driver.MaxPriority)
 		case tag == tagUnique && len(value) == len(engine.Digest{})+1:
-			extraOf(e).Unique = &engine.Unique{Key: engine.Digest(value[:len(value)-1]), Held: value[len(value)-1] == 1}
+			marks := value[len(value)-1]
+			extraOf(e).Unique = &engine.Unique{
+				Key: engine.Digest(value[:len(value)-1]), Held: marks&uniqueHeld != 0, Replaced: marks&uniqueReplaced != 0,
+			}
 		}
 	}
 }

@@ -25,8 +25,11 @@ func (s *Shard) nonce(e *Entry, count uint32) uint64 {
 	return uint64(count)<<32 | hash>>32
 }
 
-// issued reports whether d is a delivery of e at its present place.
+// issued reports whether d is a delivery of e at its present place, with its present content.
 func (s *Shard) issued(d Delivery, e *Entry) bool {
+	if u := e.unique(); u != nil && u.Replaced {
+		return false
+	}
 	return d.ID == e.ID && d.Nonce == s.nonce(e, uint32(d.Nonce>>32))
 }
 

@@ -22,6 +22,9 @@ type Unique struct {
 	// Held: the message holds the key. It is set when the message arrives, and means nothing
 	// for a dead letter.
 	Held bool
+	// Replaced: the message was replaced. Late receipts of it are refused, because they may be
+	// of a delivery with another content.
+	Replaced bool
 }
 
 // holder is a message that holds its key.
@@ -137,7 +140,7 @@ func (s *Shard) FindHolder(now Moment, key Digest) (*Entry, State) {
 // Replace gives a message that FindHolder has found waiting another content, and another due
 // time: content.Extra.DeliverAt if that is set, or after delay. It keeps its id, place, group,
 // priority and key, and what is known of its deliveries. Its age and its time to live count from when it is
-// due. It returns ErrFull if the body does not fit; then nothing changes. The content belongs to
+// due, and late receipts of it are refused from now on. It returns ErrFull if the body does not fit; then nothing changes. The content belongs to
 // the shard from now on.
 func (s *Shard) Replace(now Moment, e *Entry, content Content, delay time.Duration) error {
 	size, grows := len(content.Body), len(content.Body)-int(e.Size)
@@ -145,6 +148,7 @@ func (s *Shard) Replace(now Moment, e *Entry, content Content, delay time.Durati
 		return driver.ErrFull
 	}
 	extra := *e.Extra
+	extra.Unique = &Unique{Key: e.Extra.Unique.Key, Held: e.Extra.Unique.Held, Replaced: true}
 	extra.DeliverAt, extra.Attributes, extra.ReplyTo, extra.CorrelationID, extra.Life = 0, nil, "", "", nil
 	if x := content.Extra; x != nil {
 		extra.DeliverAt, extra.Attributes, extra.ReplyTo, extra.CorrelationID, extra.Life = x.DeliverAt, x.Attributes, x.ReplyTo, x.CorrelationID, x.Life

@@ -46,16 +46,17 @@ type Model struct {
 type Message struct {
 	driver.DeadLetter // its record, dead or not
 
-	Place   uint64
-	due     time.Duration // delayed until then
-	Delayed bool          // the delay has not ended
-	born    time.Duration // when it became ready after it was sent or redriven
-	since   time.Duration // when its age for FLOW-1 began
-	diedAt  time.Duration
-	ttl     time.Duration // 0: it has no time to live
-	ends    time.Duration // when its time to live is over (TIME-2)
-	unique  string        // its unique key (FLOW-5)
-	holds   bool          // it holds the key
+	Place    uint64
+	due      time.Duration // delayed until then
+	Delayed  bool          // the delay has not ended
+	born     time.Duration // when it became ready after it was sent or redriven
+	since    time.Duration // when its age for FLOW-1 began
+	diedAt   time.Duration
+	ttl      time.Duration // 0: it has no time to live
+	ends     time.Duration // when its time to live is over (TIME-2)
+	unique   string        // its unique key (FLOW-5)
+	holds    bool          // it holds the key
+	replaced bool          // it was replaced since it was sent or redriven
 
 	Leased    bool
 	Again     bool // leased again under the receipt of a delivery that was over (VIS-7)
@@ -161,7 +162,7 @@ func (m *Model) send(msg *driver.Outgoing) (driver.Sent, error) {
 func (m *Model) enqueue(msg *Message) {
 	m.Place++
 	msg.Place, msg.Given, msg.born, msg.Releases = m.Place, nil, max(m.Now, msg.due), 0
-	msg.since = msg.born
+	msg.since, msg.replaced = msg.born, false
 	if !m.Traits.Priorities {
 		msg.Priority = 0 // it was moved here
 	}

@@ -265,10 +265,10 @@ func (m *Model) Held(receipt driver.Receipt) *Message {
 }
 
 // Delivered returns the message that was delivered with a receipt, if it has kept its place
-// since (VIS-7).
+// and its content since (VIS-7, FLOW-5).
 func (m *Model) Delivered(receipt driver.Receipt) *Message {
 	for _, msg := range m.Waiting {
-		if msg.ID == receipt.Handle && slices.Contains(msg.Given, receipt.Nonce) {
+		if msg.ID == receipt.Handle && slices.Contains(msg.Given, receipt.Nonce) && (!msg.replaced || m.Held(receipt) == msg) {
 			return msg
 		}
 	}

@@ -48,10 +48,11 @@ func (m *Model) sendHeld(msg *driver.Outgoing, holder *Message) (driver.Sent, er
 }
 
 // replace changes what a waiting message says and when it is due. It keeps its id, its place and
-// its deliveries (FLOW-5).
+// its deliveries (FLOW-5), but late receipts may be of what it said before.
 func (m *Model) replace(holder *Message, msg *driver.Outgoing) {
 	holder.Body, holder.Attributes, holder.Seal = msg.Body, msg.Attributes, slices.Clone(msg.Seal)
 	holder.ReplyTo, holder.CorrelationID = msg.ReplyTo, msg.CorrelationID
+	holder.replaced = true
 	due := m.Now + msg.Delay
 	holder.due, holder.born, holder.since, holder.Delayed = due, due, due, due > m.Now
 	holder.ttl = cmp.Or(msg.TTL, m.Config.TTL)
