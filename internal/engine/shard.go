@@ -31,7 +31,7 @@ type Shard struct {
 	ages     order   // ready messages by age, if retention needs them
 	dead     *deadLetters
 	holders  map[Digest]holder // the messages that hold unique keys; nil in most shards. See unique.go
-	window   *window           // nil: there is no backlog, and the shard holds all messages
+	window   *window           // nil without a backlog: the shard holds all messages
 
 	forwardRoom func() bool // not nil: the owner forwards dead letters, and this reports room in the target
 

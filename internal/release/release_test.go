@@ -275,10 +275,7 @@ func TestPackagesInstallTheService(t *testing.T) {
 	if !bytes.HasPrefix(rpm, []byte{0xed, 0xab, 0xee, 0xdb}) {
 		t.Error("the rpm does not begin as one")
 	}
-	tool, err := exec.LookPath("dpkg-deb")
-	if err != nil {
-		t.Skip("dpkg-deb is of Debian:", err)
-	}
+	tool := proctest.Find(t, "dpkg-deb")
 	deb, dir := filepath.Join(t.TempDir(), "mailbox.deb"), t.TempDir()
 	if err := os.WriteFile(deb, part(t, ".deb"), 0o600); err != nil {
 		t.Fatal(err)

@@ -412,6 +412,23 @@ var uniqueFaults = []Saboteur{
 			}
 			return q.sendOne(ctx, msg)
 		})}},
+	{Name: "acks-late-what-was-replaced", Breaks: "FLOW-5",
+		What: "A late ack removes a message that was replaced since.",
+		on: hooks{
+			send: afterSend(func(q *queue, _ driver.Outgoing, sent *driver.Sent) {
+				if sent.Replaced {
+					state[marks](q).put(sent.ID, true)
+				}
+			}),
+			ackLate: oneByOne(func(q *queue, ctx context.Context, receipt driver.Receipt) error {
+				err := q.ackOneLate(ctx, receipt)
+				if !state[marks](q).at(receipt.Handle) || !errors.Is(err, driver.ErrReceiptExpired) {
+					return err
+				}
+				_, failure := q.Edit(ctx, receipt.Handle, driver.Edit{Remove: true})
+				return unless(failure == nil, err)
+			}),
+		}},
 	{Name: "undoes-replacing-on-restart", Breaks: "FLOW-5",
 		What: "After a restart a replaced message has the body that it had before.",
 		on: hooks{send: sendOneByOne(func(q *queue, ctx context.Context, msg driver.Outgoing) (driver.Sent, error) {
@@ -489,7 +506,7 @@ var stuckKeys = sendOneByOne(func(q *queue, ctx context.Context, msg driver.Outg
 	return q.sendUnique(ctx, msg)
 })
 
-// stick lets a message hold its unique key for ever.
+// stick lets a message hold its unique key even after it is gone.
 func (q *queue) stick(id string) {
 	uses := state[uniqueUses](q)
 	for _, key := range uses.keys() {
