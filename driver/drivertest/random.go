@@ -144,12 +144,14 @@ func seedGiven() bool {
 	return seed != nil && seed.Value.String() != "0"
 }
 
-// compare returns an error with the program up to the first operation whose results differ, or
-// nil. The program is printed as a story, with the right results, that can be added to the suite.
+// compare returns an error with the first operation whose results differ and the program up to
+// it, or nil. The program is printed as a story, with the right results, that can be added to
+// the suite. The difference comes first, because reports cut long failures.
 func compare(p program, whose string, want, got []result, exactHints bool) error {
 	for i := range want {
 		if !want[i].agrees(got[i], exactHints) {
-			return fmt.Errorf("operation %d differs from %s\n\n%s\ngot:\n%s", i+1, whose, listing(p, i+1, want), got[i])
+			return fmt.Errorf("operation %d differs from %s\n\n%s\n\ngot:\n%s\nwant:\n%s\n%s",
+				i+1, whose, p.Operations[i], got[i], want[i], listing(p, i+1, want))
 		}
 	}
 	return nil

@@ -80,7 +80,7 @@ func FuzzOperation(f *testing.F) {
 func pasted(t *testing.T, failure string) testCase {
 	t.Helper()
 	_, text, _ := strings.Cut(failure, "== RULE title")
-	text, _, _ = strings.Cut(text, "got:")
+	text, _, _ = strings.Cut(text, "To reproduce")
 	cases, err := readStories(fstest.MapFS{"stories/pasted.txt": {Data: []byte("== RULE title" + text)}})
 	if err != nil || len(cases) != 1 {
 		t.Fatalf("%d stories, %v:\n%s", len(cases), err, text)
