@@ -28,12 +28,6 @@ type ReleaseOption interface {
 	releaseOption()
 }
 
-// A DelayOption is an option of sends and releases.
-type DelayOption interface {
-	SendOption
-	ReleaseOption
-}
-
 type (
 	delayOption         time.Duration
 	deliverAtOption     time.Time
@@ -60,7 +54,12 @@ type (
 // WithDelay delays delivery of the message by d: of one that is sent by at most
 // Traits.MaxDelay, of one that is released by at most Traits.MaxVisibility. The message
 // keeps its place in the order.
-func WithDelay(d time.Duration) DelayOption { return delayOption(d) }
+func WithDelay(d time.Duration) interface {
+	SendOption
+	ReleaseOption
+} {
+	return delayOption(d)
+}
 
 // WithDeliverAt delays delivery of the message until a time, at most Traits.MaxDelay from
 // now, instead of WithDelay. A time that is past does not delay it. It follows the wall

@@ -43,9 +43,10 @@ func ExampleOutgoing_Check() {
 }
 
 // Receipts travel as text.
-func ExampleParseReceipt() {
+func ExampleReceipt_UnmarshalText() {
 	text := driver.Receipt{Handle: "01JD2Q", Place: 7, Nonce: 36}.String()
-	receipt, err := driver.ParseReceipt(text)
+	var receipt driver.Receipt
+	err := receipt.UnmarshalText([]byte(text))
 	fmt.Println(text, receipt.Place, receipt.Nonce, err)
 	// Output:
 	// 01JD2Q.7.10 7 36 <nil>

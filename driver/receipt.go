@@ -11,8 +11,8 @@ import (
 // keep it, compare it, pass it back.
 //
 // It is a small value and not a string because a string would cost every
-// delivery of a memory-speed backend an allocation. String and ParseReceipt
-// carry it over a wire.
+// delivery of a memory-speed backend an allocation. MarshalText and
+// UnmarshalText carry it over a wire.
 type Receipt struct {
 	// Handle is the backend's text: a message id, or an SQS receipt handle.
 	Handle string
@@ -26,15 +26,14 @@ type Receipt struct {
 // IsZero reports whether r names no delivery.
 func (r Receipt) IsZero() bool { return r == Receipt{} }
 
-// String returns the text form that ParseReceipt reads: handle, place and
+// String returns the text form that UnmarshalText reads: handle, place and
 // nonce, the last two in base 36, joined by dots.
 func (r Receipt) String() string {
 	return r.Handle + "." + strconv.FormatUint(r.Place, 36) + "." + strconv.FormatUint(r.Nonce, 36)
 }
 
-// ParseReceipt reads what String wrote. The error is ErrInvalid; it does not
-// repeat the text, which may come from anybody.
-func ParseReceipt(text string) (Receipt, error) {
+// parseReceipt reads what String wrote.
+func parseReceipt(text string) (Receipt, error) {
 	rest, nonceText, okNonce := cutLast(text, ".")
 	handle, placeText, okPlace := cutLast(rest, ".")
 	if !okNonce || !okPlace {
@@ -54,9 +53,10 @@ func ParseReceipt(text string) (Receipt, error) {
 // MarshalText makes a Receipt a string in JSON.
 func (r Receipt) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText reads what String and MarshalText wrote. The error is ErrInvalid; it does
+// not repeat the text, which may come from anybody.
 func (r *Receipt) UnmarshalText(text []byte) error {
-	parsed, err := ParseReceipt(string(text))
+	parsed, err := parseReceipt(string(text))
 	if err != nil {
 		return err
 	}

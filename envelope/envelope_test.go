@@ -196,9 +196,6 @@ func TestSigningNeedsAKeyAndASeal(t *testing.T) {
 	if err := keyless.Sign(key('a')); !errors.Is(err, driver.ErrInvalid) {
 		t.Errorf("no dedup key: %v", err)
 	}
-	if err := keyless.SignV1(key('a')); err != nil {
-		t.Errorf("no dedup key in version 1: %v", err)
-	}
 }
 
 func TestSealingRefusesWhatCannotTravel(t *testing.T) {

@@ -56,34 +56,16 @@ func ParseSignature(text string) (Signature, error) {
 // It returns ErrInvalid if the key has the wrong size, nothing was sealed, or there is
 // no DedupKey: with the key a queue refuses the same message a second time.
 func (e *Envelope) Sign(key ed25519.PrivateKey) error {
-	if err := e.checkSigning(key); err != nil {
-		return err
-	}
-	if e.DedupKey == "" {
-		return sealError("idem_key", "is missing; without it others could send a signed message again")
-	}
-	e.Signature = Signature(ed25519.Sign(key, e.signed2(&e.HashChain)))
-	return nil
-}
-
-// SignV1 signs only the hash chain, for receivers that do not know version 2.
-// ReplyTo, Group and CorrelationID can be changed under such a signature. The errors
-// are those of Sign, but DedupKey may be empty.
-func (e *Envelope) SignV1(key ed25519.PrivateKey) error {
-	if err := e.checkSigning(key); err != nil {
-		return err
-	}
-	e.Signature = Signature(ed25519.Sign(key, signed1(&e.HashChain)))
-	return nil
-}
-
-func (e *Envelope) checkSigning(key ed25519.PrivateKey) error {
 	if len(key) != ed25519.PrivateKeySize {
 		return sealError("key", fmt.Sprintf("has %d bytes, an Ed25519 private key has %d", len(key), ed25519.PrivateKeySize))
 	}
 	if e.HashChain.IsZero() {
 		return sealError("hash_chain", "is not set; seal the envelope before signing it")
 	}
+	if e.DedupKey == "" {
+		return sealError("idem_key", "is missing; without it others could send a signed message again")
+	}
+	e.Signature = Signature(ed25519.Sign(key, e.signed2(&e.HashChain)))
 	return nil
 }
 

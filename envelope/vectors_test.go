@@ -63,6 +63,11 @@ func vectorInputs() []struct {
 	}
 }
 
+// signV1 signs an envelope as senders did before version 2.
+func signV1(e *Envelope, key ed25519.PrivateKey) {
+	e.Signature = Signature(ed25519.Sign(key, signed1(&e.HashChain)))
+}
+
 func computeVectors(t *testing.T) []vector {
 	t.Helper()
 	var vectors []vector
@@ -73,9 +78,7 @@ func computeVectors(t *testing.T) []vector {
 		}
 		v := vector{Name: in.name, PayloadBase64: base64.StdEncoding.EncodeToString(in.payload)}
 		if in.seed != 0 {
-			if err := e.SignV1(key(in.seed)); err != nil {
-				t.Fatal(err)
-			}
+			signV1(&e, key(in.seed))
 			v.PublicKeyHex = hex.EncodeToString(public(key(in.seed)))
 		}
 		v.HashedHex = hex.EncodeToString(e.appendChained(nil))

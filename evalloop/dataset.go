@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"os"
 	"slices"
 
 	"github.com/mailboxmq/mailbox"
@@ -85,16 +84,6 @@ func Load[In, Expected any](from io.Reader) (*Dataset[In, Expected], error) {
 		return nil, err
 	}
 	return newDataset(samples, func(i int) string { return fmt.Sprintf("line %d", numbers[i]) })
-}
-
-// LoadFile reads a dataset from a file, as Load does.
-func LoadFile[In, Expected any](name string) (*Dataset[In, Expected], error) {
-	file, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }() // it was only read
-	return Load[In, Expected](file)
 }
 
 // decodeSample decodes one line. Fields that are missing, unknown or of another type

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -229,16 +227,6 @@ func TestDatasetsAreRead(t *testing.T) {
 		if _, err := evalloop.Load[number, int](strings.NewReader(`{"id":"b","input":{"n":1},"expected":1}` + "\n" + line)); !errors.Is(err, code) || !strings.Contains(err.Error(), "2") {
 			t.Errorf("%.60s is %v, want %v", line, err, code)
 		}
-	}
-	name := filepath.Join(t.TempDir(), "data.jsonl")
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if d, err := evalloop.LoadFile[number, int](name); err != nil || d.Len() != 2 {
-		t.Errorf("the file is %+v, %v", d, err)
-	}
-	if _, err := evalloop.LoadFile[number, int](name + "x"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no file is %v", err)
 	}
 }
 
