@@ -104,7 +104,7 @@ setup-bench: ## Install the servers that the benchmarks compare with
 	tools/rabbitmq.sh || true # the table names what is missing
 
 .PHONY: check
-check: test lint generate-check bench-test ## test, lint, generate-check and bench-test: before a review
+check: test lint generate-check bench-test chart ## test, lint, generate-check, bench-test and chart: before a review
 
 .PHONY: lint
 lint: ## Run golangci-lint (the first time builds it: a few minutes)
@@ -251,6 +251,10 @@ release-check: release ## The same twice, in two directories, and compare each b
 	diff -r dist/$(VERSION) .cache/release/dist
 	rm -rf .cache/release
 	@echo "two builds of $(VERSION) are equal"
+
+.PHONY: chart
+chart: ## Lint the Helm chart and compare what it renders (the first time builds Helm: a few minutes)
+	MAILBOX_VOLUME=soak $(GO) test -count=1 -timeout 30m ./internal/chart
 
 .PHONY: generate
 generate: ## Generate code again

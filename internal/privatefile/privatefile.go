@@ -13,8 +13,9 @@ import (
 	"github.com/mailboxmq/mailbox/internal/durable"
 )
 
-// Read reads a file, and refuses it if users other than its owner can read
-// it. kind names the file in errors, which never contain its content.
+// Read reads a file, and refuses it if users other than its owner can read it; the group may
+// read one of root's, as Kubernetes mounts secrets. kind names the file in errors, which never
+// contain its content.
 func Read(path, kind string, maxBytes int64) (string, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -22,7 +23,7 @@ func Read(path, kind string, maxBytes int64) (string, error) {
 		return "", Error(driver.ErrNotFound, kind, "", err)
 	case err != nil:
 		return "", Error(driver.ErrUnavailable, kind, "", err)
-	case runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0:
+	case runtime.GOOS != "windows" && info.Mode().Perm()&forbidden(owner(info), os.Geteuid()) != 0:
 		return "", Error(driver.ErrForbidden, kind, fmt.Sprintf("can be read by others (mode %04o); chmod 600", info.Mode().Perm()), nil)
 	case info.Size() > maxBytes:
 		return "", Error(driver.ErrIntegrity, kind, fmt.Sprintf("has %d bytes, at most %d are allowed", info.Size(), maxBytes), nil)
@@ -32,6 +33,15 @@ func Read(path, kind string, maxBytes int64) (string, error) {
 		return "", Error(driver.ErrUnavailable, kind, "", err)
 	}
 	return string(text), nil
+}
+
+// forbidden returns the permissions that a file of secrets must not have. The group of a reader
+// may read a file of root's, which the reader could not have made itself.
+func forbidden(owner, reader int) fs.FileMode {
+	if owner == 0 && reader != 0 {
+		return 0o037
+	}
+	return 0o077
 }
 
 // Write writes a file for its owner only: after a crash there is the old file or the new one.

@@ -1,0 +1,2 @@
+// Package chart tests the Helm chart, deploy/helm/mailbox.
+package chart
