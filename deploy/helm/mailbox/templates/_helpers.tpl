@@ -44,7 +44,7 @@ spec:
         readOnlyRootFilesystem: true
         capabilities: {drop: [ALL]}
       env:
-        # Below the mount point, because the daemon makes directories of its own that nobody else reads.
+        # Below the mount point, because the daemon makes its directory itself, for its user alone.
         - {name: MAILBOXD_DATA_DIR, value: /var/lib/mailboxd/data}
         - {name: MAILBOXD_LISTEN, value: "0.0.0.0:9410"}
         - {name: MAILBOXD_LISTEN_OAP, value: "0.0.0.0:9411"}
