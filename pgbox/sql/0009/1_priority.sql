@@ -121,6 +121,28 @@ BEGIN
   END LOOP;
 END $$;
 
+-- mark sets the marks that are 0: before the first message of the order, or, if it has none, at a place below which none can come. Sends take their places
+-- under the lock of the tail and hold it until they have committed, so places become visible in order: nothing comes below a place that was
+-- taken from this shard, nor, while no send holds the lock, below a new one. mark does not wait for the lock, and its caller waits for nothing afterwards.
+CREATE FUNCTION mailbox.mark(p_qid int, p_shard int, INOUT p_low bigint, INOUT p_levels bigint[]) LANGUAGE plpgsql AS $$
+DECLARE v_top bigint;
+BEGIN
+  IF pg_try_advisory_xact_lock(mailbox.lock_key(1, p_qid, p_shard)) THEN
+    v_top := nextval('mailbox.place');
+  ELSE
+    v_top := (SELECT max(p) FROM unnest(p_levels || p_low) p);
+  END IF;
+  IF p_low = 0 THEN
+    p_low := coalesce((SELECT a.place - 1 FROM mailbox.message a WHERE a.qid = p_qid AND a.shard = p_shard AND a.state = 'r' ORDER BY a.place LIMIT 1), v_top);
+  END IF;
+  FOR k IN 1 .. coalesce(cardinality(p_levels), 0) LOOP
+    IF p_levels[k] = 0 THEN
+      p_levels[k] := coalesce((SELECT a.place - 1 FROM mailbox.message a WHERE a.qid = p_qid AND a.shard = p_shard AND a.state = 'p' AND a.priority = k
+        ORDER BY a.place LIMIT 1), v_top);
+    END IF;
+  END LOOP;
+END $$;
+
 DROP FUNCTION mailbox.count_rows(int, int);
 
 -- count_rows counts the messages of a shard, one row for each index that has them.
@@ -966,6 +988,9 @@ BEGIN
   IF p_next THEN
     v_next := mailbox.next_due(q, p_shard, t);
     SELECT count(*), least(v_next, min(u.due)) INTO v_sources, v_next FROM mailbox.upstream(p_qid) u WHERE u.qid <> p_qid;
+  END IF;
+  IF NOT q.is_strict AND 0 = ANY (v_levels || v_low) THEN -- a full look that took nothing of an order
+    SELECT c.p_low, c.p_levels INTO v_low, v_levels FROM mailbox.mark(p_qid, p_shard, v_low, v_levels) c;
   END IF;
   RETURN QUERY SELECT -1, v_low, t, v_sources, q.version, v_next, NULL::uuid, convert_to(array_to_string(v_levels, ' '), 'UTF8'), convert_to(v_whys, 'UTF8'),
     convert_to(coalesce(current_setting('mailboxmq.woken', true), ''), 'UTF8'), convert_to(mailbox.endings(), 'UTF8'), NULL::bytea, NULL::bytea, NULL::bytea, NULL::bytea, false, 0;
