@@ -160,8 +160,7 @@ func (b *benchmark) run(ctx context.Context) (time.Duration, error) {
 	each := func(n int, ctx context.Context, do func(context.Context) error) {
 		for range n {
 			work.Go(func() {
-				// A call that the end of the run cuts off has not failed.
-				if err := do(ctx); err != nil && ctx.Err() == nil {
+				if err := do(ctx); err != nil {
 					cancel(err)
 				}
 			})
@@ -264,7 +263,7 @@ func (b *benchmark) consume(ctx context.Context) error {
 				latencies = append(latencies, now-time.Duration(binary.BigEndian.Uint64(got[i].Body)))
 			}
 		}
-		if err := b.queue.Ack(ctx, receipts); err != nil {
+		if err := answered(ctx, func(ctx context.Context) error { return b.queue.Ack(ctx, receipts) }); err != nil {
 			return err
 		}
 		b.acked.Add(int64(len(receipts)))
