@@ -9,12 +9,14 @@ import (
 	"io/fs"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/backoff"
 )
 
 // Migrations are folders of sql, numbered from 1. In their files, mailbox. stands for the schema.
@@ -95,7 +97,8 @@ func firstSQL(schema string) string {
 
 // Migrate brings the schema up to date; an empty name means "mailbox". Several processes
 // may call it at once. It needs the right to create in the database if there is something to
-// do, and otherwise only to read. Codes: ErrInvalid (the schema), ErrUnavailable.
+// do, and otherwise only to read. While transactions of others hold locks of the tables, it waits, in turns with
+// the calls that would have to wait for it. Codes: ErrInvalid (the schema), ErrUnavailable.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 	if schema == "" {
 		schema = defaultSchema
@@ -110,17 +113,29 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 	if done, err := migrated(ctx, pool, schema); err != nil || done >= len(steps) {
 		return err
 	}
-	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return migrate(ctx, tx, schema, steps) })
+	for wait := firstLockWait; ; wait *= 2 {
+		err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return migrate(ctx, tx, schema, steps, wait) })
+		if condition, ok := errors.AsType[*pgconn.PgError](err); !ok || condition.Code != lockTimeout || backoff.Pause(ctx, wait) != nil {
+			break
+		}
+	}
 	if err != nil {
 		return &driver.Error{Code: driver.ErrUnavailable, Op: "migrate", Detail: "schema " + schema, Err: err}
 	}
 	return nil
 }
 
+// firstLockWait is how long a migration waits for the lock of a table at first. Calls of other processes wait behind
+// it, so it gives up before they notice, and tries again; each time it waits twice as long.
+const firstLockWait = 250 * time.Millisecond
+
 // migrate runs the missing steps in a transaction.
-func migrate(ctx context.Context, tx pgx.Tx, schema string, steps []migration) error {
+func migrate(ctx context.Context, tx pgx.Tx, schema string, steps []migration, lockWait time.Duration) error {
 	// Two processes must not create the same tables.
 	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", "mailbox migrations "+schema); err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", lockWait.Milliseconds())); err != nil {
 		return err
 	}
 	if _, err := tx.Exec(ctx, firstSQL(schema), pgx.QueryExecModeSimpleProtocol); err != nil {
@@ -141,10 +156,11 @@ func migrate(ctx context.Context, tx pgx.Tx, schema string, steps []migration) e
 	return nil
 }
 
-// The conditions of a database in which nothing was migrated.
+// The conditions of a database in which nothing was migrated, and of a lock that was not to be had in time.
 const (
-	noSchema = "3F000"
-	noTable  = "42P01"
+	noSchema    = "3F000"
+	noTable     = "42P01"
+	lockTimeout = "55P03"
 )
 
 // migrated returns how many steps a schema has.

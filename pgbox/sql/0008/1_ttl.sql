@@ -1,7 +1,7 @@
 -- Times to live. ttl is that of a message, in microseconds, and ends is when it is over; both are null without one. A life that is
 -- over although the message waits, because the dead letters are full, is marked: over() is subtracted from ends.
-ALTER TABLE mailbox.message ADD COLUMN ttl bigint, ADD COLUMN ends bigint;
-CREATE INDEX message_ends ON mailbox.message (qid, shard, ends, arrived) WHERE state NOT IN ('f', 'x') AND ends IS NOT NULL;
+ALTER TABLE mailbox.message ADD COLUMN IF NOT EXISTS ttl bigint, ADD COLUMN IF NOT EXISTS ends bigint;
+CREATE INDEX IF NOT EXISTS message_ends ON mailbox.message (qid, shard, ends, arrived) WHERE state NOT IN ('f', 'x') AND ends IS NOT NULL;
 ALTER TABLE mailbox.inbox ADD COLUMN ttl bigint;
 
 -- ttl is for messages that are sent without one. mortal says that the queue has had a message with a time to live: others do without a look.

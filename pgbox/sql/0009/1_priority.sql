@@ -3,10 +3,10 @@
 --
 --   p  where it was sent: in each priority in the order of places, which is also that of ages
 --   h  ready again, or moved here: at any place
-ALTER TABLE mailbox.message ADD COLUMN priority int, ADD COLUMN aged bigint;
-CREATE INDEX message_level ON mailbox.message (qid, shard, state, priority, place) WHERE state IN ('p', 'h');
+ALTER TABLE mailbox.message ADD COLUMN IF NOT EXISTS priority int, ADD COLUMN IF NOT EXISTS aged bigint;
+CREATE INDEX IF NOT EXISTS message_level ON mailbox.message (qid, shard, state, priority, place) WHERE state IN ('p', 'h');
 -- born > 0 keeps statements that look for places away from it.
-CREATE INDEX message_level_age ON mailbox.message (qid, shard, born, arrived) WHERE state = 'h' AND born > 0;
+CREATE INDEX IF NOT EXISTS message_level_age ON mailbox.message (qid, shard, born, arrived) WHERE state = 'h' AND born > 0;
 ALTER TABLE mailbox.inbox ADD COLUMN priority int;
 
 -- leveled says that the queue has had a message with a priority: others compare no heads.
