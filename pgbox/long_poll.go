@@ -83,14 +83,14 @@ func (h *handle) waitForSignal(ctx context.Context, w *waitlist.Waiter, patience
 	}
 }
 
-// noteNext sets the timer by the answer of a receive.
-func (q *queue) noteNext(h *head) {
+// noteNext sets the timer by the answer of a receive, whose leases end after a time at the earliest.
+func (q *queue) noteNext(h *head, lease time.Duration) {
 	if q.waiters.Len() == 0 {
 		return
 	}
-	wait := lookInterval
+	wait := min(lookInterval, max(lease, time.Millisecond))
 	if !q.backend.notices.active() {
-		wait = pollInterval
+		wait = min(wait, pollInterval)
 	}
 	if h.next != nil {
 		wait = min(wait, max(time.Duration(*h.next-h.low.due)*time.Microsecond, time.Millisecond))

@@ -190,7 +190,7 @@ func (s *shard) perform(ctx context.Context, batch []*receiveOp) {
 			}
 			s.marks.received(begun, from, h.low)
 			s.queue.note(ctx, *h.version)
-			s.queue.noteNext(&h)
+			s.queue.noteNext(&h, shortestLease(batch, got))
 		} else {
 			s.marks.doubt()
 		}
@@ -205,6 +205,17 @@ func (s *shard) perform(ctx context.Context, batch []*receiveOp) {
 		}
 		return
 	}
+}
+
+// shortestLease returns the shortest visibility of the requests that got messages, or lookInterval if none did.
+func shortestLease(batch []*receiveOp, got [][]driver.Delivery) time.Duration {
+	shortest := lookInterval
+	for i, op := range batch {
+		if len(got[i]) > 0 {
+			shortest = min(shortest, op.req.Visibility)
+		}
+	}
+	return shortest
 }
 
 // receive calls the function receive.

@@ -241,7 +241,7 @@ func sendMixed(t *testing.T, b *Backend, q driver.Queue, sender, n int) {
 // a claim reads behind the marks of a full look that found the queue empty.
 func TestClaimsUnderHeldTransactionReadFewPages(t *testing.T) {
 	t.Parallel()
-	const rounds, most = 150, 100
+	const rounds, most = 150, 150
 	b, _ := txQueue(t, driver.Config{})
 	for _, levels := range []int{1, 10} {
 		t.Run(fmt.Sprintf("%d priorities", levels), func(t *testing.T) {
@@ -284,7 +284,7 @@ func TestClaimsUnderHeldTransactionReadFewPages(t *testing.T) {
 func claimPages(t *testing.T, conn *pgx.Conn, b *Backend, q driver.Queue) int {
 	t.Helper()
 	from := marksOf(q).forReceive()
-	statement := fmt.Sprintf("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM %s.receive(%d, 0, '{1}', '{0}', '{%d}', 1, %d, %d, false, false, %s)",
+	statement := fmt.Sprintf("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM %[1]s.receive(%[2]d, 0, '{1,1}', '{0,0}', '{%[3]d,%[3]d}', 1, %[4]d, %[5]d, true, false, %[6]s)",
 		b.options.Schema, q.(*handle).qid, hold.Microseconds(), from.place, from.due, levelsSQL(from.levels))
 	var text []byte
 	ok(t, conn.QueryRow(t.Context(), statement, pgx.QueryExecModeSimpleProtocol).Scan(&text))

@@ -361,15 +361,16 @@ BEGIN
   END LOOP;
 END $$;
 
--- next_due returns when the shard changes next without a call, or null.
+-- next_due returns when the shard changes next without a call, or null. Callers look again after two seconds, so it looks for deadlines of three: leases
+-- that were acked long before they end would otherwise be walked over while a transaction is held open.
 CREATE OR REPLACE FUNCTION mailbox.next_due(q mailbox.queue, p_shard int, t bigint) RETURNS bigint LANGUAGE plpgsql AS $$
-DECLARE v_due bigint; v_dead bigint; m mailbox.message;
+DECLARE v_due bigint; v_dead bigint; m mailbox.message; v_until bigint := greatest(t, mailbox.clock()) + 3000000;
 BEGIN
-  SELECT a.due INTO v_due FROM mailbox.message a WHERE a.qid = q.qid AND a.shard = p_shard AND a.state IN ('d', 'w', 'f') AND a.due > t
+  SELECT a.due INTO v_due FROM mailbox.message a WHERE a.qid = q.qid AND a.shard = p_shard AND a.state IN ('d', 'w', 'f') AND a.due > t AND a.due <= v_until
     ORDER BY a.due LIMIT 1;
   IF q.mortal THEN
     v_due := least(v_due, (SELECT a.ends FROM mailbox.message a WHERE a.qid = q.qid AND a.shard = p_shard
-      AND a.state NOT IN ('f', 'x') AND a.ends > t ORDER BY a.ends LIMIT 1));
+      AND a.state NOT IN ('f', 'x') AND a.ends > t AND a.ends <= v_until ORDER BY a.ends LIMIT 1));
   END IF;
   IF q.ready_age > 0 THEN
     m := mailbox.oldest_ready(q.qid, p_shard, q.leveled);
@@ -918,7 +919,7 @@ END $$;
 
 -- receive leases ready messages to requests, in order. The first row is about the call: request is -1, or -2 if
 -- the call has to be made again; seq is the place up to which no sent message is left; nonce is the time;
--- if p_next, sent_at is when the shard or a queue whose dead letters come here changes next, and deliveries is the
+-- if p_next and a request got nothing, sent_at is when, in the next three seconds, the shard or a queue whose dead letters come here changes next, and deliveries is the
 -- number of such queues; first_at is the version of the queue; extra has a character
 -- for each request, 1 if only the in-flight limit kept it from getting a message; error has the endings, and
 -- body the queues that messages went to; grp has seq for each priority above 0.
@@ -930,7 +931,7 @@ LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE q mailbox.queue; t bigint; v_seqs bigint[]; v_groups bytea[]; v_why int; v_ceiling bigint; v_whys text := ''; v_seed bigint := p_seed;
   v_low bigint := p_low; v_zero bool := false; v_empty bool := false; v_name bytea; v_next bigint; v_sources int := 0;
-  v_levels bigint[] := p_levels;
+  v_levels bigint[] := p_levels; v_short bool := false;
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true); -- a lease that is lost is a redelivery
   PERFORM mailbox.begin_at(p_qid, p_low, p_levels);
@@ -959,6 +960,7 @@ BEGIN
     END IF;
     v_whys := v_whys || v_why;
     v_empty := v_seqs = '{}' AND v_why = 0;
+    v_short := v_short OR v_seqs = '{}';
     CONTINUE WHEN v_seqs = '{}';
     v_ceiling := v_ceiling - cardinality(v_seqs);
     v_zero := v_zero OR p_vis[i] = 0;
@@ -985,7 +987,7 @@ BEGIN
   IF v_zero THEN
     PERFORM mailbox.advance(q, p_shard, t, 0);
   END IF;
-  IF p_next THEN
+  IF p_next AND v_short THEN
     v_next := mailbox.next_due(q, p_shard, t);
     SELECT count(*), least(v_next, min(u.due)) INTO v_sources, v_next FROM mailbox.upstream(p_qid) u WHERE u.qid <> p_qid;
   END IF;
