@@ -10,6 +10,7 @@ MAKEFLAGS   += --no-builtin-rules --warn-undefined-variables
 # Settings of the caller: make fuzz T=5m
 GO         ?= go
 T          ?= 30s
+HELD       ?= 30m
 FUZZTIME   ?= $(T)
 RANDOM_FOR ?= 10m
 BENCHFLAGS ?=
@@ -213,6 +214,10 @@ bench-daemon: ## mailboxd beside other servers, W1 to W4 (BENCHFLAGS="-run W1 -p
 bench-sqs: ## mailboxd beside emulators of SQS, S1 and S2 (BENCHFLAGS="-run S1 -peers goaws -rounds 1")
 	cd bench && $(GO) run . -suite sqs $(BENCHFLAGS)
 
+.PHONY: bench-postgres
+bench-postgres: ## pgbox beside River and a table with SKIP LOCKED: rates, and claims with a transaction held open for HELD (30m)
+	cd bench && $(GO) run . -suite postgres -held $(HELD) $(BENCHFLAGS)
+
 .PHONY: bench-test
 bench-test: ## Run each Go benchmark once, and test the module bench
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./... 2>&1 | $(REPORT)
@@ -221,6 +226,10 @@ bench-test: ## Run each Go benchmark once, and test the module bench
 .PHONY: bench-page
 bench-page: ## Write docs/benchmarks.md from the figures in bench/results
 	cd bench && $(GO) run . -page ../docs/benchmarks.md results/*.json
+
+.PHONY: bench-chart
+bench-chart: ## Draw docs/postgres-held.svg from the figures in bench/results/postgres
+	cd bench && $(GO) run . -chart ../docs/postgres-held.svg results/postgres/held.json
 
 # A quiet machine gives a better profile. Each benchmark weighs as much as it takes time.
 PROFILED := ./server/internal/oapapi:Loopback ./server/internal/sqsapi:Life ./server/internal/rpcapi:RoundTrip

@@ -135,12 +135,17 @@ func (s *daemonStand) flood(during time.Duration) (daemonPace, error) {
 	return pace, r.check()
 }
 
-// trickle sends single messages at a steady rate, each at its own time, and measures how
-// long each took to be received.
+// trickle sends single messages at the rate of the suite.
 func (s *daemonStand) trickle(during time.Duration) (daemonPace, error) {
+	return s.steady(daemonRate, during)
+}
+
+// steady sends single messages at a steady rate, each at its own time, and measures how
+// long each took to be received.
+func (s *daemonStand) steady(rate int, during time.Duration) (daemonPace, error) {
 	before := s.meter()
 	r := s.newRun()
-	every := time.Second * time.Duration(len(s.producers)) / daemonRate
+	every := time.Second * time.Duration(len(s.producers)) / time.Duration(rate)
 	r.work(s, func(i int) {
 		first := r.start.Add(every * time.Duration(i) / time.Duration(len(s.producers)))
 		bodies := newDaemonBodies(s.shape)[:1]

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
@@ -26,28 +25,27 @@ func riverStand(dir string) func(string, daemonShape) (*daemonStand, error) {
 		}
 		process := &daemonProcess{command: server.command, halt: server.close}
 		stand := &daemonStand{process: process, shape: shape}
-		if err := stand.startRiver(server); err != nil {
+		if err := stand.startRiver(server.url, riverFetching{cooldown: time.Millisecond, poll: time.Millisecond, workers: shape.workers * shape.batch}, nil); err != nil {
 			return nil, errors.Join(err, stand.close())
 		}
 		return stand, nil
 	}
 }
 
-func (s *daemonStand) startRiver(server *postgresServer) error {
+// riverFetching is how River fetches jobs: how long it waits after a fetch, how long without a notice, and how many
+// jobs it works on.
+type riverFetching struct {
+	cooldown, poll time.Duration
+	workers        int
+}
+
+// startRiver starts River in a database. A tracer that is not nil sees its statements.
+func (s *daemonStand) startRiver(url string, fetching riverFetching, tracer pgx.QueryTracer) error {
 	ctx := context.Background()
-	config, err := pgxpool.ParseConfig(server.url)
+	pool, err := s.connect(url, tracer)
 	if err != nil {
 		return err
 	}
-	config.MaxConns = 32
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return err
-	}
-	s.onDisconnect(func() error {
-		pool.Close()
-		return nil
-	})
 	quiet := slog.New(slog.DiscardHandler)
 	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Logger: quiet})
 	if err != nil {
@@ -71,9 +69,9 @@ func (s *daemonStand) startRiver(server *postgresServer) error {
 		}
 	}))
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
-		Queues:        map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: s.shape.workers * s.shape.batch}},
+		Queues:        map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: fetching.workers}},
 		Workers:       workers,
-		FetchCooldown: time.Millisecond, FetchPollInterval: time.Millisecond,
+		FetchCooldown: fetching.cooldown, FetchPollInterval: fetching.poll,
 		Logger: quiet,
 	})
 	if err != nil {

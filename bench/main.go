@@ -5,6 +5,7 @@
 //	go run . [-suite memory] [-rounds 3] [-time 300ms] [-dir /mnt/disk] [-backlog 10000000]
 //	go run . -suite daemon [-run W1,W2] [-peers redis,nats] [-baseline OLD] [-json FILE]
 //	go run . -suite sqs [-run S1] [-peers fauxqs,goaws] [-baseline OLD] [-json FILE]
+//	go run . -suite postgres [-run held,rates] [-peers river] [-held 30m] [-json FILE]
 //
 // It is a module of its own, so that users of Mailbox do not download its peers.
 package main
@@ -35,6 +36,7 @@ var suites = []struct {
 	{"daemon", 5, daemonSuite},
 	{"growth", 3, growthSuite},
 	{"sqs", 5, sqsSuite},
+	{"postgres", 3, postgresSuite},
 }
 
 func main() {
@@ -46,8 +48,16 @@ func main() {
 	flag.StringVar(&r.dir, "dir", os.TempDir(), "where servers and the disk suite make their files; it measures that disk")
 	flag.IntVar(&r.backlog, "backlog", 500_000, "how many messages wait in the disk suite's backlog and in W4")
 	page := flag.String("page", "", "write this page of the documentation from the JSON files that are arguments, and measure nothing")
+	chart := flag.String("chart", "", "write this chart of claims under a held transaction from the JSON file that is the argument, and measure nothing")
 	r.daemonFlags()
 	flag.Parse()
+	if *chart != "" {
+		if err := writeHeldChart(*chart, flag.Arg(0)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if *page != "" {
 		if err := writePage(*page, flag.Args()); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -76,13 +86,14 @@ func (r *report) daemonFlags() {
 			return nil
 		}
 	}
-	flag.Func("run", "daemon suite: the workloads to run, such as W1,W3; SQS suite: S1 or S2; growth suite: some of workers,queues,body,waiting,idle (default all)", list(&r.workloads))
-	flag.Func("peers", "daemon and SQS suite: the peers to run beside mailboxd, such as redis,beanstalkd (default all)", list(&r.peers))
+	flag.Func("run", "daemon suite: the workloads to run, such as W1,W3; SQS suite: S1 or S2; growth suite: some of workers,queues,body,waiting,idle; PostgreSQL suite: held or rates (default all)", list(&r.workloads))
+	flag.Func("peers", "daemon and SQS suite: the peers to run beside mailboxd, such as redis,beanstalkd; PostgreSQL suite: pgbox,river,table (default all)", list(&r.peers))
 	flag.IntVar(&r.connections, "connections", 1, "daemon suite: the connections that workers of mailboxd share")
 	flag.StringVar(&r.storage, "storage", "", "daemon and SQS suite: memory or disk (default both)")
 	flag.StringVar(&r.mailboxd, "mailboxd", "", "daemon and SQS suite: a built mailboxd, or none (default is built from this tree)")
 	flag.StringVar(&r.baseline, "baseline", "", "daemon and SQS suite: another build of mailboxd to run in turns with the first")
-	flag.StringVar(&r.json, "json", "", "daemon, growth and SQS suite: write all figures to this file")
+	flag.DurationVar(&r.held, "held", time.Minute, "PostgreSQL suite: how long a transaction is held open")
+	flag.StringVar(&r.json, "json", "", "daemon, growth, SQS and PostgreSQL suite: write all figures to this file")
 }
 
 // report runs cases and prints their times.
@@ -98,6 +109,8 @@ type report struct {
 	connections        int
 	mailboxd, baseline string
 	json               string
+
+	held time.Duration // setting of the PostgreSQL suite
 }
 
 // A contender is one candidate of a case.
