@@ -2,6 +2,7 @@ package pgbox
 
 import (
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -52,19 +53,66 @@ func empty(t testing.TB, pool *pgxpool.Pool, schema string) {
 	}
 }
 
+// A schemaPool has schemas for tests that run beside each other, and connections to them:
+// those that know the functions of a schema are much faster than new ones.
+type schemaPool struct {
+	connect func() *pgxpool.Pool
+
+	mu   sync.Mutex // guards free
+	free []pooledSchema
+}
+
+type pooledSchema struct {
+	pool   *pgxpool.Pool
+	schema string
+}
+
+// take returns an empty schema, which is the test's until it ends.
+func (p *schemaPool) take(t testing.TB) pooledSchema {
+	t.Helper()
+	taken := p.pop()
+	t.Cleanup(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.free = append(p.free, taken)
+	})
+	empty(t, taken.pool, taken.schema)
+	return taken
+}
+
+func (p *schemaPool) pop() pooledSchema {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.free) == 0 {
+		return pooledSchema{p.connect(), pgtest.Schema()}
+	}
+	last := len(p.free) - 1
+	popped := p.free[last]
+	p.free = p.free[:last]
+	return popped
+}
+
+// restarts reports whether a case restarts the server.
+func restarts(t testing.TB) bool { return strings.Contains(t.Name(), "/after_") }
+
 // restartable is a backend on a server of its own, which can be killed. What was written
 // survives that without a sync.
 func restartable(t *testing.T) drivertest.Backend {
 	server := pgtest.Start(t, "fsync=off")
-	schema := pgtest.Schema()
-	begin := func(t testing.TB, schema string) driver.Opener {
-		pool := server.Pool(t)
+	alone, beside := pgtest.Schema(), schemaPool{connect: func() *pgxpool.Pool { return server.Pool(t) }}
+	begin := func(t testing.TB, pool *pgxpool.Pool, schema string) driver.Opener {
 		return &place{Backend: open(t, pool, &Options{Schema: schema}), pool: pool, schema: schema}
 	}
 	return drivertest.Backend{
 		Open: func(t testing.TB) driver.Opener {
-			empty(t, server.Pool(t), schema)
-			return begin(t, schema)
+			if restarts(t) {
+				pool := server.Pool(t)
+				empty(t, pool, alone)
+				return begin(t, pool, alone)
+			}
+			t.(*testing.T).Parallel() // it mostly waits, and begins after the cases that restart the server
+			taken := beside.take(t)
+			return begin(t, taken.pool, taken.schema)
 		},
 		Restart: func(t testing.TB, old driver.Opener, how drivertest.Crash) driver.Opener {
 			p := old.(*place)
@@ -78,7 +126,7 @@ func restartable(t *testing.T) drivertest.Backend {
 					t.Fatal(err)
 				}
 			}
-			return begin(t, p.schema)
+			return begin(t, server.Pool(t), p.schema)
 		},
 		Crashes: []drivertest.Crash{drivertest.CrashClean, drivertest.CrashKill},
 		Tick:    tick,

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/testing/pgtest"
@@ -16,18 +18,17 @@ func TestPostgreSQLReplyStoreConformance(t *testing.T) {
 	for name, options := range map[string]Options{"notices": {}, "polling": {PollOnly: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			schema := pgtest.Schema()
-			pool, another := server.Pool(t), server.Pool(t)
+			beside, another := schemaPool{connect: func() *pgxpool.Pool { return server.Pool(t) }}, server.Pool(t)
 			suite := drivertest.ReplyStore{
 				Open: func(t testing.TB) driver.ReplyStore {
-					empty(t, pool, schema)
-					o := options
-					o.Schema = schema
-					return open(t, pool, &o).Replies(0)
+					t.(*testing.T).Parallel() // it mostly waits
+					taken, o := beside.take(t), options
+					o.Schema = taken.schema
+					return open(t, taken.pool, &o).Replies(0)
 				},
-				Another: func(t testing.TB, _ driver.ReplyStore) driver.ReplyStore {
+				Another: func(t testing.TB, store driver.ReplyStore) driver.ReplyStore {
 					o := options
-					o.Schema = schema
+					o.Schema = store.(*replyStore).backend.options.Schema
 					return open(t, another, &o).Replies(0)
 				},
 				Tick: tick,

@@ -1,6 +1,7 @@
 package redisbox
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -44,6 +45,14 @@ func open(t testing.TB, client rueidis.Client, options *Options) *Backend {
 	return b
 }
 
+// beside runs a case beside others, because they mostly wait. Those that restart the server
+// have it for themselves: they run before the others.
+func beside(t testing.TB) {
+	if t, ok := t.(*testing.T); ok && !strings.Contains(t.Name(), "/after_") {
+		t.Parallel()
+	}
+}
+
 // restartable is a backend on a server of its own, which writes everything to
 // its file before it answers: what was written survives the end of the process.
 func restartable(t *testing.T) drivertest.Backend {
@@ -53,7 +62,10 @@ func restartable(t *testing.T) drivertest.Backend {
 		return &place{Backend: open(t, client, &Options{Prefix: prefix}), client: client, prefix: prefix}
 	}
 	return drivertest.Backend{
-		Open: func(t testing.TB) driver.Opener { return begin(t, redistest.Prefix(t)) },
+		Open: func(t testing.TB) driver.Opener {
+			beside(t)
+			return begin(t, redistest.Prefix(t))
+		},
 		Restart: func(t testing.TB, old driver.Opener, how drivertest.Crash) driver.Opener {
 			p := old.(*place)
 			if err := p.Close(); err != nil {
@@ -80,12 +92,23 @@ func TestConformance(t *testing.T) {
 
 func TestConformanceWithSentinels(t *testing.T) {
 	t.Parallel()
-	drivertest.Run(t, sharing(t, redistest.SharedSentinel(t).ClientOption()))
+	conform(t, redistest.SharedSentinel(t).ClientOption())
 }
 
 func TestConformanceInACluster(t *testing.T) {
 	t.Parallel()
-	drivertest.Run(t, sharing(t, redistest.SharedCluster(t).ClientOption()))
+	conform(t, redistest.SharedCluster(t).ClientOption())
+}
+
+// conform runs the suite on servers that tests share.
+func conform(t *testing.T, option rueidis.ClientOption) {
+	shared := sharing(t, option)
+	open := shared.Open
+	shared.Open = func(t testing.TB) driver.Opener {
+		beside(t)
+		return open(t)
+	}
+	drivertest.Run(t, shared)
 }
 
 // sharing is a backend on servers that tests share.

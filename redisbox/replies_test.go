@@ -26,6 +26,7 @@ func TestRedisReplyStoreConformance(t *testing.T) {
 			client, other := connect(t, option), connect(t, option)
 			drivertest.RunReplyStore(t, drivertest.ReplyStore{
 				Open: func(t testing.TB) driver.ReplyStore {
+					beside(t)
 					prefix := redistest.Prefix(t)
 					return &storeUnderTest{open(t, client, &Options{Prefix: prefix}).newReplyStore(0), prefix}
 				},

@@ -90,6 +90,7 @@ func newSlotEnv(t *testing.T, b ReplyStore, rule string) *slotEnv {
 	if b.Another != nil {
 		e.other = b.Another(t, e.store)
 	}
+	e.began = time.Now() // Open may have waited for its turn
 	t.Cleanup(func() {
 		e.running.Wait()
 		if store, ok := e.store.(closer); ok {
