@@ -16,9 +16,11 @@ import (
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/store"
 	"github.com/mailboxmq/mailbox/internal/testing/storetest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 func TestReplyStoreConformance(t *testing.T) {
+	volume.Repeats(t)
 	drivertest.RunReplyStore(t, drivertest.ReplyStore{
 		Open: func(t testing.TB) driver.ReplyStore {
 			disk := storetest.NewDisk()

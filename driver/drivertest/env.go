@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // promptness bounds how late our own backends may be (VIS-1). It is checked only where the
@@ -200,7 +201,7 @@ func (e *env) settle() {
 // rounds returns how often to try for a race: often where a round costs no time.
 func (e *env) rounds(virtual, realTime int) int {
 	if e.backend.Virtual {
-		return virtual
+		return volume.Within(e.t, virtual)
 	}
 	return realTime
 }

@@ -19,6 +19,15 @@ const soak = "soak"
 // everyday volume.
 func Of(n int) int { return Part(n, 4) }
 
+// Within returns how many of n a part of a test does, for code that many tests share: as many as
+// Of in a test that called Repeats, and all in others.
+func Within(t testing.TB, n int) int {
+	if _, marked := repeating.Load(topLevel(t)); marked {
+		return Of(n)
+	}
+	return n
+}
+
 // Part returns n, or n divided by divisor and rounded up under the race detector at the everyday
 // volume.
 func Part(n, divisor int) int { return (n + Stride(divisor) - 1) / Stride(divisor) }

@@ -22,6 +22,17 @@ func TestSomethingIsAlwaysDoneAndNeverMoreThanAll(t *testing.T) {
 	}
 }
 
+func TestSharedCodeDoesPartInMarkedTests(t *testing.T) {
+	t.Setenv(volume.Variable, "")
+	if got := volume.Within(t, 100); got != 100 {
+		t.Errorf("in a test without a mark, %d of 100 are done", got)
+	}
+	volume.Repeats(&recorder{TB: t, name: "TestMarked"})
+	if got := volume.Within(&recorder{TB: t, name: "TestMarked/part"}, 100); got != volume.Of(100) {
+		t.Errorf("in a test that called Repeats, %d of 100 are done", got)
+	}
+}
+
 func TestVariableSetsVolume(t *testing.T) {
 	for _, test := range []struct {
 		value  string

@@ -13,6 +13,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/completion"
 	"github.com/mailboxmq/mailbox/internal/keyring"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/reply"
@@ -57,6 +58,7 @@ func (b *replyBench) replies(tenant string, caveats ...capability.Caveat) broker
 
 // TestReplyConformance runs the suite of reply stores on the broker, without a wire.
 func TestReplyConformance(t *testing.T) {
+	volume.Repeats(t)
 	drivertest.RunReplyStore(t, drivertest.ReplyStore{
 		Virtual: true,
 		Open:    func(t testing.TB) driver.ReplyStore { return newReplyBench(t, broker.Limits{}).replies("") },

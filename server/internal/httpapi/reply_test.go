@@ -104,6 +104,7 @@ func openReplies(t testing.TB, backend driver.Opener) driver.ReplyStore {
 
 // TestReplyConformance runs the suite of reply stores through HTTP.
 func TestReplyConformance(t *testing.T) {
+	volume.Repeats(t)
 	drivertest.RunReplyStore(t, drivertest.ReplyStore{
 		Virtual: true,
 		Open:    func(t testing.TB) driver.ReplyStore { return openReplies(t, membox.New(nil)) },

@@ -47,7 +47,10 @@ var slotsOverMemory = drivertest.ReplyStore{
 }
 
 // TestReplyConformance runs the suite of reply stores through frames.
-func TestReplyConformance(t *testing.T) { drivertest.RunReplyStore(t, slotsOverMemory) }
+func TestReplyConformance(t *testing.T) {
+	volume.Repeats(t)
+	drivertest.RunReplyStore(t, slotsOverMemory)
+}
 
 func TestReplyConformanceOnDisk(t *testing.T) {
 	volume.OnlyAtLength(t, "it takes a minute of real time")

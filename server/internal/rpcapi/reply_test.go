@@ -111,6 +111,7 @@ func openReplies(t testing.TB, d *daemon, protocol ...connect.ClientOption) driv
 
 // TestReplyConformance runs the suite of reply stores through gRPC.
 func TestReplyConformance(t *testing.T) {
+	volume.Repeats(t)
 	drivertest.RunReplyStore(t, drivertest.ReplyStore{
 		Virtual: true,
 		Open: func(t testing.TB) driver.ReplyStore {
