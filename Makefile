@@ -57,7 +57,8 @@ REPORT := awk -f tools/report.awk
 TEST   := $(GO) test -vet=off -timeout $(TIMEOUT)
 # Under the race detector.
 RACE   := $(TEST) -race -exec "'$(CURDIR)/tools/racetest.sh'"
-FULL    = $(TEST) -v -skip $(call pattern,Alone|Measures)
+# Without it, and only the tests that do a part under it: others have done everything there.
+FULL    = $(TEST) -v -run $(call pattern,Repeats|InFull) -skip $(call pattern,Alone|Measures)
 # A pattern that matches no line.
 NOTHING := '^$$.'
 # The output lines of tests with figures that make test prints.
@@ -67,7 +68,7 @@ FIGURES := '[.]go:[0-9]+:|^---'
 test: format-check vet setup ## Everything a commit must pass; CI runs exactly this
 	@echo; echo "All packages under the race detector, repetitive tests in part:"
 	@$(RACE) -p 3 -parallel 8 -skip $(call pattern,Alone|Measures) $(waiting) ./... 2>&1 | $(REPORT)
-	@echo; echo "Packages with repetitive tests, in full, without it:"
+	@echo; echo "Repetitive tests, in full, without it:"
 	@$(FULL) $(call marked,Repeats|InFull) 2>&1 | $(REPORT) -v show=$(NOTHING)
 	@echo; echo "Tests that run alone, under the race detector:"
 	@$(RACE) -p 1 -v -run $(call pattern,Alone) $(call marked,Alone) 2>&1 | $(REPORT) -v show=$(FIGURES)

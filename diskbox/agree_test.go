@@ -26,10 +26,12 @@ var inMemory = drivertest.Backend{
 // TestAgreesWithMemboxAcrossRestarts runs the same programs on both backends, and restarts this
 // one in between.
 func TestAgreesWithMemboxAcrossRestarts(t *testing.T) {
+	volume.Repeats(t)
 	drivertest.RunAgainst(t, inMemory, virtual, volume.Of(10_000))
 }
 
 func TestAgreesWithMemboxWithoutRestarts(t *testing.T) {
+	volume.Repeats(t)
 	never := virtual
 	never.Restart, never.Crashes = nil, nil
 	drivertest.RunAgainst(t, inMemory, never, volume.Of(5_000))
@@ -88,6 +90,7 @@ var eightOnDisk = drivertest.Backend{
 }
 
 func TestAgreesWithMemboxInEightShards(t *testing.T) {
+	volume.Repeats(t)
 	t.Run("with restarts", func(t *testing.T) { drivertest.RunAgainst(t, eightInMemory, eightOnDisk, volume.Of(5_000)) })
 	t.Run("without restarts", func(t *testing.T) {
 		never := eightOnDisk

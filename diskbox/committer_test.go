@@ -167,6 +167,7 @@ func TestBodiesHaveALimit(t *testing.T) {
 // that dies of itself and goes to another queue is a dead letter in one and a
 // message in the other, in one step.
 func TestTheLargestBodiesFit(t *testing.T) {
+	volume.Repeats(t)
 	if volume.RaceDetector {
 		t.Skip("takes too much memory")
 	}

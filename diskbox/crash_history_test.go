@@ -198,6 +198,7 @@ func (p *pluggedBackend) restart(t testing.TB, old driver.Opener, _ drivertest.C
 }
 
 func TestKeepsItsPromisesThroughPowerCutsUnderLoad(t *testing.T) {
+	volume.Repeats(t)
 	load := drivertest.Load{Producers: 8, Consumers: 8, Messages: 4000, Restarts: 12}
 	if volume.RaceDetector { // which makes the engine slow
 		load = drivertest.Load{Producers: 2, Consumers: 4, Messages: 300, Restarts: 6}

@@ -96,6 +96,7 @@ func (c *crashContent) drainBeside(ctx context.Context, b *Backend, model *crash
 var movingKinds = []int{6, 8, 9}
 
 func TestNoPowerCutLosesOrDoublesMovingMessages(t *testing.T) {
+	volume.Repeats(t)
 	var summary crashSummary
 	summary.fill(t, max(crashImages(t)/4, 50), func(e *crashEnv) { e.kinds, e.nests = movingKinds, 4 })
 	summary.expectNone(t)

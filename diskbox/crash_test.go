@@ -47,6 +47,7 @@ func TestNoPowerCutLosesWhatWasAcknowledged(t *testing.T) {
 
 // Before Open has returned, the only promise is that the next Open works.
 func TestPowerCutsDuringCreationLeaveOpenableDirectory(t *testing.T) {
+	volume.Repeats(t)
 	var summary crashSummary
 	summary.fill(t, max(crashImages(t)/10, 50), func(l *crashEnv) {
 		l.dense, l.steps, l.generations, l.nests = true, 0, 1, 3

@@ -146,6 +146,7 @@ func (r *faultRun) check(failure error, mustTell bool) error {
 }
 
 func TestFailedDiskOperationIsReportedAndLosesNothing(t *testing.T) {
+	volume.Repeats(t)
 	stride := volume.Stride(29)
 	for _, kind := range []storetest.Kind{
 		storetest.Write, storetest.Sync, storetest.SyncDir, storetest.Create, storetest.Rename, storetest.Reuse, storetest.Remove,

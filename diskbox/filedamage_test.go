@@ -73,6 +73,7 @@ func (r *damagedDisk) damageFiles(cases int, seed uint64, skip func(file string)
 }
 
 func TestNoDamagedFileLosesOrChangesAMessage(t *testing.T) {
+	volume.Repeats(t)
 	cases := max(volume.Of(240), crashImages(t)/10)
 	for n, name := range slices.Sorted(maps.Keys(damagedDiskStates)) {
 		t.Run(name, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 // TestRepairUndoesEveryMissingRecord removes and damages the records beside the messages, one
 // after the other, and the messages themselves.
 func TestRepairUndoesEveryMissingRecord(t *testing.T) {
+	volume.Repeats(t)
 	disk := furnish(t)
 	var keys [][]byte
 	meddle(t, disk, func(s *store.Store) {

@@ -21,6 +21,7 @@ func TestAgreesWithTheModelOnTheRealClock(t *testing.T) {
 }
 
 func TestKeepsItsPromisesUnderLoad(t *testing.T) {
+	volume.Repeats(t)
 	for _, test := range []struct {
 		name   string
 		config driver.Config

@@ -380,6 +380,7 @@ func TestNoPowerCutLosesWhatWasAcknowledged(t *testing.T) {
 // A lazy store keeps weaker promises: synced commits survive a power cut, the others survive up
 // to some commit, and the store always opens.
 func TestLazyStoreKeepsSyncedCommits(t *testing.T) {
+	volume.Repeats(t)
 	for _, policy := range []SyncPolicy{SyncInterval(5 * time.Millisecond), SyncNone()} {
 		t.Run(policy.String(), func(t *testing.T) {
 			_, err := crash(t, scaled(t, 150), func(r *crashRun) {

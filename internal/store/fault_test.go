@@ -12,6 +12,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/testing/storetest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // A faultRun makes one operation on the disk fail and checks the reaction of the store.
@@ -107,6 +108,7 @@ func (r *faultRun) judge(t *testing.T, err error, mustTell bool) error {
 }
 
 func TestFailedDiskOperationIsReportedAndLosesNothing(t *testing.T) {
+	volume.Repeats(t)
 	for _, kind := range []storetest.Kind{storetest.Sync, storetest.SyncDir, storetest.Write, storetest.Create, storetest.Rename, storetest.Reuse, storetest.Remove} {
 		commits := 40
 		if kind == storetest.Sync && stride() == 1 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/testing/storetest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // damagedStore is a store to flip bits in: an image of its disk and everything that was
@@ -207,6 +208,7 @@ func reportFlips(t *testing.T, counts map[string]int) {
 }
 
 func TestNoFlippedBitGoesUnnoticed(t *testing.T) {
+	volume.Repeats(t)
 	states := map[string]func(*Store) error{
 		"closed":  (*Store).Close,
 		"idle":    (*Store).sealLog,

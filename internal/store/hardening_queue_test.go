@@ -6,6 +6,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // consumed returns a store with a queue of which all but the last ten messages were deleted,
@@ -50,6 +52,7 @@ func steps(t testing.TB, s *Store, lo []byte) int {
 }
 
 func TestH9ScanFromCursorSkipsDeletedKeys(t *testing.T) {
+	volume.Repeats(t)
 	messages := 200_000 / stride()
 	s, cursor := consumed(t, messages)
 	defer mustClose(t, s)
@@ -83,6 +86,7 @@ func BenchmarkFirstMessageAfter200000Acks(b *testing.B) {
 // The engine keeps logs to overwrite them. Their cost is documented at Options.MemTableBytes
 // and in the package documentation.
 func TestH13LogsTakeAtMostSixTimesTheMemTable(t *testing.T) {
+	volume.Repeats(t)
 	fs := vfs.NewMem()
 	o := memOptions(fs)
 	o.MemTableBytes = 1 << 20

@@ -19,6 +19,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/testing/storetest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // The engine's defaults are not safe enough for messages that must not be lost. Each test here
@@ -177,6 +178,7 @@ func TestH3CloseAndBackupSeal(t *testing.T) {
 // A seal of one record longer than a block, the first idea, leaves most of a log uncovered when
 // commits are large. A watermark covers all of it.
 func TestH3WatermarksCoverLargeCommits(t *testing.T) {
+	volume.Repeats(t)
 	rng := rand.New(rand.NewPCG(3, 3))
 	disk := storetest.NewDisk()
 	o := memOptions(disk.FS())

@@ -12,11 +12,13 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/testing/storetest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // TestFlippedBitInLogOrManifestIsRestored flips bits in the files that the engine reads at
 // open. Every one is flipped back: all files are as they were.
 func TestFlippedBitInLogOrManifestIsRestored(t *testing.T) {
+	volume.Repeats(t)
 	r := newDamagedStore(t, func(*Options) {}, (*Store).Close)
 	rng := rand.New(rand.NewPCG(1, 5))
 	mended := 0
@@ -79,6 +81,7 @@ func TestFlippedBitInLogOrManifestIsRestored(t *testing.T) {
 
 // TestTwoFlippedBitsAreRefused: the extent of other damage is unknown, and nothing is changed.
 func TestTwoFlippedBitsAreRefused(t *testing.T) {
+	volume.Repeats(t)
 	r := newDamagedStore(t, func(*Options) {}, (*Store).Close)
 	rng := rand.New(rand.NewPCG(1, 6))
 	logs, err := readLogList(r.image, path.Join(testDir, engineDir))

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 func TestCheckedTextSurvivesAnySingleBit(t *testing.T) {
@@ -125,6 +127,7 @@ func TestWithdrawingPromisesKeepsChunksValid(t *testing.T) {
 }
 
 func TestCompactionsCatchUpWithoutTicker(t *testing.T) {
+	volume.Repeats(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := mustOpen(t, testDir, memOptions(vfs.NewMem()))
 		defer mustClose(t, s)

@@ -3,6 +3,7 @@ package tidy
 import (
 	"fmt"
 	"go/ast"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -13,17 +14,22 @@ const volumePath = "internal/testing/volume"
 
 // Marks checks the calls of package volume, by which make test chooses what it runs how:
 // tools/marked.awk finds them only as the first statement of a test; the names of tests that
-// are left out elsewhere belong to one test; and a package with tests that do a part of their
-// volume under the race detector also runs without it.
+// are left out elsewhere belong to one test; and a test that does a part of its volume under
+// the race detector, itself or in a function of its package, also runs without it.
 func Marks(t *Tree) []string {
 	var wrong []string
-	named := make(map[string][]string)                       // where tests of a name are
-	leftOut := make(map[string]string)                       // where a test is marked Alone or Measures, by name
-	partly, inFull := map[string]string{}, map[string]bool{} // by folder
+	named := make(map[string][]string)    // where tests of a name are
+	leftOut := make(map[string]string)    // where a test is marked Alone or Measures, by name
+	parts := make(map[string]*partOfTest) // by folder
 	for _, f := range t.Go {
 		if !f.Test || f.Nested || path.Dir(f.Path) == volumePath {
 			continue
 		}
+		folder := path.Dir(f.Path)
+		if parts[folder] == nil {
+			parts[folder] = &partOfTest{uses: map[string]map[string]bool{}, marked: map[string]bool{}}
+		}
+		parts[folder].add(f)
 		first := make(map[ast.Node]string) // the test that begins with a call
 		for _, declaration := range f.Syntax.Decls {
 			test, ok := declaration.(*ast.FuncDecl)
@@ -49,17 +55,14 @@ func Marks(t *Tree) []string {
 					test = name
 				}
 			}
-			folder := path.Dir(f.Path)
 			switch used.name {
-			case "Of", "Part", "Stride":
-				partly[folder] = f.at(used.pos)
-				continue
 			case "Repeats":
-				inFull[folder] = true
+				parts[folder].marked[test] = true
 			case "InFull":
-				inFull[folder] = inFull[folder] || test != ""
+				parts[folder].marked[test] = true
 				continue // it may mark a part of a test
 			case "Alone", "Measures":
+				parts[folder].marked[test] = true
 				leftOut[test] = f.at(used.pos)
 			default:
 				continue
@@ -74,11 +77,78 @@ func Marks(t *Tree) []string {
 			wrong = append(wrong, fmt.Sprintf("%s marks %s, and another test has this name: go test -skip would skip both", at, name))
 		}
 	}
-	for folder, at := range partly {
-		if !inFull[folder] {
-			wrong = append(wrong, fmt.Sprintf("%s does a part under the race detector, and nothing does the whole: mark a test of the package with volume.Repeats", at))
+	for folder, p := range parts {
+		for _, test := range p.unmarked() {
+			wrong = append(wrong, fmt.Sprintf("%s: %s does a part under the race detector, and make test does not run the whole: mark it with volume.Repeats", folder, test))
 		}
 	}
 	slices.Sort(wrong)
 	return wrong
+}
+
+// partOfTest finds the tests of a package that do a part of their volume under the race detector.
+type partOfTest struct {
+	uses   map[string]map[string]bool // the names that a declaration uses; methods of one name are one
+	marked map[string]bool            // tests
+}
+
+// partial stands for the functions of package volume that return a part.
+const partial = "volume.Part"
+
+// add adds the declarations of a file.
+func (p *partOfTest) add(f *GoFile) {
+	for _, declaration := range f.Syntax.Decls {
+		names := make(map[string]bool)
+		for node := range ast.Preorder(declaration) {
+			switch node := node.(type) {
+			case *ast.Ident:
+				names[node.Name] = true
+			case *ast.SelectorExpr:
+				if left, ok := node.X.(*ast.Ident); ok && f.imports[left.Name] == full(volumePath) && slices.Contains([]string{"Of", "Part", "Stride"}, node.Sel.Name) {
+					names[partial] = true
+				}
+			}
+		}
+		switch declaration := declaration.(type) {
+		case *ast.FuncDecl:
+			p.declare(declaration.Name.Name, names)
+		case *ast.GenDecl:
+			for _, spec := range declaration.Specs {
+				if value, ok := spec.(*ast.ValueSpec); ok {
+					for _, name := range value.Names {
+						p.declare(name.Name, names)
+					}
+				}
+			}
+		}
+	}
+}
+
+func (p *partOfTest) declare(name string, uses map[string]bool) {
+	if p.uses[name] == nil {
+		p.uses[name] = make(map[string]bool)
+	}
+	maps.Copy(p.uses[name], uses)
+}
+
+// unmarked returns the tests that do a part and are not marked.
+func (p *partOfTest) unmarked() []string {
+	reached := map[string]bool{partial: true}
+	for grown := true; grown; {
+		grown = false
+		for name, uses := range p.uses {
+			for used := range uses {
+				if reached[used] && !reached[name] {
+					reached[name], grown = true, true
+				}
+			}
+		}
+	}
+	var tests []string
+	for name := range p.uses {
+		if reached[name] && strings.HasPrefix(name, "Test") && name != "TestMain" && !p.marked[name] {
+			tests = append(tests, name)
+		}
+	}
+	return tests
 }

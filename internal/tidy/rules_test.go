@@ -230,8 +230,16 @@ func TestD(t *testing.T) { volume.Repeats(t) }
 	_ = volume.Part(3, 2)
 }
 `,
+		"d/d_test.go": head + `func TestF(t *testing.T) {
+	volume.Repeats(t)
+	helper()
+}
+func TestG(t *testing.T) { helper() }
+func TestH(t *testing.T) {}
+`,
+		"d/helper_test.go": head + "func helper() { deeper() }\nfunc deeper() { _ = volume.Of(3) }\n",
 	}.tree(t)
-	expect(t, tidy.Marks(tree), "a/a_test.go:13 calls volume.Repeats", "a/a_test.go:4 marks TestA", "a/a_test.go:8 calls volume.Measures", "b/b_test.go:3 does a part")
+	expect(t, tidy.Marks(tree), "a/a_test.go:13 calls volume.Repeats", "a/a_test.go:4 marks TestA", "a/a_test.go:8 calls volume.Measures", "b: TestA does a part", "d: TestG does a part")
 }
 
 func TestMarkdownFollowsLinks(t *testing.T) {

@@ -4,7 +4,7 @@
 // A test that runs random programs or sends thousands of messages does most of them to find
 // what happens rarely. The race detector makes it ten times slower, and finds what it looks
 // for in the first hundred. Such tests do a part under the race detector and all of it
-// without; make test runs their packages both ways.
+// without; make test runs them both ways.
 //
 // The environment variable MAILBOX_VOLUME changes the volume of all tests that ask [Count] or
 // [Duration]:

@@ -10,12 +10,11 @@ import (
 var repeating sync.Map
 
 // Repeats marks a test that does a part of its volume under the race detector. make test also
-// runs the tests of its package without the race detector.
+// runs it without the race detector.
 func Repeats(t testing.TB) { repeating.Store(topLevel(t), true) }
 
 // InFull marks a test, or a part of a test that called Repeats, that has nothing for the race
-// detector to find, and skips it there. make test runs it without the race detector, as it
-// does the other tests of its package.
+// detector to find, and skips it there. make test runs it without the race detector.
 func InFull(t testing.TB) {
 	t.Helper()
 	_, part := repeating.Load(topLevel(t))

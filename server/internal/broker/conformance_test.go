@@ -29,6 +29,7 @@ func TestConformance(t *testing.T) {
 func TestAgreesWithTheModel(t *testing.T) { drivertest.RunRandom(t, brokerOverMemory("acme"), 5_000) }
 
 func TestKeepsItsPromisesUnderLoad(t *testing.T) {
+	volume.Repeats(t)
 	drivertest.RunConcurrent(t, brokerOverMemory(""), drivertest.Load{
 		Config: driver.Config{MaxDeliveries: 3}, Messages: volume.Of(10_000),
 	})

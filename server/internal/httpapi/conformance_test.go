@@ -100,6 +100,7 @@ func TestConformance(t *testing.T) {
 func TestAgreesWithTheModel(t *testing.T) { drivertest.RunRandom(t, overMemory, 1_000) }
 
 func TestKeepsItsPromisesUnderLoad(t *testing.T) {
+	volume.Repeats(t)
 	drivertest.RunConcurrent(t, overMemory, drivertest.Load{
 		Config: driver.Config{MaxDeliveries: 3}, Messages: volume.Of(10_000),
 	})
