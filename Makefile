@@ -67,7 +67,7 @@ FIGURES := '[.]go:[0-9]+:|^---'
 .PHONY: test
 test: format-check vet setup ## Everything a commit must pass; CI runs exactly this
 	@echo; echo "All packages under the race detector, repetitive tests in part:"
-	@$(RACE) -p 3 -parallel 8 -skip $(call pattern,Alone|Measures) $(waiting) ./... 2>&1 | $(REPORT)
+	@$(RACE) -p 3 -parallel 4 -skip $(call pattern,Alone|Measures) $(waiting) ./... 2>&1 | $(REPORT)
 	@echo; echo "Repetitive tests, in full, without it:"
 	@$(FULL) $(call marked,Repeats|InFull) 2>&1 | $(REPORT) -v show=$(NOTHING)
 	@echo; echo "Tests that run alone, under the race detector:"
