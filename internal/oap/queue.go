@@ -42,10 +42,11 @@ const (
 	_
 	traitPriorities
 	traitUniqueKeys
+	traitReplies // of clients only: they know Delivery.SlotPending
 
 	// KnownTraits are all of them, and PlainTraits those that clients know that have not
 	// told theirs with OpKnow.
-	KnownTraits = traitSchedules<<1 - 1 | traitPriorities | traitUniqueKeys
+	KnownTraits = traitSchedules<<1 - 1 | traitPriorities | traitUniqueKeys | traitReplies
 	PlainTraits = traitFairGroups<<1 - 1
 )
 
@@ -119,7 +120,7 @@ func ParseOpened(payload []byte) (o Opened, err error) {
 	r := reader{rest: payload}
 	o.Handle = r.handle()
 	bits := r.number()
-	if bits&^KnownTraits != 0 {
+	if bits&^(KnownTraits&^traitReplies) != 0 {
 		r.fail("unknown traits")
 	}
 	o.Traits = driver.Traits{

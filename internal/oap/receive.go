@@ -60,7 +60,12 @@ const (
 	msgPriority
 
 	msgKnown = msgPriority<<1 - 1
+	// deliveryMore: after the receipt of a delivery a byte follows, with further bits.
+	deliveryMore = msgKnown + 1
 )
+
+// deliverySlotPending is the only bit of a delivery beside those of its message; see driver.Delivery.
+const deliverySlotPending = 1
 
 func appendMessage(dst []byte, m *driver.Message) []byte {
 	start := len(dst)
@@ -92,8 +97,10 @@ func appendMessage(dst []byte, m *driver.Message) []byte {
 	return dst
 }
 
-func (r *reader) message(m *driver.Message) {
-	bits := r.byte()
+func (r *reader) message(m *driver.Message) { r.messageFields(m, r.byte()) }
+
+// messageFields reads a message after the bits of its fields.
+func (r *reader) messageFields(m *driver.Message, bits byte) {
 	if bits > msgKnown {
 		r.fail("a message has unknown fields")
 		return
@@ -147,8 +154,20 @@ func appendReceipt(dst []byte, receipt *driver.Receipt) []byte {
 // AppendDelivery writes one delivery. Deliveries follow each other to the end
 // of a payload, which is an answer to OpReceive or the payload of EventDeliver.
 func AppendDelivery(dst []byte, d *driver.Delivery) []byte {
+	start := len(dst)
 	dst = appendMessage(dst, &d.Message)
-	return appendReceipt(dst, &d.Receipt)
+	dst = appendReceipt(dst, &d.Receipt)
+	if d.SlotPending {
+		dst[start] |= deliveryMore
+		dst = append(dst, deliverySlotPending)
+	}
+	return dst
+}
+
+// TellDelivery removes from a delivery what a client does not know.
+func TellDelivery(d *driver.Delivery, known uint64) {
+	TellMessage(&d.Message, known)
+	d.SlotPending = d.SlotPending && known&traitReplies != 0
 }
 
 // ParseDeliveries reads deliveries and adds them to got. They keep the payload,
@@ -158,8 +177,14 @@ func ParseDeliveries(payload []byte, got []driver.Delivery) ([]driver.Delivery, 
 	for len(r.rest) > 0 {
 		got = append(got, driver.Delivery{})
 		d := &got[len(got)-1]
-		r.message(&d.Message)
+		bits := r.byte()
+		r.messageFields(&d.Message, bits&^deliveryMore)
 		d.Receipt.Handle = r.kept()
+		if bits&deliveryMore != 0 {
+			if d.SlotPending = r.byte() == deliverySlotPending; !d.SlotPending {
+				r.fail("a delivery has unknown fields")
+			}
+		}
 		if r.err != nil {
 			return nil, r.err
 		}

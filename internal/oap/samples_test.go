@@ -394,6 +394,9 @@ func answerSamples() []sample {
 		{"delivery with a priority", appendDeliveries([]driver.Delivery{
 			{Message: driver.Message{ID: "x", Deliveries: 1, EnqueuedAt: aTime, Priority: 9}, Receipt: aReceipt},
 		}), func(p []byte) ([]byte, error) { v, err := oap.ParseDeliveries(p, nil); return appendDeliveries(v), err }},
+		{"delivery whose slot waits", appendDeliveries([]driver.Delivery{
+			{Message: driver.Message{ID: "x", Deliveries: 1, EnqueuedAt: aTime, ReplyTo: "reply:y"}, Receipt: aReceipt, SlotPending: true},
+		}), func(p []byte) ([]byte, error) { v, err := oap.ParseDeliveries(p, nil); return appendDeliveries(v), err }},
 		{"deadletters", oap.AppendDeadLetter(nil, &aLetter), func(p []byte) ([]byte, error) {
 			letters, err := oap.ParseDeadLetters(p)
 			var again []byte

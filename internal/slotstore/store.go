@@ -119,6 +119,10 @@ func New(o Options) *Store {
 	return m
 }
 
+// InMemory reports whether the store has no journal. Then no call but Wait blocks; with one,
+// CreateWithSend does not.
+func (m *Store) InMemory() bool { return m.journal == nil }
+
 // The names of operations in errors.
 const (
 	opCreate  = "create slot"

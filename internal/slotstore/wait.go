@@ -23,6 +23,18 @@ func (m *Store) Wait(ctx context.Context, id string, wait time.Duration) (driver
 	return m.read(ctx, opWait, id, wait)
 }
 
+// pendingMargin is how long a slot must still live to count as pending for Pending.
+const pendingMargin = time.Second
+
+// Pending reports whether a slot waits for an answer, and does for a second at least unless it is
+// written. It does not block.
+func (m *Store) Pending(id string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.slots[id]
+	return s != nil && !m.closed && s.state == driver.SlotPending && s.expires-m.now() > pendingMargin
+}
+
 // read returns a slot, after it has waited for it.
 func (m *Store) read(ctx context.Context, op, id string, wait time.Duration) (driver.Slot, error) {
 	if err := m.check(ctx, op, id); err != nil {

@@ -88,3 +88,35 @@ func TestWaitsForAnswerOnDiskReadFewAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// TestPendingIsFalseUnlessSlotWaits: a slot that is not there, is written, or ends within a second
+// does not count.
+func TestPendingIsFalseUnlessSlotWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := New(Options{})
+		for _, id := range []string{"waits", "resolved", "cancelled", "deleted"} {
+			if err := m.Create(t.Context(), id, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, err := range []error{
+			m.Resolve(t.Context(), "resolved", driver.Answer{}), m.Cancel(t.Context(), "cancelled"), m.Delete(t.Context(), "deleted"),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, id := range []string{"resolved", "cancelled", "deleted", "unknown"} {
+			if m.Pending(id) {
+				t.Errorf("slot %q is pending", id)
+			}
+		}
+		if !m.Pending("waits") {
+			t.Error("a slot that waits is not pending")
+		}
+		time.Sleep(time.Minute - pendingMargin)
+		if m.Pending("waits") {
+			t.Error("a slot that is about to end is pending")
+		}
+	})
+}

@@ -27,6 +27,8 @@ type Delivery struct {
 	// Shard is the shard of the queue that the message is in.
 	Shard int
 	Seal  Seal
+	// SlotPending is that of driver.Delivery.
+	SlotPending bool
 }
 
 // Envelope returns the envelope of the delivery, without the body.
@@ -316,7 +318,7 @@ func (c *Caller) hand(q *queue, grant *verify.Grant, held []driver.Delivery, int
 		}
 		text = b.receipts.append(text, keyID, key, q.backend, held[i].Receipt, by)
 		ends = append(ends, len(text))
-		into.deliveries = append(into.deliveries, Delivery{Message: message, Queue: q.name, Shard: held[i].Shard, Seal: seal})
+		into.deliveries = append(into.deliveries, Delivery{Message: message, Queue: q.name, Shard: held[i].Shard, Seal: seal, SlotPending: c.slotPending(&held[i])})
 		b.traces.note(&q.queueKey, message.ID, c.holder, EventDelivered, message.Deliveries, "", now)
 	}
 	all, start := string(text), 0

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/completion"
 	"github.com/mailboxmq/mailbox/internal/verify"
 )
 
@@ -21,12 +22,24 @@ import (
 // Creating, reading, cancelling and removing a slot needs a token for ask. A token for answer may
 // resolve a slot and read its state, without the answer. A token for admin on any queue may read
 // states, cancel, and list and sweep expired slots.
-type Replies struct{ caller *Caller }
+type Replies struct {
+	caller *Caller
+	round  *completion.Round // of the calling goroutine; nil if it has none
+}
 
 // Replies returns the caller's reply store. It does no I/O.
-func (c Caller) Replies() Replies { return Replies{&c} }
+func (c Caller) Replies() Replies { return Replies{caller: &c} }
 
 var _ driver.ReplyStore = Replies{}
+
+// Quick returns the store for a goroutine with a round, which is flushed if a call has to wait for its
+// turn. all reports whether no call but Wait waits for a disk or a network, and asking whether
+// CreateForSend does not.
+func (r Replies) Quick(round *completion.Round) (quick Replies, all, asking bool) {
+	r.round = round
+	store, asking := r.caller.broker.replies.(interface{ InMemory() bool })
+	return r, asking && store.InMemory(), asking
+}
 
 // The names of operations on slots, in errors and in the audit log.
 const (
@@ -83,11 +96,11 @@ func (r Replies) createWith(ctx context.Context, id string, ttl time.Duration, c
 		b.metrics.Rejected(metricSchema)
 		return err
 	}
-	return c.inSlot(ctx, opCreateSlot, id, lastForWrites, func(name string) error {
+	return r.inSlot(ctx, opCreateSlot, id, lastForWrites, func(name string) error {
 		owner := c.owner()
 		if err := b.slots.pool.Take(owner[:], 1); err != nil {
 			b.metrics.Rejected(metricSaturated)
-			c.slowRefusal(ctx, nil, err)
+			c.slowRefusal(ctx, r.round, err)
 			return refusedShare(err, opCreateSlot, driver.SlotAddress(id))
 		}
 		held := b.slots.add(name, owner[:], ttl) // first: the slot can be deleted before create returns
@@ -134,7 +147,7 @@ func (r Replies) Resolve(ctx context.Context, id string, answer driver.Answer) e
 		large.Field, large.Detail = "Body", fmt.Sprintf("at most %d bytes are allowed", limit)
 		return large
 	}
-	return c.inSlot(ctx, opResolveSlot, id, lastForSettling, func(name string) error {
+	return r.inSlot(ctx, opResolveSlot, id, lastForSettling, func(name string) error {
 		err := b.replies.Resolve(ctx, name, answer)
 		if err == nil {
 			by.Charge(1, size) // afterwards: a quota does not delay settling, and the answer comes before the ack
@@ -160,7 +173,7 @@ func (r Replies) Cancel(ctx context.Context, id string) (err error) {
 	if by.operation == capability.OpAdmin {
 		defer func() { c.record("cancel request", "", shortened(id), 0, err) }()
 	}
-	return c.inSlot(ctx, opCancelSlot, id, lastForSettling, func(name string) error {
+	return r.inSlot(ctx, opCancelSlot, id, lastForSettling, func(name string) error {
 		err := b.replies.Cancel(ctx, name)
 		if err == nil {
 			b.metrics.Reply(replyCancelled)
@@ -176,7 +189,7 @@ func (r Replies) Get(ctx context.Context, id string) (slot driver.Slot, err erro
 	if err != nil {
 		return slot, err
 	}
-	err = c.inSlot(ctx, opGetSlot, id, lastForSettling, func(name string) error {
+	err = r.inSlot(ctx, opGetSlot, id, lastForSettling, func(name string) error {
 		slot, err = c.broker.replies.Get(ctx, name)
 		return err
 	})
@@ -190,7 +203,7 @@ func (r Replies) Consume(ctx context.Context, id string) (slot driver.Slot, err 
 	if err != nil {
 		return slot, err
 	}
-	err = c.inSlot(ctx, opConsumeSlot, id, lastForSettling, func(name string) error {
+	err = r.inSlot(ctx, opConsumeSlot, id, lastForSettling, func(name string) error {
 		slot, err = b.replies.Consume(ctx, name)
 		if err == nil && slot.State != driver.SlotPending {
 			b.slots.remove(name)
@@ -206,7 +219,7 @@ func (r Replies) Delete(ctx context.Context, id string) error {
 	if _, err := c.authorizeSlot(ctx, id, verify.Load{}, capability.OpAsk); err != nil {
 		return err
 	}
-	err := c.inSlot(ctx, opDeleteSlot, id, lastForSettling, func(name string) error {
+	err := r.inSlot(ctx, opDeleteSlot, id, lastForSettling, func(name string) error {
 		err := b.replies.Delete(ctx, name)
 		if err == nil {
 			b.slots.remove(name)
@@ -265,7 +278,7 @@ func (r Replies) Sweep(ctx context.Context, limit int) (removed int, err error) 
 		}
 	}()
 	for _, id := range ids {
-		err := c.inSlot(ctx, opSweepSlots, id, lastForSettling, func(name string) error {
+		err := r.inSlot(ctx, opSweepSlots, id, lastForSettling, func(name string) error {
 			slot, err := b.replies.Get(ctx, name)
 			if err != nil || slot.State != driver.SlotExpired {
 				return err // it was replaced since it was listed
@@ -319,6 +332,26 @@ func (r Replies) List(ctx context.Context) iter.Seq2[driver.Slot, error] {
 			}
 		}
 	}
+}
+
+// A slotPeeker is a reply store that tells without blocking whether a slot waits for an answer; see
+// slotstore.Store.
+type slotPeeker interface{ Pending(id string) bool }
+
+// slotPending reports whether the reply slot of a delivery is known to wait for an answer.
+func (c *Caller) slotPending(d *driver.Delivery) bool {
+	id, isSlot := driver.SlotID(d.ReplyTo)
+	if !isSlot {
+		return false
+	}
+	name, err := backendName(c.tenant, id)
+	if err != nil {
+		return false
+	}
+	if store, ok := c.broker.replies.(slotPeeker); ok {
+		return store.Pending(name)
+	}
+	return d.SlotPending && name == id // the backend has read the slot with this id, whatever the tenant
 }
 
 // A slotGrant is what allows a call about a slot.
@@ -380,12 +413,18 @@ func (c *Caller) slotName(op, id string, last State) (string, error) {
 }
 
 // inSlot takes a turn and calls do with the backend's name for a slot.
-func (c *Caller) inSlot(ctx context.Context, op, id string, last State, do func(name string) error) error {
+func (r Replies) inSlot(ctx context.Context, op, id string, last State, do func(name string) error) error {
+	c := r.caller
 	name, err := c.slotName(op, id, last)
 	if err != nil {
 		return err
 	}
-	if err := c.turn(ctx, op, driver.SlotAddress(id), 1); err != nil {
+	if r.round != nil {
+		err = c.startTurn(ctx, r.round, op, driver.SlotAddress(id), 1)
+	} else {
+		err = c.turn(ctx, op, driver.SlotAddress(id), 1)
+	}
+	if err != nil {
 		return err
 	}
 	defer c.done(1)

@@ -447,3 +447,72 @@ func TestSlotsNeedReplyStore(t *testing.T) {
 	err = b.Caller(every, broker.Origin{}).Replies().Create(t.Context(), "s", time.Minute)
 	expectSlotCode(t, err, driver.ErrUnsupported, "create without a store")
 }
+
+// seeing is a backend whose queues say that the slot of each request waits, and fake is a reply store
+// that cannot tell it.
+type (
+	seeing     struct{ driver.Opener }
+	seeingOnly struct{ driver.Queue }
+	fake       struct{ driver.ReplyStore }
+)
+
+func (s seeing) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	q, err := s.Opener.OpenQueue(ctx, name)
+	return seeingOnly{q}, err
+}
+
+func (s seeingOnly) Receive(ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
+	got, err := s.Queue.Receive(ctx, req)
+	for i := range got {
+		got[i].SlotPending = true
+	}
+	return got, err
+}
+
+// TestDeliveryTellsOfPendingSlotOfItsTenant (RPL-6): the state is that of the slot of the caller's tenant,
+// also if the backend looks at the id alone.
+func TestDeliveryTellsOfPendingSlotOfItsTenant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := membox.New(nil)
+		defer memory.Close()
+		for name, options := range map[string]broker.Options{
+			"store":   {Opener: memory, Replies: reply.NewMemory(nil)},
+			"backend": {Opener: seeing{memory}, Replies: fake{reply.NewMemory(nil)}},
+		} {
+			b := &replyBench{t: t, ring: keyring.New(keyring.NewKey())}
+			options.Ring, options.Verifier = b.ring, verify.New(b.ring, nil)
+			var err error
+			if b.Broker, err = broker.New(options); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.replies("").Create(t.Context(), "s", time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			for tenant, want := range map[string]bool{"": true, "acme": false} {
+				if got := b.askFor(tenant, "s"); got != want {
+					t.Errorf("%s, tenant %q: got %t, want %t", name, tenant, got, want)
+				}
+			}
+			_ = b.Close()
+		}
+	})
+}
+
+// askFor sends a request that names a slot, and reports whether the delivery says that it waits.
+func (b *replyBench) askFor(tenant, id string) bool {
+	b.t.Helper()
+	token, err := b.ring.Mint(tenant, capability.EveryOperation(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().AddDate(200, 0, 0)))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	caller := b.Caller(token, broker.Origin{})
+	request := broker.Outgoing{Outgoing: driver.Outgoing{Body: []byte("?"), ReplyTo: driver.SlotAddress(id)}}
+	if _, err := caller.Send(b.t.Context(), "asked", []broker.Outgoing{request}); err != nil {
+		b.t.Fatal(err)
+	}
+	got, err := caller.Receive(b.t.Context(), "asked", driver.ReceiveRequest{Max: 1, Visibility: time.Hour})
+	if err != nil || len(got) != 1 {
+		b.t.Fatal(got, err)
+	}
+	return got[0].SlotPending
+}

@@ -90,7 +90,7 @@ func (c *caller) nothing(req driver.ReceiveRequest, err error) error {
 
 // delivery returns a delivery as the client gets it.
 func (c *caller) delivery(d *broker.Delivery) driver.Delivery {
-	out := driver.Delivery{Message: d.Message, Receipt: driver.Receipt{Handle: d.Receipt}}
+	out := driver.Delivery{Message: d.Message, Receipt: driver.Receipt{Handle: d.Receipt}, SlotPending: d.SlotPending}
 	if c.sealed {
 		out.Attributes = withSeal(d)
 	}

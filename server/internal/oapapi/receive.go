@@ -171,7 +171,7 @@ func (c *conn) deliver(round *completion.Round, q *queue, as frameCodes, correla
 	for i := range got {
 		end := len(o.pending)
 		d := q.caller.delivery(&got[i])
-		oap.TellMessage(&d.Message, known)
+		oap.TellDelivery(&d, known)
 		o.pending = oap.AppendDelivery(o.pending, &d)
 		if len(o.pending)-start > limit && end > start+oap.HeaderBytes {
 			o.pending = o.pending[:end]

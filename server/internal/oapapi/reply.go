@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -13,20 +14,25 @@ import (
 
 // useSlot does requests that concern reply slots.
 func (c *conn) useSlot(ctx context.Context, f *oap.Frame) {
-	replies, correlation := c.caller.user.Replies(), f.Correlation
+	correlation := f.Correlation
+	replies, all, _ := c.caller.user.Replies().Quick(&c.round)
+	once := c.onceHere
+	if !all {
+		replies, once = c.caller.user.Replies(), c.once
+	}
 	change := func(do func(context.Context, string) error) {
 		if ticket, id, err := oap.ParseSlotID(f.Payload); c.readable(correlation, err) {
-			c.once(correlation, ticket, func() (func([]byte) []byte, error) { return nil, do(ctx, id) })
+			once(correlation, ticket, func() (func([]byte) []byte, error) { return nil, do(ctx, id) })
 		}
 	}
 	switch f.Code {
 	case oap.OpCreateSlot:
 		if ticket, id, ttl, err := oap.ParseSlotTime(f.Payload); c.readable(correlation, err) {
-			c.once(correlation, ticket, func() (func([]byte) []byte, error) { return nil, replies.Create(ctx, id, ttl) })
+			once(correlation, ticket, func() (func([]byte) []byte, error) { return nil, replies.Create(ctx, id, ttl) })
 		}
 	case oap.OpResolveSlot:
 		if ticket, id, answer, err := oap.ParseResolve(f.Payload); c.readable(correlation, err) {
-			c.once(correlation, ticket, func() (func([]byte) []byte, error) { return nil, replies.Resolve(ctx, id, answer) })
+			once(correlation, ticket, func() (func([]byte) []byte, error) { return nil, replies.Resolve(ctx, id, answer) })
 		}
 	case oap.OpCancelSlot:
 		change(replies.Cancel)
@@ -34,7 +40,7 @@ func (c *conn) useSlot(ctx context.Context, f *oap.Frame) {
 		change(replies.Delete)
 	case oap.OpConsumeSlot:
 		if ticket, id, err := oap.ParseSlotID(f.Payload); c.readable(correlation, err) {
-			c.once(correlation, ticket, func() (func([]byte) []byte, error) {
+			once(correlation, ticket, func() (func([]byte) []byte, error) {
 				slot, err := replies.Consume(ctx, id)
 				return func(dst []byte) []byte { return oap.AppendSlot(dst, &slot) }, err
 			})
@@ -59,6 +65,15 @@ func (c *conn) useSlot(ctx context.Context, f *oap.Frame) {
 	}
 }
 
+// onceHere is once on the goroutine of the reader, for what does not block.
+func (c *conn) onceHere(correlation uint64, ticket oap.Ticket, do func() (fill func(dst []byte) []byte, err error)) {
+	r := &request{correlation: correlation, ticket: ticket}
+	if c.admit(r) {
+		fill, err := do()
+		c.respond(&c.round, r, elsewhere(err), fill)
+	}
+}
+
 // sendAsking creates a slot and sends the message that names it. If it is not sent, the slot is removed.
 func (c *conn) sendAsking(ctx context.Context, f *oap.Frame) {
 	target, q, ok := c.target(f)
@@ -74,6 +89,10 @@ func (c *conn) sendAsking(ctx context.Context, f *oap.Frame) {
 		return
 	}
 	user := q.caller.user
+	if _, _, quick := user.Replies().Quick(&c.round); quick && !q.absent.Load() {
+		c.startAsking(ctx, q, &request{correlation: f.Correlation, ticket: target.Ticket}, id, ttl, message)
+		return
+	}
 	c.once(f.Correlation, target.Ticket, func() (func([]byte) []byte, error) {
 		if err := user.Replies().CreateForSend(ctx, id, ttl); err != nil {
 			return nil, err
@@ -91,6 +110,39 @@ func (c *conn) sendAsking(ctx context.Context, f *oap.Frame) {
 		errs, whole := outcome(elsewhere(err))
 		return func(dst []byte) []byte { return oap.AppendSent(dst, sent, errs) }, whole
 	})
+}
+
+// startAsking is sendAsking that does not wait.
+func (c *conn) startAsking(ctx context.Context, q *queue, r *request, id string, ttl time.Duration, message driver.Outgoing) {
+	if !c.admit(r) {
+		return
+	}
+	c.awaitFirst()
+	replies, _, _ := q.caller.user.Replies().Quick(&c.round)
+	if err := replies.CreateForSend(ctx, id, ttl); err != nil {
+		c.respond(&c.round, r, elsewhere(err), nil)
+		return
+	}
+	c.work.Add(1)
+	c.round.Alone = c.started.Add(1) == 1 && c.in.idle()
+	c.first = q.caller.user.StartSend(ctx, &c.round, q.name, brokerMessages([]driver.Outgoing{message}), func(round *completion.Round, sent []driver.Sent, err error) {
+		errs, whole := outcome(elsewhere(err))
+		respond := func(round *completion.Round) {
+			c.started.Add(-1)
+			c.respond(round, r, whole, func(dst []byte) []byte { return oap.AppendSent(dst, sent, errs) })
+			c.work.Done()
+		}
+		if err == nil {
+			respond(round)
+			return
+		}
+		sent = slices.Clone(sent)
+		completion.Begin(func() func(*completion.Round) {
+			_ = q.caller.user.Replies().Delete(context.WithoutCancel(ctx), id) // otherwise it expires
+			return respond
+		})
+	})
+	c.round.Alone = false
 }
 
 // listed returns a list as a sequence, which ends with err if that is not nil.
@@ -131,7 +183,11 @@ func (c *conn) waitForSlot(ctx context.Context, f *oap.Frame) {
 	}
 	replies := c.caller.user.Replies()
 	if wait <= 0 {
-		c.once(f.Correlation, oap.Ticket{}, func() (func([]byte) []byte, error) {
+		once := c.once
+		if quick, all, _ := replies.Quick(&c.round); all {
+			replies, once = quick, c.onceHere
+		}
+		once(f.Correlation, oap.Ticket{}, func() (func([]byte) []byte, error) {
 			slot, err := replies.Get(ctx, id)
 			return func(dst []byte) []byte { return oap.AppendSlot(dst, &slot) }, err
 		})
