@@ -22,6 +22,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childVariable) != "" {
 		os.Exit(run(os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
 	}
+	if os.Getenv(workerVariable) != "" {
+		runWorker()
+	}
 	os.Exit(m.Run())
 }
 

@@ -1,12 +1,17 @@
 package main
 
 import (
+	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,13 +22,14 @@ import (
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/remotebox"
 	"github.com/mailboxmq/mailbox/reply"
+	"github.com/mailboxmq/mailbox/worker"
 )
 
 // slotLife is how long a call may take, and how long a slot that a crash brings back is there.
 const slotLife = 20 * time.Second
 
 // TestKilledDaemonAnswersEachCallOnce has many callers and workers with nothing but a daemon on disk,
-// which is killed twice, and workers whose connections are cut while they work. Each call is answered,
+// which is killed twice, and workers in processes that are killed at random. Each call is answered,
 // fails or times out, no request is answered twice, and no slot is left.
 func TestKilledDaemonAnswersEachCallOnce(t *testing.T) {
 	volume.Repeats(t)
@@ -36,8 +42,8 @@ func TestKilledDaemonAnswersEachCallOnce(t *testing.T) {
 	defer cancel()
 	var workers sync.WaitGroup
 	working, stop := context.WithCancel(ctx)
-	for n := range 8 {
-		workers.Go(func() { d.work(working, n) })
+	for range 4 {
+		workers.Go(func() { d.work(working) })
 	}
 	backend := d.client()
 	box, err := mailbox.Open[int](ctx, backend, "sums", nil)
@@ -81,7 +87,10 @@ func TestKilledDaemonAnswersEachCallOnce(t *testing.T) {
 	if answered.Load() == 0 || answered.Load()+failed.Load() != int64(calls) {
 		t.Errorf("%d of %d calls were answered, and %d failed", answered.Load(), calls, failed.Load())
 	}
-	t.Logf("%d calls were answered, %d failed or timed out", answered.Load(), failed.Load())
+	if d.killed.Load() == 0 && answered.Load() > 4*30 {
+		t.Error("no worker was killed")
+	}
+	t.Logf("%d calls were answered, %d failed or timed out; %d workers and 2 daemons were killed", answered.Load(), failed.Load(), d.killed.Load())
 	d.expectNoSlots(ctx)
 }
 
@@ -90,8 +99,8 @@ type replyDaemon struct {
 	t        *testing.T
 	dir      string
 	child    *child
-	address  atomic.Pointer[string]
-	resolved atomic.Int64
+	resolved atomic.Int64 // answers that are known to be stored
+	killed   atomic.Int64 // workers
 
 	answers sync.Map // by request: the answer that a worker knows to be stored
 }
@@ -106,7 +115,13 @@ func (d *replyDaemon) restart() {
 	for {
 		if _, rest, started := strings.Cut(d.child.log.String(), `"oap":"`); started {
 			address, _, _ := strings.Cut(rest, `"`)
-			d.address.Store(&address)
+			err := os.WriteFile(d.addressFile()+".new", []byte(address), 0o600)
+			if err == nil {
+				err = os.Rename(d.addressFile()+".new", d.addressFile())
+			}
+			if err != nil {
+				d.t.Fatal(err)
+			}
 			return
 		}
 		<-time.After(time.Millisecond)
@@ -115,53 +130,91 @@ func (d *replyDaemon) restart() {
 
 // client returns a client of the daemon, whatever its address is.
 func (d *replyDaemon) client() *remotebox.Backend {
-	return remotebox.New([]string{"daemon"}, d.child.token, &remotebox.Options{Patience: slotLife, Dial: d.dial})
+	return newReplyClient(d.child.token, d.addressFile())
 }
 
-func (d *replyDaemon) dial(ctx context.Context, _ string) (net.Conn, error) {
-	var dialer net.Dialer
-	return dialer.DialContext(ctx, "tcp", *d.address.Load())
-}
+func (d *replyDaemon) addressFile() string { return filepath.Join(d.dir, "address") }
 
-// work answers requests. Every so often the worker dies, at some point of its work, and another one
-// takes its place.
-func (d *replyDaemon) work(ctx context.Context, worker int) {
-	for life := 0; ctx.Err() == nil; life++ {
-		backend := d.client()
-		box, err := mailbox.Open(ctx, backend, "sums", &mailbox.Options[int]{Replies: backend.Replies()})
-		for served := 0; err == nil && served < 20+worker; served++ {
-			var got []*mailbox.Message[int]
-			if got, err = box.Receive(ctx, mailbox.WithWait(time.Second), mailbox.WithVisibility(2*time.Second), mailbox.WithMax(1)); err != nil {
-				break
-			}
-			for _, m := range got {
-				if served == 19+worker && life%2 == 0 {
-					break // it dies before it answers
-				}
-				d.answer(ctx, m, fmt.Sprintf("%d by %d.%d", m.Body, worker, life))
-			}
+// newReplyClient returns a client of the daemon whose address is in a file.
+func newReplyClient(token, addressFile string) *remotebox.Backend {
+	return remotebox.New([]string{"daemon"}, token, &remotebox.Options{Patience: slotLife, Dial: func(ctx context.Context, _ string) (net.Conn, error) {
+		address, err := os.ReadFile(addressFile)
+		if err != nil {
+			return nil, err
 		}
-		_ = backend.Close()
-	}
+		var dialer net.Dialer
+		return dialer.DialContext(ctx, "tcp", string(address))
+	}})
 }
 
-func (d *replyDaemon) answer(ctx context.Context, m *mailbox.Message[int], answer string) {
-	box, err := mailbox.ReplyMailbox[string](ctx, m, nil)
+// workerVariable makes this test program a worker of the daemon whose address is in a file of this name.
+const workerVariable, workerToken = "TEST_AS_WORKER", "TEST_AS_WORKER_TOKEN"
+
+// runWorker answers requests until the process is killed, and prints each answer that it knows to be stored.
+func runWorker() {
+	ctx := context.Background()
+	backend := newReplyClient(os.Getenv(workerToken), os.Getenv(workerVariable))
+	var given sync.Map // by message: the line for its answer
+	box, err := mailbox.Open(ctx, backend, "sums", &mailbox.Options[int]{Replies: backend.Replies(), Hooks: mailbox.Hooks{
+		Replied: func(_ context.Context, e mailbox.RepliedEvent) {
+			if line, known := given.Load(e.MessageID); known && e.Err == nil {
+				fmt.Print(line)
+			}
+		},
+	}})
 	if err != nil {
-		return
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
-	if _, err := box.Send(ctx, answer); err == nil {
-		d.resolved.Add(1)
-		if first, known := d.answers.LoadOrStore(m.Body, answer); known {
-			d.t.Errorf("request %d was answered with %v and with %s", m.Body, first, answer)
-		}
-		if m.Body%7 == 0 {
-			return // it dies between the answer and the ack
-		}
-	} else if !errors.Is(err, mailbox.ErrReplyAlreadySent) && !errors.Is(err, mailbox.ErrReplyCancelled) && !errors.Is(err, mailbox.ErrReplyExpired) {
-		return
+	serve := worker.Serve(func(_ context.Context, m *mailbox.Message[int]) (string, error) {
+		answer := fmt.Sprintf("%d by %d", m.Body, os.Getpid())
+		given.Store(m.ID, fmt.Sprintf("%d\t%s\t.\n", m.Body, answer))
+		return answer, nil
+	}, nil)
+	for { // a loop may end when the daemon is gone
+		_ = worker.New(box, serve, &worker.Options[int]{Concurrency: 2, Visibility: 2 * time.Second}).Run(ctx)
 	}
-	_ = m.Ack(ctx) // otherwise it comes back, and is acked then
+}
+
+// work runs a worker in a process of its own, which is killed after some answers, at any point of its work;
+// then another takes its place.
+func (d *replyDaemon) work(ctx context.Context) {
+	for ctx.Err() == nil {
+		process := exec.CommandContext(ctx, os.Args[0])
+		process.Env = append(os.Environ(), workerVariable+"="+d.addressFile(), workerToken+"="+d.child.token)
+		output, err := process.StdoutPipe()
+		if err == nil {
+			err = process.Start()
+		}
+		if err != nil {
+			if ctx.Err() == nil {
+				d.t.Error(err)
+			}
+			return
+		}
+		left := 1 + rand.IntN(30)
+		for lines := bufio.NewScanner(output); lines.Scan(); {
+			d.note(lines.Text())
+			if left--; left == 0 {
+				d.killed.Add(1)
+				time.AfterFunc(rand.N(20*time.Millisecond), func() { _ = process.Process.Kill() }) // it may be over
+			}
+		}
+		_ = process.Wait() // its error says that it was killed
+	}
+}
+
+// note records an answer that a worker knows to be stored.
+func (d *replyDaemon) note(line string) {
+	fields := strings.Split(line, "\t")
+	request, err := strconv.Atoi(fields[0])
+	if len(fields) != 3 || fields[2] != "." || err != nil {
+		return // the worker was killed while it printed
+	}
+	d.resolved.Add(1)
+	if first, known := d.answers.LoadOrStore(request, fields[1]); known {
+		d.t.Errorf("request %d was answered with %v and with %s", request, first, fields[1])
+	}
 }
 
 // expectAnswer checks that a caller got the answer that a worker knows to be stored.
