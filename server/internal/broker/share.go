@@ -207,8 +207,9 @@ func (c *Caller) answeredBytes(taken, brought int64) {
 	owner := c.owner()
 	if c.answers == nil {
 		brought = 0
-	} else {
-		c.answers.bytes.Add(brought)
 	}
 	c.broker.memory.Adjust(owner[:], brought-taken)
+	if brought > 0 { // afterwards: Done may give it back at once, for an answer before this one
+		c.answers.bytes.Add(brought)
+	}
 }
