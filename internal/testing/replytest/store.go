@@ -8,6 +8,8 @@ import (
 // StoreOf returns the reply store of a backend, or one in memory for a backend that has none.
 func StoreOf(backend driver.Opener) driver.ReplyStore {
 	switch b := backend.(type) {
+	case *spoiledBackend:
+		return b.store
 	case interface {
 		Replies() driver.LinkedReplyStore
 	}:

@@ -3,7 +3,10 @@ package broker_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +16,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/completion"
 	"github.com/mailboxmq/mailbox/internal/keyring"
+	"github.com/mailboxmq/mailbox/internal/slotstore"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
@@ -30,7 +34,12 @@ type replyBench struct {
 
 func newReplyBench(t testing.TB, limits broker.Limits) *replyBench {
 	t.Helper()
-	b := &replyBench{t: t, ring: keyring.New(keyring.NewKey()), store: reply.NewMemory(nil)}
+	return newReplyBenchOn(t, limits, reply.NewMemory(nil))
+}
+
+func newReplyBenchOn(t testing.TB, limits broker.Limits, store driver.ReplyStore) *replyBench {
+	t.Helper()
+	b := &replyBench{t: t, ring: keyring.New(keyring.NewKey()), store: store}
 	backend := membox.New(nil)
 	var err error
 	b.Broker, err = broker.New(broker.Options{
@@ -515,4 +524,85 @@ func (b *replyBench) askFor(tenant, id string) bool {
 		b.t.Fatal(got, err)
 	}
 	return got[0].SlotPending
+}
+
+// countedStore counts the calls that read slots.
+type countedStore struct {
+	*slotstore.Store
+	reads atomic.Int64
+}
+
+func (s *countedStore) StartWait(id string, wait time.Duration, done func(driver.Slot, error)) func() {
+	s.reads.Add(1)
+	return s.Store.StartWait(id, wait, done)
+}
+
+func (s *countedStore) Get(ctx context.Context, id string) (driver.Slot, error) {
+	s.reads.Add(1)
+	return s.Store.Get(ctx, id)
+}
+
+func (s *countedStore) Wait(ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
+	s.reads.Add(1)
+	return s.Store.Wait(ctx, id, wait)
+}
+
+// slotReads counts the waits that are over.
+type slotReads struct{ answered atomic.Int64 }
+
+func (r *slotReads) SlotRead(_ *completion.Round, slot driver.Slot, err error) {
+	if err == nil && slot.State == driver.SlotResolved {
+		r.answered.Add(1)
+	}
+}
+
+// TestTenThousandWaitsPollNothing has 10,000 callers that wait for an hour: no goroutine each, one call of the
+// store each, and little memory.
+func TestTenThousandWaitsPollNothing(t *testing.T) {
+	volume.Measures(t)
+	synctest.Test(t, func(t *testing.T) {
+		const slots = 10_000
+		store := &countedStore{Store: slotstore.New(slotstore.Options{})}
+		b := newReplyBenchOn(t, broker.Limits{}, store)
+		replies := b.replies("")
+		heap := func() uint64 {
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return m.HeapAlloc
+		}
+		before, goroutines := heap(), runtime.NumGoroutine()
+		var round completion.Round
+		got := &slotReads{}
+		for n := range slots {
+			id := fmt.Sprintf("%032d", n)
+			if err := replies.Create(t.Context(), id, 2*time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			if replies.StartWait(t.Context(), &round, id, 2*time.Hour, got) == nil {
+				t.Fatalf("slot %d is not waited for", n)
+			}
+		}
+		each := (heap() - before) / slots
+		time.Sleep(time.Hour)
+		if more := runtime.NumGoroutine() - goroutines; more > 10 {
+			t.Errorf("there are %d more goroutines", more)
+		}
+		if reads := store.reads.Load(); reads != slots {
+			t.Errorf("the store was read %d times in an hour, want %d", reads, slots)
+		}
+		if each > 2<<10 {
+			t.Errorf("a slot that is waited for takes %d bytes", each)
+		}
+		t.Logf("a slot that is waited for takes %d bytes", each)
+		for n := range slots {
+			if err := replies.Resolve(t.Context(), fmt.Sprintf("%032d", n), driver.Answer{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if answered := got.answered.Load(); answered != slots {
+			t.Errorf("%d of %d waits were answered", answered, slots)
+		}
+	})
 }

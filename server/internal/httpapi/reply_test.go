@@ -16,6 +16,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/testing/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/replytest"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/redisbox"
@@ -140,6 +141,14 @@ func TestReplyConformanceOnRedis(t *testing.T) {
 		}
 		return openReplies(t, backend)
 	}})
+}
+
+func TestSlotSaboteursAreCaughtThroughHTTP(t *testing.T) {
+	replytest.ExpectCaught(t, func(spoil func(driver.Opener) driver.Opener) drivertest.ReplyStore {
+		return drivertest.ReplyStore{Virtual: true, Open: func(t testing.TB) driver.ReplyStore {
+			return openReplies(t, spoil(membox.New(nil)))
+		}}
+	})
 }
 
 func TestSlotWithoutIDGetsOne(t *testing.T) {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,12 +20,15 @@ import (
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/testing/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/replytest"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/redisbox"
+	"github.com/mailboxmq/mailbox/registry"
 	"github.com/mailboxmq/mailbox/remotebox"
 	"github.com/mailboxmq/mailbox/reply"
 	"github.com/mailboxmq/mailbox/server/internal/oapapi"
+	"github.com/mailboxmq/mailbox/worker"
 )
 
 // newAsking returns a daemon whose token allows every operation.
@@ -80,6 +85,16 @@ func TestReplyConformanceOnRedis(t *testing.T) {
 		d := newAsking(t, backend)
 		return newListening(t, d).Replies()
 	}})
+}
+
+// TestSlotSaboteursAreCaughtThroughFrames shows that the suite sees faults of the store through the wire.
+func TestSlotSaboteursAreCaughtThroughFrames(t *testing.T) {
+	replytest.ExpectCaught(t, func(spoil func(driver.Opener) driver.Opener) drivertest.ReplyStore {
+		return drivertest.ReplyStore{Virtual: true, Open: func(t testing.TB) driver.ReplyStore {
+			d := newAsking(t, spoil(membox.New(nil)))
+			return newRemote(t, d, d.client()).Replies()
+		}}
+	})
 }
 
 // newListening returns a client over loopback of a daemon that serves by now.
@@ -155,6 +170,93 @@ func openSums(t testing.TB, backend *remotebox.Backend) *mailbox.Mailbox[[]int] 
 	}
 	t.Cleanup(func() { _ = box.Close() })
 	return box
+}
+
+// TestServeAndStreamsWorkThroughDaemon has a client and two workers on connections of their own: one with
+// worker.Serve, and one that answers in parts.
+func TestServeAndStreamsWorkThroughDaemon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newAsking(t, membox.New(nil))
+		asking := newRemote(t, d, d.client())
+		serving, streaming := d.client(), d.client()
+		for _, name := range []string{"sums", "counts", "client"} {
+			d.make(t, name)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		var workers sync.WaitGroup
+		sums := openSums(t, serving)
+		sum := func(_ context.Context, m *mailbox.Message[[]int]) (int, error) {
+			if len(m.Body) == 0 {
+				return 0, errors.New("nothing to add")
+			}
+			return m.Body[0] + m.Body[1], nil
+		}
+		workers.Go(func() {
+			if err := worker.New(sums, worker.Serve(sum, nil), nil).Run(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+		queues := registry.New(&registry.Options{Fallback: streaming})
+		counts, err := mailbox.Open(t.Context(), streaming, "counts", &mailbox.Options[int]{Resolver: queues})
+		if err != nil {
+			t.Fatal(err)
+		}
+		count := reply.HandleStream(func(ctx context.Context, m *mailbox.Message[int], stream *reply.Stream[int]) error {
+			for n := range m.Body {
+				if err := stream.Send(ctx, n); err != nil {
+					return err
+				}
+			}
+			return errors.New("no more")
+		}, nil)
+		workers.Go(func() {
+			for m, err := range counts.Messages(ctx) {
+				if err == nil {
+					err = count(ctx, m)
+				}
+				if err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+			}
+		})
+
+		client := reply.NewClient[[]int, int](openSums(t, asking.Backend), asking.Replies(), nil)
+		if got, err := client.Call(t.Context(), []int{2, 3}); err != nil || got != 5 {
+			t.Errorf("2 + 3: got %d, %v", got, err)
+		}
+		var failure *mailbox.Failure
+		if _, err := client.Call(t.Context(), nil); !errors.As(err, &failure) || failure.Text != "nothing to add" {
+			t.Errorf("an error was answered as %v", err)
+		}
+		parts, err := mailbox.Open(t.Context(), asking.Backend, "client", &mailbox.Options[reply.Result[int]]{Codec: reply.Results[int](nil)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		requests, err := mailbox.Open[int](t.Context(), asking.Backend, "counts", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent, err := requests.Send(t.Context(), 3, mailbox.WithReplyTo("client"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []int
+		for part, err := range reply.Parts(t.Context(), parts, sent.ID, 0) {
+			if failure = nil; err == nil {
+				got = append(got, part.Value)
+			} else if !errors.As(err, &failure) || failure.Text != "no more" {
+				t.Errorf("the stream ended with %v", err)
+			}
+		}
+		if !slices.Equal(got, []int{0, 1, 2}) || failure == nil {
+			t.Errorf("got the parts %v, and the failure %v", got, failure)
+		}
+		stop()
+		workers.Wait()
+		if err := errors.Join(queues.Close(), serving.Close(), streaming.Close()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestWorkerGetsRequestWithStateOfSlot (RPL-6) looks at the wire: a request whose slot waits says so, and one

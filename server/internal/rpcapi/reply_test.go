@@ -17,6 +17,7 @@ import (
 	"github.com/mailboxmq/mailbox/gen/mailbox/v1/mailboxv1connect"
 	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/testing/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/replytest"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/redisbox"
@@ -146,6 +147,14 @@ func TestReplyConformanceOnRedis(t *testing.T) {
 		}
 		return openReplies(t, newDaemonOnLoopback(t, backend, keyring.New(keyring.NewKey())), connect.WithGRPC())
 	}})
+}
+
+func TestSlotSaboteursAreCaughtThroughGRPC(t *testing.T) {
+	replytest.ExpectCaught(t, func(spoil func(driver.Opener) driver.Opener) drivertest.ReplyStore {
+		return drivertest.ReplyStore{Virtual: true, Open: func(t testing.TB) driver.ReplyStore {
+			return openReplies(t, newDaemon(t, spoil(membox.New(nil)), broker.Limits{}), connect.WithGRPC())
+		}}
+	})
 }
 
 func TestSlotOfCallWithoutIDGetsOne(t *testing.T) {

@@ -1,0 +1,177 @@
+package replytest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/backoff"
+)
+
+// A saboteur breaks one rule in the reply store behind a daemon.
+type saboteur struct {
+	name   string
+	breaks string // the rule, as in docs/semantics.md
+	spoil  func(*spoiled)
+}
+
+// saboteurs are those that clients notice: remotebox goes on waiting where a store gives up early. The saboteurs of stores alone are in
+// package drivertest.
+var saboteurs = []saboteur{
+	{"creates-over-what-is-there", "RPL-5", func(s *spoiled) {
+		s.create = func(ctx context.Context, id string, ttl time.Duration) error {
+			return cmp.Or(s.ReplyStore.Delete(ctx, id), s.ReplyStore.Create(ctx, id, ttl))
+		}
+	}},
+	{"expires-late", "RPL-5", func(s *spoiled) {
+		s.create = func(ctx context.Context, id string, ttl time.Duration) error {
+			return s.ReplyStore.Create(ctx, id, min(2*ttl, driver.MaxSlotTTL))
+		}
+	}},
+	{"swallows-the-second-answer", "RPL-2", func(s *spoiled) { s.resolve = s.resolveWithout(driver.ErrReplyAlreadySent) }},
+	{"answers-the-cancelled", "RPL-2", func(s *spoiled) { s.resolve = s.resolveWithout(driver.ErrReplyCancelled) }},
+	{"makes-an-answer-of-a-failure", "RPL-6", func(s *spoiled) {
+		s.resolve = func(ctx context.Context, id string, a driver.Answer) error {
+			if a.Failure != "" {
+				a = driver.Answer{Body: []byte(a.Failure)}
+			}
+			return s.ReplyStore.Resolve(ctx, id, a)
+		}
+	}},
+	{"forgets-the-kind-of-a-failure", "RPL-6", func(s *spoiled) {
+		s.resolve = func(ctx context.Context, id string, a driver.Answer) error {
+			a.FailureKind = ""
+			return s.ReplyStore.Resolve(ctx, id, a)
+		}
+	}},
+	{"cancels-nothing", "RPL-4", func(s *spoiled) { s.cancel = func(context.Context, string) error { return nil } }},
+	{"sleeps-through-the-answer", "RPL-4", func(s *spoiled) {
+		s.wait = func(ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
+			if err := backoff.Pause(ctx, wait); err != nil {
+				return driver.Slot{}, err
+			}
+			return s.ReplyStore.Get(ctx, id)
+		}
+	}},
+	{"consumes-twice", "RPL-5", func(s *spoiled) { s.consume = s.ReplyStore.Get }},
+	{"deletes-nothing", "RPL-5", func(s *spoiled) { s.remove = func(context.Context, string) error { return nil } }},
+	{"lists-nothing", "RPL-5", func(s *spoiled) { s.expired = func(context.Context, int) ([]string, error) { return nil, nil } }},
+}
+
+// spoiled is a reply store with the fault of a saboteur. Functions that are nil pass calls on.
+type spoiled struct {
+	driver.ReplyStore
+	create         func(ctx context.Context, id string, ttl time.Duration) error
+	resolve        func(ctx context.Context, id string, answer driver.Answer) error
+	cancel, remove func(ctx context.Context, id string) error
+	wait           func(ctx context.Context, id string, wait time.Duration) (driver.Slot, error)
+	consume        func(ctx context.Context, id string) (driver.Slot, error)
+	expired        func(ctx context.Context, limit int) ([]string, error)
+}
+
+func spoil(store driver.ReplyStore, by *saboteur) driver.ReplyStore {
+	s := &spoiled{
+		ReplyStore: store, create: store.Create, resolve: store.Resolve, cancel: store.Cancel, remove: store.Delete,
+		wait: store.Wait, consume: store.Consume, expired: store.Expired,
+	}
+	if by != nil {
+		by.spoil(s)
+	}
+	return s
+}
+
+// resolveWithout returns a Resolve that does not return one error.
+func (s *spoiled) resolveWithout(code driver.Code) func(context.Context, string, driver.Answer) error {
+	return func(ctx context.Context, id string, a driver.Answer) error {
+		err := s.ReplyStore.Resolve(ctx, id, a)
+		if errors.Is(err, code) {
+			return nil
+		}
+		return err
+	}
+}
+
+func (s *spoiled) Create(ctx context.Context, id string, ttl time.Duration) error {
+	return s.create(ctx, id, ttl)
+}
+
+func (s *spoiled) Resolve(ctx context.Context, id string, answer driver.Answer) error {
+	return s.resolve(ctx, id, answer)
+}
+
+func (s *spoiled) Cancel(ctx context.Context, id string) error { return s.cancel(ctx, id) }
+func (s *spoiled) Delete(ctx context.Context, id string) error { return s.remove(ctx, id) }
+
+func (s *spoiled) Wait(ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
+	return s.wait(ctx, id, wait)
+}
+
+func (s *spoiled) Consume(ctx context.Context, id string) (driver.Slot, error) {
+	return s.consume(ctx, id)
+}
+
+func (s *spoiled) Expired(ctx context.Context, limit int) ([]string, error) {
+	return s.expired(ctx, limit)
+}
+
+// spoiledBackend is a backend whose reply store has a fault; see StoreOf.
+type spoiledBackend struct {
+	backend
+	store driver.ReplyStore
+}
+
+// backend has the methods of backends that daemons use.
+type backend interface {
+	driver.Opener
+	driver.Admin
+	Close() error
+}
+
+// saboteurVariable tells a child process which saboteur to test.
+const saboteurVariable = "MAILBOX_WIRE_SABOTEUR"
+
+var failedCase = regexp.MustCompile(`--- FAIL: \S+/(RPL-\S+) `)
+
+// ExpectCaught runs the suite of reply stores through a wire, for each saboteur in a child process, and
+// checks that it fails there. store.Open must pass the backend of its daemon through spoil.
+func ExpectCaught(t *testing.T, store func(spoil func(driver.Opener) driver.Opener) drivertest.ReplyStore) {
+	t.Helper()
+	name, isChild := os.LookupEnv(saboteurVariable)
+	for i := range saboteurs {
+		s := &saboteurs[i]
+		if isChild && s.name == name {
+			drivertest.RunReplyStore(t, store(func(opener driver.Opener) driver.Opener {
+				return &spoiledBackend{opener.(backend), spoil(StoreOf(opener), s)}
+			}))
+		}
+	}
+	if isChild {
+		return
+	}
+	test := "^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$"
+	for i := range saboteurs {
+		s := &saboteurs[i]
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		child := exec.CommandContext(ctx, os.Args[0], "-test.run="+test+"/^"+s.breaks+"$", "-test.v")
+		child.Env = append(os.Environ(), saboteurVariable+"="+s.name)
+		output, err := child.CombinedOutput()
+		cancel()
+		by := failedCase.FindAllStringSubmatch(string(output), -1)
+		switch {
+		case strings.Contains(string(output), "\npanic: "), strings.Contains(string(output), "WARNING: DATA RACE"):
+			t.Errorf("%s: the suite panics or has a data race:\n%s", s.name, output)
+		case err == nil || len(by) == 0:
+			t.Errorf("%s: nothing of %s caught it: %v\n%s", s.name, s.breaks, err, output)
+		default:
+			t.Logf("%s: caught by %d cases, such as %s", s.name, len(by), by[0][1])
+		}
+	}
+}
