@@ -3,6 +3,7 @@ package broker_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,13 +37,7 @@ func TestReceiveCanBeCancelledAfterQueueWasReplaced(t *testing.T) {
 		c.StartReceive(t.Context(), &round, "orders", driver.ReceiveRequest{Max: 1, Visibility: time.Hour}, new(ends))
 		got := new(ends)
 		waiting := c.StartReceive(t.Context(), &round, "orders", driver.ReceiveRequest{Max: 1, Visibility: time.Hour, Wait: time.Hour}, got)
-		names := backend.names
-		if err := backend.DeleteQueue(t.Context(), names[0]); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := backend.OpenQueue(t.Context(), names[0]); err != nil {
-			t.Fatal(err)
-		}
+		backend.replace(t)
 		synctest.Wait()
 		if got.times != 0 {
 			t.Fatalf("setup: the receive has ended: %v", got.err)
@@ -57,13 +52,36 @@ func TestReceiveCanBeCancelledAfterQueueWasReplaced(t *testing.T) {
 	})
 }
 
-// replaced notes the names of queues.
+// replaced notes the name of its first queue.
 type replaced struct {
 	*membox.Backend
-	names []string
+	first string
+	mu    sync.Mutex // held while the queue is replaced
 }
 
 func (r *replaced) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
-	r.names = append(r.names, name)
+	if r.first == "" {
+		r.first = name
+	}
 	return r.Backend.OpenQueue(ctx, name)
+}
+
+// QueueConfig is what the broker asks before it opens a queue.
+func (r *replaced) QueueConfig(ctx context.Context, name string) (driver.Config, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.Backend.QueueConfig(ctx, name)
+}
+
+// replace deletes the first queue and makes another one of its name.
+func (r *replaced) replace(t *testing.T) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.DeleteQueue(t.Context(), r.first); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Backend.OpenQueue(t.Context(), r.first); err != nil {
+		t.Fatal(err)
+	}
 }
