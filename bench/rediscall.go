@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/redisbox"
+	"github.com/mailboxmq/mailbox/remotebox"
 	"github.com/mailboxmq/mailbox/reply"
 )
 
@@ -25,12 +27,25 @@ func (r *report) redisCalls() (err error) {
 		return err
 	}
 	defer func() { err = cmp.Or(err, server.close()) }()
+	binary := r.mailboxd
+	if binary == "" {
+		binaries, err := os.MkdirTemp("", "mailbox-bench-bin-")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = os.RemoveAll(binaries) }()
+		if binary, err = buildMailboxd(binaries); err != nil {
+			return err
+		}
+	}
 	loads := []load{
 		{name: "LPUSH and BLPOP", open: func(string) (*target, error) { return bareCalls(server.addr) }},
 		{name: "Call over redisbox", open: func(string) (*target, error) { return redisboxCalls(server.addr) }},
+		{name: "Call through mailboxd", open: func(dir string) (*target, error) { return mailboxdCalls(server.addr, binary, dir) }},
 	}
 	return r.latencies("request and answer over Redis, one caller and one worker", loads, map[string]promise{
-		"Call over redisbox": {middle: 3, slow: 3},
+		"Call over redisbox":    {middle: 3, slow: 3},
+		"Call through mailboxd": {middle: 3, slow: 3},
 	})
 }
 
@@ -91,13 +106,39 @@ func bareCaller(ctx context.Context, client rueidis.DedicatedClient, answers str
 // redisboxCalls is a client and a worker that echoes, each with connections of its
 // own as if they were two processes.
 func redisboxCalls(addr string) (*target, error) {
+	return deskCalls(func(ctx context.Context) (*desk, error) { return newDesk(ctx, addr) })
+}
+
+// mailboxdCalls is redisboxCalls through a mailboxd on the same Redis.
+func mailboxdCalls(addr, binary, dir string) (*target, error) {
+	stand, err := startMailboxd(dir, binary, "redis://"+addr, daemonShape{queues: 1}, func(daemonDoor, *daemonStand) error { return nil })
+	if err != nil {
+		return nil, err
+	}
+	calls, err := deskCalls(func(ctx context.Context) (*desk, error) {
+		backend, err := remotebox.Open(ctx, []string{stand.door.oap}, stand.door.token, nil)
+		if err != nil {
+			return nil, err
+		}
+		return openDesk(ctx, backend, daemonQueue, backend.Replies(), backend.Close)
+	})
+	if err != nil {
+		return nil, errors.Join(err, stand.close())
+	}
+	shut := calls.close
+	calls.close = func() error { return errors.Join(shut(), stand.close()) }
+	return calls, nil
+}
+
+// deskCalls is a client and a worker that echoes, at desks of their own.
+func deskCalls(open func(context.Context) (*desk, error)) (*target, error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	caller, err := newDesk(ctx, addr)
+	caller, err := open(ctx)
 	if err != nil {
 		cancel()
 		return nil, err
 	}
-	worker, err := newDesk(ctx, addr)
+	worker, err := open(ctx)
 	if err != nil {
 		cancel()
 		return nil, errors.Join(err, caller.close())
@@ -129,12 +170,11 @@ func redisboxCalls(addr string) (*target, error) {
 	}, nil
 }
 
-// A desk is a mailbox for requests and a reply store in Redis.
+// A desk is a mailbox for requests and a reply store.
 type desk struct {
-	client   rueidis.Client
-	backend  *redisbox.Backend
 	replies  driver.ReplyStore
 	requests *mailbox.Mailbox[[]byte]
+	close    func() error
 }
 
 func newDesk(ctx context.Context, addr string) (*desk, error) {
@@ -142,21 +182,22 @@ func newDesk(ctx context.Context, addr string) (*desk, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &desk{client: client}
-	if d.backend, err = redisbox.Open(ctx, client, nil); err != nil {
+	backend, err := redisbox.Open(ctx, client, nil)
+	if err != nil {
 		client.Close()
 		return nil, err
 	}
-	d.replies = d.backend.Replies(0)
-	options := &mailbox.Options[[]byte]{Codec: mailbox.Bytes(), Replies: d.replies}
-	if d.requests, err = mailbox.Open(ctx, d.backend, "requests-"+strconv.Itoa(bodyBytes), options); err != nil {
-		return nil, errors.Join(err, d.close())
-	}
-	return d, nil
+	return openDesk(ctx, backend, "requests-"+strconv.Itoa(bodyBytes), backend.Replies(0), func() error {
+		err := backend.Close()
+		client.Close()
+		return err
+	})
 }
 
-func (d *desk) close() error {
-	err := d.backend.Close()
-	d.client.Close()
-	return err
+func openDesk(ctx context.Context, backend driver.Opener, queue string, replies driver.ReplyStore, shut func() error) (*desk, error) {
+	requests, err := mailbox.Open(ctx, backend, queue, &mailbox.Options[[]byte]{Codec: mailbox.Bytes(), Replies: replies})
+	if err != nil {
+		return nil, errors.Join(err, shut())
+	}
+	return &desk{replies, requests, shut}, nil
 }
