@@ -52,13 +52,13 @@ func (c *conn) useSlot(ctx context.Context, f *oap.Frame) {
 	case oap.OpExpiredSlots:
 		if _, limit, err := oap.ParseSlotLimit(f.Payload); c.readable(correlation, err) {
 			stream(ctx, c, correlation, func(ctx context.Context) iter.Seq2[string, error] {
-				return listed(replies.Expired(ctx, limit))
+				return listed(c.caller.user.Replies().Expired(ctx, limit))
 			}, func(dst []byte, id *string) []byte { return oap.AppendQueueName(dst, *id) })
 		}
 	case oap.OpSweepSlots:
 		if ticket, limit, err := oap.ParseSlotLimit(f.Payload); c.readable(correlation, err) {
 			c.once(correlation, ticket, func() (func([]byte) []byte, error) {
-				n, err := replies.Sweep(ctx, limit)
+				n, err := c.caller.user.Replies().Sweep(ctx, limit) // it is not on the goroutine of the round
 				return func(dst []byte) []byte { return oap.AppendCount(dst, n) }, err
 			})
 		}
