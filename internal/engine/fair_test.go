@@ -102,6 +102,9 @@ func TestFairGroupsBeyondLimitAreDelivered(t *testing.T) {
 			"nack": func(t *rapid.T) {
 				put(s.StageNack(at(now), anyOut(t), time.Duration(rapid.IntRange(0, 2).Draw(t, "delay"))*time.Second, "", anyMode(t)))
 			},
+			"extend late": func(t *rapid.T) {
+				_, _ = s.ExtendLate(at(now), anyOut(t), 3*time.Second)
+			},
 			"time": func(t *rapid.T) {
 				now += rapid.IntRange(0, 3).Draw(t, "seconds")
 				s.Advance(at(now))
@@ -133,6 +136,32 @@ func TestFairGroupsBeyondLimitAreDelivered(t *testing.T) {
 			t.Fatalf("%v are lost", waits)
 		}
 	})
+}
+
+// TestFairGroupBeyondLimitIsExtendedLate: the group of a message may be unknown when its lease
+// is renewed, because other groups took its room.
+func TestFairGroupBeyondLimitIsExtendedLate(t *testing.T) {
+	s, on, send := stocked(driver.Config{FairGroups: true}, Limits{Messages: 5, Bytes: 1000, Look: 10, Groups: 2})
+	for _, group := range []string{"a", "b", "c"} {
+		send(group, 1, 0)
+	}
+	got, _ := s.Receive(at(0), 3, 0, time.Second, nil)
+	if len(got) != 3 || got[2].groupName() != "c" {
+		t.Fatalf("received %d messages, want that of c last", len(got))
+	}
+	late := Delivery{Seq: got[2].Seq, Nonce: got[2].Nonce, ID: got[2].ID}
+	s.Advance(at(2))
+	on.CatchUp(s.Effects())
+	if granted, err := s.ExtendLate(at(2), late, time.Second); err != nil || granted != time.Second {
+		t.Errorf("extended by %v, %v; want a second", granted, err)
+	}
+	on.CatchUp(s.Effects())
+	if stats := s.Stats(at(2)); stats.InFlight != 1 || stats.Ready != 2 {
+		t.Errorf("got %+v, want one message in flight", stats)
+	}
+	if err := s.Check(); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestFairGroupsCostNothingWithoutGroups compares allocations per message.

@@ -78,8 +78,9 @@ func (s *Shard) ExtendLate(now Moment, d Delivery, visibility time.Duration) (gr
 	e.set(unaged, s.holdsAges())
 	e.set(LeasedAgain, true)
 	if s.isFair(e) {
-		e.group = s.groupFor(e.groupName())
-		e.group.out++
+		if e.group = s.groupFor(e.groupName()); e.group != nil { // nil: a stray
+			e.group.out++
+		}
 	}
 	s.putInFlight(now, e, visibility)
 	if e.group != nil {
