@@ -271,6 +271,17 @@ func TestClaimsUnderHeldTransactionReadFewPages(t *testing.T) {
 				ok(t, err)
 				pages = claimPages(t, conn.Conn(), b, q)
 			}
+			_, err = q.Send(t.Context(), msgs[:3])
+			ok(t, err)
+			_, got := receiveBodies(t, q, 3)
+			acked := 0
+			for _, d := range got {
+				acked = callPages(t, conn.Conn(), 1, fmt.Sprintf("SELECT * FROM %s.ack(%d, '{0}', '{%d}', '{%d}', '{%x}')",
+					b.options.Schema, q.(*handle).qid, d.Receipt.Place, d.Receipt.Nonce, [16]byte(ulid.MustParse(d.ID))))
+			}
+			if acked > most {
+				t.Errorf("an ack read %d pages with %d messages gone by, want at most %d", acked, rounds*len(msgs), most)
+			}
 			if pages > most {
 				t.Errorf("a claim read %d pages with %d messages gone by, want at most %d", pages, rounds*len(msgs), most)
 			}
@@ -282,10 +293,15 @@ func TestClaimsUnderHeldTransactionReadFewPages(t *testing.T) {
 func claimPages(t *testing.T, conn *pgx.Conn, b *Backend, q driver.Queue) int {
 	t.Helper()
 	from := marksOf(q).forReceive()
-	statement := fmt.Sprintf("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT * FROM %[1]s.receive(%[2]d, 0, '{1,1}', '{0,0}', '{%[3]d,%[3]d}', 1, %[4]d, %[5]d, true, false, %[6]s)",
-		b.options.Schema, q.(*handle).qid, hold.Microseconds(), from.place, from.due, levelsSQL(from.levels))
+	return callPages(t, conn, 2, fmt.Sprintf("SELECT * FROM %[1]s.receive(%[2]d, 0, '{1,1}', '{0,0}', '{%[3]d,%[3]d}', 1, %[4]d, %[5]d, true, false, %[6]s)",
+		b.options.Schema, q.(*handle).qid, hold.Microseconds(), from.place, from.due, levelsSQL(from.levels)))
+}
+
+// callPages makes a call that returns a number of rows, and returns how many pages it read.
+func callPages(t *testing.T, conn *pgx.Conn, rows int, statement string) int {
+	t.Helper()
 	var text []byte
-	ok(t, conn.QueryRow(t.Context(), statement, pgx.QueryExecModeSimpleProtocol).Scan(&text))
+	ok(t, conn.QueryRow(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+statement, pgx.QueryExecModeSimpleProtocol).Scan(&text))
 	var plan []struct {
 		Plan struct {
 			Rows int `json:"Actual Rows"`
@@ -294,8 +310,8 @@ func claimPages(t *testing.T, conn *pgx.Conn, b *Backend, q driver.Queue) int {
 		}
 	}
 	ok(t, json.Unmarshal(text, &plan))
-	if plan[0].Plan.Rows != 2 {
-		t.Fatalf("a claim returned %d rows, want the message and the row about the call", plan[0].Plan.Rows)
+	if plan[0].Plan.Rows != rows {
+		t.Fatalf("%s returned %d rows, want %d", statement, plan[0].Plan.Rows, rows)
 	}
 	return plan[0].Plan.Hit + plan[0].Plan.Read
 }

@@ -787,7 +787,7 @@ BEGIN
       PERFORM mailbox.regroup(q.qid, r.shard, r.grp);
     END IF;
   ELSIF r.kind IN ('n', 'r', 'p') THEN
-    SELECT * INTO m FROM mailbox.message a WHERE a.seq = r.seq AND a.qid = q.qid AND a.state = 'f' AND a.nonce = r.nonce FOR UPDATE;
+    SELECT * INTO m FROM mailbox.message a WHERE a.seq = r.seq AND a.qid = q.qid AND a.state::text = 'f' AND a.nonce = r.nonce FOR UPDATE;
     IF FOUND THEN
       m.error := coalesce(nullif(r.cause, ''), m.error);
       PERFORM mailbox.settle_held(q, m, r.kind::text, r.delay, NULL, NULL, t);
@@ -1007,12 +1007,59 @@ LANGUAGE sql AS $$
   SELECT r.request, r.seq, r.nonce, r.deliveries, r.first_at, r.sent_at, r.id, r.grp, r.extra, r.body, r.error, r.from_reason, r.from_queue, r.from_deliveries,
     r.from_error, r.released FROM mailbox.receive(p_qid, p_shard, p_max, p_bytes, p_vis, p_seed, p_low, p_low_due, p_next, p_wide, NULL) r $$;
 
+-- ack, ack_tx and nack_tx are those of before, but look messages up by their key in any case: as text, state does not match the condition of the index of
+-- deadlines, which would be read from now to the last lease. While a transaction is held open that walks over every lease that was acked.
+CREATE OR REPLACE FUNCTION mailbox.ack(p_qid int, p_shards int[], p_seqs bigint[], p_nonces bigint[], p_ids uuid[]) RETURNS SETOF int LANGUAGE plpgsql AS $$
+DECLARE t bigint; v_counted bool;
+BEGIN
+  PERFORM mailbox.durable();
+  PERFORM pg_advisory_xact_lock_shared(mailbox.lock_key(3, p_qid, 0)); -- see start_counting
+  t := mailbox.clock();
+  SELECT a.counted INTO v_counted FROM mailbox.queue a WHERE a.qid = p_qid;
+  RETURN QUERY WITH held AS MATERIALIZED (
+      SELECT a.seq, u.n, u.shard, a.size FROM (SELECT * FROM unnest(p_shards, p_seqs, p_nonces, p_ids) WITH ORDINALITY AS v(shard, seq, nonce, id, n) ORDER BY v.seq) u
+      CROSS JOIN LATERAL (SELECT b.seq, b.size FROM mailbox.message b WHERE b.seq = u.seq AND b.qid = p_qid AND b.shard = u.shard AND b.state::text = 'f'
+        AND b.nonce = u.nonce AND b.id = u.id AND b.due > t FOR UPDATE) a),
+    gone AS (DELETE FROM mailbox.message a WHERE a.seq = ANY (ARRAY(SELECT h.seq FROM held h))),
+    bodies AS (DELETE FROM mailbox.body b WHERE b.seq = ANY (ARRAY(SELECT h.seq FROM held h))),
+    added AS MATERIALIZED (SELECT mailbox.add(p_qid, h.shard, 0, 0, -count(*), 0, -sum(h.size))
+      FROM (SELECT DISTINCT d.seq, d.shard, d.size FROM held d) h WHERE v_counted GROUP BY h.shard)
+    SELECT min(h.n)::int FROM held h WHERE (SELECT count(*) FROM added) >= 0 GROUP BY h.seq;
+END $$;
+
+CREATE OR REPLACE FUNCTION mailbox.ack_tx(p_qid int, p_shard int, p_seq bigint, p_nonce bigint, p_id uuid) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE q mailbox.queue := mailbox.begin_tx(p_qid); m mailbox.message;
+BEGIN
+  DELETE FROM mailbox.message a WHERE a.seq = p_seq AND a.qid = p_qid AND a.shard = p_shard AND a.id = p_id AND a.state::text = 'f'
+    AND a.nonce = p_nonce AND a.due > mailbox.clock() RETURNING * INTO m;
+  IF m.seq IS NULL THEN
+    RETURN NULL;
+  END IF;
+  DELETE FROM mailbox.body b WHERE b.seq = p_seq;
+  INSERT INTO mailbox.inbox (qid, shard, kind, size, grp) VALUES (p_qid, p_shard, CASE WHEN q.is_strict THEN 'g' ELSE 'c' END, m.size, m.grp);
+  RETURN pg_current_xact_id()::text;
+END $$;
+
+CREATE OR REPLACE FUNCTION mailbox.nack_tx(p_qid int, p_shard int, p_seq bigint, p_nonce bigint, p_id uuid, p_what text, p_delay bigint, p_cause bytea)
+RETURNS text LANGUAGE plpgsql AS $$
+DECLARE q mailbox.queue := mailbox.begin_tx(p_qid); v_nonce bigint; t bigint := mailbox.clock();
+BEGIN
+  UPDATE mailbox.message a SET nonce = mailbox.new_nonce(q, a.seq, a.place, (a.nonce >> 32) + 1), due = t + 86400000000
+    WHERE a.seq = p_seq AND a.qid = p_qid AND a.shard = p_shard AND a.id = p_id AND a.state::text = 'f' AND a.nonce = p_nonce AND a.due > t
+    RETURNING a.nonce INTO v_nonce;
+  IF NOT FOUND THEN
+    RETURN NULL;
+  END IF;
+  INSERT INTO mailbox.inbox (qid, shard, kind, seq, nonce, delay, cause) VALUES (p_qid, p_shard, p_what::"char", p_seq, v_nonce, p_delay, p_cause);
+  RETURN pg_current_xact_id()::text;
+END $$;
+
 -- See 0001/7_plans.sql; replacing a function drops its settings.
 DO $$
 DECLARE v_name text;
 BEGIN
   FOR v_name IN SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = '{{schema}}'::regnamespace
-    AND (p.proname IN ('send_from', 'receive', 'settle', 'usage', 'redrive', 'edit', 'send_tx', 'move') OR (p.proname = 'fire' AND p.pronargs > 3)) LOOP
+    AND (p.proname IN ('send_from', 'receive', 'ack', 'settle', 'usage', 'redrive', 'edit', 'send_tx', 'ack_tx', 'nack_tx', 'move') OR (p.proname = 'fire' AND p.pronargs > 3)) LOOP
     EXECUTE format('ALTER FUNCTION %s SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan SET jit = off', v_name);
   END LOOP;
 END $$;
