@@ -129,10 +129,10 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 // it, so it gives up before they notice, and tries again; each time it waits twice as long.
 const firstLockWait = 250 * time.Millisecond
 
-// migrate runs the missing steps in a transaction.
+// migrate runs the missing steps in a transaction. It prepares no statements: behind a pooler, clients share those of a connection.
 func migrate(ctx context.Context, tx pgx.Tx, schema string, steps []migration, lockWait time.Duration) error {
 	// Two processes must not create the same tables.
-	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", "mailbox migrations "+schema); err != nil {
+	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", pgx.QueryExecModeExec, "mailbox migrations "+schema); err != nil {
 		return err
 	}
 	if _, err := tx.Exec(ctx, fmt.Sprintf("SET LOCAL lock_timeout = %d", lockWait.Milliseconds())); err != nil {
@@ -142,14 +142,14 @@ func migrate(ctx context.Context, tx pgx.Tx, schema string, steps []migration, l
 		return err
 	}
 	var done int
-	if err := tx.QueryRow(ctx, fmt.Sprintf("SELECT coalesce(max(number), 0) FROM %s.migration", schema)).Scan(&done); err != nil {
+	if err := tx.QueryRow(ctx, fmt.Sprintf("SELECT coalesce(max(number), 0) FROM %s.migration", schema), pgx.QueryExecModeExec).Scan(&done); err != nil {
 		return err
 	}
 	for _, step := range steps[min(done, len(steps)):] {
 		if _, err := tx.Exec(ctx, step.sql, pgx.QueryExecModeSimpleProtocol); err != nil {
 			return fmt.Errorf("migration %d: %w", step.number, err)
 		}
-		if _, err := tx.Exec(ctx, fmt.Sprintf("INSERT INTO %s.migration (number) VALUES ($1)", schema), step.number); err != nil {
+		if _, err := tx.Exec(ctx, fmt.Sprintf("INSERT INTO %s.migration (number) VALUES ($1)", schema), pgx.QueryExecModeExec, step.number); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package pgbox
 
 import (
+	"sync"
 	"testing"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -37,4 +38,18 @@ func TestKeepsItsPromisesBehindPgbouncer(t *testing.T) {
 		return again(t)
 	}
 	t.Run("suite", func(t *testing.T) { drivertest.Run(t, behind) })
+}
+
+func TestMigrationsBehindPgbouncerRunAtOnce(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Start(t, "fsync=off").Pooler(t)
+	var migrating sync.WaitGroup
+	for range 12 {
+		migrating.Go(func() {
+			if err := Migrate(t.Context(), pool, pgtest.Schema()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	migrating.Wait()
 }
