@@ -279,6 +279,10 @@ func TestClaimsUnderHeldTransactionReadFewPages(t *testing.T) {
 				acked = callPages(t, conn.Conn(), 1, fmt.Sprintf("SELECT * FROM %s.ack(%d, '{0}', '{%d}', '{%d}', '{%x}')",
 					b.options.Schema, q.(*handle).qid, d.Receipt.Place, d.Receipt.Nonce, [16]byte(ulid.MustParse(d.ID))))
 			}
+			// Its own leases are not those of queues whose dead letters come here.
+			if read := callPages(t, conn.Conn(), 0, fmt.Sprintf("SELECT * FROM %s.upstream(%d)", b.options.Schema, q.(*handle).qid)); read > most {
+				t.Errorf("a look for other queues read %d pages with %d messages gone by, want at most %d", read, rounds*len(msgs), most)
+			}
 			if acked > most {
 				t.Errorf("an ack read %d pages with %d messages gone by, want at most %d", acked, rounds*len(msgs), most)
 			}
