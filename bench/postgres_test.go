@@ -17,8 +17,8 @@ func TestPostgresSuiteWritesFiguresAndChart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts PostgreSQL, which takes half a minute: run it without -short")
 	}
-	if _, err := postgresBinary("postgres"); errors.Is(err, errMissing) {
-		t.Skip(err)
+	if _, err := postgresBinary("postgres"); errors.Is(err, errMissing) && os.Getenv("MAILBOX_REQUIRE_SERVERS") == "" {
+		t.Skip(err) // it says how to install it
 	}
 	dir := t.TempDir()
 	r := &report{rounds: 1, each: 20 * time.Millisecond, dir: os.TempDir(), held: 200 * time.Millisecond, workloads: []string{"held"}, json: filepath.Join(dir, "figures.json")}
