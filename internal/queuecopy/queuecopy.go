@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/oap"
 )
 
 const (
@@ -252,8 +253,9 @@ func (t *copying) check(deliveries []driver.Delivery) error {
 // checkMessage refuses a message that only its daemon can vouch for, and one that this copy
 // has sent: then source and destination are one queue under two names.
 func (t *copying) checkMessage(m *driver.Message) error {
+	_, sealed := m.Attributes[oap.AttributeSeal] // in backends that keep no seals
 	switch {
-	case len(m.Seal) > 0:
+	case sealed || len(m.Seal) > 0:
 		return refusal("the source belongs to mailboxd, which has sealed its messages; copy them through the daemon")
 	case m.ID == t.first:
 		return refusal("source and destination are the same queue")

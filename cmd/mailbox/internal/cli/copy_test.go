@@ -11,6 +11,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/testing/pgtest"
 	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 	"github.com/mailboxmq/mailbox/pgbox"
+	"github.com/mailboxmq/mailbox/server"
 )
 
 // withDirectory calls do with a queue in a directory.
@@ -111,6 +112,28 @@ func TestCopyFollowsUntilInterrupted(t *testing.T) {
 	running.interrupt()
 	if code := <-running.code; code != 0 || !strings.HasPrefix(running.stdout.String(), "moved ") {
 		t.Errorf("exit code %d: %s%s", code, running.stdout, running.stderr)
+	}
+}
+
+// TestQueueOfDaemonIsCopiedThroughIt: its messages are sealed, on disk and in Redis, which keeps no seals.
+func TestQueueOfDaemonIsCopiedThroughIt(t *testing.T) {
+	redis := redistest.Standalone(t)
+	onRedis := start(t, server.Config{Backend: "redis://" + redis.Addr()})
+	disk := start(t, onDisk())
+	for _, d := range []*daemon{onRedis, disk} {
+		if r := mailbox(t, d.environ(), "send", "orders", "a"); r.code != 0 {
+			t.Fatal(r)
+		}
+	}
+	disk.stop()
+	for _, from := range []string{"redis://" + redis.Addr() + "/orders", "disk://" + disk.dir + "/queues?queue=orders"} {
+		r := mailbox(t, onRedis.environ(), "copy", from, "disk://"+t.TempDir()+"?queue=orders")
+		if r.code == 0 || !strings.Contains(r.stderr, "copy them through the daemon") || r.stdout != "moved 0 messages; left: 1 ready\n" {
+			t.Errorf("%s: got %+v", from, r)
+		}
+	}
+	if r := mailbox(t, onRedis.environ(), "copy", "orders", "disk://"+t.TempDir()+"?queue=orders"); r.code != 0 || r.stdout != "moved 1 message\n" {
+		t.Errorf("through the daemon: got %+v", r)
 	}
 }
 
