@@ -262,6 +262,11 @@ release-check: release ## The same twice, in two directories, and compare each b
 	rm -rf .cache/release
 	@echo "two builds of $(VERSION) are equal"
 
+.PHONY: site
+site: ## Build the documentation site into dist/site; its folder is VERSION (next)
+	cd tools/site && $(GO) build -o ../../bin/site .
+	bin/site -source . -version "$(VERSION)" -out dist/site
+
 .PHONY: chart
 chart: ## Lint the Helm chart and compare what it renders (the first time builds Helm: a few minutes)
 	MAILBOX_VOLUME=soak $(GO) test -count=1 -timeout 30m ./internal/chart
