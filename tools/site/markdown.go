@@ -158,7 +158,13 @@ func writeCode(w util.BufWriter, source []byte, node ast.Node, entering bool) (a
 	block := node.(*ast.FencedCodeBlock)
 	language := string(block.Language(source))
 	code := string(block.Lines().Value(source))
-	fmt.Fprintf(w, `<div class="code" data-language="%s"><pre tabindex="0"><code>`, template.HTMLEscapeString(language))
+	fmt.Fprintf(w, `<div class="code" data-language="%s">`, template.HTMLEscapeString(language))
+	if block.Info != nil {
+		if _, file, ok := strings.Cut(string(block.Info.Value(source)), " "); ok {
+			fmt.Fprintf(w, `<p class="file">%s</p>`, template.HTMLEscapeString(file))
+		}
+	}
+	_, _ = w.WriteString(`<pre tabindex="0"><code>`)
 	err := highlight(w, language, code)
 	_, _ = w.WriteString("</code></pre></div>\n")
 	return ast.WalkSkipChildren, err

@@ -7,6 +7,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -117,5 +118,20 @@ func TestReasonOfRefusalSurvivesTheWire(t *testing.T) {
 	refusal := &driver.Error{Code: driver.ErrForbidden, Err: capability.ReasonQueue}
 	if back := wireerr.Of(refusal).Driver(); capability.ReasonOf(back) != capability.ReasonQueue {
 		t.Errorf("the reason became %q", capability.ReasonOf(back))
+	}
+}
+
+// TestDocumentExplainsEveryCode: docs/errors.md has a row for each code, with its form on the wire.
+func TestDocumentExplainsEveryCode(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/errors.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, code := range codes(t) {
+		wire := wireerr.Of(&driver.Error{Code: code})
+		row := fmt.Sprintf("\n| `%s` | `%s` | `%s` | %d | ", name, wire.Kind, wire.Code, wire.Row().HTTP)
+		if !strings.Contains(string(page), row) {
+			t.Errorf("docs/errors.md has no row %q", row)
+		}
 	}
 }

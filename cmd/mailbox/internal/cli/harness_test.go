@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -16,7 +17,16 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// asProgram is the variable that makes the test binary the program mailbox.
+const asProgram = "MAILBOX_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		program := cli.Program{Args: os.Args[1:], Environ: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Version: "v0.0.0-test"}
+		os.Exit(program.Run(context.Background()))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // A daemon is a real one, in this process.
 type daemon struct {
