@@ -34,7 +34,8 @@ func (c *crashClient) edit(q crashQueue) error {
 	id := ""
 	if n := len(q.model.messages); n > 0 {
 		token := c.rng.IntN(n)
-		if id = q.model.messages[token].id; id != "" {
+		if id = q.model.messages[token].id; id != "" && !q.model.replacing(token) {
+			token = q.model.latest(id)
 			op = models.beginLocked(q.model, kind, []int{token})
 			q.model.messages[token].beginEdit(op)
 		}

@@ -3,6 +3,7 @@ package diskbox
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -16,6 +17,23 @@ func (b *crashModel) hasKeys() bool { return b.config.DedupMax == crashUniqueMax
 
 // crashKey is the unique key of the message with a token.
 func crashKey(token int) string { return fmt.Sprintf("unique %d", token) }
+
+// replacing reports whether a message may be replaced at the moment: then it is unknown which
+// message has its id.
+func (b *crashModel) replacing(token int) bool {
+	key := b.messages[token].out.UniqueKey
+	return key != "" && slices.ContainsFunc(b.messages, func(i crashMessage) bool { return i.out.UniqueKey == key && i.pending[opSend] > 0 })
+}
+
+// latest returns the message that has an id: one that replaces another gets its id.
+func (b *crashModel) latest(id string) (token int) {
+	for n := range b.messages {
+		if b.messages[n].id == id {
+			token = n
+		}
+	}
+	return token
+}
 
 // replace sends a new message with the unique key of another one. If that waits, the new one
 // replaces it, which is as if the other one was removed and the new one sent. If it is in flight
@@ -36,7 +54,7 @@ func (c *crashClient) replace(q crashQueue) error {
 	var others []int // any message that had the key may be the one that is replaced
 	for n := range q.model.messages {
 		if i := &q.model.messages[n]; i.out.UniqueKey == key {
-			if i.pending[opSend] > 0 { // it may replace the new one: no operation of this model removes messages to come
+			if i.pending[opSend] > 0 || i.pending[opRemove] > 0 { // it may concern the new one: no operation of this model removes messages to come
 				models.mu.Unlock()
 				return nil
 			}
