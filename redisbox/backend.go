@@ -359,6 +359,7 @@ func (b *Backend) newSettings(config driver.Config, version int64) *shard.Settin
 		Edit:          true,
 		TTL:           true,
 		Priorities:    !config.StrictGroups,
+		UniqueKeys:    config.Shards <= 1 || !config.StrictGroups,
 		Usage:         true,
 		DedupWindow:   shard.DedupWindow(config),
 		MaxBodyBytes:  b.options.MaxBodyBytes,

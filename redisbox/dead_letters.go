@@ -3,6 +3,7 @@ package redisbox
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -49,6 +50,7 @@ func (h *handle) Redrive(ctx context.Context, ids []string, limit int) (moved in
 	if err != nil {
 		return 0, h.outcome(err, "redrive")
 	}
+	var held error // why dead letters stay whose unique keys other messages hold
 	for len(dead) > 0 && (limit == 0 || moved < limit) {
 		most := deadLettersPage
 		if limit > 0 {
@@ -60,18 +62,16 @@ func (h *handle) Redrive(ctx context.Context, ids []string, limit int) (moved in
 		for i := range page {
 			ids[i] = page[i].id
 		}
-		n, full, err := page[0].shard.Redrive(ctx, ids)
+		n, err := page[0].shard.Redrive(ctx, ids)
 		moved += n
-		if err != nil {
+		switch {
+		case errors.Is(err, driver.ErrConflict): // the others are redriven first
+			held = cmp.Or(held, err)
+		case err != nil:
 			return moved, h.outcome(err, "redrive")
 		}
-		if full {
-			return moved, &driver.Error{
-				Code: driver.ErrFull, Op: "redrive", Queue: h.Name, Detail: "the queue is full", RetryAfter: shard.RetryAfter,
-			}
-		}
 	}
-	return moved, nil
+	return moved, h.outcome(held, "redrive")
 }
 
 // foundDeadLetter says where a dead letter is.

@@ -1,6 +1,7 @@
 package redisbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -51,6 +52,7 @@ func (d *sendCall) claim(ctx context.Context, i int, s *shard.Shard) error {
 type claim struct {
 	home, target      *shard.Shard
 	key, bodyHash, id string
+	holder            string // the message that holds the unique key, if another one does
 }
 
 // send performs the steps. It returns the code of the message and its detail; see
@@ -75,17 +77,17 @@ func (c *claim) send(ctx context.Context, msg *driver.Outgoing, extra shard.Extr
 	if err != nil {
 		return 0, "", err
 	}
-	if part.Codes == "f" {
+	part.Results(func(_ int, got byte, more string) { code, detail = got, more })
+	switch code {
+	case 'f', 'k': // the unique keys are full
 		_, _, err := c.step(ctx, "r")
-		return 'f', "", err
+		return code, "", err
+	case 'h', 'p':
+		c.holder = detail
+		_, _, err := c.step(ctx, "s")
+		return code, detail, err
 	}
-	if err := c.confirm(ctx, c.target); err != nil {
-		return 0, "", err
-	}
-	if part.Codes == "d" {
-		return 'd', c.id, nil
-	}
-	return 's', "", nil
+	return code, c.id, c.confirm(ctx, c.target)
 }
 
 // elsewhere handles a key that was claimed for a message of a third shard: it is a
@@ -119,7 +121,7 @@ func (c *claim) confirm(ctx context.Context, at *shard.Shard) error {
 // step calls dedup_claim.lua.
 func (c *claim) step(ctx context.Context, what string) (code byte, detail string, err error) {
 	a, err := c.home.CallDurably(ctx, shard.DedupClaimScript, false,
-		what, c.key, c.bodyHash, c.id, strconv.Itoa(c.target.Number))
+		what, c.key, c.bodyHash, c.id, cmp.Or(c.holder, strconv.Itoa(c.target.Number)))
 	if err != nil {
 		return 0, "", err
 	}

@@ -27,6 +27,7 @@
 //	levels     sorted set: ready messages with a priority, by priority and place
 //	invisible  sorted set: messages in flight, by the end of their lease
 //	delayed    sorted set: delayed messages, by when they become ready
+//	holders    hash: the ids of the messages that hold unique keys, by digest
 //	data       hash: records, which are messages as they were sent
 //	state      hash: entries, which are the states of messages that have one
 //	manifests  hash: bundles, which are messages that were leased together

@@ -99,12 +99,14 @@ func (q *queue) stopWatching() {
 	}
 }
 
-// shardFor returns the shard of a message: that of its group, that of its key, or the
-// next one in turn.
+// shardFor returns the shard of a message: that of its unique key, that of its group, that of
+// its dedup key, or the next one in turn.
 func (q *queue) shardFor(msg *driver.Outgoing) *shard.Shard {
 	switch {
 	case len(q.Shards) == 1:
 		return q.Shards[0]
+	case msg.UniqueKey != "":
+		return q.ShardOfUnique(msg.UniqueKey)
 	case msg.Group != "" || q.Settings.Load().Config.StrictGroups:
 		return q.ShardOf(msg.Group)
 	case msg.DedupKey != "":

@@ -189,12 +189,12 @@ func TestLaterSchemaIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	setSchema("6")
+	setSchema("10")
 	_, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: hold})
 	wantCode(t, err, driver.ErrUnsupported)
 	_, err = b.OpenQueue(t.Context(), "orders")
 	wantCode(t, err, driver.ErrUnsupported)
-	if want := "schema 6 in Redis, and this version knows up to 5"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "schema 10 in Redis, and this version knows up to 9"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got error %v, want one that says %q", err, want)
 	}
 	_, err = b.QueueConfig(t.Context(), "orders")

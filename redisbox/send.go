@@ -3,6 +3,7 @@ package redisbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -138,18 +139,9 @@ func (d *sendCall) finish(ctx context.Context, parts []*shard.SendOp) error {
 
 // collect records the results of a part.
 func (d *sendCall) collect(part *shard.SendOp) {
-	more := 0
-	for n, i := range part.Positions {
-		code, detail := byte('s'), ""
-		if part.Codes != "" {
-			code = part.Codes[n]
-		}
-		if code != 's' && code != 'f' && more < len(part.More) {
-			detail = part.More[more]
-			more++
-		}
-		d.result(i, part.IDs[n], code, detail)
-	}
+	part.Results(func(n int, code byte, detail string) {
+		d.result(part.Positions[n], part.IDs[n], code, detail)
+	})
 }
 
 // result records the result of one message; see send.lua and dedup.lua for the codes.
@@ -157,8 +149,13 @@ func (d *sendCall) result(i int, id string, code byte, detail string) {
 	switch code {
 	case 's':
 		d.sent[i] = driver.Sent{ID: id}
-	case 'd':
+	case 'd', 'h':
 		d.sent[i] = driver.Sent{ID: detail, Duplicate: true}
+	case 'p':
+		d.sent[i] = driver.Sent{ID: detail, Duplicate: true, Replaced: true}
+	case 'k':
+		most := d.queue.Settings.Load().Config.Effective().DedupMax
+		d.fail(i, d.queue.full(fmt.Sprintf("the table of unique keys is full (DedupMax %d)", most), shard.RetryAfter))
 	case 'c':
 		d.fail(i, &driver.Error{
 			Code: driver.ErrConflict, MessageID: detail, Field: "DedupKey", Detail: "was used for another body",

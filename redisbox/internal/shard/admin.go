@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/ident"
 )
 
 // Usage is the answer of usage.lua.
@@ -87,17 +88,37 @@ func (s *Shard) count(ctx context.Context, sc *Script, args ...string) (int, err
 	return int(n), err
 }
 
-// Redrive calls redrive.lua. It returns how many dead letters are ready again, and whether
-// the queue is full.
-func (s *Shard) Redrive(ctx context.Context, ids []string) (moved int, full bool, err error) {
+// Redrive calls redrive.lua. It returns how many dead letters are ready again, and ErrFull if
+// the queue is full, or ErrConflict if another message holds the unique key of one of them.
+func (s *Shard) Redrive(ctx context.Context, ids []string) (moved int, err error) {
 	a, err := s.CallDurably(ctx, RedriveScript, false, ids...)
 	if err != nil {
-		return 0, false, err
+		return 0, err
 	}
 	n, err := a.Rest[0].AsInt64()
 	if err != nil {
-		return 0, false, UnreadableAnswer(err)
+		return 0, UnreadableAnswer(err)
 	}
-	stopped, err := a.Rest[1].AsInt64()
-	return int(n), stopped != 0, err
+	full, err := a.Rest[1].AsInt64()
+	if err != nil {
+		return 0, UnreadableAnswer(err)
+	}
+	held, err := a.Rest[2].ToString()
+	switch {
+	case err != nil:
+		return 0, UnreadableAnswer(err)
+	case full != 0:
+		err = &driver.Error{Code: driver.ErrFull, Detail: "the queue is full", RetryAfter: RetryAfter}
+	case held != "":
+		err = KeyHeld(held[:ident.TextLen], held[ident.TextLen:])
+	}
+	return int(n), err
+}
+
+// KeyHeld returns why a message cannot arrive: another one holds its unique key.
+func KeyHeld(id, holder string) error {
+	return &driver.Error{
+		Code: driver.ErrConflict, MessageID: holder, Field: "UniqueKey",
+		Detail: "is held by this message, so message " + id + " stays where it is",
+	}
 }

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/zeebo/blake3"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/ident"
 )
 
 // A record is a message as it was sent. It never changes:
@@ -95,9 +97,8 @@ func ReadSent(m *driver.Message, id, record string) bool {
 		m.EnqueuedAt = idTime(id)
 		return false
 	}
-	fixed := BytesOf(record[hashBytes : hashBytes+sizeBytes+timeBytes])
-	size := int(binary.LittleEndian.Uint32(fixed))
-	m.EnqueuedAt = time.UnixMicro(int64(binary.LittleEndian.Uint64(fixed[sizeBytes:]))).UTC()
+	size := int(binary.LittleEndian.Uint32(BytesOf(record[hashBytes:])))
+	m.EnqueuedAt = readTime(record[hashBytes+sizeBytes:])
 	texts := reader{rest: record[hashBytes+sizeBytes+timeBytes:]}
 	m.Group = texts.text()
 	m.ReplyTo = texts.text()
@@ -114,6 +115,11 @@ func ReadSent(m *driver.Message, id, record string) bool {
 	}
 	m.Body = BytesOf(texts.rest)
 	return true
+}
+
+// readTime reads the time of a record.
+func readTime(text string) time.Time {
+	return time.UnixMicro(int64(binary.LittleEndian.Uint64(BytesOf(text[:timeBytes])))).UTC()
 }
 
 // idTime returns the time in an id, to the millisecond, or the zero time.
@@ -176,6 +182,9 @@ type entry struct {
 	released   bool    // since its last delivery that counted
 	TTL, Ends  float64 // time to live, and the wall time when it is over; 0 if it has none
 	Priority   int
+	Unique     string // digest of its unique key; empty if it has none
+	sentAs     string // the id that its record was sent with, if it was replaced
+	origin     string // the time and the group of its first record then
 }
 
 // The doubles of a packed entry.
@@ -236,7 +245,25 @@ func ReadEntry(packed string) (e entry, ok bool) {
 	if len(rest) >= 1+2*8+1+8 { // when its age began follows
 		e.Priority = min(int(rest[1+2*8]), driver.MaxPriority) // also if it is damaged
 	}
+	if rest = rest[min(len(rest), 1+2*8+1+8):]; len(rest) > hashBytes { // a byte follows, see entry.lua
+		e.Unique, rest = rest[:hashBytes], rest[hashBytes+1:]
+		e.sentAs, e.origin = rest[:min(len(rest), ident.TextLen)], rest[min(len(rest), ident.TextLen):]
+	}
 	return e, true
+}
+
+// ReadSent fills a message from its record, as ReadSent does. A message that was replaced has
+// the record of the last send, and the time and the group of the first.
+func (e *entry) ReadSent(m *driver.Message, id, record string) bool {
+	if !ReadSent(m, cmp.Or(e.sentAs, id), record) {
+		return false
+	}
+	if len(e.origin) > timeBytes {
+		m.EnqueuedAt = readTime(e.origin)
+		texts := reader{rest: e.origin[timeBytes:]}
+		m.Group = texts.text()
+	}
+	return true
 }
 
 // fill adds the state of a message to the message.

@@ -30,6 +30,8 @@ func FuzzStoredRecords(f *testing.F) {
 func FuzzScriptValues(f *testing.F) {
 	f.Add(PackDoubles(1, 2, 3, 4, 5, 6, 7, 8, 9) + "\x01g\x00\x02\x00no\x00\x00")
 	f.Add(string(make([]byte, 8*entryDoubles+6)) + "\x20" + PackDoubles(1, 2) + "\x09" + PackDoubles(3))
+	f.Add(string(make([]byte, 8*entryDoubles+6)) + "\x20" + PackDoubles(0, 0) + "\x00" + PackDoubles(0) + strings.Repeat("k", 16) + "\x03" +
+		"01ARZ3NDEKTSV4RRFFQ69G5FAV" + PackDoubles(1) + "\x01g")
 	f.Add("r" + PackDoubles(1, 2, 3, 4) + "\x00\x00\x01\x00\x00\x00x\x00\x00\x00\x00body")
 	f.Add(Stored(driver.Config{MaxMessages: 3, DeadLetterTo: "dead"}, 0))
 	f.Fuzz(func(t *testing.T, text string) {
@@ -37,6 +39,11 @@ func FuzzScriptValues(f *testing.F) {
 			t.Errorf("%d bytes have an error of %d", len(text), len(e.LastError))
 		} else if e.Priority < 0 || e.Priority > driver.MaxPriority {
 			t.Errorf("%q has priority %d", text, e.Priority)
+		} else if len(e.Unique)%hashBytes != 0 || len(e.Unique)+len(e.sentAs)+len(e.origin) > len(text) {
+			t.Errorf("%q has key %q, sent as %q, origin %q", text, e.Unique, e.sentAs, e.origin)
+		} else {
+			var m driver.Message
+			_ = e.ReadSent(&m, e.sentAs, packRecord(e.sentAs, 0, &driver.Outgoing{}))
 		}
 		if slot, err := ReadSlot("id", text); err == nil && len(slot.Answer.Body) > len(text) {
 			t.Errorf("%d bytes have an answer of %d", len(text), len(slot.Answer.Body))
@@ -74,6 +81,33 @@ func TestEntryHasPriorityBehindTimeToLive(t *testing.T) {
 	} {
 		if e, ok := ReadEntry(entry + rest); !ok || e.Priority != want {
 			t.Errorf("%q: got priority %d, readable %v; want %d and true", rest, e.Priority, ok, want)
+		}
+	}
+}
+
+func TestReplacedMessageHasFirstTimeAndGroup(t *testing.T) {
+	const id, sentAs = "01ARZ3NDEKTSV4RRFFQ69G5FAV", "01BX5ZZKBKACTAV9WEVGEMMVRZ"
+	entry := string(make([]byte, 8*entryDoubles+6)) + "\x00" + PackDoubles(0, 0) + "\x00" + PackDoubles(0) // no texts, and no priority
+	key := strings.Repeat("k", hashBytes)
+	first := packRecord(id, 1e18, &driver.Outgoing{Body: []byte("first"), Group: "g"})
+	last := packRecord(sentAs, 2e18, &driver.Outgoing{Body: []byte("last"), Group: "h"})
+	origin := first[hashBytes+sizeBytes:][:timeBytes+2]
+	for _, test := range []struct{ tail, record, body, group string }{
+		{key + "\x01", first, "first", "g"},
+		{key + "\x03" + sentAs + origin, last, "last", "g"},
+		{key + "\x03" + sentAs + origin, first, "", ""}, // is not what was sent last
+		{key + "\x03" + sentAs + origin[:timeBytes], last, "last", "h"},
+	} {
+		e, ok := ReadEntry(entry + test.tail)
+		if !ok || e.Unique != key {
+			t.Fatalf("%q: got key %q, readable %v", test.tail, e.Unique, ok)
+		}
+		var m driver.Message
+		if sound := e.ReadSent(&m, id, test.record); sound != (test.body != "") || string(m.Body) != test.body || m.Group != test.group {
+			t.Errorf("%q: got %q of group %q, sound %v; want %q of %q", test.tail, m.Body, m.Group, sound, test.body, test.group)
+		}
+		if test.group == "g" && m.EnqueuedAt.UnixNano() != 1e18 {
+			t.Errorf("%q: sent at %v, want the first time", test.tail, m.EnqueuedAt)
 		}
 	}
 }

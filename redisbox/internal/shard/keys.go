@@ -18,12 +18,13 @@ import (
 //	manifests  bundles: see bundle.lua
 //	windows    dedup keys, by the end of their window
 //	ends       waiting messages with a time to live, by when it is over
+//	holders    the messages that hold unique keys, by key
 //	levels     ready messages with a priority above 0, by priority and place
 //	arrivals   messages that came from other queues, so that none arrives twice
 var KeyNames = []string{
 	"meta", "pending", "returned", "invisible", "delayed", "data", "state", "dead", "graves",
 	"ages", "groups", "eligible", "out", "outbox", "dedup", "windows", "sessions", "arrivals",
-	"manifests", "turns", "served", "ends", "levels",
+	"manifests", "turns", "served", "ends", "levels", "holders",
 }
 
 // Tag is the beginning of a shard's keys. The part in braces decides the slot in a

@@ -137,7 +137,7 @@ func (s *Shard) readPeeked(state driver.State, i *StoredMessage) PeekedMessage {
 	e, readable := ReadEntry(i.Entry)
 	e.fill(&seen.Message)
 	seen.Redrives = e.Redrives
-	whole := ReadSent(&seen.Message, i.ID, i.Sent) && readable
+	whole := e.ReadSent(&seen.Message, i.ID, i.Sent) && readable
 	if !whole {
 		seen.LastError = damagedCause
 	}

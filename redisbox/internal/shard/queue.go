@@ -70,10 +70,23 @@ func (q *Queue) ShardOf(text string) *Shard {
 	return q.Shards[Hash(text)%uint64(len(q.Shards))]
 }
 
+// ShardOfUnique returns the shard of a unique key. Messages with a key and without a group are
+// in the shard of their key, so that one shard knows whether a key is held.
+func (q *Queue) ShardOfUnique(key string) *Shard { return q.ShardOf(digest(key)) }
+
+// TakesKeys reports whether messages of a group, which may be empty, can have unique keys: not
+// if the group decides which of several shards they are in.
+func (q *Queue) TakesKeys(group string) bool {
+	return len(q.Shards) == 1 || (group == "" && !q.Settings.Load().Config.StrictGroups)
+}
+
 // ShardOfArrival returns the shard of a message from another queue: always the same
 // one, because that shard remembers the arrival.
-func (q *Queue) ShardOfArrival(id, group string) *Shard {
-	if group != "" || q.Settings.Load().Config.StrictGroups {
+func (q *Queue) ShardOfArrival(id, group, unique string) *Shard {
+	switch {
+	case unique != "":
+		return q.ShardOf(unique)
+	case group != "" || q.Settings.Load().Config.StrictGroups:
 		return q.ShardOf(group)
 	}
 	return q.ShardOf(id)

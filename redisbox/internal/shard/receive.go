@@ -89,7 +89,7 @@ func (o *ReceiveOp) Deliveries(s *Shard) (got []driver.Delivery, damaged []drive
 		d := &got[len(got)-1]
 		d.ID = id
 		e.fill(&d.Message)
-		if !ReadSent(&d.Message, id, sent) {
+		if !e.ReadSent(&d.Message, id, sent) {
 			damaged = append(damaged, d.Receipt)
 			got = got[:len(got)-1]
 			continue

@@ -23,15 +23,20 @@ import (
 //	   with the first and the last of them, so that a process that does not know of levels
 //	   gets an error instead of missing them
 //	5  like 4, and paused
+//	6  like 2, and messages hold unique keys, in holders: the number changes with the first
+//	   and the last of them, so that a process that does not know of keys gets an error
+//	   instead of removing a message and leaving its key behind
+//	7, 8 and 9  like 3, 4 and 5, and messages hold unique keys
 const (
 	schema            = 2
 	prioritizedSchema = 4
-	newestSchema      = 5
+	keyedSchema       = 6
+	newestSchema      = 9
 )
 
 // schemaLine defines the numbers in a script.
 func schemaLine() string {
-	return fmt.Sprintf("local SCHEMA, PRIORITIZED, NEWEST = %d, %d, %d\n", schema, prioritizedSchema, newestSchema)
+	return fmt.Sprintf("local SCHEMA, PRIORITIZED, KEYED, NEWEST = %d, %d, %d, %d\n", schema, prioritizedSchema, keyedSchema, newestSchema)
 }
 
 // isOldSchema reports whether opening migrates a layout with this number.

@@ -26,6 +26,12 @@ func (q *Queue) Special(msg *driver.Outgoing) Extra {
 		e.Key = digest(q.Incarnation + msg.DedupKey)
 		e.BodyHash = digestBytes(msg.Body)
 	}
+	if msg.UniqueKey != "" {
+		e.Unique = digest(msg.UniqueKey)
+	}
+	if msg.Replace {
+		e.onHolder = "r"
+	}
 	return e
 }
 
@@ -48,7 +54,12 @@ type Extra struct {
 	TTL                  float64 // time to live, in microseconds; 0 if it has none
 	Ends                 float64 // wall time; 0 if the TTL begins when the message is due
 	priority             int
+	Unique               string // digest of the unique key
+	onHolder             string // what becomes of it if another message holds the key
 }
+
+// Yield lets the message arrive even if another one holds its unique key.
+func (e *Extra) Yield() { e.onHolder = "y" }
 
 func (e *Extra) pack() string {
 	if *e == (Extra{}) {
@@ -61,7 +72,7 @@ func (e *Extra) pack() string {
 	packed = binary.LittleEndian.AppendUint16(packed, uint16(min(len(e.Failure), math.MaxUint16)))
 	packed = append(packed, e.Failure...)
 	packed = append(append(packed, byte(len(e.Token))), e.Token...)
-	return string(packed) + PackDoubles(e.TTL, e.Ends, float64(e.priority))
+	return string(packed) + PackDoubles(e.TTL, e.Ends, float64(e.priority)) + packShort(e.Unique) + packShort(e.onHolder)
 }
 
 // digest stands for a group, a key or a body on the server: 128 bits.
@@ -140,12 +151,30 @@ func (o *SendOp) size() (elements, bytes int) { return len(o.IDs), o.bytes }
 
 func (o *SendOp) context() context.Context { return o.ctx }
 
+// hasDetail reports whether a code comes with a detail.
+func hasDetail(code byte) bool { return code != 's' && code != 'f' }
+
 // details counts the codes that come with a detail.
 func details(codes string) (n int) {
-	for _, code := range codes {
-		if code != 's' && code != 'f' {
+	for _, code := range []byte(codes) {
+		if hasDetail(code) {
 			n++
 		}
 	}
 	return n
+}
+
+// Results calls f with the code of each message, in order, and its detail; see send.lua.
+func (o *SendOp) Results(f func(n int, code byte, detail string)) {
+	more := o.More
+	for n := range o.IDs {
+		code, detail := byte('s'), ""
+		if o.Codes != "" {
+			code = o.Codes[n]
+		}
+		if hasDetail(code) && len(more) > 0 {
+			detail, more = more[0], more[1:]
+		}
+		f(n, code, detail)
+	}
 }

@@ -216,7 +216,7 @@ func (f *Forwarder) keepsExpired(ctx context.Context, target string, dead []shar
 func AddressDeadLetter(ctx context.Context, source string, target *shard.Queue, parts map[*shard.Shard]*shard.SendOp, dead *shard.StoredMessage) bool {
 	e, readable := shard.ReadEntry(dead.Entry)
 	var m driver.Message
-	if !readable || !shard.ReadSent(&m, dead.ID, dead.Sent) {
+	if !readable || !e.ReadSent(&m, dead.ID, dead.Sent) {
 		return false
 	}
 	attributes := maps.Clone(m.Attributes)
@@ -234,7 +234,11 @@ func AddressDeadLetter(ctx context.Context, source string, target *shard.Queue, 
 	msg := driver.Outgoing{
 		Body: m.Body, Attributes: attributes, Group: m.Group, ReplyTo: m.ReplyTo, CorrelationID: m.CorrelationID, Priority: e.Priority,
 	}
-	to := target.ShardOfArrival(dead.ID, msg.Group)
+	unique := ""
+	if target.TakesKeys(msg.Group) {
+		unique = e.Unique
+	}
+	to := target.ShardOfArrival(dead.ID, msg.Group, unique)
 	part := parts[to]
 	if part == nil {
 		part = shard.NewSendOp(ctx, to)
@@ -242,6 +246,8 @@ func AddressDeadLetter(ctx context.Context, source string, target *shard.Queue, 
 	}
 	extra := target.Special(&msg)
 	extra.Arrival, extra.Redrives, extra.Failure, extra.TTL = true, e.Redrives, e.LastError, 0
+	extra.Unique = unique
+	extra.Yield()                               // it must arrive
 	extra.Token = shard.PackDoubles(dead.Score) // it may arrive more than once, each time with another death
 	part.Add(0, dead.ID, &msg, extra)
 	return true

@@ -1,7 +1,9 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,7 +30,7 @@ func Move(ctx context.Context, q *shard.Queue, queues Queues, to string, limit i
 			return m.moved, err
 		}
 	}
-	return m.moved, nil
+	return m.moved, m.held
 }
 
 // A mover performs one move.
@@ -38,6 +40,7 @@ type mover struct {
 	limit, moved int
 	targets      *targets
 	target       string // see shard.TargetNote; empty: each message has its own
+	held         error  // why a message stays whose unique key another one holds in the target; the first
 }
 
 // findTarget checks the arguments, and finds the queue that messages move to.
@@ -80,49 +83,73 @@ type page struct {
 	moved int
 	last  float64
 	more  bool
+	held  []string // the ids of messages that stay because others hold their unique keys in the target
 }
 
-// moveOnePage moves one page. A page that was begun is finished even if ctx ends.
+// moveOnePage moves one page, and counts the messages. A page that was begun is finished even
+// if ctx ends.
 func (m *mover) moveOnePage(ctx context.Context, s *shard.Shard, r shard.ReserveRequest) (page, error) {
 	if err := m.check(); err != nil {
 		return page{}, err
 	}
 	r.Hold = reserveFor
 	uncancelled := context.WithoutCancel(ctx)
-	return shard.CallCancellable(ctx, m.Server, ctx.Done() != nil, func() (p page, err error) {
+	p, err := shard.CallCancellable(ctx, m.Server, ctx.Done() != nil, func() (p page, err error) {
 		out, last, more, err := s.Reserve(uncancelled, r)
 		if err != nil {
 			return p, err
 		}
 		p = page{last: last, more: more || len(out) == r.Limit}
-		p.moved, err = transferAll(uncancelled, s, m.targets, out, r.Target)
+		p.moved, p.held, err = transferAll(uncancelled, s, m.targets, out, r.Target)
 		return p, err
 	})
+	m.moved += p.moved
+	if errors.Is(err, driver.ErrConflict) && len(p.held) > 0 { // the others move first
+		m.held, err = cmp.Or(m.held, err), nil
+	}
+	return p, err
 }
 
 // moveToTarget moves the messages of a shard to the one target.
 func (m *mover) moveToTarget(ctx context.Context, s *shard.Shard) error {
 	for last, more := 0.0, true; more && m.left() > 0; {
 		p, err := m.moveOnePage(ctx, s, shard.ReserveRequest{Target: m.target, Last: last, Limit: m.left()})
-		m.moved += p.moved
 		if err != nil {
 			return err
 		}
 		if last == 0 {
 			last = p.last
 		}
-		more = p.more
+		if more = p.more; more && len(p.held) > 0 {
+			return m.moveOthers(ctx, s, last, p.held)
+		}
 	}
 	return nil
+}
+
+// moveOthers moves the ready messages of a shard up to a place, without those that are held.
+// These wait before the others, so it finds the others by their ids.
+func (m *mover) moveOthers(ctx context.Context, s *shard.Shard, last float64, held []string) error {
+	others := returning{target: m.target}
+	for seen, err := range s.PeekState(ctx, driver.StateReady, "") {
+		if err == nil {
+			err = m.check()
+		}
+		if err != nil {
+			return err
+		}
+		if seen.Rank <= last && !slices.Contains(held, seen.ID) {
+			others.named = append(others.named, seen.ID, shard.Decimal(seen.Rank))
+		}
+	}
+	return m.moveReturning(ctx, s, &others)
 }
 
 // moveToSources moves each dead letter of a shard to the queue it came from, after the
 // messages whose move has stalled.
 func (m *mover) moveToSources(ctx context.Context, s *shard.Shard) error {
 	if m.left() > 0 {
-		p, err := m.moveOnePage(ctx, s, shard.ReserveRequest{Limit: m.left()})
-		m.moved += p.moved
-		if err != nil {
+		if _, err := m.moveOnePage(ctx, s, shard.ReserveRequest{Limit: m.left()}); err != nil {
 			return err
 		}
 	}
@@ -191,16 +218,30 @@ func (m *mover) findReturning(ctx context.Context, s *shard.Shard, wanted int) (
 // any more.
 func (m *mover) moveReturning(ctx context.Context, s *shard.Shard, e *returning) error {
 	for named := range slices.Chunk(e.named, 2*MovePage) {
-		for more := true; more && m.left() > 0; {
+		for more := true; more && len(named) > 0 && m.left() > 0; {
 			p, err := m.moveOnePage(ctx, s, shard.ReserveRequest{Target: e.target, Limit: m.left(), Named: named})
-			m.moved += p.moved
 			if err != nil {
 				return err
 			}
-			more = p.more && p.moved > 0
+			named = without(named, p.held)
+			more = p.more && p.moved+len(p.held) > 0
 		}
 	}
 	return nil
+}
+
+// without returns ids and places without those of the given ids.
+func without(named, ids []string) []string {
+	if len(ids) == 0 {
+		return named
+	}
+	var others []string
+	for i := 0; i < len(named); i += 2 {
+		if !slices.Contains(ids, named[i]) {
+			others = append(others, named[i], named[i+1])
+		}
+	}
+	return others
 }
 
 // targets caches the queues that messages move to, for one move.

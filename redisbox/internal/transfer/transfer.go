@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,8 @@ type Transfer struct {
 	// outcomes are the arguments of move_finish.lua, and decided their messages.
 	outcomes []string
 	decided  []*shard.ReservedMessage
+	// held are the ids of messages that stay because others hold their unique keys in the target.
+	held []string
 }
 
 // A TransferPart is the part of a transfer that goes to one shard.
@@ -44,12 +47,13 @@ type TransferPart struct {
 	moves   []*shard.ReservedMessage // in the same order
 }
 
-// transferAll moves messages, and returns how many it has moved. Its error is the first of
-// a message whose target is to; moves to other targets are resumed later.
-func transferAll(ctx context.Context, s *shard.Shard, all *targets, out []shard.ReservedMessage, to string) (moved int, err error) {
+// transferAll moves messages, and returns how many it has moved, and the ids of those whose
+// unique key is held in the target. Its error is the first of a message whose target is to, and
+// ErrConflict only if no other; moves to other targets are resumed later.
+func transferAll(ctx context.Context, s *shard.Shard, all *targets, out []shard.ReservedMessage, to string) (moved int, held []string, err error) {
 	t := Transfer{From: s, Targets: all, Parts: make(map[*shard.Shard]*TransferPart)}
 	note := func(target string, failure error) {
-		if failure != nil && target == to && err == nil {
+		if failure != nil && target == to && (err == nil || errors.Is(err, driver.ErrConflict)) {
 			err = failure
 		}
 	}
@@ -59,15 +63,15 @@ func transferAll(ctx context.Context, s *shard.Shard, all *targets, out []shard.
 	for target, part := range t.Parts {
 		note(shard.TargetNote(target.Queue), t.Deliver(ctx, target, part))
 	}
-	n, failure := t.Finish(ctx)
+	moved, failure := t.Finish(ctx)
 	if failure != nil {
-		return n, failure
+		return moved, t.held, failure
 	}
 	for target, part := range t.Parts {
 		// An arrival that is not forgotten costs a little memory for a week.
 		_, _ = target.Arrival(ctx, "f", true, part.sending.Arrivals)
 	}
-	return n, err
+	return moved, t.held, err
 }
 
 // Decide notes what becomes of a message in the source; see move_finish.lua.
@@ -87,7 +91,7 @@ func (t *Transfer) Address(ctx context.Context, m *shard.ReservedMessage) error 
 		return t.gone(m)
 	}
 	var sent driver.Message
-	if !shard.ReadSent(&sent, m.ID, m.Sent) {
+	if !m.Entry.ReadSent(&sent, m.ID, m.Sent) {
 		t.Decide(m, "d")
 		return nil
 	}
@@ -99,7 +103,11 @@ func (t *Transfer) Address(ctx context.Context, m *shard.ReservedMessage) error 
 	msg := driver.Outgoing{
 		Body: sent.Body, Attributes: sent.Attributes, Group: sent.Group, ReplyTo: sent.ReplyTo, CorrelationID: sent.CorrelationID, Priority: m.Entry.Priority,
 	}
-	to := target.ShardOfArrival(m.ID, msg.Group)
+	unique := ""
+	if target.TakesKeys(msg.Group) {
+		unique = m.Entry.Unique
+	}
+	to := target.ShardOfArrival(m.ID, msg.Group, unique)
 	part := t.Parts[to]
 	if part == nil {
 		part = &TransferPart{sending: shard.NewSendOp(ctx, to)}
@@ -108,7 +116,7 @@ func (t *Transfer) Address(ctx context.Context, m *shard.ReservedMessage) error 
 	extra := target.Special(&msg)
 	extra.Arrival, extra.Ordered, extra.Token = true, true, shard.PackDoubles(float64(m.Entry.Nonce))
 	extra.Redrives, extra.First, extra.Failure = m.Entry.Redrives, m.Entry.First, m.Entry.LastError
-	extra.TTL, extra.Ends = m.Entry.TTL, m.Entry.Ends
+	extra.TTL, extra.Ends, extra.Unique = m.Entry.TTL, m.Entry.Ends, unique
 	part.sending.AddSent(0, m.ID, sent.EnqueuedAt.UnixNano(), &msg, extra)
 	part.moves = append(part.moves, m)
 	return nil
@@ -134,6 +142,14 @@ func (t *Transfer) Deliver(ctx context.Context, to *shard.Shard, part *TransferP
 	case err != nil:
 		return err
 	}
+	var held error // the first
+	part.sending.Results(func(n int, code byte, holder string) {
+		if code == 'h' {
+			id := part.moves[n].ID
+			held = cmp.Or(held, shard.KeyHeld(id, holder))
+			t.held = append(t.held, id)
+		}
+	})
 	codes := part.sending.Codes
 	if first := strings.IndexByte(codes, 'f'); first >= 0 {
 		// No process may add them later that does not know that they were put back.
@@ -145,17 +161,18 @@ func (t *Transfer) Deliver(ctx context.Context, to *shard.Shard, part *TransferP
 	}
 	full := false
 	for i, m := range part.moves {
-		if codes != "" && codes[i] == 'f' {
+		stays := codes != "" && (codes[i] == 'f' || codes[i] == 'h')
+		full = full || (stays && codes[i] == 'f')
+		if stays {
 			t.Decide(m, "k")
-			full = true
-			continue
+		} else {
+			t.Decide(m, "m")
 		}
-		t.Decide(m, "m")
 	}
 	if full {
 		return &driver.Error{Code: driver.ErrFull, Detail: fmt.Sprintf("queue %q is full", to.Queue.Name), RetryAfter: shard.RetryAfter}
 	}
-	return nil
+	return held
 }
 
 // Finish records the outcomes in the source, and returns how many messages have moved. A
@@ -188,7 +205,7 @@ func (f *Forwarder) resumeMoves(ctx context.Context) {
 		for more := true; more; {
 			out, _, left, err := f.shard.Reserve(ctx, shard.ReserveRequest{Limit: MovePage, Hold: reserveFor})
 			if err == nil && len(out) > 0 {
-				_, err = transferAll(ctx, f.shard, NewTargets(f.queues), out, out[0].Target)
+				_, _, err = transferAll(ctx, f.shard, NewTargets(f.queues), out, out[0].Target)
 			}
 			if err != nil {
 				q.Server.Logger.WarnContext(ctx, "cannot resume moves to another queue", "queue", q.Name, "error", err)

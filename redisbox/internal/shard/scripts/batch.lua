@@ -10,7 +10,7 @@
 --   number, max, bytes, visibility, waits
 -- Result: head; results; locators; for each message leased, in the order of the
 --   requests, sent if there are locators, and otherwise id, entry, sent
--- Uses: head session time shard entry bundle order priority strict retention ttl dead advance dedup settle send receive advance_first
+-- Uses: head session time shard entry bundle order priority strict retention ttl dead advance unique dedup settle send receive advance_first
 --
 -- settles, plain and special are counts, and size is the bytes of the bodies of the
 -- plain messages. All messages of a call are plain, or all are special. number is how
@@ -31,7 +31,7 @@
 
 local SLOTS = 14 -- where the first slot to create is in ARGV
 local SETTLE = SLOTS + 5 * ARGV[13]
-local SLOT_KEYS = 23 -- how many keys the shard has
+local SLOT_KEYS = 24 -- how many keys the shard has
 local PLAIN = SETTLE + 2 * ARGV[6]
 local SPECIAL = PLAIN + 2 * ARGV[7]
 local RECEIVE = SPECIAL + 3 * ARGV[8]

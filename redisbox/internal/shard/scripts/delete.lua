@@ -12,7 +12,7 @@
 
 local TOMBSTONE_TTL = 604800000 -- milliseconds
 
-local meta, gone, what, queue = KEYS[1], KEYS[24], ARGV[1], ARGV[2]
+local meta, gone, what, queue = KEYS[1], KEYS[25], ARGV[1], ARGV[2]
 local found = redis.call('HGET', meta, 'queue')
 if found and tonumber(redis.call('HGET', meta, 'schema') or '1') > NEWEST then
   return { 'schema', redis.call('HGET', meta, 'schema') }
@@ -24,7 +24,7 @@ end
 if what == 'm' then
   redis.call('HSET', meta, 'queue', queue .. '-')
 else
-  redis.call('UNLINK', unpack(KEYS, 1, 23))
+  redis.call('UNLINK', unpack(KEYS, 1, 24))
   redis.call('SET', gone, queue, 'PX', TOMBSTONE_TTL)
 end
 redis.pcall('SPUBLISH', channel, 'gone')

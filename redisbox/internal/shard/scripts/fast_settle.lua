@@ -1,7 +1,8 @@
 -- The fast path of settling: acks only. Acked messages are removed from their bundles,
 -- and have no entries.
+local names, found
 if simple and PLAIN > SETTLE then
-  local names, found = {}, {}
+  names, found = {}, {}
   for i = SETTLE + 1, PLAIN - 1, 2 do
     local name = sub(ARGV[i], 2, 10)
     if found[name] == nil then
@@ -10,8 +11,13 @@ if simple and PLAIN > SETTLE then
   end
   for i, packed in ipairs(call('HMGET', bundles, unpack(names))) do
     found[names[i]] = packed and { packed = packed, size = (#packed - BUNDLE_HEAD) / BUNDLE_CELL, acked = {}, count = 0 }
+    if keyed and not packed then
+      simple = false -- a message with an entry may hold a unique key, see unique.lua
+    end
   end
+end
 
+if simple and PLAIN > SETTLE then
   local acked, alone, nonces, aged, codes, all = {}, {}, {}, {}, {}, true -- codes: a number is a place in alone
   for i = SETTLE, PLAIN - 1, 2 do
     local ids, how = ARGV[i], ARGV[i + 1]

@@ -5,7 +5,7 @@
 -- ARGV: queue, floor, fence, session, turn, name, revision, following, through, what,
 --   definition, dues; for each message id, record, extra
 -- Result: head; a code; the schedule as it is now, or nothing
--- Uses: head session time shard entry bundle order priority strict retention ttl dead advance dedup send advance_first
+-- Uses: head session time shard entry bundle order priority strict retention ttl dead advance unique dedup send advance_first
 --
 -- revision is the one that the schedule must have, 0 for none, and following the next one.
 -- through is in milliseconds, 0 leaves it. what: d the definition replaces the one that

@@ -28,7 +28,8 @@ local schema = tonumber(known[5] or 1)
 if schema < SCHEMA or schema > NEWEST then
   return { 'schema', known[5] or '1' }
 end
-local paused, prioritized = schema % 2 == 1, schema >= PRIORITIZED -- see schema.go
+local keyed = schema >= KEYED -- see schema.go
+local paused, prioritized = schema % 2 == 1, schema - (keyed and KEYED - SCHEMA or 0) >= PRIORITIZED
 local remembered = known[4]
 
 -- The configuration is packed by config.go. Of the state, last and death are the latest

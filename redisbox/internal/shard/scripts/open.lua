@@ -21,7 +21,7 @@
 -- config is packed without its version, see config.go. fixed: shards or strict groups
 -- cannot change.
 
-local gone = KEYS[24]
+local gone = KEYS[25]
 local meta = KEYS[1]
 local what, queue, version, shards, config, settings = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
 local found = redis.call('HMGET', meta, 'queue', 'rules', 'state', 'settings', 'shards', 'schema')

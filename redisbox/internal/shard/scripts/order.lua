@@ -103,7 +103,7 @@ function engine.offer(e)
     engine.regroup(e.group)
   elseif e.priority > 0 then
     engine.rank(e)
-  elseif e.place == shard.newest and e.ttl == 0 then
+  elseif e.place == shard.newest and e.ttl == 0 and e.unique == '' then
     call('RPUSH', shard.pending, engine.locator(e))
   else
     call('ZADD', shard.returned, e.place, e.id)
@@ -114,6 +114,7 @@ end
 -- wait makes a message that is in no order ready, or delayed until it is due.
 function engine.wait(e, due)
   local aside = shard.strict or due > shard.at or e.place ~= e.seq or e.place ~= shard.newest or e.ttl > 0 or e.priority > 0
+    or e.unique ~= ''
   e.nonce, e.kept = 0, e.kept or aside
   if e.kept then
     shard.changed[e.id] = e
@@ -186,6 +187,9 @@ end
 function engine.remove(e)
   if e.aged > 0 then
     call('ZREM', shard.ages, e.id)
+  end
+  if e.held and call('HGET', shard.holders, e.unique) == e.id then
+    call('HDEL', shard.holders, e.unique) -- see unique.lua
   end
   shard.bytes = shard.bytes - e.size
   if shard.count then

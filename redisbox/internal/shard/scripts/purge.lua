@@ -17,7 +17,8 @@ elseif ARGV[6] == 'dedup' then
 else
   removals = engine.counted()
   call('UNLINK', shard.pending, shard.returned, shard.invisible, shard.delayed, shard.data, shard.state,
-    shard.ages, shard.groups, shard.eligible, shard.out, shard.bundles, shard.turns, shard.served, shard.ends, shard.levels)
+    shard.ages, shard.groups, shard.eligible, shard.out, shard.bundles, shard.turns, shard.served, shard.ends, shard.levels,
+    shard.holders)
   shard.bytes, shard.next, shard.hasReturned, shard.bundleCount, shard.bundledCount = 0, INFINITE, 0, 0, 0
   call('ZREMRANGEBYSCORE', shard.arrivals, 'inf', 'inf') -- moves that have stalled
   shard.entries, shard.changed, shard.removed, shard.heads, shard.lives = {}, {}, {}, {}, 0

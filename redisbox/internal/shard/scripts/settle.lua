@@ -80,7 +80,8 @@ local PLACES = 1099511627776 -- receipts contain places modulo this, see shard.g
 local function lateAck(id, place)
   engine.flush()
   local e = call('HEXISTS', shard.state, id) == 1 and engine.get(id)
-  if not e or e.damaged or not engine.hasReturned(e) or e.reason == 'moving' or e.place % PLACES ~= place then
+  if not e or e.damaged or not engine.hasReturned(e) or e.reason == 'moving' or e.replaced
+    or e.place % PLACES ~= place then
     return 'x'
   elseif e.nonce ~= 0 then
     return act('a', e)
@@ -96,7 +97,7 @@ local function leaseAgain(id, nonce, visibility)
   engine.flush()
   local e = call('HEXISTS', shard.state, id) == 1 and engine.get(id)
   local ready = e and not e.damaged and e.nonce == 0 and e.hold == -nonce and not call('ZSCORE', shard.delayed, id)
-    and not engine.outlived(e)
+    and not engine.outlived(e) and not e.replaced
   if not ready or shard.strict or (shard.maxInFlight > 0 and engine.inFlight() >= shard.maxInFlight) then
     return 'x'
   elseif visibility == 0 then

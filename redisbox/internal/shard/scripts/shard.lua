@@ -7,12 +7,12 @@ local shard = {
   meta = meta, pending = pending, invisible = invisible, delayed = delayed, data = data, state = state,
   returned = KEYS[3], dead = KEYS[8], deadLetters = KEYS[9], ages = KEYS[10], groups = KEYS[11], eligible = KEYS[12],
   out = KEYS[13], outbox = KEYS[14], dedup = KEYS[15], windows = KEYS[16], sessions = KEYS[17], arrivals = KEYS[18],
-  bundles = KEYS[19], turns = KEYS[20], served = KEYS[21], ends = KEYS[22], levels = KEYS[23],
+  bundles = KEYS[19], turns = KEYS[20], served = KEYS[21], ends = KEYS[22], levels = KEYS[23], holders = KEYS[24],
 
   version = version, strict = strict ~= 0, maxDeliveries = maxDeliveries, maxMessages = maxMessages,
   maxBytes = maxBytes, maxInFlight = maxInFlight, maxDead = maxDead, maxHold = maxHold, window = window,
   dedupMax = dedupMax, readyAge = readyAge, readyCount = readyCount, deadAge = deadAge, deadCount = deadCount,
-  forwards = forwards ~= 0, paused = paused, prioritized = prioritized, schema = schema,
+  forwards = forwards ~= 0, paused = paused, prioritized = prioritized, keyed = keyed, schema = schema,
   drops = #known[2] > 120, -- there is one number more if expired messages are dropped
 
   clock = clock, offset = offset, term = term, last = last, death = death, bytes = bytes, next = next,
@@ -102,7 +102,9 @@ function engine.finish(memory, ...)
   local head = pack('<dddddd', shard.now, shard.wall, shard.next, shard.version, shard.term, toForward)
   local answer = { 'ok', head .. concat(endings), ... }
   shard.prioritized = shard.prioritized and call('ZCARD', shard.levels) > 0
+  shard.keyed = shard.keyed and call('HLEN', shard.holders) > 0
   local schema = SCHEMA + (shard.paused and 1 or 0) + (shard.prioritized and PRIORITIZED - SCHEMA or 0)
+    + (shard.keyed and KEYED - SCHEMA or 0)
   if schema ~= shard.schema then
     call('HSET', shard.meta, 'schema', schema)
   end
