@@ -9,6 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/engine"
 	"github.com/mailboxmq/mailbox/internal/host"
+	"github.com/mailboxmq/mailbox/internal/maxhold"
 	"github.com/mailboxmq/mailbox/internal/slotstore"
 	"github.com/mailboxmq/mailbox/internal/store"
 )
@@ -93,7 +94,7 @@ func (r *recovery) readQueues() error {
 		if id > r.lastID {
 			return damagedError("the record of the last queue number")
 		}
-		record.Config.MaxHold = driver.ReadMaxHold(int64(record.Config.MaxHold))
+		record.Config.MaxHold = maxhold.Read(int64(record.Config.MaxHold))
 		r.queues[id] = &host.RestoredQueue{ID: id, Name: record.Name, Config: record.Config, Paused: record.Paused}
 		return nil
 	})

@@ -7,18 +7,11 @@ import (
 
 const (
 	// minMaxHold is the least Config.MaxHold. It is more nanoseconds than the
-	// highest multiple that MaxHold could be in earlier versions; see ReadMaxHold.
+	// highest multiple that MaxHold could be in earlier versions; see package maxhold.
 	minMaxHold = 2 * time.Millisecond
 	// minHoldFactor is how many times the visibility it was received with a
 	// delivery can always be held, however small MaxHold is.
 	minHoldFactor = 10
-	// DefaultMaxHold is the MaxHold of queues on mailboxd, and of queues that were
-	// configured with a multiple by an earlier version.
-	DefaultMaxHold = 12 * time.Hour
-
-	// maxMultiple is the highest MaxHold of versions in which it was a multiple of
-	// the visibility.
-	maxMultiple = 1 << 20
 	// longestHold keeps deadlines from overflowing.
 	longestHold = 1 << 62
 )
@@ -31,18 +24,6 @@ func HoldBound(maxHold, visibility time.Duration) time.Duration {
 		return 0
 	}
 	return min(max(maxHold, minHoldFactor*visibility), longestHold)
-}
-
-// ReadMaxHold returns the Config.MaxHold that n stands for in a stored
-// configuration or in a frame. n is in nanoseconds. Earlier versions wrote a
-// multiple of the visibility, of 1<<20 at most, and a time is always more than
-// that. Every multiple is read as DefaultMaxHold, which is at least as long, with the floor
-// of minHoldFactor, as what any multiple up to minHoldFactor allowed.
-func ReadMaxHold(n int64) time.Duration {
-	if n > 0 && n <= maxMultiple {
-		return DefaultMaxHold
-	}
-	return time.Duration(n)
 }
 
 // GrantedAsAsked returns what Queue.Extend grants where nothing is cut: for each

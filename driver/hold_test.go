@@ -24,18 +24,6 @@ func TestHoldBoundIsAtLeastTenVisibilities(t *testing.T) {
 	}
 }
 
-func TestStoredMultipleReadsAsTwelveHours(t *testing.T) {
-	for n, want := range map[int64]time.Duration{
-		0: 0, -1: driver.Off,
-		1: 12 * time.Hour, 10: 12 * time.Hour, 1 << 16: 12 * time.Hour, 1 << 20: 12 * time.Hour,
-		int64(driver.MinMaxHold): driver.MinMaxHold, int64(time.Hour): time.Hour,
-	} {
-		if got := driver.ReadMaxHold(n); got != want {
-			t.Errorf("max hold stored as %d: got %v, want %v", n, got, want)
-		}
-	}
-}
-
 func TestConfigRefusesMultipleAsMaxHold(t *testing.T) {
 	for _, hold := range []time.Duration{1, 10, 1 << 20, driver.MinMaxHold - 1} {
 		if err := (driver.Config{MaxHold: hold}).Validate(); !errors.Is(err, driver.ErrInvalid) {

@@ -5,6 +5,7 @@ import (
 	"iter"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/maxhold"
 	"github.com/mailboxmq/mailbox/internal/oap"
 )
 
@@ -15,7 +16,7 @@ func (b *Backend) ConfigureQueue(ctx context.Context, name string, config driver
 	if err := driver.CheckName(name); err != nil {
 		return err
 	}
-	// A small MaxHold would be a multiple to the daemon; see driver.ReadMaxHold.
+	// A small MaxHold would be a multiple to the daemon; see maxhold.Read.
 	if err := config.Validate(); err != nil {
 		return err
 	}
@@ -38,7 +39,7 @@ func (b *Backend) QueueConfig(ctx context.Context, name string) (config driver.C
 	if config, err = oap.ParseConfig(c.payload); err != nil {
 		return config, o.unknown(err.Error())
 	}
-	config.MaxHold = driver.ReadMaxHold(int64(config.MaxHold))
+	config.MaxHold = maxhold.Read(int64(config.MaxHold))
 	return config, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/maxhold"
 )
 
 // The profiles.
@@ -162,7 +163,7 @@ func Defaults(profile string) Config {
 		MaxMessages: 32, MaxBytes: 512 << 10, MaxWait: 20 * time.Minute,
 		DedupWindow: 300 * time.Second, CapCacheTTL: 30 * time.Second,
 		BackoffBase: 200 * time.Millisecond, BackoffMax: 60 * time.Second, MaxDeliveries: 5,
-		RetainReady: 7 * 24 * time.Hour, RetainDead: 14 * 24 * time.Hour, MaxHold: driver.DefaultMaxHold, MaxDead: 1 << 20,
+		RetainReady: 7 * 24 * time.Hour, RetainDead: 14 * 24 * time.Hour, MaxHold: maxhold.Default, MaxDead: 1 << 20,
 		LogFormat: "json", LogLevel: "info",
 	}
 	if profile == Micronode {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/maxhold"
 	"github.com/mailboxmq/mailbox/worker"
 )
 
@@ -36,7 +37,7 @@ func TestDocumentListsWorkerDefaults(t *testing.T) {
 	}
 	for _, text := range []string{
 		"`WatchdogGrace` (" + short(worker.DefaultWatchdogGrace) + ")",
-		fmt.Sprintf("held for %d hours", int(driver.DefaultMaxHold.Hours())),
+		fmt.Sprintf("held for %d hours", int(maxhold.Default.Hours())),
 		fmt.Sprintf("at most %d,000 by default", driver.Config{}.Resolve(nil, driver.Config{}).MaxDead/1000),
 	} {
 		if !strings.Contains(string(page), text) {

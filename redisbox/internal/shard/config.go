@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/maxhold"
 )
 
 // Settings are a configuration and the traits that follow from it.
@@ -29,7 +30,7 @@ func parseStored(text string) (config driver.Config, err error) {
 	if err := json.Unmarshal([]byte(text), &config); err != nil {
 		return config, fmt.Errorf("settings of the queue cannot be read: %w", err)
 	}
-	config.MaxHold = driver.ReadMaxHold(int64(config.MaxHold))
+	config.MaxHold = maxhold.Read(int64(config.MaxHold))
 	return config, nil
 }
 

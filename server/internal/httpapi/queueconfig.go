@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/maxhold"
 )
 
 // configBody is a configuration in JSON. A missing setting is unset: a new queue gets
@@ -30,7 +31,7 @@ type configBody struct {
 	RetainDeadCount  *int      `json:"retain_dead_count"`
 	MaxHoldMS        *duration `json:"max_hold_ms"`
 	// MaxMultiple is max_hold, a multiple of the visibility that earlier clients
-	// send. Any multiple means driver.DefaultMaxHold, and 0 leaves the bound unset.
+	// send. Any multiple means maxhold.Default, and 0 leaves the bound unset.
 	MaxMultiple  *int      `json:"max_hold,omitempty"`
 	TTLMS        *duration `json:"ttl_ms"`
 	AgingMS      *duration `json:"priority_aging_ms"`
@@ -64,7 +65,7 @@ func (b *configBody) config() (driver.Config, error) {
 		DeadLetterTo: b.DeadLetterTo, DropExpired: b.DropExpired, Annotation: b.Annotation,
 	}
 	if b.MaxHoldMS == nil && b.MaxMultiple != nil {
-		config.MaxHold = driver.ReadMaxHold(int64(*b.MaxMultiple))
+		config.MaxHold = maxhold.Read(int64(*b.MaxMultiple))
 	}
 	return config, off.err
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/completion"
+	"github.com/mailboxmq/mailbox/internal/maxhold"
 	"github.com/mailboxmq/mailbox/internal/oap"
 )
 
@@ -63,7 +64,7 @@ func (c *conn) administer(ctx context.Context, f *oap.Frame) {
 		}
 	case oap.OpConfigure:
 		if ticket, name, config, err := oap.ParseConfigure(f.Payload); c.readable(correlation, err) {
-			config.MaxHold = driver.ReadMaxHold(int64(config.MaxHold))
+			config.MaxHold = maxhold.Read(int64(config.MaxHold))
 			c.once(correlation, ticket, func() (func([]byte) []byte, error) {
 				if err := c.caller.user.Configure(ctx, name, config); err != nil {
 					return nil, err

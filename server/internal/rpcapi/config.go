@@ -6,6 +6,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
+	"github.com/mailboxmq/mailbox/internal/maxhold"
 )
 
 // config reads a configuration: an absent field is unset, and 0 turns a limit off. The
@@ -24,7 +25,7 @@ func config(c *mailboxv1.TopicConfig) (driver.Config, error) {
 		MaxHold: r.span("max_hold_ms", c.MaxHoldMs), TTL: r.span("ttl_ms", c.TtlMs), PriorityAging: r.span("priority_aging_ms", c.PriorityAgingMs), DeadLetterTo: c.GetDeadLetterTo(),
 	}
 	if c.MaxHoldMs == nil {
-		config.MaxHold = driver.ReadMaxHold(int64(c.GetMaxHold())) // of an earlier client
+		config.MaxHold = maxhold.Read(int64(c.GetMaxHold())) // of an earlier client
 	}
 	return config, r.err
 }

@@ -40,7 +40,7 @@ local remembered = known[4]
 local version, strict, maxDeliveries, maxMessages, maxBytes, maxInFlight, maxDead, maxHold,
   window, dedupMax, readyAge, readyCount, deadAge, deadCount, forwards = parse(CONFIG, known[2])
 -- maxHold is in nanoseconds. Up to 2^20 it is a multiple of the visibility, as an earlier
--- version wrote it; driver.ReadMaxHold reads both in the same way.
+-- version wrote it; maxhold.Read reads both in the same way.
 maxHold = (maxHold > 0 and maxHold <= 1048576) and 43200000000 or math.ceil(maxHold / 1000)
 local clock, offset, term, last, death, bytes, next, wantsReady, wantsDue, hasReturned, bundleCount, bundledCount = parse(STATE, known[3])
 local nextBefore = next
