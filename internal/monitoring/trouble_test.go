@@ -61,7 +61,7 @@ func (p *prom) scraped(targets int) {
 	})
 }
 
-// crowd brings a daemon with few in-flight messages and connections to its limits.
+// crowd brings a daemon with few in-flight messages to its limits.
 func (d *daemon) crowd() {
 	d.t.Helper()
 	token := d.OperatorToken().Reveal()
@@ -75,6 +75,12 @@ func (d *daemon) crowd() {
 		d.post(server.HTTP, "/v1/send", token, fmt.Sprintf(`{"topic":"held","idem_key":"%d","payload_b64":""}`, i), http.StatusOK)
 	}
 	d.post(server.HTTP, "/v1/recv", token, `{"topic":"held","visibility_ms":600000,"max_messages":4}`, http.StatusOK)
+}
+
+// connect opens connections until the daemon refuses one. It closes them after a time, because
+// none shows a token.
+func (d *daemon) connect() {
+	d.t.Helper()
 	for {
 		c, err := net.Dial("tcp", d.Address(server.OAP))
 		if err != nil {
@@ -93,9 +99,10 @@ func isTimeout(err error) bool {
 	return ok && timeout.Timeout()
 }
 
-// strain keeps a crowded daemon refusing.
+// strain keeps a crowded daemon with few connections at its limits, and refusing.
 func (d *daemon) strain(i int) {
 	d.t.Helper()
+	d.connect()
 	token := d.OperatorToken().Reveal()
 	d.post(server.HTTP, "/v1/send", token, fmt.Sprintf(`{"topic":"dying","idem_key":"%d","payload_b64":""}`, i), http.StatusOK)
 	d.post(server.HTTP, "/v1/send", token, fmt.Sprintf(`{"topic":"full","idem_key":"%d","payload_b64":""}`, i), http.StatusTooManyRequests)
