@@ -24,7 +24,7 @@ var RequestTypes = map[string]reflect.Type{
 	"/v1/peek":             reflect.TypeFor[peekRequest](),
 	"/v1/life":             reflect.TypeFor[lifeRequest](),
 	"/v1/stats":            reflect.TypeFor[queueRequest](),
-	"/v1/history":          reflect.TypeFor[queueRequest](),
+	"/v1/history":          reflect.TypeFor[historyRequest](),
 	"/v1/purge":            reflect.TypeFor[queueRequest](),
 	"/v1/pause":            reflect.TypeFor[queueRequest](),
 	"/v1/resume":           reflect.TypeFor[queueRequest](),

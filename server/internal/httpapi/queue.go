@@ -54,6 +54,11 @@ type historyResponse struct {
 	Points  []historyPoint `json:"points"`
 }
 
+type historyRequest struct {
+	Queue string `json:"topic"`
+	Limit int    `json:"limit"`
+}
+
 // A historyPoint is a queue at one time, and what this daemon did since the point before.
 type historyPoint struct {
 	At            time.Time `json:"at"`
@@ -69,13 +74,22 @@ type historyPoint struct {
 
 // history is POST /v1/history.
 func (h *Handler) history(c *call) error {
-	queue, err := c.readQueue()
+	var r historyRequest
+	if err := c.decode(&r); err != nil {
+		return err
+	}
+	switch {
+	case r.Queue == "":
+		return required("topic")
+	case r.Limit < 0:
+		return schemaError("limit", "is negative; 0 means no limit")
+	}
+	points, err := c.caller.History(c.ctx(), r.Queue)
 	if err != nil {
 		return err
 	}
-	points, err := c.caller.History(c.ctx(), queue)
-	if err != nil {
-		return err
+	if r.Limit > 0 {
+		points = points[max(0, len(points)-r.Limit):]
 	}
 	response := historyResponse{EveryMS: broker.HistoryEvery.Milliseconds(), Points: make([]historyPoint, 0, len(points))}
 	for _, p := range points {

@@ -46,7 +46,7 @@ func (s *shell) say(value any, format string, args ...any) error {
 }
 
 // numeric are the headers of columns of numbers, which are aligned to the right.
-var numeric = map[string]bool{"READY": true, "DELAYED": true, "IN FLIGHT": true, "DEAD": true, "DELIVERIES": true, "CHANGE/S": true}
+var numeric = map[string]bool{"READY": true, "DELAYED": true, "IN FLIGHT": true, "DEAD": true, "DELIVERIES": true}
 
 // A table is text in columns. Cells may contain untrusted text: write makes it printable.
 type table struct {

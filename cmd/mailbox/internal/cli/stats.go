@@ -39,12 +39,12 @@ func (s *shell) statsCommand() *cobra.Command {
 	var interval time.Duration
 	c := &cobra.Command{
 		Use: "stats [QUEUE...]", Short: "Count the messages of queues",
-		Long:    "Count the messages of queues, of all if none is named. With --watch the counts are shown repeatedly.",
+		Long:    "Count the messages of queues, of all if none is named. With --watch the counts are shown repeatedly, at a terminal as mailbox top does.",
 		Example: "mailbox stats\nmailbox stats orders --watch",
 		Args:    wants(0, -1), ValidArgsFunction: s.completeQueue,
 		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
-			if interval < 100*time.Millisecond {
-				return usageError("--interval: invalid value %v; want at least 100ms", interval)
+			if err := checkInterval(interval); err != nil {
+				return err
 			}
 			a.tenant = tenant
 			if watch {
@@ -61,6 +61,14 @@ func (s *shell) statsCommand() *cobra.Command {
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "show the counts repeatedly")
 	c.Flags().DurationVar(&interval, "interval", time.Second, "how often, with --watch")
 	return c
+}
+
+// checkInterval checks --interval.
+func checkInterval(interval time.Duration) error {
+	if interval < 100*time.Millisecond {
+		return usageError("--interval: invalid value %v; want at least 100ms", interval)
+	}
+	return nil
 }
 
 // allStats counts the messages of the queues, or of all queues if none is given.

@@ -2,11 +2,8 @@ package cli
 
 import (
 	"errors"
-	"strings"
 	"testing"
 	"time"
-
-	tea "charm.land/bubbletea/v2"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/server"
@@ -30,34 +27,6 @@ func TestDataDirectoryMatchesDaemon(t *testing.T) {
 	defaults := server.Defaults(server.Macronode)
 	if defaults.Listen != defaultAddr || defaults.ListenOAP != defaultOAPAddr {
 		t.Errorf("the daemon listens on %s and %s", defaults.Listen, defaults.ListenOAP)
-	}
-}
-
-func TestLiveViewShowsHowCountsChange(t *testing.T) {
-	view := &liveView{watcher: &watcher{api: &api{endpoint: &endpoint{shown: "here"}}, interval: time.Second}}
-	began := time.Now()
-	at := func(seconds, ready int) sample {
-		return sample{at: began.Add(time.Duration(seconds) * time.Second), counts: []statsView{{Queue: "orders", statsBody: statsBody{Ready: ready}}, {Queue: "other"}}}
-	}
-	view.Update(at(0, 10))
-	_, next := view.Update(at(2, 30))
-	if text := view.text(); !strings.Contains(text, "orders     30        0          0     0       +10") || next == nil {
-		t.Errorf("it shows\n%s", text)
-	}
-	view.Update(tea.WindowSizeMsg{Width: 80, Height: 7})
-	if text := view.text(); !strings.Contains(text, "and 1 more") || strings.Contains(text, "other") {
-		t.Errorf("a small window shows\n%s", text)
-	}
-	view.Update(sample{err: &driver.Error{Code: driver.ErrUnavailable, Detail: "gone"}})
-	if text := view.text(); !strings.Contains(text, "gone") || !strings.Contains(text, "30") || view.fatal != nil {
-		t.Errorf("without a daemon it shows\n%s", text)
-	}
-	if _, end := view.Update(tea.KeyPressMsg{Code: 'q', Text: "q"}); end == nil {
-		t.Error("q does not end it")
-	}
-	view.Update(sample{err: &driver.Error{Code: driver.ErrForbidden}})
-	if !errors.Is(view.fatal, driver.ErrForbidden) {
-		t.Errorf("a refused token does not end it: %v", view.fatal)
 	}
 }
 
