@@ -85,7 +85,10 @@ func (c *call) decodeQuery(target any) error {
 			return c.rejectQuery(name, "is given twice")
 		}
 		var token json.Token = texts[0]
-		if field.Kind() != reflect.String {
+		switch {
+		case field.Kind() == reflect.Bool && (texts[0] == "true" || texts[0] == "false"):
+			token = texts[0] == "true"
+		case field.Kind() != reflect.String:
 			token = json.Number(texts[0])
 		}
 		if err := setScalar(field, token, name); err != nil {

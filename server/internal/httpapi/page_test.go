@@ -190,6 +190,17 @@ func TestStatesInQueryAreSpelledWithUnderscore(t *testing.T) {
 	})
 }
 
+func TestReplaceInQueryIsTrueOrFalse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{}, driver.Config{})
+		d.expect(d.post("/v1/queues/jobs/messages?unique_key=page-7&replace=false", "first"), 200, "")
+		if got := d.post("/v1/queues/jobs/messages?unique_key=page-7&replace=true", "second"); got.fields["replaced"] != true {
+			t.Errorf("got %s, want replaced", got.body)
+		}
+		d.expect(d.post("/v1/queues/jobs/messages?unique_key=page-7&replace=1", "third"), 400, "E_SCHEMA")
+	})
+}
+
 func TestOtherMethodsOnQueuesNameTheRoute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, broker.Limits{}, driver.Config{})
