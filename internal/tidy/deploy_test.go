@@ -95,8 +95,12 @@ func TestShellBlocksOfDocumentsParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	others, err := filepath.Glob("../../docs/from/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	blocks := 0
-	for _, file := range append(files, "../../README.md") {
+	for _, file := range append(append(files, others...), "../../README.md") {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

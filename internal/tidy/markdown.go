@@ -130,19 +130,23 @@ func (t *Tree) isFolder(name string) bool {
 	return name == "."
 }
 
-// Shown checks that the Go code of the README is part of a program under
-// examples/, word for word, and so compiles and is tested.
+// Shown checks that the Go code of the README and of docs/from is part of a program under
+// examples/ or of an example of a package, word for word, and so compiles and is tested.
 func Shown(t *Tree) []string {
-	const readme = "README.md"
 	var wrong []string
-	for i, part := range strings.Split("\n"+t.Texts[readme], "\n```go\n") {
-		if i == 0 {
+	for _, name := range t.paths(".md") {
+		if name != "README.md" && !strings.HasPrefix(name, "docs/from/") {
 			continue
 		}
-		block, _, _ := strings.Cut(part, "\n```")
-		if !t.inExample(block) {
-			first, _, _ := strings.Cut(block, "\n")
-			wrong = append(wrong, fmt.Sprintf("the Go code of %s that begins with %q is not in any program under examples/", readme, first))
+		for i, part := range strings.Split("\n"+t.Texts[name], "\n```go\n") {
+			if i == 0 {
+				continue
+			}
+			block, _, _ := strings.Cut(part, "\n```")
+			if !t.inExample(block) {
+				first, _, _ := strings.Cut(block, "\n")
+				wrong = append(wrong, fmt.Sprintf("the Go code of %s that begins with %q is not in any program under examples/, and in no example", name, first))
+			}
 		}
 	}
 	return wrong
@@ -150,7 +154,8 @@ func Shown(t *Tree) []string {
 
 func (t *Tree) inExample(block string) bool {
 	for _, f := range t.Go {
-		if strings.HasPrefix(f.Path, "examples/") && strings.Contains(t.Texts[f.Path], block) {
+		example := strings.HasPrefix(f.Path, "examples/") || strings.HasPrefix(path.Base(f.Path), "example") && strings.HasSuffix(f.Path, "_test.go")
+		if example && strings.Contains(t.Texts[f.Path], block) {
 			return true
 		}
 	}

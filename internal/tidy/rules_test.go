@@ -255,12 +255,14 @@ func TestMarkdownFollowsLinks(t *testing.T) {
 
 func TestShownFindsCodeWithoutExample(t *testing.T) {
 	tree := files{
-		"README.md":        "# R\n\n```go\nfunc shown() {\n}\n```\n\n```go\nfunc invented() {}\n```\n",
-		"examples/a/a.go":  "package main\n\nfunc shown() {\n}\n",
-		"internal/b/b.go":  "package b\n\nfunc invented() {}\n",
-		"docs/semantic.md": "# S\n\n```go\nfunc sketch() {}\n```\n",
+		"README.md":         "# R\n\n```go\nfunc shown() {\n}\n```\n\n```go\nfunc invented() {}\n```\n",
+		"examples/a/a.go":   "package main\n\nfunc shown() {\n}\n",
+		"internal/b/b.go":   "package b\n\nfunc invented() {}\n",
+		"docs/semantic.md":  "# S\n\n```go\nfunc sketch() {}\n```\n",
+		"docs/from/x.md":    "# X\n\n```go\nfunc strange() {}\n```\n\n```go\nfunc example() {}\n```\n",
+		"c/example_test.go": "package c\n\nfunc example() {}\n",
 	}.tree(t)
-	expect(t, tidy.Shown(tree), `begins with "func invented() {}"`)
+	expect(t, tidy.Shown(tree), `begins with "func invented() {}"`, `begins with "func strange() {}"`)
 }
 
 func TestPortableFindsMachinePaths(t *testing.T) {

@@ -63,6 +63,7 @@ func steady(output string) string {
 type document struct {
 	path    string
 	config  server.Config
+	sqs     string // the address of the document for clients of SQS, or ""
 	modules string // of Python
 }
 
@@ -72,6 +73,17 @@ var documents = []document{
 	{path: "dead-letters.md", config: inMemory()},
 	{path: "schedules.md", config: inMemory()},
 	{path: "errors.md", config: inMemory()},
+	{path: "from/localstack.md", config: emulator("localstack"), sqs: "127.0.0.1:4566", modules: "boto3"},
+	{path: "from/elasticmq.md", config: emulator("elasticmq"), sqs: "127.0.0.1:9324", modules: "boto3"},
+	{path: "from/sqs.md", config: inMemory(), modules: "boto3"},
+	{path: "from/bullmq.md", config: inMemory()},
+	{path: "from/celery.md", config: emulator("localstack"), sqs: "127.0.0.1:4566", modules: "celery, kombu, boto3, pycurl"},
+	{path: "from/rabbitmq.md", config: inMemory()},
+}
+
+// emulator returns the configuration of a daemon that stands in for one of SQS.
+func emulator(name string) server.Config {
+	return server.Config{Backend: "memory:", ListenSQS: "127.0.0.1:0", SQS: server.SQSConfig{Unsigned: true, Compatibility: name}}
 }
 
 // TestDocumentsAreTrue runs the commands of documents in their order and compares their
@@ -87,7 +99,7 @@ func TestDocumentsAreTrue(t *testing.T) {
 			}
 			d.need(t)
 			p := &printed{t: t, dir: t.TempDir()}
-			p.connect(start(t, d.config))
+			p.connect(start(t, d.config), d.sqs)
 			written := p.run(strings.Split(strings.TrimSuffix(string(text), "\n"), "\n"))
 			if p.commands == 0 {
 				t.Error("the document has no commands")
@@ -124,7 +136,7 @@ type printed struct {
 }
 
 // connect prepares the environment of commands: variables, addresses, and mailbox in the path.
-func (p *printed) connect(d *daemon) {
+func (p *printed) connect(d *daemon, sqs string) {
 	p.t.Helper()
 	program, err := os.Executable()
 	if err != nil {
@@ -138,8 +150,8 @@ func (p *printed) connect(d *daemon) {
 	token := d.OperatorToken().Reveal()
 	p.environ = d.environ("PATH="+bin+":/usr/bin:/bin", "MAILBOX=http://"+d.Address(server.HTTP), "AUTH=Authorization: Bearer "+token, "MAILBOX_TOKEN="+token)
 	var pairs, back []string
-	for address, at := range map[string]string{"127.0.0.1:9410": d.Address(server.HTTP), "127.0.0.1:9411": d.Address(server.OAP), "127.0.0.1:4566": d.Address(server.SQS)} {
-		if at != "" {
+	for address, at := range map[string]string{"127.0.0.1:9410": d.Address(server.HTTP), "127.0.0.1:9411": d.Address(server.OAP), sqs: d.Address(server.SQS)} {
+		if address != "" {
 			pairs, back = append(pairs, address, at), append(back, at, address)
 		}
 	}
@@ -194,6 +206,9 @@ func (p *printed) command(command, want string) string {
 	shell := exec.CommandContext(p.t.Context(), "sh", "-c", p.real.Replace(p.said.rewrite(command, &p.got)))
 	shell.Env, shell.Dir = p.environ, p.dir
 	output, err := shell.CombinedOutput()
+	if len(output) > 0 && output[len(output)-1] != '\n' {
+		output = append(output, '\n')
+	}
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		output = fmt.Appendf(output, "(exit code %d)\n", exit.ExitCode())
 	} else if err != nil {
