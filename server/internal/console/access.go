@@ -28,6 +28,7 @@ func accessPage(v *view, p *page) error {
 	p.add(h.Section(h.Class("panel"), h.H2(g.Text("Your token")), f.list(),
 		h.Ul(g.Map(described.Words(), func(line string) g.Node { return h.Li(g.Text(line)) }))))
 	if v.mayChange(capability.OpAdmin, "") {
+		p.add(v.mintForm())
 		p.add(h.Section(h.Class("panel"), h.H2(g.Text("Revoke a token")),
 			h.P(h.Class("quiet"), g.Text(revokeWords(v.caller.Tenant() == ""))),
 			h.Form(h.Class("filter"), h.Method("post"), h.Action("confirm"), v.csrfField(), hiddenField("do", "revoke"),

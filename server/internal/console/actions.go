@@ -63,6 +63,7 @@ func init() {
 		{name: "run-schedule", needs: []capability.Operation{capability.OpAdmin, capability.OpSend}, preview: previewRunSchedule, do: doRunSchedule},
 		{name: "remove-schedule", needs: admin, preview: previewRemoveSchedule, do: doRemoveSchedule},
 		{name: "cancel-request", needs: admin, allowed: (*view).mayCancel, preview: previewCancelRequest, do: doCancelRequest},
+		{name: "mint", needs: admin, preview: previewMint, do: doMint},
 		{name: "revoke", needs: admin, preview: previewRevoke, do: doRevoke},
 	}
 }
@@ -171,7 +172,7 @@ func (v *view) do() error {
 		v.redirect(nextPage(v.get("back")))
 		return nil
 	}
-	v.session.tell(notice{text: done, good: true})
+	v.session.tell(notice{text: done, good: true, secret: v.secret})
 	next := v.get("after")
 	if next == "" {
 		next = v.get("back")

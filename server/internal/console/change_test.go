@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 )
 
@@ -223,6 +224,54 @@ func TestTokenIsRevoked(t *testing.T) {
 	b.expect(b.get("access"), 200, "Revoked token", "revoke")
 	if a := holder.get("queues"); a.status < 400 {
 		t.Errorf("the revoked token got %d", a.status)
+	}
+}
+
+// A minted token is shown once, does what its words say, and ends with its parent.
+func TestTokenIsMinted(t *testing.T) {
+	d := open(t)
+	d.send("", "orders.eu", "x")
+	parent := d.mint("", nil)
+	b := d.logIn(parent)
+	access := b.get("access")
+	b.expect(access, 200, "Mint a token", `value="peek"`)
+	_, csrf, _ := strings.Cut(access.body, `name="csrf" value="`)
+	csrf = csrf[:strings.IndexByte(csrf, '"')]
+	form := []string{"do", "mint", "operation", "peek", "operation", "stats", "queues", "orders.*, other", "lifetime", "1h", "csrf", csrf}
+	confirmation := b.post("confirm", form...)
+	b.expect(confirmation, 200, "Mint 1 token", "may peek,stats", "on queues orders.*,other")
+	b.expect(b.submit(confirmation), http.StatusSeeOther)
+	shown := b.get("access")
+	b.expect(shown, 200, "Minted token", "mint")
+	_, text, _ := strings.Cut(shown.body, `aria-label="Token">`)
+	text, _, _ = strings.Cut(text, "<")
+	token, err := capability.Parse(text)
+	if err != nil {
+		t.Fatalf("the page shows %q: %v", text, err)
+	}
+	b.lacks(b.get("access"), text)
+	for name, test := range map[string]struct {
+		fields []string
+		want   string
+	}{
+		"no operation":      {[]string{"do", "mint", "queues", "*", "lifetime", "1h", "csrf", csrf}, "mark at least one"},
+		"no queue":          {[]string{"do", "mint", "operation", "peek", "queues", " ", "lifetime", "1h", "csrf", csrf}, "queues"},
+		"no lifetime":       {[]string{"do", "mint", "operation", "peek", "queues", "*", "lifetime", "-1h", "csrf", csrf}, "lifetime"},
+		"unknown operation": {[]string{"do", "mint", "operation", "fly", "queues", "*", "lifetime", "1h", "csrf", csrf}, "want one of"},
+	} {
+		if a := b.post("confirm", test.fields...); a.status != http.StatusBadRequest || !strings.Contains(a.body, test.want) {
+			t.Errorf("%s: status %d\n%s", name, a.status, a.body)
+		}
+	}
+	holder := d.logIn(token)
+	holder.expect(holder.get("queue?name=orders.eu"), 200)
+	holder.expect(holder.get("queue?name=invoices"), http.StatusForbidden)
+	holder.lacks(holder.get("access"), "Mint a token")
+	if err := d.caller("").RevokeToken(t.Context(), parent); err != nil {
+		t.Fatal(err)
+	}
+	if a := holder.get("queues"); a.status < 400 {
+		t.Errorf("a token of a revoked one got %d", a.status)
 	}
 }
 

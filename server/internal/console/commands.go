@@ -2,6 +2,8 @@ package console
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/url"
 	"strings"
 
 	g "maragu.dev/gomponents"
@@ -11,13 +13,30 @@ import (
 // quoted returns a text as one word of a shell.
 func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
-// commands shows how to look at a message from a terminal, with the token in MAILBOX_TOKEN.
+// commands shows how to look at a message from a terminal, with the token in MAILBOX_TOKEN, and from
+// a program.
 func commands(queue, id string) g.Node {
 	body, _ := json.Marshal(map[string]string{"topic": queue, "msg_id": id}) // strings can be encoded
 	lines := []string{
 		"mailbox trace " + quoted(id) + " --queue " + quoted(queue),
 		`curl -H "Authorization: Bearer $MAILBOX_TOKEN" "$MAILBOX_ADDR/v1/life" -d ` + quoted(string(body)),
+		goCode(queue, id),
 	}
-	return h.Details(h.Class("panel"), h.Summary(h.H2(g.Text("In a terminal"))),
+	return h.Details(h.Class("panel"), h.Summary(h.H2(g.Text("As commands and as Go"))),
 		g.Map(lines, func(line string) g.Node { return h.Pre(h.Class("body"), h.TabIndex("0"), g.Text(line)) }))
+}
+
+// goCode returns statements of a Go program that imports remotebox.
+func goCode(queue, id string) string {
+	return fmt.Sprintf(`box, err := mailbox.OpenURL(ctx, "mailbox://"+os.Getenv("MAILBOX_OAP_ADDR")+%q, &mailbox.Options[[]byte]{Codec: mailbox.Bytes()})
+if err != nil {
+	return err
+}
+defer box.Close()
+for message, err := range box.Peek(ctx, mailbox.Query{ID: %q}) {
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%%s %%q\n", message.State, message.Body)
+}`, "/"+url.PathEscape(queue), id)
 }

@@ -193,6 +193,8 @@ type view struct {
 	caller  broker.Caller
 	// tenant is the one whose queues an operator looks into; empty: those of the token.
 	tenant string
+	// secret is what a change made for the person to copy; see notice.
+	secret string
 	// values are the parameters of the page.
 	values url.Values
 }

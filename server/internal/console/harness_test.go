@@ -185,7 +185,11 @@ func (b *browser) postIn(ctx context.Context, page string, pairs ...string) answ
 	b.t.Helper()
 	form := make(url.Values)
 	for i := 0; i+1 < len(pairs); i += 2 {
-		form.Set(pairs[i], pairs[i+1])
+		if pairs[i] == "operation" { // boxes that can be marked together
+			form.Add(pairs[i], pairs[i+1])
+		} else {
+			form.Set(pairs[i], pairs[i+1])
+		}
 	}
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, prefix+page, strings.NewReader(form.Encode()))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")

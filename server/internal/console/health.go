@@ -2,6 +2,7 @@ package console
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -82,7 +83,11 @@ func (v *view) limits() g.Node {
 		if used > nearLimit {
 			class = "near"
 		}
-		rows = append(rows, h.Tr(h.Th(h.Scope("row"), g.Text(s.Resource)), numberCell(int(s.Used), class), numberCell(int(s.Limit), ""), numberCell(s.Owners, ""), numberCell(int(s.Refusals), class)))
+		limit := numberCell(int(s.Limit), "")
+		if s.Limit >= math.MaxInt32 {
+			limit = h.Td(h.Class("number"), g.Text("off"))
+		}
+		rows = append(rows, h.Tr(h.Th(h.Scope("row"), g.Text(s.Resource)), numberCell(int(s.Used), class), limit, numberCell(s.Owners, ""), numberCell(int(s.Refusals), class)))
 	}
 	return table("Shared limits", []string{"Limit", "#Used", "#Of", "#Owners", "#Refusals"}, rows)
 }

@@ -128,6 +128,9 @@ func (v *view) notices() g.Node {
 			class = "notice good"
 		}
 		nodes = append(nodes, h.P(h.Class(class), h.Role("status"), g.Text(n.text)))
+		if n.secret != "" {
+			nodes = append(nodes, h.Pre(h.Class("body secret"), h.TabIndex("0"), h.Aria("label", "Token"), g.Text(n.secret)))
+		}
 	}
 	if v.tenant != "" {
 		nodes = append(nodes, h.P(h.Class("notice"), g.Text("You look into tenant "), h.Strong(g.Text(v.tenant)), g.Text(". Changes need a token of the tenant.")))

@@ -50,8 +50,9 @@ const maxForms, maxFormID = 32, 64
 
 // A notice is shown once, on the next page.
 type notice struct {
-	text string
-	good bool
+	text   string
+	good   bool
+	secret string // which the person copies; empty if there is none
 }
 
 func (s *session) owner() share.Path {
