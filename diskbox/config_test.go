@@ -16,7 +16,7 @@ func TestQueueOfEarlierVersionKeepsNoLimit(t *testing.T) {
 		m := start(t, storetest.NewDisk())
 		send(t, openQueue(t, m.Backend, "orders"), driver.Outgoing{Body: []byte("tea")})
 		m.journal.Lock()
-		m.journal.Configured(1, "orders", driver.Config{}, false) // as OpenQueue wrote it
+		m.journal.Configured(1, "orders", driver.Config{}, false, nil) // as OpenQueue wrote it
 		m.journal.Unlock()
 		m = reopen(t, m, 0)
 		q := openQueue(t, m.Backend, "orders")

@@ -347,16 +347,18 @@ func (j *journal) DeadPurged(shard host.ShardID) {
 
 func (j *journal) removeAll(prefix []byte) { j.batch.DeleteRange(prefix, successor(prefix)) }
 
-// queueRecord is the record of a queue in the store. Versions before Paused ignore it: with
-// them the queue is not paused.
+// queueRecord is the record of a queue in the store. Versions before Paused or Throttled ignore
+// them: with them the queue is not paused, and its groups are not throttled.
 type queueRecord struct {
 	Name   string
 	Config driver.Config
 	Paused bool `json:",omitempty"`
+	// Throttled are the wall times until which groups are throttled.
+	Throttled map[string]int64 `json:",omitempty"`
 }
 
-func (j *journal) Configured(queue uint32, name string, config driver.Config, paused bool) {
-	record, _ := json.Marshal(queueRecord{Name: name, Config: config, Paused: paused}) // cannot fail for these types
+func (j *journal) Configured(queue uint32, name string, config driver.Config, paused bool, throttled map[string]int64) {
+	record, _ := json.Marshal(queueRecord{Name: name, Config: config, Paused: paused, Throttled: throttled}) // cannot fail for these types
 	j.key = appendQueueKey(j.key[:0], queueKind, queue)
 	w := j.begin()
 	w.buf = append(w.buf, record...)

@@ -95,7 +95,7 @@ func (r *recovery) readQueues() error {
 			return damagedError("the record of the last queue number")
 		}
 		record.Config.MaxHold = maxhold.Read(int64(record.Config.MaxHold))
-		r.queues[id] = &host.RestoredQueue{ID: id, Name: record.Name, Config: record.Config, Paused: record.Paused}
+		r.queues[id] = &host.RestoredQueue{ID: id, Name: record.Name, Config: record.Config, Paused: record.Paused, Throttled: record.Throttled}
 		return nil
 	})
 }

@@ -64,6 +64,18 @@ type Config struct {
 	// DefaultPriorityAging; with Off levels do not rise. Queues with StrictGroups or
 	// FairGroups have no priorities. Trait: Priorities.
 	PriorityAging time.Duration
+	// GroupLimits bounds what groups have in flight and how fast they are delivered, as a
+	// text: the limit of every group, and limits of single groups instead of it, as in
+	//
+	//	in-flight=5,rate=10,burst=20; tenant-a: rate=0.5; tenant-b: none
+	//
+	// in-flight is a number of messages. rate is deliveries a second, and burst how many may
+	// follow each other at once: as many as a second has by default. A name that has a
+	// semicolon, a quote or a space at its ends is quoted as in Go. At a limit the messages of a group
+	// wait, and those of others do not. A delivery that is given back uncounted gives its token back. Messages
+	// without a group have no limit. The default is no limit. It needs StrictGroups or
+	// FairGroups. Trait: GroupLimits.
+	GroupLimits string
 	// DropExpired removes what is past RetainReady or its time to live, instead of keeping
 	// it as a dead letter, or sending it to DeadLetterTo. SQS does so.
 	DropExpired bool
@@ -153,6 +165,12 @@ func (c Config) Validate() error {
 	}
 	if c.FairGroups && c.StrictGroups {
 		return configError("FairGroups", "strict groups have an order of their own; choose one of FairGroups and StrictGroups")
+	}
+	if c.GroupLimits != "" && !c.FairGroups && !c.StrictGroups {
+		return configError("GroupLimits", "needs FairGroups or StrictGroups")
+	}
+	if _, _, err := c.ParseGroupLimits(); err != nil {
+		return err
 	}
 	if c.DeadLetterTo != "" {
 		if err := CheckName(c.DeadLetterTo); err != nil {

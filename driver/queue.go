@@ -185,6 +185,13 @@ type Queue interface {
 	// block on I/O. Trait: Usage. Codes: ErrUnavailable, ErrClosed, ErrNotFound.
 	Usage(ctx context.Context) (Usage, error)
 
+	// Throttle delivers no message of a group for a time, 0…MaxThrottle, as the Retry-After of
+	// a server asks for; then its bucket is empty (Config.GroupLimits). It does not shorten an
+	// earlier Throttle, except that 0 ends it. It survives restarts where messages do. At most
+	// 1,000 groups of a queue are throttled at a time. Trait: GroupLimits. Codes: ErrInvalid,
+	// ErrFull with RetryAfter, ErrUnavailable, ErrClosed, ErrNotFound.
+	Throttle(ctx context.Context, group string, wait time.Duration) error
+
 	// Pause stops deliveries until Resume: receives wait, and return no messages and
 	// no error when their wait ends. Sends, settling, moves and Peek go on, and leases,
 	// delays and retention run. Stats says whether a queue is paused. It survives what

@@ -239,6 +239,10 @@ type Stats struct {
 	Delayed  int
 	InFlight int
 	Dead     int
+	// Throttled is how many of the ready messages are in groups at their limit; see
+	// Config.GroupLimits. Of groups with many messages on disk it may count fewer than
+	// there are.
+	Throttled int
 	// Paused: the queue delivers no messages until it is resumed.
 	Paused bool
 }
@@ -247,7 +251,7 @@ type Stats struct {
 func (s Stats) Plus(other Stats) Stats {
 	return Stats{
 		Ready: s.Ready + other.Ready, Delayed: s.Delayed + other.Delayed, InFlight: s.InFlight + other.InFlight,
-		Dead: s.Dead + other.Dead, Paused: s.Paused || other.Paused,
+		Dead: s.Dead + other.Dead, Throttled: s.Throttled + other.Throttled, Paused: s.Paused || other.Paused,
 	}
 }
 

@@ -39,6 +39,8 @@ type Traits struct {
 	Priorities bool
 	// UniqueKeys: Outgoing.UniqueKey and Outgoing.Replace are accepted.
 	UniqueKeys bool
+	// GroupLimits: Throttle and Config.GroupLimits are accepted.
+	GroupLimits bool
 	// Seals: Outgoing.Seal is kept.
 	Seals bool
 	// DedupWindow is how long a dedup key is remembered; 0 means that

@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"iter"
+	"time"
 )
 
 // Unsupported refuses every ability of a Queue with ErrUnsupported. A backend
@@ -61,6 +62,11 @@ func (Unsupported) ForgetDedup(context.Context) error { return unsupported("forg
 
 // Usage returns ErrUnsupported.
 func (Unsupported) Usage(context.Context) (Usage, error) { return Usage{}, unsupported("usage") }
+
+// Throttle returns ErrUnsupported.
+func (Unsupported) Throttle(context.Context, string, time.Duration) error {
+	return unsupported("throttle")
+}
 
 // Pause returns ErrUnsupported.
 func (Unsupported) Pause(context.Context) error { return unsupported("pause") }

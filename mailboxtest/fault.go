@@ -29,6 +29,7 @@ const (
 	opAckLate     = "ack late"
 	opExtendLate  = "extend late"
 	opForgetDedup = "forget dedup keys"
+	opThrottle    = "throttle"
 	opPause       = "pause"
 	opEdit        = "edit"
 	opResume      = "resume"
@@ -40,7 +41,7 @@ const (
 // operations are all of them, and those of reply stores.
 var operations = []string{
 	opAny, opOpen, opSend, opReceive, opAck, opNack, opExtend, opPurge, opStats, opDeadLetter, opDeadLetters, opRedrive,
-	opDiscard, opPurgeDead, opPeek, opMove, opAckLate, opExtendLate, opForgetDedup, opPause, opEdit, opResume, opUsage,
+	opDiscard, opPurgeDead, opPeek, opMove, opAckLate, opExtendLate, opForgetDedup, opThrottle, opPause, opEdit, opResume, opUsage,
 	opFire, opSchedules,
 	opReplyCreate, opReplyResolve, opReplyCancel, opReplyGet, opReplyWait, opReplyConsume, opReplyDelete, opReplySweep,
 	opReplyExpired,

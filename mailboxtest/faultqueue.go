@@ -156,6 +156,10 @@ func (q *faultQueue) Edit(ctx context.Context, id string, edit driver.Edit) (dri
 	return call(ctx, q, opEdit, func() (driver.State, error) { return q.Queue.Edit(ctx, id, edit) })
 }
 
+func (q *faultQueue) Throttle(ctx context.Context, group string, wait time.Duration) error {
+	return settle(ctx, q, opThrottle, func() error { return q.Queue.Throttle(ctx, group, wait) })
+}
+
 func (q *faultQueue) Pause(ctx context.Context) error {
 	return settle(ctx, q, opPause, func() error { return q.Queue.Pause(ctx) })
 }

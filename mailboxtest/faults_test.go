@@ -42,6 +42,13 @@ func calls(t *testing.T, m *mailbox.Mailbox[string]) map[string]func() error {
 		"extend late":        func() error { return queue.ExtendLate(ctx, nil) },
 		"forget dedup keys":  func() error { return queue.ForgetDedup(ctx) },
 		"pause":              func() error { return queue.Pause(ctx) },
+		"throttle": func() error {
+			err := queue.Throttle(ctx, "g", 0)
+			if errors.Is(err, driver.ErrUnsupported) { // it was not prevented
+				return nil
+			}
+			return err
+		},
 		"edit": func() error {
 			_, err := queue.Edit(ctx, "id", driver.Edit{Ready: true})
 			if errors.Is(err, driver.ErrNotFound) { // it was not prevented

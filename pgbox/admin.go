@@ -158,6 +158,12 @@ func (b *Backend) resolve(name string, config driver.Config, existing *driver.Co
 			Detail: "queues in PostgreSQL have one order for all groups",
 		}
 	}
+	if config.GroupLimits != "" {
+		return config, &driver.Error{
+			Code: driver.ErrUnsupported, Op: "configure", Queue: name, Field: "GroupLimits",
+			Detail: "groups in PostgreSQL have no limits",
+		}
+	}
 	shards := max(config.Shards, 1)
 	for field, value := range map[string]int{
 		"MaxMessages": config.MaxMessages, "MaxBytes": config.MaxBytes, "MaxInFlight": config.MaxInFlight, "MaxDead": config.MaxDead,

@@ -177,6 +177,11 @@ func (h *handle) ForgetDedup(ctx context.Context) error {
 	return h.outcome(err, "forget dedup keys")
 }
 
+// Throttle returns ErrUnsupported.
+func (h *handle) Throttle(context.Context, string, time.Duration) error {
+	return h.failure(driver.ErrUnsupported, "throttle")
+}
+
 // Pause stops deliveries; see driver.Queue. It blocks for a round trip.
 func (h *handle) Pause(ctx context.Context) error { return h.setPaused(ctx, "pause", true) }
 

@@ -245,6 +245,12 @@ func checkConfig(name string, config driver.Config) error {
 			Detail: "queues in Redis have one order for all groups",
 		}
 	}
+	if config.GroupLimits != "" {
+		return &driver.Error{
+			Code: driver.ErrUnsupported, Op: "configure", Queue: name, Field: "GroupLimits",
+			Detail: "groups in Redis have no limits",
+		}
+	}
 	shards := max(config.Shards, 1)
 	for _, bound := range shard.Bounds(&config) {
 		if value := *bound.Value; value > 0 && value < shards {

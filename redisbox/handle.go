@@ -113,6 +113,11 @@ func (h *handle) ForgetDedup(ctx context.Context) error {
 	return err
 }
 
+// Throttle returns ErrUnsupported.
+func (h *handle) Throttle(context.Context, string, time.Duration) error {
+	return h.failure(driver.ErrUnsupported, "throttle")
+}
+
 // Pause stops deliveries; see driver.Queue. It blocks for a round trip, or for three and more if
 // there are several shards. Processes of versions that do not know of pauses get ErrUnsupported,
 // for sends too, until the queue is resumed.

@@ -205,6 +205,10 @@ func (h *handle) Edit(ctx context.Context, id string, edit driver.Edit) (driver.
 	return call(ctx, h, "edit", func(q driver.Queue) (driver.State, error) { return q.Edit(ctx, id, edit) })
 }
 
+func (h *handle) Throttle(ctx context.Context, group string, wait time.Duration) error {
+	return settle(ctx, h, "throttle", func(q driver.Queue) error { return q.Throttle(ctx, group, wait) })
+}
+
 func (h *handle) Pause(ctx context.Context) error {
 	return settle(ctx, h, "pause", func(q driver.Queue) error { return q.Pause(ctx) })
 }

@@ -132,6 +132,7 @@ func checkConfig(name string, config driver.Config) error {
 	}{
 		{"Shards", config.Shards > 1, "SQS does not support shards"},
 		{"FairGroups", config.FairGroups, "standard queues of SQS are always fair, without a promise which message is next"},
+		{"GroupLimits", config.GroupLimits != "", "groups of SQS have no limits"},
 		{"MaxMessages", config.MaxMessages > 0, "SQS does not limit the size of queues"},
 		{"MaxBytes", config.MaxBytes > 0, "SQS does not limit the size of queues"},
 		{"MaxInFlight", config.MaxInFlight > 0 && config.MaxInFlight != maxInFlight, fmt.Sprintf("must be %d on SQS", maxInFlight)},

@@ -49,6 +49,8 @@ func (s *Shard) runDue(now Moment) {
 		case deadRetentionEvent:
 			s.expireDead(s.dead.byDeath.head()) // nextEvent has loaded it
 			s.expireByCount(s.moment)
+		case wakeEvent:
+			s.wakeGroups()
 		}
 	}
 }
@@ -115,6 +117,7 @@ const (
 	lifeEvent
 	retentionEvent
 	deadRetentionEvent
+	wakeEvent
 )
 
 // nextEvent returns the earliest event. Of several at one time, reading the backlog
@@ -127,6 +130,9 @@ func (s *Shard) nextEvent() (at Instant, what event) {
 	}
 	if w := s.window; w != nil && w.delays.horizon.Due <= at && w.delays.horizon != allTimes {
 		at, what = w.delays.horizon.Due, backlogEvent
+	}
+	if s.limits != nil && len(s.limits.wakes) > 0 && s.limits.wakes[0].limits.wake < at {
+		at, what = s.limits.wakes[0].limits.wake, wakeEvent
 	}
 	if s.alarms != nil || s.window != nil {
 		at, what = s.nextAlarm(at, what)

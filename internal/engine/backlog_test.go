@@ -219,10 +219,11 @@ func TestShardWithBacklogBehavesLikeOneWithout(t *testing.T) {
 				p.now += rapid.IntRange(0, 3).Draw(t, "seconds")
 				p.step(func(s *Shard) string { return fmt.Sprint(s.Stats(p.moment())) })
 			},
-			"look":    p.look,
-			"restore": func(t *rapid.T) { p.restore(t, config) },
-			"others":  p.othersTake,
-			"give":    p.giveRoom,
+			"look":     p.look,
+			"throttle": p.throttle,
+			"restore":  func(t *rapid.T) { p.restore(t, config) },
+			"others":   p.othersTake,
+			"give":     p.giveRoom,
 			"configure": func(t *rapid.T) {
 				other := anyConfig(t)
 				p.step(func(s *Shard) string { s.Configure(p.moment(), other); return "" })

@@ -218,14 +218,17 @@ func (s *Shard) checkGroups() error {
 	for name, g := range s.groups.byName {
 		head := g.waiting.head()
 		out += g.out
-		if g.isIdle() && !g.listed {
+		if g.isIdle() && !g.listed && (g.limits == nil || max(g.limits.full, g.limits.until) <= s.clock) {
 			return fmt.Errorf("engine: group %q is empty", name)
 		}
 		next, mayGo := g.from, head != nil || g.more
 		if head != nil {
 			next = head.Place
 		}
-		mayGo = mayGo && next < g.limit()
+		if state := g.limits; mayGo && state != nil && state.next() > s.clock && (state.index < 0 || state.wake > state.next()) {
+			return fmt.Errorf("engine: group %q has a token at %d, and no wake", name, state.next())
+		}
+		mayGo = mayGo && next < g.limit() && (g.limits == nil || (g.limits.next() <= s.clock && !g.limits.atMost(g.out)))
 		stands := s.turnOf(g, next)
 		if mayGo != (g.index >= 0) {
 			return fmt.Errorf("engine: group %q may go: %v, is in the heap: %v", name, mayGo, g.index >= 0)
@@ -238,6 +241,13 @@ func (s *Shard) checkGroups() error {
 		}
 		if err := checkOrder("group "+name, &g.waiting); err != nil {
 			return err
+		}
+	}
+	if s.limits != nil {
+		for i, g := range s.limits.wakes {
+			if g.limits.index != i || s.groups.byName[g.name] != g || g.limits.wake < s.limits.wakes[(i-1)/2].limits.wake && i > 0 {
+				return fmt.Errorf("engine: group %q is misplaced among the wakes", g.name)
+			}
 		}
 	}
 	if s.config.StrictGroups {

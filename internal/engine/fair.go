@@ -24,12 +24,12 @@ func (s *Shard) isFair(e *Entry) bool {
 }
 
 // groupFor returns the group of that name. It returns nil for a fair group beyond
-// Limits.Groups, whose messages are strays; see window_groups.go.
+// Limits.Groups, whose messages are strays; see window_groups.go. With limits there are none.
 func (s *Shard) groupFor(name string) *group {
 	if g := s.groups.byName[name]; g != nil {
 		return g
 	}
-	if s.config.FairGroups && s.window != nil && s.window.groupsEnough(&s.groups) {
+	if s.config.FairGroups && s.window != nil && s.limits == nil && s.window.groupsEnough(&s.groups) {
 		s.window.strayed = true
 		return nil
 	}
@@ -39,6 +39,7 @@ func (s *Shard) groupFor(name string) *group {
 // serve counts one more message of g in flight and puts g behind the others.
 func (s *Shard) serve(g *group) {
 	g.out++
+	s.spend(g)
 	s.noteServed(g)
 	s.regroup(g)
 }

@@ -24,8 +24,9 @@ type group struct {
 	blockers places
 	// taken: the batch being received has taken from this strict group already, and
 	// may go on taking messages before bound.
-	taken bool
-	bound uint64
+	taken     bool
+	bound     uint64
+	nextTaken *group // by that batch, after this group
 	// index is the position in eligible, -1 when not there.
 	index int
 	// turn is its key in eligible.
@@ -39,6 +40,7 @@ type group struct {
 	from uint64
 	// sure, known: see window_groups.go.
 	sure, known bool
+	limits      *limitState // nil without limits; see limit.go
 	// listed: it is in the list of idle groups, before nextIdle.
 	listed   bool
 	nextIdle *group
@@ -197,7 +199,8 @@ func (s *Shard) offerInGroup(e *Entry) bool {
 }
 
 // regroup puts a group where it belongs after a change: into the heap of groups that may be
-// served if its first message is before all messages that block it, and out of it otherwise.
+// served if its first message is before all messages that block it and it is below its limit, and
+// out of it otherwise.
 func (s *Shard) regroup(g *group) {
 	head, limit := g.waiting.head(), g.limit()
 	if head == nil && g.more && !g.sure && g.from < limit {
@@ -208,6 +211,7 @@ func (s *Shard) regroup(g *group) {
 	if head != nil {
 		next = head.Place
 	}
+	over := s.limits != nil && s.isOver(g)
 	switch {
 	case head == nil && !g.more:
 		s.groups.remove(g)
@@ -215,7 +219,7 @@ func (s *Shard) regroup(g *group) {
 			g.listed, g.nextIdle = true, s.groups.idle
 			s.groups.idle = g
 		}
-	case next >= limit:
+	case next >= limit || over:
 		s.groups.remove(g)
 		if head != nil && s.window != nil && s.window.full() {
 			s.evictGroup(g) // other groups need the room
@@ -246,7 +250,10 @@ func (s *Shard) forgetIdle() {
 	for g := s.groups.idle; g != nil; g = s.groups.idle {
 		s.groups.idle = g.nextIdle
 		g.listed, g.nextIdle = false, nil
-		if g.isIdle() {
+		if g.isIdle() && !s.remembers(g) {
+			if g.limits != nil {
+				s.limits.dropWake(g)
+			}
 			s.groups.forget(g)
 		}
 	}

@@ -71,6 +71,8 @@ func (s *Shard) ExtendLate(now Moment, d Delivery, visibility time.Duration) (gr
 		return 0, driver.ErrReceiptExpired
 	case s.config.StrictGroups, outlived(now, late), s.config.MaxInFlight > 0 && s.stats.InFlight >= s.config.MaxInFlight:
 		return 0, driver.ErrReceiptExpired
+	case s.limits != nil && s.fillsLimit(late):
+		return 0, driver.ErrReceiptExpired
 	case visibility == 0:
 		return 0, nil
 	}

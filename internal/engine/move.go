@@ -79,12 +79,8 @@ func (s *Shard) movable() iter.Seq[*Entry] {
 		for _, ready := range s.readyOrders() {
 			front.follow(ready)
 		}
-		if s.config.StrictGroups {
-			for _, g := range s.groups.eligible {
-				front.follow(&g.waiting)
-			}
-		} else {
-			for _, g := range s.groups.byName {
+		for _, g := range s.groups.byName { // limits are for deliveries
+			if head := g.waiting.head(); head != nil && head.Place < g.limit() {
 				front.follow(&g.waiting)
 			}
 		}

@@ -54,6 +54,9 @@ func (p *pair) step(on func(s *Shard) string) {
 	if a != b {
 		p.t.Fatalf("whole: %s\nwindowed: %s", a, b)
 	}
+	if whole, windowed := p.whole.Stats(p.moment()), p.windowed.Stats(p.moment()); whole != windowed {
+		p.t.Fatalf("whole: %+v\nwindowed: %+v", whole, windowed)
+	}
 	if p.whole.stats != p.windowed.stats || p.whole.bytes != p.windowed.bytes {
 		p.t.Fatalf("whole: %+v, %d bytes\nwindowed: %+v, %d bytes", p.whole.stats, p.whole.bytes, p.windowed.stats, p.windowed.bytes)
 	}
@@ -357,6 +360,16 @@ func (p *pair) receive(t *rapid.T) {
 	p.deliveries = append(p.deliveries, got...)
 }
 
+// throttle throttles a group.
+func (p *pair) throttle(t *rapid.T) {
+	if !p.whole.config.StrictGroups && !p.whole.config.FairGroups {
+		return
+	}
+	group := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "group")
+	wait := time.Duration(rapid.IntRange(0, 5).Draw(t, "wait")) * time.Second
+	p.step(func(s *Shard) string { s.Throttle(p.moment(), group, wait); return "" })
+}
+
 // look compares the messages in all states.
 func (p *pair) look(*rapid.T) {
 	p.step(func(s *Shard) (result string) {
@@ -419,6 +432,13 @@ func (p *pair) restore(_ *rapid.T, config driver.Config) {
 	for _, g := range p.whole.groups.byName { // turns are not kept
 		p.whole.groups.remove(g)
 		g.after, g.served = 0, 0
+		if state := g.limits; state != nil { // neither are buckets, but for throttles
+			state.full = p.whole.clock
+			if wait := time.Duration(state.until - p.whole.clock); wait > 0 {
+				state.full = state.until.Add(state.slack)
+				p.windowed.Throttle(p.moment(), g.name, wait)
+			}
+		}
 		p.whole.regroup(g)
 	}
 	p.step(func(s *Shard) string { s.Configure(p.moment(), config); return "" })

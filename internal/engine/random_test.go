@@ -23,7 +23,12 @@ func anyConfig(t *rapid.T) driver.Config {
 		return time.Duration(rapid.SampledFrom([]int{0, 0, 5, 30}).Draw(t, name)) * time.Second
 	}
 	groups := rapid.SampledFrom([]string{"free", "strict", "fair"}).Draw(t, "groups")
+	limits := ""
+	if groups != "free" {
+		limits = rapid.SampledFrom([]string{"", "in-flight=1", "rate=1", "rate=0.25,burst=2; a: in-flight=2,rate=0.5", "a: none; in-flight=1"}).Draw(t, "limits")
+	}
 	return driver.Config{
+		GroupLimits:   limits,
 		StrictGroups:  groups == "strict",
 		FairGroups:    groups == "fair",
 		MaxDeliveries: rapid.SampledFrom([]int{0, 1, 2}).Draw(t, "max deliveries"),
@@ -153,6 +158,11 @@ func TestStructureHoldsUnderRandomPrograms(t *testing.T) {
 				}
 				if len(ids) > 0 {
 					s.Discard(at(now), s.FindDead(rapid.SampledFrom(ids).Draw(t, "id")))
+				}
+			},
+			"throttle": func(t *rapid.T) {
+				if s.config.StrictGroups || s.config.FairGroups {
+					s.Throttle(at(now), rapid.SampledFrom([]string{"a", "b"}).Draw(t, "group"), seconds("wait", 5))
 				}
 			},
 			"time": func(t *rapid.T) { now += rapid.IntRange(0, 8).Draw(t, "seconds") },

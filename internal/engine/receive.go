@@ -129,7 +129,7 @@ func (s *Shard) Available(now Moment) int {
 	}
 	s.allowLooking()
 	n := s.stats.Ready
-	if n > 0 && (s.config.StrictGroups || s.window != nil) && s.head() == nil && !s.Searching() {
+	if n > 0 && (s.config.StrictGroups || s.window != nil || s.limits != nil) && s.head() == nil && !s.Searching() {
 		n = 0
 	}
 	if s.config.MaxInFlight > 0 {

@@ -57,6 +57,9 @@ func (s *Shard) StageNack(now Moment, d Delivery, delay time.Duration, cause str
 		return nil, err
 	}
 	e.endDelivery(mode)
+	if mode != driver.NackFailed && e.Releases() > 0 {
+		s.refund(e.group)
+	}
 	if cause != "" {
 		e.extra().LastError = cause
 	}

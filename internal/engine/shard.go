@@ -21,9 +21,10 @@ type Shard struct {
 	seal      uint64 // secret in the nonces of this shard; see late_ack.go
 	deaths    uint64 // how many messages have died: the Place of the latest dead letter
 
-	ready    order   // ready messages that are not in groups, of priority 0
-	levels   *levels // those of higher priorities; nil in most shards. See priority.go
-	groups   groups  // ready messages of strict and fair groups
+	ready    order        // ready messages that are not in groups, of priority 0
+	levels   *levels      // those of higher priorities; nil in most shards. See priority.go
+	groups   groups       // ready messages of strict and fair groups
+	limits   *groupLimits // of groups; nil in most shards. See limit.go
 	inFlight leases
 	returned leases  // messages that wait after a delivery, if there is no backlog
 	timers   timers  // delayed and in-flight messages by Due
@@ -50,7 +51,8 @@ type Shard struct {
 	stamp  Instant  // time of the latest handled event; behind clock after Restore
 	moment Moment   // time of the event being handled, or of the latest Advance
 	spare  []*Entry // entries for reuse
-	taken  []*group // groups touched by the batch being received
+
+	taken, lastTaken *group // the first and the last group touched by the batch being received
 }
 
 // maxSpare bounds the entries, and the room for effects, kept for reuse.
@@ -68,6 +70,7 @@ func New(config driver.Config, nonce uint64) *Shard {
 	}
 	s.clock, s.wall, s.stamp = -never, -never, -never
 	s.ages.byAge = true
+	s.setLimits(config.GroupLimits)
 	return s
 }
 
@@ -78,6 +81,7 @@ func (s *Shard) Configure(now Moment, config driver.Config) {
 	agedBefore := s.tracksAge()
 	config.StrictGroups, config.FairGroups = s.config.StrictGroups, s.config.FairGroups
 	s.config = rulesOf(&config)
+	s.setLimits(config.GroupLimits)
 	switch {
 	case s.window != nil:
 		s.window.oldest, s.window.backs = allAges, nil
@@ -96,7 +100,11 @@ func (s *Shard) Configure(now Moment, config driver.Config) {
 // Stats counts the messages in each state, as of now.
 func (s *Shard) Stats(now Moment) driver.Stats {
 	s.Advance(now)
-	return s.stats
+	stats := s.stats
+	if s.limits != nil {
+		stats.Throttled = s.throttled()
+	}
+	return stats
 }
 
 // SetPaused pauses or resumes the shard. While it is paused, Receive delivers nothing.
@@ -296,7 +304,7 @@ func (s *Shard) Purge(now Moment) (removed int) {
 	s.bytes = 0
 	s.ready.clear()
 	s.levels = nil
-	s.groups = groups{}
+	s.purgeGroups()
 	s.ages.clear()
 	s.inFlight, s.returned = leases{}, leases{}
 	clear(s.timers)
@@ -330,8 +338,7 @@ func rulesOf(config *driver.Config) rules {
 
 // Usage returns how much of its limits the shard uses.
 func (s *Shard) Usage(now Moment) driver.ShardUsage {
-	s.Advance(now)
-	usage := driver.ShardUsage{Stats: s.stats, Bytes: s.bytes}
+	usage := driver.ShardUsage{Stats: s.Stats(now), Bytes: s.bytes}
 	if s.config.RetainReady.Age > 0 && s.stats.Ready+s.stats.Delayed > 0 {
 		if born, ok := s.oldestBorn(); ok {
 			usage.OldestReady = max(time.Duration(now.At-born), 0)

@@ -40,22 +40,28 @@ func (s *Shard) hold(e *Entry) {
 	g := e.group
 	if !g.taken {
 		g.taken, g.bound = true, g.blockers.lowest()
-		s.taken = append(s.taken, g)
+		if s.taken == nil {
+			s.taken = g
+		} else {
+			s.lastTaken.nextTaken = g
+		}
+		s.lastTaken = g
 	}
 	g.out++
+	s.spend(g)
 	g.blockers.add(e.Place)
 	s.regroup(g)
 }
 
 // endBatch puts the groups that a batch has taken from behind the others.
 func (s *Shard) endBatch() {
-	for _, g := range s.taken {
+	for g := s.taken; g != nil; g = s.taken {
+		s.taken, g.nextTaken = g.nextTaken, nil
 		g.taken = false
 		s.noteServed(g)
 		s.regroup(g)
 	}
-	clear(s.taken)
-	s.taken = s.taken[:0]
+	s.lastTaken = nil
 }
 
 // unblock removes the blocker at a place, if there is one, and settles the group.

@@ -70,7 +70,7 @@ type window struct {
 
 	was *Entry // the message that is being edited, before
 
-	reread  bool // strict groups must be read again from the first place on
+	reread  bool // groups must be read again from the first place on
 	listing      // of strict groups
 	// strayed: Shard.ready may hold messages of unknown fair groups.
 	strayed bool

@@ -307,19 +307,21 @@ func (s *Shard) leftGroup(e *Entry, place uint64) {
 	}
 }
 
-// forgetGroups forgets what is known of strict groups, except for messages in flight,
-// so that they are read again.
+// forgetGroups forgets what is known of groups, except for messages in flight, so that they are
+// read again.
 func (s *Shard) forgetGroups() {
 	w := s.window
 	w.reread, w.listing = false, listing{given: w.given}
 	w.emptyReady(0)
+	w.strayed = false
+	s.ready.clear()
 	for _, g := range s.groups.byName {
 		g.waiting.clear()
 		g.blockers = g.blockers[:0]
 		g.more, g.sure, g.known, g.from = false, false, false, 0
 	}
 	for _, e := range s.inFlight.slots {
-		if e != nil {
+		if e != nil && s.config.StrictGroups {
 			e.group.blockers.add(e.placeInGroup())
 		}
 	}

@@ -220,11 +220,11 @@ func (b *Backend) createLocked(name string, asked driver.Config, durable bool) (
 
 func (b *Backend) writeConfigLocked(q *queue, config driver.Config, durable bool) error {
 	if durable {
-		return b.durably(func(journal Journal) { journal.Configured(q.id, q.name, config, q.paused) })
+		return b.durably(func(journal Journal) { journal.Configured(q.id, q.name, config, q.paused, q.throttled) })
 	}
 	if journal := q.journal; journal != nil {
 		journal.Lock()
-		journal.Configured(q.id, q.name, config, q.paused)
+		journal.Configured(q.id, q.name, config, q.paused, q.throttled)
 		journal.Unlock()
 		journal.Ride()
 	}

@@ -137,7 +137,7 @@ func (h *handle) setPaused(ctx context.Context, op string, paused bool) error {
 		return err
 	}
 	config := h.settings.Load().config
-	err := h.backend.durably(func(journal Journal) { journal.Configured(h.id, h.name, config, paused) })
+	err := h.backend.durably(func(journal Journal) { journal.Configured(h.id, h.name, config, paused, h.throttled) })
 	if err != nil {
 		return h.named(err, op)
 	}

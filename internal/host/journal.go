@@ -59,9 +59,10 @@ type Journal interface {
 	DedupForgotten(queue uint32)
 	// Scheduled records a schedule of a queue, or its removal if it has no revision.
 	Scheduled(queue uint32, s *driver.Schedule)
-	// Configured records a queue, its configuration and whether it is paused, and Deleted
+	// Configured records a queue, its configuration, whether it is paused and which groups are
+	// throttled until which wall time, and Deleted
 	// its removal.
-	Configured(queue uint32, name string, config driver.Config, paused bool)
+	Configured(queue uint32, name string, config driver.Config, paused bool, throttled map[string]int64)
 	Deleted(queue uint32)
 
 	// Reader returns a reader of the recorded messages of a shard, durable or not.

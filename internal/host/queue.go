@@ -31,6 +31,7 @@ type queue struct {
 	// circular: dead letters of this queue can be forwarded back to it; paused: its shards
 	// are. Guarded by setup.
 	circular, paused bool
+	throttled        map[string]int64 // the wall times until which groups are, and some that are past. Guarded by setup
 
 	// isEnded: the queue was deleted or its backend closed. code says which; it is
 	// written before.
@@ -127,6 +128,7 @@ func (b *Backend) traitsOf(config driver.Config, shards int) driver.Traits {
 		TTL:           true,
 		UniqueKeys:    shards == 1 || !config.StrictGroups,
 		Priorities:    !config.StrictGroups && !config.FairGroups,
+		GroupLimits:   config.StrictGroups || config.FairGroups,
 		Seals:         true,
 		DedupWindow:   max(config.Effective().DedupWindow, 0), // Off: keys are refused
 		MaxBodyBytes:  b.options.MaxBodyBytes,

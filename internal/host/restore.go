@@ -11,7 +11,9 @@ type RestoredQueue struct {
 	Name   string
 	Config driver.Config
 	Paused bool
-	Shards []RestoredShard
+	// Throttled are the wall times until which groups are throttled.
+	Throttled map[string]int64
+	Shards    []RestoredShard
 	// Keys are the dedup keys, in the order in which they end.
 	Keys      []RestoredKey
 	Schedules []driver.Schedule
@@ -93,6 +95,10 @@ func (b *Backend) Restore(queues []RestoredQueue, lastID uint32, crashed bool) {
 		config := queues[i].Config
 		q := b.queues[queues[i].Name]
 		q.configure(config, b.queues[config.DeadLetterTo])
+		q.throttled = queues[i].Throttled
+		for group, until := range q.throttled {
+			q.throttle(group, until)
+		}
 		q.recordEndings()
 	}
 }

@@ -53,7 +53,7 @@ func (*quickJournal) Failed() error                                             
 func (*quickJournal) Admit() error                                                              { return nil }
 func (*quickJournal) Sent(ShardID, *engine.Entry)                                               {}
 func (*quickJournal) Remembered(uint32, engine.Digest, engine.Digest, [16]byte, engine.Instant) {}
-func (*quickJournal) Configured(uint32, string, driver.Config, bool)                            {}
+func (*quickJournal) Configured(uint32, string, driver.Config, bool, map[string]int64)          {}
 func (*quickJournal) Reader(ShardID) engine.Reader                                              { return nil }
 func (*quickJournal) Ride()                                                                     {}
 func (j *quickJournal) Await(p *Pending)                                                        { j.pendings = append(j.pendings, p) }

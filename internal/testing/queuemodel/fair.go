@@ -43,6 +43,7 @@ func (m *Model) fill(req driver.ReceiveRequest, next func(batch []*Message) *Mes
 		}
 		batch = append(batch, msg)
 		size += len(msg.Body)
+		m.spend(msg.Group)
 		took(msg)
 	}
 	return batch, false
@@ -57,7 +58,7 @@ func (m *Model) serve(group string) {
 // quietest returns the message to add to a batch next, or nil.
 func (m *Model) quietest(batch []*Message) (quietest *Message) {
 	for _, msg := range m.byPlace() {
-		ready := !msg.Leased && msg.due <= m.Now && !slices.Contains(batch, msg)
+		ready := !msg.Leased && msg.due <= m.Now && !slices.Contains(batch, msg) && !m.isOver(msg.Group, batch)
 		if ready && (quietest == nil || m.goesBefore(msg, quietest, batch)) {
 			quietest = msg
 		}

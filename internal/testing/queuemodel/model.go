@@ -35,10 +35,12 @@ type Model struct {
 	Schedules []driver.Schedule // by name
 	Revision  uint64            // of a schedule, last given out
 
-	priorities bool // if there are no groups
+	priorities  bool // if there are no groups
+	groupLimits bool // if there are strict or fair groups
 
-	turns  map[string]modelTurn // turns of fair and strict groups
-	served int                  // how often a group was served
+	buckets map[string]modelBucket
+	turns   map[string]modelTurn // turns of fair and strict groups
+	served  int                  // how often a group was served
 }
 
 // Message is one message. Which of the states ready, delayed and in
@@ -77,7 +79,7 @@ type modelKey struct {
 // New returns an empty queue called name. Traits gives the limits of arguments, and start
 // is the wall time at 0.
 func New(name string, traits driver.Traits, config driver.Config, start time.Time) *Model {
-	m := &Model{name: name, start: start, Traits: traits, priorities: traits.Priorities, turns: make(map[string]modelTurn)}
+	m := &Model{name: name, start: start, Traits: traits, priorities: traits.Priorities, groupLimits: traits.GroupLimits, turns: make(map[string]modelTurn), buckets: make(map[string]modelBucket)}
 	m.setConfig(config)
 	return m
 }
@@ -93,7 +95,9 @@ func (m *Model) Configure(now time.Duration, config driver.Config) {
 func (m *Model) setConfig(config driver.Config) {
 	m.Config = config
 	m.Traits.StrictGroups, m.Traits.FairGroups = config.StrictGroups, config.FairGroups
-	m.Traits.Priorities = m.priorities && !config.StrictGroups && !config.FairGroups // FLOW-1
+	m.Traits.Priorities = m.priorities && !config.StrictGroups && !config.FairGroups   // FLOW-1
+	m.Traits.GroupLimits = m.groupLimits && (config.StrictGroups || config.FairGroups) // FLOW-6
+	m.relimit()
 	if config.DedupWindow > 0 {
 		m.Traits.DedupWindow = config.DedupWindow
 	}
@@ -276,6 +280,9 @@ func (m *Model) Nack(now time.Duration, nacks []driver.Nack) error {
 		}
 		msg.Leased = false
 		m.count(msg, nack.Mode)
+		if nack.Mode != driver.NackFailed && msg.Releases > 0 {
+			m.refund(msg.Group)
+		}
 		msg.due = m.Now + nack.Delay
 		msg.Delayed = nack.Delay > 0
 		if nack.Cause != "" {
@@ -351,7 +358,7 @@ func (m *Model) ExtendLate(now time.Duration, extensions []driver.Extension) err
 		}
 		msg := m.Delivered(extension.Receipt)
 		full := m.Config.MaxInFlight > 0 && m.Stats(now).InFlight >= m.Config.MaxInFlight
-		if msg == nil || msg.Nonce != extension.Receipt.Nonce || m.state(msg) != driver.StateReady || m.outlived(msg) || m.Config.StrictGroups || full {
+		if msg == nil || msg.Nonce != extension.Receipt.Nonce || m.state(msg) != driver.StateReady || m.outlived(msg) || m.Config.StrictGroups || full || m.groupFull(msg.Group) {
 			return m.fail("extend", driver.ErrReceiptExpired, 0)
 		}
 		if extension.Visibility > 0 {
@@ -416,6 +423,7 @@ func (m *Model) Stats(now time.Duration) driver.Stats {
 			stats.InFlight++
 		}
 	}
+	stats.Throttled = m.throttled()
 	return stats
 }
 

@@ -137,6 +137,10 @@ func (q *Queue) setPaused(paused bool) error {
 	})
 }
 
+func (q *Queue) Throttle(_ context.Context, group string, wait time.Duration) error {
+	return At(q, func(now time.Duration) error { return q.Model.Throttle(now, group, wait) })
+}
+
 func (q *Queue) Edit(_ context.Context, id string, edit driver.Edit) (was driver.State, err error) {
 	err = At(q, func(now time.Duration) (err error) {
 		was, err = q.Model.Edit(now, id, edit)
@@ -212,6 +216,7 @@ var AllTraits = driver.Traits{
 	TTL:           true,
 	Priorities:    true,
 	UniqueKeys:    true,
+	GroupLimits:   true,
 	Edit:          true,
 	DedupWindow:   driver.DefaultDedupWindow,
 	MaxBodyBytes:  driver.DefaultMaxBodyBytes,

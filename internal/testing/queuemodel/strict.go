@@ -26,7 +26,7 @@ func (m *Model) nextOfGroups(batch []*Message) (next *Message) {
 	var heads []*Message // the first deliverable message of each group
 	for _, msg := range m.unblocked() {
 		isLater := slices.ContainsFunc(heads, func(head *Message) bool { return head.Group == msg.Group })
-		if !isLater && !slices.Contains(batch, msg) {
+		if !isLater && !slices.Contains(batch, msg) && !m.isOver(msg.Group, batch) {
 			heads = append(heads, msg)
 		}
 	}

@@ -63,6 +63,9 @@ func (m *Model) EventTimes() (times []time.Duration) {
 			times = append(times, letter.diedAt+m.Config.RetainDead.Age)
 		}
 	}
+	for group := range m.buckets {
+		times = append(times, m.nextToken(group))
+	}
 	for _, known := range m.Keys {
 		times = append(times, known.End)
 	}

@@ -319,6 +319,9 @@ func (c *client) ConfigureQueue(ctx context.Context, name string, config driver.
 	if err := config.Validate(); err != nil {
 		return err
 	}
+	if config.GroupLimits != "" { // the protocol does not carry it
+		return &driver.Error{Code: driver.ErrUnsupported, Op: "configure", Queue: name, Field: "GroupLimits"}
+	}
 	_, err := c.call(ctx, "/v1/queues/configure", false, object{"topic": name, "config": configJSON{
 		config.Shards, config.StrictGroups, config.FairGroups, number(config.MaxDeliveries), number(config.MaxMessages),
 		number(config.MaxBytes), number(config.MaxInFlight), number(config.MaxDead), spanOf(config.DedupWindow), number(config.DedupMax),

@@ -122,6 +122,9 @@ func (o *rpcOpener) ConfigureQueue(ctx context.Context, name string, c driver.Co
 	if c.FairGroups { // the protocol does not carry it
 		return &driver.Error{Code: driver.ErrUnsupported, Op: "configure", Queue: name, Field: "FairGroups"}
 	}
+	if c.GroupLimits != "" {
+		return &driver.Error{Code: driver.ErrUnsupported, Op: "configure", Queue: name, Field: "GroupLimits"}
+	}
 	_, err := o.maker.Configure(ctx, &mailboxv1.ConfigureRequest{Topic: name, Config: &mailboxv1.TopicConfig{
 		Shards: int32(c.Shards), StrictGroups: c.StrictGroups, MaxAttempts: told[int32](c.MaxDeliveries), MaxMessages: told[int64](c.MaxMessages),
 		MaxBytes: told[int64](c.MaxBytes), MaxInFlight: told[int64](c.MaxInFlight), MaxDead: told[int64](c.MaxDead),
