@@ -15,7 +15,7 @@ type queueAbility struct {
 
 // abilities are all optional parts.
 var abilities = []*queueAbility{
-	&abilityDeadLetters, &abilityPeek, &abilityMove, &abilityLateAck, &abilityForgetDedup, &abilityUsage, &abilityPause, &abilityEdit, &abilitySchedules,
+	&abilityDeadLetters, &abilityPeek, &abilityMove, &abilityLateAck, &abilityForgetDedup, &abilityUsage, &abilityPause, &abilityThrottle, &abilityEdit, &abilitySchedules,
 }
 
 var abilityDeadLetters = queueAbility{
@@ -72,6 +72,13 @@ var abilityPause = queueAbility{
 	has: func(t driver.Traits) bool { return t.Pause },
 	calls: func(e *env, q driver.Queue) map[string]error {
 		return map[string]error{"pause": q.Pause(e.ctx()), "resume": q.Resume(e.ctx())}
+	},
+}
+
+var abilityThrottle = queueAbility{
+	has: func(t driver.Traits) bool { return t.GroupLimits },
+	calls: func(e *env, q driver.Queue) map[string]error {
+		return map[string]error{"throttle": q.Throttle(e.ctx(), "g", 0)}
 	},
 }
 

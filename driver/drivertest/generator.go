@@ -30,6 +30,7 @@ type ability struct {
 	admin    bool
 	drop     bool // Config.DropExpired
 	fair     bool // Config.FairGroups
+	limits   bool // Config.GroupLimits
 	oneGroup bool // strict queues get messages of one group
 	untimed  bool
 	crashes  []Crash
@@ -70,6 +71,7 @@ func newPlanner(t *rapid.T, a ability) *planner {
 		g.config = drawConfig(t, a)
 	}
 	g.plan.Config, g.plan.Untimed = g.config, a.untimed
+	a.traits.GroupLimits = a.limits
 	g.model = queuemodel.New(randomQueueName, a.traits, g.config, queuemodel.Start)
 	queue := &queuemodel.Queue{
 		Model: g.model,
@@ -81,6 +83,10 @@ func newPlanner(t *rapid.T, a ability) *planner {
 	g.executor.clock = queue.Clock
 	g.executor.advance = func(d time.Duration) { g.now += d }
 	g.executor.configure = queue.Configure
+	g.executor.restart = func(Crash) (driver.Queue, driver.Queue, error) {
+		g.model.Restart(g.now)
+		return g.executor.queue, g.executor.other, nil
+	}
 	if a.traits.Move && a.admin {
 		g.addOther(t, queue)
 	}
@@ -147,6 +153,9 @@ func (g *planner) draw(t *rapid.T) operation {
 	}
 	if g.traits.Pause {
 		choices = append(choices, g.pause)
+	}
+	if g.model.Traits.GroupLimits {
+		choices = append(choices, g.throttle)
 	}
 	if g.traits.Schedules {
 		choices = append(choices, g.fire, g.fire)
@@ -400,6 +409,15 @@ func (g *planner) pause(t *rapid.T) operation {
 	return pauseOperation{}
 }
 
+// throttle throttles a group, or ends that; the time may be too long.
+func (g *planner) throttle(t *rapid.T) operation {
+	op := throttleOperation{group: pick(t, "g1", "g1", "g2"), wait: g.duration(t)}
+	if rarely(t, 6) {
+		op.wait = driver.MaxThrottle + time.Second
+	}
+	return op
+}
+
 func (g *planner) resume(*rapid.T) operation { return resumeOperation{} }
 
 // edit changes a message, most often one that waits.
@@ -482,6 +500,7 @@ func (g *planner) configure(t *rapid.T) operation {
 	config := drawConfig(t, g.ability)
 	config.StrictGroups, config.FairGroups = g.config.StrictGroups, g.config.FairGroups
 	config.DedupWindow = g.config.DedupWindow
+	config.GroupLimits = drawLimits(t, g.ability, config)
 	if config.StrictGroups || config.FairGroups {
 		config.PriorityAging = 0
 	}

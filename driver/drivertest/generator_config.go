@@ -75,5 +75,23 @@ func drawConfig(t *rapid.T, a ability) (c driver.Config) {
 	if c.StrictGroups || c.FairGroups {
 		c.PriorityAging = 0
 	}
+	c.GroupLimits = drawLimits(t, a, c)
 	return c
+}
+
+// drawLimits draws the limits of the groups of a queue. Rates have tokens that come back at
+// whole seconds, together with other events, unless time does not matter.
+func drawLimits(t *rapid.T, a ability, c driver.Config) string {
+	if !a.limits || (!c.StrictGroups && !c.FairGroups) || rarely(t, 1) {
+		return ""
+	}
+	limits := []string{"in-flight=1", "in-flight=2", "none"}
+	if !a.untimed {
+		limits = append(limits, "rate=1", "rate=0.5,burst=2", "rate=0.1,burst=3,in-flight=2")
+	}
+	text := pick(t, limits...)
+	if rarely(t, 1) {
+		text += "; g2: " + pick(t, limits...)
+	}
+	return text
 }

@@ -104,6 +104,19 @@ var needUniqueKeys = need{
 	},
 }
 
+// needGroupLimits: groups can have limits. Without it none can be given one, and none be
+// throttled.
+var needGroupLimits = need{
+	met: func(_ *env, q driver.Queue) bool { return q.Traits().GroupLimits },
+	refused: func(e *env, q driver.Queue) {
+		e.expectCode(q.Throttle(e.ctx(), "g", time.Second), driver.ErrUnsupported, "throttle a group of a queue without limits")
+		if admin, ok := e.opener.(driver.Admin); ok {
+			err := admin.ConfigureQueue(e.ctx(), "limited", driver.Config{StrictGroups: true, GroupLimits: "in-flight=1"})
+			e.expectCode(err, driver.ErrUnsupported, "configure limits by group")
+		}
+	},
+}
+
 // needSeals: seals are kept.
 var needSeals = need{
 	met: func(_ *env, q driver.Queue) bool { return q.Traits().Seals },

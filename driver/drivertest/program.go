@@ -109,9 +109,13 @@ type (
 	discardOperation   struct{ messages []string }
 	purgeOperation     struct{}
 	purgeDeadOperation struct{}
-	pauseOperation     struct{}
-	resumeOperation    struct{}
-	editOperation      struct {
+	throttleOperation  struct {
+		group string
+		wait  time.Duration
+	}
+	pauseOperation  struct{}
+	resumeOperation struct{}
+	editOperation   struct {
 		message string
 		edit    driver.Edit
 		// ahead, unless 0, is how far the new due time is ahead.
@@ -304,6 +308,9 @@ func (purgeDeadOperation) String() string { return "purge-dead" }
 func (o listDeadOperation) String() string {
 	return command("dead", nil, map[bool]story.Option{true: textOption("died", "mark")}[o.died])
 }
+func (o throttleOperation) String() string {
+	return command("throttle", []string{o.group}, story.Option{Key: "wait", Value: o.wait.String()})
+}
 func (pauseOperation) String() string  { return "pause" }
 func (resumeOperation) String() string { return "resume" }
 
@@ -372,6 +379,7 @@ func configOptions(c driver.Config) []story.Option {
 		numberOption("shards", c.Shards),
 		boolOption("strict", c.StrictGroups),
 		boolOption("fair", c.FairGroups),
+		textOption("limits", c.GroupLimits),
 		numberOption("max-deliveries", c.MaxDeliveries),
 		numberOption("max-messages", c.MaxMessages),
 		numberOption("max-bytes", c.MaxBytes),

@@ -67,7 +67,7 @@ func (p *executor) run(ctx context.Context, op operation) result {
 		r.addf("stats failed: %v", err)
 		return r
 	}
-	r.addf("leaves %d ready, %d delayed, %d in flight, %d dead%s", stats.Ready, stats.Delayed, stats.InFlight, stats.Dead,
+	r.addf("leaves %d ready (%d throttled), %d delayed, %d in flight, %d dead%s", stats.Ready, stats.Throttled, stats.Delayed, stats.InFlight, stats.Dead,
 		map[bool]string{true: ", paused"}[stats.Paused])
 	return r
 }
@@ -241,6 +241,13 @@ func (purgeOperation) run(ctx context.Context, p *executor) (r result) {
 	removed, err := p.queue.Purge(ctx)
 	r.addf("%d removed%s", removed, p.exception(err, false))
 	r.inexact = err == nil && !p.queue.Traits().ExactStats
+	return r
+}
+
+func (o throttleOperation) run(ctx context.Context, p *executor) (r result) {
+	if err := p.queue.Throttle(ctx, o.group, o.wait); err != nil || p.verbose {
+		r.addf("%s", verdict(err))
+	}
 	return r
 }
 

@@ -152,6 +152,7 @@ func (a *arguments) config() (c driver.Config) {
 	c.Shards = a.number("shards")
 	c.StrictGroups = a.yes("strict")
 	c.FairGroups = a.yes("fair")
+	c.GroupLimits = a.text("limits")
 	c.MaxDeliveries = a.number("max-deliveries")
 	c.MaxMessages = a.number("max-messages")
 	c.MaxBytes = a.number("max-bytes")
@@ -196,6 +197,7 @@ var verbs = map[string]func(a *arguments) operation{
 	"purge":      func(a *arguments) operation { a.none(); return purgeOperation{} },
 	"purge-dead": func(a *arguments) operation { a.none(); return purgeDeadOperation{} },
 	"dead":       parseDead,
+	"throttle":   func(a *arguments) operation { return throttleOperation{a.words[0], a.duration("wait", 0)} },
 	"pause":      func(a *arguments) operation { a.none(); return pauseOperation{} },
 	"resume":     func(a *arguments) operation { a.none(); return resumeOperation{} },
 	"schedules":  func(a *arguments) operation { a.none(); return schedulesOperation{} },

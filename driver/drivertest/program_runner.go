@@ -166,6 +166,7 @@ func abilityOf(t *testing.T, b Backend) (a ability) {
 		_, a.admin = opener.(driver.Admin)
 		a.drop = a.admin && dropsExpired(t, opener.(driver.Admin))
 		a.fair = a.admin && groupsFairly(t, opener.(driver.Admin))
+		a.limits = a.fair && limitsGroups(t, opener.(driver.Admin))
 		if err := queue.Close(); err != nil {
 			t.Errorf("close: %v", err)
 		}
@@ -206,6 +207,12 @@ func groupsFairly(t *testing.T, admin driver.Admin) bool {
 	}
 	config, err := admin.QueueConfig(t.Context(), name)
 	return err == nil && config.FairGroups
+}
+
+// limitsGroups reports whether a backend supports Config.GroupLimits.
+func limitsGroups(t *testing.T, admin driver.Admin) bool {
+	err := admin.ConfigureQueue(t.Context(), randomQueueName+"-limited", driver.Config{FairGroups: true, GroupLimits: "in-flight=1"})
+	return err == nil
 }
 
 func closeOpener(t testing.TB, opener driver.Opener) {

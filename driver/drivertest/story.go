@@ -37,6 +37,7 @@ var storyNeeds = map[string]need{
 	"ttl":          needTTL,
 	"priorities":   needPriorities,
 	"unique-keys":  needUniqueKeys,
+	"limits":       needGroupLimits,
 	"drop-expired": needDropExpired,
 	"admin":        needAdmin,
 	"endings":      needObservable,

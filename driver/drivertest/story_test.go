@@ -29,7 +29,7 @@ func TestStoriesRunOnModel(t *testing.T) {
 
 func TestPrintedProgramReadsBack(t *testing.T) {
 	for _, untimed := range []bool{false, true} {
-		a := ability{traits: queuemodel.AllTraits, admin: true, drop: true, fair: true, untimed: untimed, crashes: []Crash{CrashClean, CrashKill, CrashPower}}
+		a := ability{traits: queuemodel.AllTraits, admin: true, drop: true, fair: true, limits: true, untimed: untimed, crashes: []Crash{CrashClean, CrashKill, CrashPower}}
 		rapid.Check(t, func(rt *rapid.T) {
 			want := plans(a).Draw(rt, "program").program
 			got, err := parseProgram(want.String())

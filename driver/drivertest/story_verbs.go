@@ -98,6 +98,9 @@ func describeStats(stats driver.Stats) string {
 			counts = append(counts, fmt.Sprintf("%d %s", count.n, count.state))
 		}
 	}
+	if stats.Throttled != 0 {
+		counts = append(counts, fmt.Sprintf("%d throttled", stats.Throttled))
+	}
 	if stats.Paused {
 		counts = append(counts, "paused")
 	}

@@ -163,7 +163,7 @@ func allCases() []testCase {
 		orderCases, groupCases, fairCases, shardCases,
 		countCases, peekCases, editCases, releaseCases, scheduleCases,
 		defaultCases, deadLetterCases, redriveCases, deadLetterToCases, deadLetterCircleCases,
-		moveCases, endingCases, ttlCases, priorityCases, uniqueCases,
+		moveCases, endingCases, ttlCases, priorityCases, uniqueCases, groupLimitCases,
 		limitCases, adminCases, annotationCases,
 		concurrencyCases, raceCases,
 		restartCases(),

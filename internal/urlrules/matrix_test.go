@@ -62,6 +62,7 @@ func traitCells(t *testing.T, backend driver.Backend) map[string]string {
 		cells[value.Type().Field(i).Name] = cell
 	}
 	cells["StrictGroups"] = yes(openMatrix(t, backend, "strict", driver.Config{StrictGroups: true}) != nil)
+	cells["GroupLimits"] = yes(openMatrix(t, backend, "limited", driver.Config{StrictGroups: true, GroupLimits: "rate=1"}) != nil)
 	cells["FairGroups"] = yes(openMatrix(t, backend, "fair", driver.Config{FairGroups: true}) != nil)
 	return cells
 }

@@ -27,6 +27,7 @@ type hooks struct {
 	purge       func(*queue, context.Context) (int, error)
 	purgeDead   func(*queue, context.Context) (int, error)
 	forgetDedup func(*queue, context.Context) error
+	throttle    func(*queue, context.Context, string, time.Duration) error
 	pause       func(*queue, context.Context) error
 	resume      func(*queue, context.Context) error
 	edit        editFunc
@@ -143,6 +144,10 @@ func (h hookedQueue) PurgeDead(ctx context.Context) (int, error) {
 
 func (h hookedQueue) ForgetDedup(ctx context.Context) error {
 	return or(h.on().forgetDedup, (*queue).ForgetDedup, h.on().forgetDedup != nil)(h.q, ctx)
+}
+
+func (h hookedQueue) Throttle(ctx context.Context, group string, wait time.Duration) error {
+	return or(h.on().throttle, (*queue).Throttle, h.on().throttle != nil)(h.q, ctx, group, wait)
 }
 
 func (h hookedQueue) Pause(ctx context.Context) error {
