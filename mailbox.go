@@ -27,6 +27,7 @@ const (
 	opListDead    = "dead-letters"
 	opMove        = "move"
 	opForgetDedup = "forget dedup keys"
+	opThrottle    = "throttle"
 	opPause       = "pause"
 	opResume      = "resume"
 	opEdit        = "edit"
@@ -181,6 +182,17 @@ func (m *Mailbox[T]) Purge(ctx context.Context) (removed int, err error) {
 		return 0, err
 	}
 	return m.Queue().Purge(ctx)
+}
+
+// Throttle delivers no message of a group for a time, 0 to 24 hours, to any receiver: what a
+// server that answers with Retry-After asks for. It does not shorten an earlier Throttle, except
+// that 0 ends it. It survives restarts where messages do. Repeating it is safe. Codes: ErrInvalid,
+// ErrFull if 1,000 groups are throttled, ErrUnsupported if Traits.GroupLimits is not set.
+func (m *Mailbox[T]) Throttle(ctx context.Context, group string, wait time.Duration) error {
+	if err := m.ready(ctx, opThrottle); err != nil {
+		return err
+	}
+	return m.Queue().Throttle(ctx, group, wait)
 }
 
 // Pause stops deliveries until Resume, for all receivers of the queue in all processes:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/deadletter"
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/reply"
 	"github.com/mailboxmq/mailbox/worker"
@@ -186,6 +187,40 @@ func ExampleNewBatch() {
 	// Output:
 	// brewing 3 drinks
 	// 0 left, 1 dead <nil>
+}
+
+// A handler lets the group of a message wait when the server it calls asks for that.
+func ExampleThrottle() {
+	ctx := context.Background()
+	backend := membox.New(nil)
+	if err := backend.ConfigureQueue(ctx, "orders", driver.Config{FairGroups: true}); err != nil {
+		fmt.Println(err)
+		return
+	}
+	orders, err := mailbox.Open[Order](ctx, backend, "orders", nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer orders.Close()
+	for _, bar := range []string{"north", "north", "south"} {
+		if _, err := orders.Send(ctx, Order{"tea"}, mailbox.WithGroup(bar)); err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	loop := worker.New(orders, func(_ context.Context, order *mailbox.Message[Order]) error {
+		if order.Group == "north" {
+			return worker.Throttle(time.Minute, errors.New("the bar is busy")) // as its Retry-After says
+		}
+		return nil
+	}, &worker.Options[Order]{Concurrency: 3})
+	if _, err := loop.RunOnce(ctx); err != nil {
+		fmt.Println(err)
+	}
+	stats, err := orders.Stats(ctx)
+	fmt.Println(stats.Ready, "ready,", stats.Throttled, "throttled", err)
+	// Output: 2 ready, 2 throttled <nil>
 }
 
 // A long handler tells how far it has come.

@@ -36,6 +36,8 @@ func (r *run[T]) fail(settling context.Context, j *job[T], o *outcome) {
 		r.deadLetter(settling, j, mailbox.ReasonMaxDeliveries, o)
 	case o.kind == outcomeDiscard:
 		r.answer(settling, j, o.cause(), ResultDiscarded)
+	case o.kind == outcomeThrottle:
+		r.throttle(settling, j, o)
 	case o.kind == outcomeRetry && o.err == nil:
 		r.putBack(settling, j, o.delay, nil)
 	case o.kind == outcomeUnsent && errors.Is(o.err, mailbox.ErrNoReplyTo) && atLimit(policy, message):
@@ -54,6 +56,24 @@ func (r *run[T]) fail(settling context.Context, j *job[T], o *outcome) {
 	default:
 		r.nack(settling, j, r.delay(j, o), o.cause())
 	}
+}
+
+// longestThrottle is the longest time for which queues throttle a group.
+const longestThrottle = 24 * time.Hour
+
+// throttle throttles the group of a message and gives the message back. If the group cannot be
+// throttled, the message waits alone.
+func (r *run[T]) throttle(ctx context.Context, j *job[T], o *outcome) {
+	message, delay := j.message, o.delay
+	if message.Group != "" && r.loop.mailbox.Traits().GroupLimits {
+		err := r.loop.mailbox.Throttle(ctx, message.Group, min(o.delay, longestThrottle))
+		if err == nil {
+			delay = 0
+		} else {
+			r.loop.failed(ctx, slog.LevelWarn, "worker: group could not be throttled", message, err)
+		}
+	}
+	r.putBack(ctx, j, delay, o.err)
 }
 
 // delay returns how long a failed message waits for its next delivery.

@@ -32,6 +32,16 @@ func RetryAfter(delay time.Duration, err error) error {
 	return &outcome{kind: outcomeRetry, delay: max(0, delay), err: err}
 }
 
+// Throttle says that the message's group must wait, because what the handler calls is out of
+// capacity and has said for how long, as a server does with Retry-After. The queue delivers no
+// message of the group for that time, to any worker, and the message goes back to the tail of its group,
+// uncounted, as with mailbox.Message.PutBack. Where groups have no limits
+// (mailbox.Traits.GroupLimits), or the message has no group, only the message waits. The policy
+// is not consulted. err says why; it may be nil.
+func Throttle(wait time.Duration, err error) error {
+	return &outcome{kind: outcomeThrottle, delay: max(0, wait), err: err}
+}
+
 // Discard acks the message although it failed, without a dead letter. The client of
 // a request gets err. It is logged and counted. err may be nil.
 func Discard(err error) error { return &outcome{kind: outcomeDiscard, err: err} }
@@ -39,7 +49,7 @@ func Discard(err error) error { return &outcome{kind: outcomeDiscard, err: err} 
 // An outcome is an error that says how to settle the message.
 type outcome struct {
 	kind  outcomeKind
-	delay time.Duration // of a retry
+	delay time.Duration // of a retry or a throttle
 	err   error         // why; may be nil
 }
 
@@ -49,6 +59,7 @@ const (
 	outcomeFailed    outcomeKind = "failed"
 	outcomePermanent outcomeKind = "permanent failure"
 	outcomeRetry     outcomeKind = "retry"
+	outcomeThrottle  outcomeKind = "throttle"
 	outcomeDiscard   outcomeKind = "discarded"
 	// outcomeUnsent: the handler succeeded and its answer could not be sent.
 	outcomeUnsent outcomeKind = "the answer could not be sent"
@@ -63,8 +74,11 @@ const (
 // Error returns the kind and the cause.
 func (o *outcome) Error() string {
 	text := string(o.kind)
-	if o.kind == outcomeRetry {
+	switch o.kind {
+	case outcomeRetry:
 		text = fmt.Sprintf("retry after %v", o.delay)
+	case outcomeThrottle:
+		text = fmt.Sprintf("throttle for %v", o.delay)
 	}
 	if o.err != nil {
 		text += ": " + o.err.Error()
@@ -75,9 +89,9 @@ func (o *outcome) Error() string {
 // Unwrap returns the cause.
 func (o *outcome) Unwrap() error { return o.err }
 
-// cause returns the cause. It is nil only for a retry without an error.
+// cause returns the cause. It is nil only for a retry or a throttle without an error.
 func (o *outcome) cause() error {
-	if o.err == nil && o.kind != outcomeRetry {
+	if o.err == nil && o.kind != outcomeRetry && o.kind != outcomeThrottle {
 		return o
 	}
 	return o.err
@@ -92,7 +106,7 @@ func outcomeOf(err error) *outcome {
 		return &outcome{kind: outcomeFailed, err: err}
 	case error(found) == err: //nolint:errorlint // whether it is wrapped is the question
 		return found
-	case found.err == nil && found.kind == outcomeRetry:
+	case found.err == nil && (found.kind == outcomeRetry || found.kind == outcomeThrottle):
 		return found
 	}
 	return &outcome{kind: found.kind, delay: found.delay, err: err}
