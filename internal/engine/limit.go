@@ -192,10 +192,16 @@ func (s *Shard) spend(g *group) {
 	}
 }
 
-// refund gives the token of a delivery back that did not count.
+// refund gives the token of a delivery back that did not count. The bucket of a throttled group
+// stays empty.
 func (s *Shard) refund(g *group) {
-	if s.limits != nil && g != nil && g.limits != nil {
-		g.limits.full = max(g.limits.full.Add(-g.limits.interval), g.limits.until.Add(g.limits.slack))
+	if s.limits == nil || g == nil || g.limits == nil {
+		return
+	}
+	state := g.limits
+	state.full = state.full.Add(-state.interval)
+	if state.until > s.clock {
+		state.full = max(state.full, state.until.Add(state.slack))
 	}
 }
 

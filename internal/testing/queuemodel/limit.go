@@ -64,7 +64,10 @@ func (m *Model) spend(group string) {
 func (m *Model) refund(group string) {
 	if _, interval, slack := m.limitOf(group); interval > 0 {
 		bucket := m.buckets[group]
-		bucket.full = max(bucket.full-interval, bucket.until+slack)
+		bucket.full -= interval
+		if bucket.until > m.Now {
+			bucket.full = max(bucket.full, bucket.until+slack)
+		}
 		m.buckets[group] = bucket
 	}
 }

@@ -23,7 +23,7 @@ var limitFaults = []Saboteur{
 	{Name: "limits-have-no-burst", Breaks: "FLOW-6",
 		What: "A group gets its deliveries one by one.",
 		on:   alterLimits("burst=3", "burst=1")},
-	{Name: "lets-one-more-in-flight", Breaks: "FLOW-6",
+	{Name: "lets-groups-exceed-their-limit", Breaks: "FLOW-6",
 		What: "A group has one message more in flight than it may.",
 		on:   alterLimits("in-flight=1", "in-flight=2")},
 	{Name: "counts-no-throttled-messages", Breaks: "FLOW-6",
