@@ -73,8 +73,8 @@ type Config struct {
 	// follow each other at once: as many as a second has by default. A name that has a
 	// semicolon, a quote or a space at its ends is quoted as in Go. At a limit the messages of a group
 	// wait, and those of others do not. A delivery that is given back uncounted gives its token back. Messages
-	// without a group have no limit. The default is no limit. It needs StrictGroups or
-	// FairGroups. Trait: GroupLimits.
+	// without a group have no limit, and neither have groups by default. It needs
+	// StrictGroups or FairGroups. Trait: GroupLimits.
 	GroupLimits string
 	// DropExpired removes what is past RetainReady or its time to live, instead of keeping
 	// it as a dead letter, or sending it to DeadLetterTo. SQS does so.

@@ -402,24 +402,6 @@ func (g *planner) purge(t *rapid.T) operation {
 	return purgeOperation{}
 }
 
-func (g *planner) pause(t *rapid.T) operation {
-	if !rarely(t, 1) {
-		return g.receive(t)
-	}
-	return pauseOperation{}
-}
-
-// throttle throttles a group, or ends that; the time may be too long.
-func (g *planner) throttle(t *rapid.T) operation {
-	op := throttleOperation{group: pick(t, "g1", "g1", "g2"), wait: g.duration(t)}
-	if rarely(t, 6) {
-		op.wait = driver.MaxThrottle + time.Second
-	}
-	return op
-}
-
-func (g *planner) resume(*rapid.T) operation { return resumeOperation{} }
-
 // edit changes a message, most often one that waits.
 func (g *planner) edit(t *rapid.T) operation {
 	var op editOperation
@@ -491,29 +473,4 @@ func (g *planner) advance(t *rapid.T) operation {
 		op.by = g.duration(t)
 	}
 	return op
-}
-
-func (g *planner) configure(t *rapid.T) operation {
-	if !rarely(t, 2) {
-		return g.receive(t)
-	}
-	config := drawConfig(t, g.ability)
-	config.StrictGroups, config.FairGroups = g.config.StrictGroups, g.config.FairGroups
-	config.DedupWindow = g.config.DedupWindow
-	config.GroupLimits = drawLimits(t, g.ability, config)
-	if config.StrictGroups || config.FairGroups {
-		config.PriorityAging = 0
-	}
-	return configureOperation{config}
-}
-
-// restart restarts the backend. After a crash that is not clean, only stored changes must
-// survive, and leases need not be stored; but all changes before a stored message are stored
-// too.
-func (g *planner) restart(t *rapid.T) operation {
-	how := pick(t, g.crashes...)
-	if how != CrashClean && !g.stored {
-		return g.send(t)
-	}
-	return restartOperation{how}
 }
