@@ -89,6 +89,9 @@ func (d *direct) ConfigureQueue(ctx context.Context, name string, config driver.
 	if err := d.check("configure"); err != nil {
 		return err
 	}
+	if config.GroupLimits != "" { // surfaces do not carry it
+		return &driver.Error{Code: driver.ErrUnsupported, Op: "configure", Queue: name, Field: "GroupLimits"}
+	}
 	return d.caller.Configure(ctx, name, config)
 }
 
@@ -341,7 +344,7 @@ func (q *directQueue) Stats(ctx context.Context) (driver.Stats, error) {
 
 func (q *directQueue) Traits() driver.Traits {
 	traits, _ := q.caller.Traits(context.Background(), q.name)
-	traits.Move, traits.LateAck, traits.ForgetDedup, traits.Usage = false, false, false, false // see driver.Unsupported
+	traits.Move, traits.LateAck, traits.ForgetDedup, traits.Usage, traits.GroupLimits = false, false, false, false, false // see driver.Unsupported
 	return traits
 }
 
