@@ -83,10 +83,6 @@ func newPlanner(t *rapid.T, a ability) *planner {
 	g.executor.clock = queue.Clock
 	g.executor.advance = func(d time.Duration) { g.now += d }
 	g.executor.configure = queue.Configure
-	g.executor.restart = func(Crash) (driver.Queue, driver.Queue, error) {
-		g.model.Restart(g.now)
-		return g.executor.queue, g.executor.other, nil
-	}
 	if a.traits.Move && a.admin {
 		g.addOther(t, queue)
 	}

@@ -86,7 +86,7 @@ func drawLimits(t *rapid.T, a ability, c driver.Config) string {
 		return ""
 	}
 	limits := []string{"in-flight=1", "in-flight=2", "none"}
-	if !a.untimed {
+	if !a.untimed && len(a.crashes) == 0 { // a restart fills buckets
 		limits = append(limits, "rate=1", "rate=0.5,burst=2", "rate=0.1,burst=3,in-flight=2")
 	}
 	text := pick(t, limits...)

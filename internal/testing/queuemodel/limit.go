@@ -111,17 +111,3 @@ func (m *Model) throttled() (n int) {
 	}
 	return n
 }
-
-// Restart is a restart of the backend: buckets are full again, except that a throttled group
-// stays throttled.
-func (m *Model) Restart(now time.Duration) {
-	m.advance(now)
-	for group, bucket := range m.buckets {
-		_, _, slack := m.limitOf(group)
-		bucket.full = 0
-		if bucket.until > m.Now {
-			bucket.full = bucket.until + slack
-		}
-		m.buckets[group] = bucket
-	}
-}
