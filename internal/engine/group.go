@@ -26,7 +26,7 @@ type group struct {
 	// may go on taking messages before bound.
 	taken     bool
 	bound     uint64
-	nextTaken *group // by that batch, after this group
+	nextTaken *group // by that batch, after this group; see Shard.taken
 	// index is the position in eligible, -1 when not there.
 	index int
 	// turn is its key in eligible.

@@ -52,7 +52,7 @@ type Shard struct {
 	moment Moment   // time of the event being handled, or of the latest Advance
 	spare  []*Entry // entries for reuse
 
-	taken, lastTaken *group // the first and the last group touched by the batch being received
+	taken *group // the last group touched by the batch being received; its nextTaken is the first
 }
 
 // maxSpare bounds the entries, and the room for effects, kept for reuse.

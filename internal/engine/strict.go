@@ -41,11 +41,11 @@ func (s *Shard) hold(e *Entry) {
 	if !g.taken {
 		g.taken, g.bound = true, g.blockers.lowest()
 		if s.taken == nil {
-			s.taken = g
+			g.nextTaken = g
 		} else {
-			s.lastTaken.nextTaken = g
+			s.taken.nextTaken, g.nextTaken = g, s.taken.nextTaken
 		}
-		s.lastTaken = g
+		s.taken = g
 	}
 	g.out++
 	s.spend(g)
@@ -55,13 +55,17 @@ func (s *Shard) hold(e *Entry) {
 
 // endBatch puts the groups that a batch has taken from behind the others.
 func (s *Shard) endBatch() {
-	for g := s.taken; g != nil; g = s.taken {
-		s.taken, g.nextTaken = g.nextTaken, nil
-		g.taken = false
+	last := s.taken
+	s.taken = nil
+	for g := last; g != nil; {
+		g, last.nextTaken = last.nextTaken, last.nextTaken.nextTaken // the first
+		g.nextTaken, g.taken = nil, false
 		s.noteServed(g)
 		s.regroup(g)
+		if g == last {
+			return
+		}
 	}
-	s.lastTaken = nil
 }
 
 // unblock removes the blocker at a place, if there is one, and settles the group.
