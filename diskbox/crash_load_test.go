@@ -45,6 +45,8 @@ var crashQueues = []struct {
 	{name: "moving priorities", config: driver.Config{DedupWindow: time.Hour, PriorityAging: driver.Off, MaxDeliveries: 3}, moves: true},
 	{name: "unique", config: driver.Config{DedupWindow: time.Hour, DedupMax: crashUniqueMax}},
 	{name: "unique in strict groups", config: driver.Config{DedupWindow: time.Hour, DedupMax: crashUniqueMax, StrictGroups: true, MaxDeliveries: 3}},
+	{name: "throttled", config: driver.Config{DedupWindow: time.Hour, FairGroups: true, GroupLimits: crashLimits}},
+	{name: "throttled in strict groups", config: driver.Config{DedupWindow: time.Hour, Shards: 2, StrictGroups: true, GroupLimits: crashLimits}},
 }
 
 // crashDeadLetters is the target of the dead letters of forwarding queues.
@@ -93,6 +95,9 @@ func (c *crashClient) work(queues []crashQueue) error {
 func (c *crashClient) step(q crashQueue) error {
 	if q.beside != nil && c.chance(8) {
 		return c.move(q)
+	}
+	if q.model.throttles() && c.chance(8) {
+		return c.throttle(q)
 	}
 	switch n := c.rng.IntN(100); {
 	case n < 32:
@@ -211,7 +216,7 @@ func (c *crashClient) outgoing(token int) driver.Outgoing {
 		out.Attributes = map[string]string{"colour": "red", "token": strconv.Itoa(token)}
 		out.ReplyTo = "replies"
 	}
-	out.Group = fmt.Sprintf("group %d", c.rng.IntN(crashGroups))
+	out.Group = crashGroup(c.rng.IntN(crashGroups))
 	if c.chance(2) && out.CorrelationID == "" {
 		out.Group = "" // so that some messages have nothing but a body
 	}

@@ -120,6 +120,7 @@ type crashModel struct {
 	configured bool // creating the queue was answered
 	messages   []crashMessage
 	pending    [opKinds]int // operations that concern all messages
+	throttled  crashThrottles
 }
 
 // prioritizes reports whether clients give messages priorities.
@@ -484,7 +485,7 @@ func (l *crashModels) rebase(found [][]crashFound) {
 				i.notBefore = time.Time{}
 			}
 		}
-		b.pending = [opKinds]int{}
+		b.pending, b.throttled.pending = [opKinds]int{}, false
 	}
 }
 
