@@ -131,8 +131,10 @@ func (s *Shard) nextEvent() (at Instant, what event) {
 	if w := s.window; w != nil && w.delays.horizon.Due <= at && w.delays.horizon != allTimes {
 		at, what = w.delays.horizon.Due, backlogEvent
 	}
-	if s.limits != nil && len(s.limits.wakes) > 0 && s.limits.wakes[0].limits.wake < at {
-		at, what = s.limits.wakes[0].limits.wake, wakeEvent
+	if s.limits != nil {
+		if g, wake := s.limits.nextWake(); g != nil && wake < at {
+			at, what = wake, wakeEvent
+		}
 	}
 	if s.alarms != nil || s.window != nil {
 		at, what = s.nextAlarm(at, what)

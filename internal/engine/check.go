@@ -225,29 +225,26 @@ func (s *Shard) checkGroups() error {
 		if head != nil {
 			next = head.Place
 		}
-		if state := g.limits; mayGo && state != nil && state.next() > s.clock && (state.index < 0 || state.wake > state.next()) {
-			return fmt.Errorf("engine: group %q has a token at %d, and no wake", name, state.next())
+		if state := g.limits; mayGo && state != nil && state.next() > s.clock {
+			wake, ok := s.limits.wakes.turnOf(wakeHeap, g)
+			if !ok || wakeTurn(state.next()).before(wake) {
+				return fmt.Errorf("engine: group %q has a token at %d, and no wake", name, state.next())
+			}
 		}
 		mayGo = mayGo && next < g.limit() && (g.limits == nil || (g.limits.next() <= s.clock && !g.limits.atMost(g.out)))
 		stands := s.turnOf(g, next)
-		if mayGo != (g.index >= 0) {
-			return fmt.Errorf("engine: group %q may go: %v, is in the heap: %v", name, mayGo, g.index >= 0)
+		its, isThere := s.groups.eligible.turnOf(eligibleHeap, g)
+		if mayGo != isThere {
+			return fmt.Errorf("engine: group %q may go: %v, is in the heap: %v", name, mayGo, isThere)
 		}
 		if mayGo {
 			eligible++
-			if g.turn != stands || s.groups.eligible[g.index] != g {
+			if its != stands {
 				return fmt.Errorf("engine: group %q is misplaced in the heap", name)
 			}
 		}
 		if err := checkOrder("group "+name, &g.waiting); err != nil {
 			return err
-		}
-	}
-	if s.limits != nil {
-		for i, g := range s.limits.wakes {
-			if g.limits.index != i || s.groups.byName[g.name] != g || g.limits.wake < s.limits.wakes[(i-1)/2].limits.wake && i > 0 {
-				return fmt.Errorf("engine: group %q is misplaced among the wakes", g.name)
-			}
 		}
 	}
 	if s.config.StrictGroups {
@@ -262,9 +259,21 @@ func (s *Shard) checkGroups() error {
 	if eligible != len(s.groups.eligible) {
 		return fmt.Errorf("engine: %d groups may go, %d are in the heap", eligible, len(s.groups.eligible))
 	}
-	for i, g := range s.groups.eligible {
-		if i > 0 && g.turn.before(s.groups.eligible[(i-1)/2].turn) {
-			return fmt.Errorf("engine: eligible group %d is before its parent", i)
+	if s.limits != nil {
+		if err := s.groups.checkHeap(wakeHeap, s.limits.wakes); err != nil {
+			return err
+		}
+	}
+	return s.groups.checkHeap(eligibleHeap, s.groups.eligible)
+}
+
+func (g *groups) checkHeap(kind heapKind, h groupHeap) error {
+	for i, slot := range h {
+		if int(slot.group.position[kind]) != i+1 || g.byName[slot.group.name] != slot.group {
+			return fmt.Errorf("engine: group %q is misplaced in heap %d", slot.group.name, kind)
+		}
+		if i > 0 && slot.turn.before(h[(i-1)/heapChildren].turn) {
+			return fmt.Errorf("engine: group %d of heap %d is before its parent", i, kind)
 		}
 	}
 	return nil

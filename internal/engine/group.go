@@ -6,8 +6,8 @@ package engine
 // and never searches messages.
 type groups struct {
 	byName map[string]*group
-	// eligible is a heap of the groups that can be received from, by turn.
-	eligible []*group
+	// eligible has the groups that can be received from.
+	eligible groupHeap
 	// served counts how often a group was served.
 	served uint64
 	// idle is a list of the groups that became empty since the clock last moved.
@@ -27,10 +27,8 @@ type group struct {
 	taken     bool
 	bound     uint64
 	nextTaken *group // by that batch, after this group; see Shard.taken
-	// index is the position in eligible, -1 when not there.
-	index int
-	// turn is its key in eligible.
-	turn turn
+	// position in each heap, from 1 on; 0: not there.
+	position [heapKinds]int32
 	// served numbers the latest time it was served, and after is the last place that
 	// existed then.
 	served, after uint64
@@ -46,23 +44,6 @@ type group struct {
 	nextIdle *group
 }
 
-// turn is the position of a group among the eligible ones.
-type turn struct {
-	out    int
-	place  uint64
-	served uint64 // when it was last served; 0: never
-}
-
-func (t turn) before(u turn) bool {
-	if t.out != u.out {
-		return t.out < u.out
-	}
-	if t.place != u.place {
-		return t.place < u.place
-	}
-	return t.served < u.served
-}
-
 func (g *groups) get(name string) *group {
 	if g.byName == nil {
 		g.byName = make(map[string]*group)
@@ -70,81 +51,15 @@ func (g *groups) get(name string) *group {
 	if found := g.byName[name]; found != nil {
 		return found
 	}
-	made := &group{name: name, index: -1}
+	made := &group{name: name}
 	g.byName[name] = made
 	return made
 }
 
-// put puts a group into the heap, or moves it there, by its turn.
-func (g *groups) put(gr *group, at turn) {
-	switch {
-	case gr.index < 0:
-		gr.turn = at
-		gr.index = len(g.eligible)
-		g.eligible = append(g.eligible, gr)
-		g.up(gr.index)
-	case gr.turn != at:
-		gr.turn = at
-		g.up(gr.index)
-		g.down(gr.index)
-	}
-}
-
 // forget removes an empty group.
 func (g *groups) forget(gr *group) {
-	g.remove(gr)
+	g.eligible.remove(eligibleHeap, gr)
 	delete(g.byName, gr.name)
-}
-
-func (g *groups) remove(gr *group) {
-	i, last := gr.index, len(g.eligible)-1
-	if i < 0 {
-		return
-	}
-	if i != last {
-		g.swap(i, last)
-	}
-	g.eligible[last] = nil
-	g.eligible = g.eligible[:last]
-	if i != last {
-		moved := g.eligible[i]
-		g.up(i)
-		g.down(moved.index)
-	}
-	gr.index = -1
-}
-
-func (g *groups) swap(i, j int) {
-	e := g.eligible
-	e[i], e[j] = e[j], e[i]
-	e[i].index, e[j].index = i, j
-}
-
-func (g *groups) up(i int) {
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !g.eligible[i].turn.before(g.eligible[parent].turn) {
-			return
-		}
-		g.swap(i, parent)
-		i = parent
-	}
-}
-
-func (g *groups) down(i int) {
-	for {
-		least := i
-		for child := 2*i + 1; child <= 2*i+2 && child < len(g.eligible); child++ {
-			if g.eligible[child].turn.before(g.eligible[least].turn) {
-				least = child
-			}
-		}
-		if least == i {
-			return
-		}
-		g.swap(i, least)
-		i = least
-	}
 }
 
 // inGroup reports whether e waits in a group.
@@ -214,19 +129,19 @@ func (s *Shard) regroup(g *group) {
 	over := s.limits != nil && s.isOver(g)
 	switch {
 	case head == nil && !g.more:
-		s.groups.remove(g)
+		s.groups.eligible.remove(eligibleHeap, g)
 		if g.out == 0 && len(g.blockers) == 0 && !g.listed {
 			g.listed, g.nextIdle = true, s.groups.idle
 			s.groups.idle = g
 		}
 	case next >= limit || over:
-		s.groups.remove(g)
+		s.groups.eligible.remove(eligibleHeap, g)
 		if head != nil && s.window != nil && s.window.full() {
 			s.evictGroup(g) // other groups need the room
 		}
-	case g.taken && g.index >= 0: // the batch goes on taking from it
+	case g.taken && g.position[eligibleHeap] > 0: // the batch goes on taking from it
 	default:
-		s.groups.put(g, s.turnOf(g, next))
+		s.groups.eligible.put(eligibleHeap, g, s.turnOf(g, next))
 	}
 }
 
@@ -252,7 +167,7 @@ func (s *Shard) forgetIdle() {
 		g.listed, g.nextIdle = false, nil
 		if g.isIdle() && !s.remembers(g) {
 			if g.limits != nil {
-				s.limits.dropWake(g)
+				s.limits.wakes.remove(wakeHeap, g)
 			}
 			s.groups.forget(g)
 		}
@@ -272,13 +187,14 @@ func (s *Shard) groupHead() *Entry {
 		}
 		e := s.ready.head()
 		var g *group
+		var its turn
 		if len(s.groups.eligible) > 0 {
-			g = s.groups.eligible[0]
-			if e != nil && !g.turn.before(turn{place: e.Place}) {
+			g, its = s.groups.eligible.first()
+			if e != nil && !its.before(turn{place: e.Place}) {
 				g = nil
 			}
 		}
-		if s.window != nil && s.mayFindQuieter(e, g) {
+		if s.window != nil && s.mayFindQuieter(e, g, its) {
 			s.searchGroups()
 			continue
 		}

@@ -21,7 +21,7 @@ type groupLimits struct {
 	text   string // Config.GroupLimits
 	base   limit
 	byName map[string]limit
-	wakes  []*group // a heap by wake
+	wakes  groupHeap
 }
 
 // limit is what a group may use.
@@ -36,8 +36,6 @@ type limitState struct {
 	limit
 	full  Instant // when the bucket is full
 	until Instant // no delivery before: the group was throttled
-	wake  Instant
-	index int // in wakes, -1 when not there
 }
 
 func newLimit(from driver.GroupLimit) limit {
@@ -107,7 +105,7 @@ func (s *Shard) limitGroups() *groupLimits {
 func (s *Shard) limitsOf(g *group) *limitState {
 	if g.limits == nil {
 		now := max(s.clock, -never/2) // the clock may not be set yet
-		g.limits = &limitState{limit: s.limits.of(g.name), full: now, until: now, index: -1}
+		g.limits = &limitState{limit: s.limits.of(g.name), full: now, until: now}
 	}
 	return g.limits
 }
@@ -220,9 +218,8 @@ func (s *Shard) remembers(g *group) bool {
 // wakeGroups looks at the groups whose wakes are over. The group of a wake may have been
 // forgotten when the clock moved.
 func (s *Shard) wakeGroups() {
-	for len(s.limits.wakes) > 0 && s.limits.wakes[0].limits.wake <= s.clock {
-		g := s.limits.wakes[0]
-		s.limits.dropWake(g)
+	for g, at := s.limits.nextWake(); g != nil && at <= s.clock; g, at = s.limits.nextWake() {
+		s.limits.wakes.remove(wakeHeap, g)
 		s.regroup(g)
 	}
 }
@@ -237,7 +234,6 @@ func (s *Shard) purgeGroups() {
 	s.limits.wakes = nil
 	for _, g := range old.byName {
 		if state := g.limits; state != nil && max(state.full, state.until) > s.clock {
-			state.index = -1
 			kept := s.groups.get(g.name)
 			kept.limits = state
 			s.limits.setWake(kept, max(state.full, state.until))
@@ -245,65 +241,17 @@ func (s *Shard) purgeGroups() {
 	}
 }
 
+// wakeTurn is the turn of a group in the heap of wakes.
+func wakeTurn(at Instant) turn { return turn{place: uint64(at) ^ 1<<63} }
+
 // setWake puts a group into the heap of wakes, or moves it there.
-func (l *groupLimits) setWake(g *group, at Instant) {
-	state := g.limits
-	if state.index < 0 {
-		state.wake, state.index = at, len(l.wakes)
-		l.wakes = append(l.wakes, g)
-		l.up(state.index)
-	} else if state.wake != at {
-		state.wake = at
-		l.up(state.index)
-		l.down(state.index)
-	}
-}
+func (l *groupLimits) setWake(g *group, at Instant) { l.wakes.put(wakeHeap, g, wakeTurn(at)) }
 
-// dropWake takes a group out of the heap of wakes.
-func (l *groupLimits) dropWake(g *group) {
-	i, last := g.limits.index, len(l.wakes)-1
-	if i < 0 {
-		return
+// nextWake returns the first group of the heap of wakes, and its wake.
+func (l *groupLimits) nextWake() (g *group, at Instant) {
+	if len(l.wakes) == 0 {
+		return nil, never
 	}
-	l.swap(i, last)
-	l.wakes[last] = nil
-	l.wakes = l.wakes[:last]
-	if i < last {
-		moved := l.wakes[i]
-		l.up(i)
-		l.down(moved.limits.index)
-	}
-	g.limits.index = -1
-}
-
-func (l *groupLimits) swap(i, j int) {
-	w := l.wakes
-	w[i], w[j] = w[j], w[i]
-	w[i].limits.index, w[j].limits.index = i, j
-}
-
-func (l *groupLimits) up(i int) {
-	for ; i > 0; i = (i - 1) / 2 {
-		parent := (i - 1) / 2
-		if l.wakes[i].limits.wake >= l.wakes[parent].limits.wake {
-			return
-		}
-		l.swap(i, parent)
-	}
-}
-
-func (l *groupLimits) down(i int) {
-	for {
-		least := i
-		for child := 2*i + 1; child <= 2*i+2 && child < len(l.wakes); child++ {
-			if l.wakes[child].limits.wake < l.wakes[least].limits.wake {
-				least = child
-			}
-		}
-		if least == i {
-			return
-		}
-		l.swap(i, least)
-		i = least
-	}
+	g, its := l.wakes.first()
+	return g, Instant(its.place ^ 1<<63)
 }

@@ -72,30 +72,37 @@ func TestForgottenGroupsHaveFullBuckets(t *testing.T) {
 	}
 }
 
-// BenchmarkLimits receives and acks a message of many groups with limits, half of which are at
-// theirs.
+// BenchmarkLimits receives, acks and sends a message of many groups, half of which have one in
+// flight and so are at their limit, and the same without limits and without groups.
 func BenchmarkLimits(b *testing.B) {
 	const groups = 10_000
-	s := New(driver.Config{FairGroups: true, GroupLimits: "in-flight=1,rate=1000000,burst=1000000"}, 1)
-	s.Advance(at(0))
-	names := make([]string, groups)
-	for i := range groups {
-		names[i] = fmt.Sprint("g", i)
-		for range 3 {
-			s.Send(at(0), Content{ID: "m", Extra: &Extra{Group: names[i]}}, 0)
-		}
-	}
-	s.Receive(at(0), groups/2, 0, time.Hour, nil)
-	out := make([]*Entry, 0, 1)
-	runtime.GC() // of what was built, not of the loop
-	b.ReportAllocs()
-	for b.Loop() {
-		out, _ = s.Receive(at(1), 1, 0, time.Minute, out[:0])
-		e := out[0]
-		extra := e.Extra
-		if err := s.Ack(at(1), Delivery{Seq: e.Seq, Nonce: e.Nonce, ID: e.ID}); err != nil {
-			b.Fatal(err)
-		}
-		s.Send(at(1), Content{ID: "m", Extra: extra}, 0)
+	for _, test := range []struct {
+		name   string
+		config driver.Config
+	}{
+		{"limits", driver.Config{FairGroups: true, GroupLimits: "in-flight=1,rate=1000000,burst=1000000"}},
+		{"groups", driver.Config{FairGroups: true}},
+		{"plain", driver.Config{}},
+	} {
+		b.Run(test.name, func(b *testing.B) {
+			s := New(test.config, 1)
+			s.Advance(at(0))
+			for i := range 3 * groups {
+				s.Send(at(0), Content{ID: "m", Extra: &Extra{Group: fmt.Sprint("g", i%groups)}}, 0)
+			}
+			s.Receive(at(0), groups/2, 0, time.Hour, nil)
+			out := make([]*Entry, 0, 1)
+			runtime.GC() // of what was built, not of the loop
+			b.ReportAllocs()
+			for b.Loop() {
+				out, _ = s.Receive(at(1), 1, 0, time.Minute, out[:0])
+				e := out[0]
+				extra := e.Extra
+				if err := s.Ack(at(1), Delivery{Seq: e.Seq, Nonce: e.Nonce, ID: e.ID}); err != nil {
+					b.Fatal(err)
+				}
+				s.Send(at(1), Content{ID: "m", Extra: extra}, 0)
+			}
+		})
 	}
 }

@@ -128,15 +128,15 @@ func (s *Shard) allowLooking() {
 }
 
 // mayFindQuieter reports whether a message beyond the horizon could have a lower turn
-// than both the message e and the group g, of which one may be nil, and whether this
-// call may still read on.
-func (s *Shard) mayFindQuieter(e *Entry, g *group) bool {
+// than both the message e and the group g with its turn, of which one may be nil, and
+// whether this call may still read on.
+func (s *Shard) mayFindQuieter(e *Entry, g *group, its turn) bool {
 	w := s.window
 	switch {
 	case w.knowsAll() || w.looks <= 0 || w.stopped():
 		return false
 	case g != nil:
-		return !g.turn.before(turn{place: w.horizon})
+		return !its.before(turn{place: w.horizon})
 	}
 	return e == nil // a held message is before the horizon
 }
