@@ -29,8 +29,8 @@ func Operations(operations ...Operation) Caveat {
 	return caveat(macaroon.CaveatOperation, strings.Join(words, macaroon.ListSeparator))
 }
 
-// AllOperations allows every operation except [OpBackup], [OpAudit], [OpAsk] and
-// [OpAnswer], which a token must name.
+// AllOperations allows every operation except [OpBackup], [OpAudit], [OpAsk], [OpAnswer] and
+// [OpThrottle], which a token must name.
 func AllOperations() Caveat { return caveat(macaroon.CaveatOperation, macaroon.Wildcard) }
 
 // EveryOperation names every operation, those included that AllOperations excludes. An older

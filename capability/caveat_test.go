@@ -78,7 +78,7 @@ func TestBadCaveatsAreRefused(t *testing.T) {
 }
 
 func TestOperationsHaveNames(t *testing.T) {
-	for o := OpSend; o <= OpAnswer; o++ {
+	for o := OpSend; o <= OpThrottle; o++ {
 		if back, err := ParseOperation(o.String()); err != nil || back != o {
 			t.Errorf("%v became %v, %v", o, back, err)
 		}
@@ -88,7 +88,7 @@ func TestOperationsHaveNames(t *testing.T) {
 			t.Errorf("ParseOperation(%q) = %v, %v", word, o, err)
 		}
 	}
-	for _, o := range []Operation{0, OpAnswer + 1, 255} {
+	for _, o := range []Operation{0, OpThrottle + 1, 255} {
 		if macaroon.AllOperations.Has(uint8(o)) || o.String() != "no operation" {
 			t.Errorf("operation %d exists", o)
 		}

@@ -51,8 +51,9 @@
 // the minter or by a holder; no caveat can lift another.
 //
 //	op=send,recv                 operations: send recv ack nack extend stats peek
-//	                             purge dlq admin backup audit; or * for
-//	                             all but backup, audit, ask and answer
+//	                             purge dlq admin backup audit ask answer
+//	                             throttle; or * for all but backup, audit, ask,
+//	                             answer and throttle
 //	topic=orders,user:42:*       names of queues, or prefixes that end in ":", "/"
 //	                             or "." followed by "*", or * for all; in a name
 //	                             "%", "," and "*" are %25, %2C and %2A

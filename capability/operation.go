@@ -43,6 +43,9 @@ const (
 	OpAsk
 	// OpAnswer: answer in reply slots, and read their states. A token must name it too.
 	OpAnswer
+	// OpThrottle: throttle groups of a queue, as the Retry-After of a server asks for. A token
+	// must name it too.
+	OpThrottle
 )
 
 // String returns the word used in tokens: "send", "recv", …

@@ -20,12 +20,6 @@ func (b *Backend) ConfigureQueue(ctx context.Context, name string, config driver
 	if err := config.Validate(); err != nil {
 		return err
 	}
-	if config.GroupLimits != "" {
-		return &driver.Error{
-			Code: driver.ErrUnsupported, Op: "configure", Queue: name, Field: "GroupLimits",
-			Detail: "the protocol does not carry limits by group",
-		}
-	}
 	o := operation{name: "configure", numbered: true, repeatable: true}
 	o.call = b.newCall(oap.OpConfigure, func(dst []byte, t oap.Target) []byte {
 		return oap.AppendConfigure(dst, t.Ticket, name, &config)

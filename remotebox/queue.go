@@ -7,6 +7,7 @@ import (
 	"iter"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/oap"
@@ -206,7 +207,24 @@ func (q *queue) setPaused(ctx context.Context, name string, code uint16) error {
 	if !q.Traits().Pause { // a daemon of an earlier version has no such request
 		return &driver.Error{Code: driver.ErrUnsupported, Op: name, Queue: q.name}
 	}
-	c := q.backend.newCall(code, oap.AppendTarget)
+	return q.do(ctx, name, code, oap.AppendTarget)
+}
+
+// Throttle delivers no message of a group for a time. It blocks until the daemon has answered.
+func (q *queue) Throttle(ctx context.Context, group string, wait time.Duration) error {
+	const op = "throttle"
+	if !q.Traits().GroupLimits { // a daemon of an earlier version has no such request
+		return &driver.Error{Code: driver.ErrUnsupported, Op: op, Queue: q.name}
+	}
+	if err := driver.CheckThrottle(group, wait); err != nil {
+		return driver.Annotate(err, q.name, op)
+	}
+	return q.do(ctx, op, oap.OpThrottle, func(dst []byte, t oap.Target) []byte { return oap.AppendThrottle(dst, t, group, wait) })
+}
+
+// do does an operation that has no answer and can be repeated.
+func (q *queue) do(ctx context.Context, name string, code uint16, fill func([]byte, oap.Target) []byte) error {
+	c := q.backend.newCall(code, fill)
 	o := operation{name: name, queue: q, call: c, numbered: true, repeatable: true}
 	if err := q.backend.roundTrip(ctx, &o); err != nil {
 		return err

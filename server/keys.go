@@ -162,7 +162,7 @@ func (k *keyStore) keepOperator(ctx context.Context, log *slog.Logger) {
 // half of its life is left, and it allows the operation that was added last.
 func (k *keyStore) isOperator(ctx context.Context, token capability.Token) bool {
 	verifier := verify.New(k.ring, &verify.Options{Revocations: k.revocations})
-	_, err := verifier.Authorize(ctx, token, verify.Request{Operation: capability.OpAnswer})
+	_, err := verifier.Authorize(ctx, token, verify.Request{Operation: capability.OpThrottle})
 	return err == nil && time.Until(token.Inspect().ExpiresAt) > operatorLife/2
 }
 

@@ -69,7 +69,7 @@ func TestOperatorTokenOfEarlierVersionIsRenewed(t *testing.T) {
 		return k.operatorToken()
 	}
 	token := open()
-	if operations := token.Inspect().Operations; token.ID() == earlier.ID() || operations[len(operations)-1] != capability.OpAnswer {
+	if operations := token.Inspect().Operations; token.ID() == earlier.ID() || operations[len(operations)-1] != capability.OpThrottle {
 		t.Errorf("the token %v became %v, which allows %v", earlier.ID(), token.ID(), operations)
 	}
 	if again := open(); again.ID() != token.ID() {

@@ -7,7 +7,7 @@ import (
 
 // Operations are the words for operations. The position of a word is its number, which
 // is never 0.
-var Operations = [...]string{"", "send", "recv", "ack", "nack", "extend", "stats", "peek", "purge", "dlq", "admin", "backup", "audit", "ask", "answer"}
+var Operations = [...]string{"", "send", "recv", "ack", "nack", "extend", "stats", "peek", "purge", "dlq", "admin", "backup", "audit", "ask", "answer", "throttle"}
 
 // ParseOperation returns the number of a word.
 func ParseOperation(word string) (number uint8, ok bool) {

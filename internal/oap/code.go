@@ -44,6 +44,9 @@ const (
 	// OpEdit is for queues whose traits have the ability. Earlier servers answer
 	// StatusUnsupported.
 	OpEdit uint16 = 0x1e
+	// OpThrottle is for queues whose traits have GroupLimits. Earlier servers answer
+	// StatusUnsupported.
+	OpThrottle uint16 = 0x1f
 
 	OpDeadLetter  uint16 = 0x20
 	OpDeadLetters uint16 = 0x21

@@ -1,6 +1,8 @@
 package oap
 
 import (
+	"time"
+
 	"github.com/mailboxmq/mailbox/driver"
 )
 
@@ -43,10 +45,11 @@ const (
 	traitPriorities
 	traitUniqueKeys
 	traitReplies // of clients only: they know Delivery.SlotPending
+	traitGroupLimits
 
 	// KnownTraits are all of them, and PlainTraits those that clients know that have not
 	// told theirs with OpKnow.
-	KnownTraits = traitSchedules<<1 - 1 | traitPriorities | traitUniqueKeys | traitReplies
+	KnownTraits = traitSchedules<<1 - 1 | traitPriorities | traitUniqueKeys | traitReplies | traitGroupLimits
 	PlainTraits = traitFairGroups<<1 - 1
 )
 
@@ -60,6 +63,7 @@ func (o *Opened) Tell(known uint64) {
 	o.Traits.Schedules = o.Traits.Schedules && known&traitSchedules != 0
 	o.Traits.Priorities = o.Traits.Priorities && known&traitPriorities != 0
 	o.Traits.UniqueKeys = o.Traits.UniqueKeys && known&traitUniqueKeys != 0
+	o.Traits.GroupLimits = o.Traits.GroupLimits && known&traitGroupLimits != 0
 }
 
 // TellMessage removes from a message what a client does not know.
@@ -102,6 +106,9 @@ func AppendOpened(dst []byte, o *Opened) []byte {
 	if t.UniqueKeys {
 		bits |= traitUniqueKeys
 	}
+	if t.GroupLimits {
+		bits |= traitGroupLimits
+	}
 	dst = appendNumber(dst, bits)
 	dst = appendText(dst, string(t.Ordering))
 	dst = appendText(dst, string(t.Durability))
@@ -138,6 +145,7 @@ func ParseOpened(payload []byte) (o Opened, err error) {
 		Schedules:    bits&traitSchedules != 0,
 		Priorities:   bits&traitPriorities != 0,
 		UniqueKeys:   bits&traitUniqueKeys != 0,
+		GroupLimits:  bits&traitGroupLimits != 0,
 
 		Ordering: driver.Ordering(r.text()), Durability: driver.Durability(r.text()),
 		DedupWindow: r.duration(), MaxBodyBytes: r.int(), MaxBatch: r.int(), MaxDelay: r.duration(),
@@ -276,10 +284,21 @@ func TellConfig(c *driver.Config, known uint64) {
 	if known&traitPriorities == 0 {
 		c.PriorityAging = 0
 	}
+	if known&traitGroupLimits == 0 {
+		c.GroupLimits = ""
+	}
 }
 
-// AppendConfig writes a configuration, which is the answer to OpConfig. A time to live and an
-// ageing of 0 at the end are left out, so that peers that know none can read it.
+// TellStats removes from counts what a client does not know.
+func TellStats(s *driver.Stats, known uint64) {
+	if known&traitGroupLimits == 0 {
+		s.Throttled = 0
+	}
+}
+
+// AppendConfig writes a configuration, which is the answer to OpConfig. A time to live, an ageing
+// and limits of groups that are empty at the end are left out, so that peers that know none can
+// read it.
 func AppendConfig(dst []byte, c *driver.Config) []byte {
 	dst = appendSigned(dst, int64(c.Shards))
 	dst = append(dst, groupsByte(c))
@@ -296,11 +315,14 @@ func AppendConfig(dst []byte, c *driver.Config) []byte {
 	dst = appendText(dst, c.DeadLetterTo)
 	dst = appendFlag(dst, c.DropExpired)
 	dst = appendText(dst, c.Annotation)
-	if c.TTL != 0 || c.PriorityAging != 0 {
+	if c.TTL != 0 || c.PriorityAging != 0 || c.GroupLimits != "" {
 		dst = appendDuration(dst, c.TTL)
 	}
-	if c.PriorityAging != 0 {
+	if c.PriorityAging != 0 || c.GroupLimits != "" {
 		dst = appendDuration(dst, c.PriorityAging)
+	}
+	if c.GroupLimits != "" {
+		dst = appendText(dst, c.GroupLimits)
 	}
 	return dst
 }
@@ -342,15 +364,18 @@ func (r *reader) config() driver.Config {
 		RetainDead:  driver.Retention{Age: r.duration(), Count: r.int()},
 		MaxHold:     r.duration(), DeadLetterTo: r.text(), DropExpired: r.flag(), Annotation: r.text(),
 	}
-	if r.err == nil && len(r.rest) > 0 {
-		c.TTL = r.duration()
-		more := len(r.rest) > 0
-		if more {
-			c.PriorityAging = r.duration()
+	empty := false
+	for _, read := range []func() bool{
+		func() bool { c.TTL = r.duration(); return c.TTL == 0 },
+		func() bool { c.PriorityAging = r.duration(); return c.PriorityAging == 0 },
+		func() bool { c.GroupLimits = r.text(); return c.GroupLimits == "" },
+	} {
+		if r.err == nil && len(r.rest) > 0 {
+			empty = read()
 		}
-		if (more && c.PriorityAging == 0) || (!more && c.TTL == 0) {
-			r.fail("a field is there and empty")
-		}
+	}
+	if empty {
+		r.fail("the last field is there and empty")
 	}
 	return c
 }
@@ -386,9 +411,14 @@ func (r *reader) stats() driver.Stats {
 	return driver.Stats{Ready: r.int(), Delayed: r.int(), InFlight: r.int(), Dead: r.int()}
 }
 
-// AppendStatsPaused writes the answer to OpStatsPaused.
+// AppendStatsPaused writes the answer to OpStatsPaused. Without throttled messages their number is
+// left out, so that peers that know none can read it.
 func AppendStatsPaused(dst []byte, s driver.Stats) []byte {
-	return appendFlag(AppendStats(dst, s), s.Paused)
+	dst = appendFlag(AppendStats(dst, s), s.Paused)
+	if s.Throttled != 0 {
+		dst = appendSigned(dst, int64(s.Throttled))
+	}
+	return dst
 }
 
 // ParseStatsPaused reads the answer to OpStatsPaused.
@@ -396,7 +426,24 @@ func ParseStatsPaused(payload []byte) (driver.Stats, error) {
 	r := reader{rest: payload}
 	s := r.stats()
 	s.Paused = r.flag()
+	if r.err == nil && len(r.rest) > 0 {
+		if s.Throttled = r.int(); s.Throttled == 0 {
+			r.fail("the last field is there and empty")
+		}
+	}
 	return s, r.end()
+}
+
+// AppendThrottle writes the payload of OpThrottle.
+func AppendThrottle(dst []byte, t Target, group string, wait time.Duration) []byte {
+	return appendDuration(appendText(AppendTarget(dst, t), group), wait)
+}
+
+// ParseThrottle reads the payload of OpThrottle.
+func ParseThrottle(payload []byte) (t Target, group string, wait time.Duration, err error) {
+	r := reader{rest: payload}
+	t, group, wait = r.target(), r.text(), r.duration()
+	return t, group, wait, r.end()
 }
 
 // AppendCount writes an answer that is a number of messages, and the payload of

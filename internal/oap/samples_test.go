@@ -208,6 +208,10 @@ func openedSamples() []sample {
 			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
 		},
 		{
+			"opened with limits by group", oap.AppendOpened(nil, &oap.Opened{Handle: 9, Traits: driver.Traits{GroupLimits: true}}),
+			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
+		},
+		{
 			"opened with due times", oap.AppendOpened(nil, &oap.Opened{Handle: 9, Traits: driver.Traits{DeliverAt: true}}),
 			func(p []byte) ([]byte, error) { v, err := oap.ParseOpened(p); return oap.AppendOpened(nil, &v), err },
 		},
@@ -237,6 +241,20 @@ func editSamples() []sample {
 			func(p []byte) ([]byte, error) {
 				t, id, v, err := oap.ParseEdit(p)
 				return oap.AppendEdit(nil, t, id, &v), err
+			},
+		},
+		{
+			"stats throttled answer", oap.AppendStatsPaused(nil, driver.Stats{Ready: 9, Throttled: 7}),
+			func(p []byte) ([]byte, error) {
+				v, err := oap.ParseStatsPaused(p)
+				return oap.AppendStatsPaused(nil, v), err
+			},
+		},
+		{
+			"throttle", oap.AppendThrottle(nil, aTarget, "tenant-a", time.Minute),
+			func(p []byte) ([]byte, error) {
+				t, group, wait, err := oap.ParseThrottle(p)
+				return oap.AppendThrottle(nil, t, group, wait), err
 			},
 		},
 		{"send with unique keys", appendSend(aTarget, someUnique), func(p []byte) ([]byte, error) {
@@ -344,6 +362,7 @@ func answerSamples() []sample {
 			func(p []byte) ([]byte, error) { v, err := oap.ParseStarted(p); return oap.AppendStarted(nil, &v), err },
 		},
 		{"config with ageing", oap.AppendConfig(nil, &driver.Config{PriorityAging: time.Minute}), againConfig},
+		{"config with limits by group", oap.AppendConfig(nil, &driver.Config{FairGroups: true, GroupLimits: "rate=2"}), againConfig},
 		{"fair config", oap.AppendConfig(nil, &aFairConfig), againConfig},
 		{"config", oap.AppendConfig(nil, &aConfig), againConfig},
 		{

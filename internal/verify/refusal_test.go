@@ -24,9 +24,9 @@ func TestRefusalNamesOperationQueueAndRemedy(t *testing.T) {
 		want    string
 	}{
 		{[]capability.Caveat{capability.Operations(capability.OpSend, capability.OpAck), everywhere, inAnHour()}, purge, `mailbox: authorize jobs: forbidden: token does not allow "purge" on queue "jobs"; it allows send, ack on all queues: operation`},
-		{[]capability.Caveat{all, capability.Queues(capability.Queue("orders"), capability.QueuesUnder("jobs.")), inAnHour()}, purge, `token does not allow "purge" on queue "jobs"; it allows everything but backup, audit, ask, answer on orders, jobs.*: topic`},
-		{[]capability.Caveat{all, everywhere, capability.Queues(capability.Queue("orders")), inAnHour()}, purge, `it allows everything but backup, audit, ask, answer on orders: topic`},
-		{[]capability.Caveat{all, capability.Queues(capability.QueuesUnder("jobs.")), capability.Queues(capability.Queue("jobs.a")), inAnHour()}, purge, `it allows everything but backup, audit, ask, answer on jobs.*, and of these only jobs.a`},
+		{[]capability.Caveat{all, capability.Queues(capability.Queue("orders"), capability.QueuesUnder("jobs.")), inAnHour()}, purge, `token does not allow "purge" on queue "jobs"; it allows everything but backup, audit, ask, answer, throttle on orders, jobs.*: topic`},
+		{[]capability.Caveat{all, everywhere, capability.Queues(capability.Queue("orders")), inAnHour()}, purge, `it allows everything but backup, audit, ask, answer, throttle on orders: topic`},
+		{[]capability.Caveat{all, capability.Queues(capability.QueuesUnder("jobs.")), capability.Queues(capability.Queue("jobs.a")), inAnHour()}, purge, `it allows everything but backup, audit, ask, answer, throttle on jobs.*, and of these only jobs.a`},
 		{[]capability.Caveat{capability.Operations(capability.OpSend), capability.Operations(capability.OpAck), everywhere, inAnHour()}, purge, `it allows nothing`},
 		{[]capability.Caveat{capability.Operations(capability.OpAdmin), capability.Queues(capability.Queue("orders")), inAnHour()}, Request{Operation: capability.OpAdmin}, `token does not allow "admin" on the daemon as a whole; it allows admin on orders`},
 		{[]capability.Caveat{all, everywhere, capability.ExpiresAt(time.Unix(1e9, 0))}, send, `mailbox: authorize jobs: unauthenticated: token expired at 2001-09-09T01:46:40Z; ask for a new one`},

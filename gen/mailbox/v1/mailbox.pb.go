@@ -1612,7 +1612,9 @@ type StatsResponse struct {
 	// Dead letters.
 	Dead int64 `protobuf:"varint,4,opt,name=dead,proto3" json:"dead,omitempty"`
 	// The queue delivers no messages until it is resumed.
-	Paused        bool `protobuf:"varint,5,opt,name=paused,proto3" json:"paused,omitempty"`
+	Paused bool `protobuf:"varint,5,opt,name=paused,proto3" json:"paused,omitempty"`
+	// How many of the ready messages are in groups at their limit.
+	Throttled     int64 `protobuf:"varint,6,opt,name=throttled,proto3" json:"throttled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1680,6 +1682,13 @@ func (x *StatsResponse) GetPaused() bool {
 		return x.Paused
 	}
 	return false
+}
+
+func (x *StatsResponse) GetThrottled() int64 {
+	if x != nil {
+		return x.Throttled
+	}
+	return 0
 }
 
 // DeadLettersRequest asks for the dead letters.
@@ -2353,6 +2362,107 @@ func (*ResumeResponse) Descriptor() ([]byte, []int) {
 	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{39}
 }
 
+// ThrottleRequest throttles a group.
+type ThrottleRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The queue of the group.
+	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// The group.
+	Group string `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	// How long, at most a day. It does not shorten an earlier one; 0 ends it.
+	WaitMs        float64 `protobuf:"fixed64,3,opt,name=wait_ms,json=waitMs,proto3" json:"wait_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ThrottleRequest) Reset() {
+	*x = ThrottleRequest{}
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ThrottleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ThrottleRequest) ProtoMessage() {}
+
+func (x *ThrottleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ThrottleRequest.ProtoReflect.Descriptor instead.
+func (*ThrottleRequest) Descriptor() ([]byte, []int) {
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *ThrottleRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *ThrottleRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ThrottleRequest) GetWaitMs() float64 {
+	if x != nil {
+		return x.WaitMs
+	}
+	return 0
+}
+
+// ThrottleResponse is empty.
+type ThrottleResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ThrottleResponse) Reset() {
+	*x = ThrottleResponse{}
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ThrottleResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ThrottleResponse) ProtoMessage() {}
+
+func (x *ThrottleResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ThrottleResponse.ProtoReflect.Descriptor instead.
+func (*ThrottleResponse) Descriptor() ([]byte, []int) {
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{41}
+}
+
 // EditRequest changes one waiting message.
 type EditRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2374,7 +2484,7 @@ type EditRequest struct {
 
 func (x *EditRequest) Reset() {
 	*x = EditRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[40]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2386,7 +2496,7 @@ func (x *EditRequest) String() string {
 func (*EditRequest) ProtoMessage() {}
 
 func (x *EditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[40]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2399,7 +2509,7 @@ func (x *EditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EditRequest.ProtoReflect.Descriptor instead.
 func (*EditRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{40}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *EditRequest) GetTopic() string {
@@ -2455,7 +2565,7 @@ type EditResponse struct {
 
 func (x *EditResponse) Reset() {
 	*x = EditResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[41]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2467,7 +2577,7 @@ func (x *EditResponse) String() string {
 func (*EditResponse) ProtoMessage() {}
 
 func (x *EditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[41]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2480,7 +2590,7 @@ func (x *EditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EditResponse.ProtoReflect.Descriptor instead.
 func (*EditResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{41}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *EditResponse) GetState() MessageState {
@@ -2499,7 +2609,7 @@ type PingRequest struct {
 
 func (x *PingRequest) Reset() {
 	*x = PingRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[42]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2511,7 +2621,7 @@ func (x *PingRequest) String() string {
 func (*PingRequest) ProtoMessage() {}
 
 func (x *PingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[42]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2524,7 +2634,7 @@ func (x *PingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PingRequest.ProtoReflect.Descriptor instead.
 func (*PingRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{42}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{44}
 }
 
 // PingResponse is empty.
@@ -2536,7 +2646,7 @@ type PingResponse struct {
 
 func (x *PingResponse) Reset() {
 	*x = PingResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[43]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2548,7 +2658,7 @@ func (x *PingResponse) String() string {
 func (*PingResponse) ProtoMessage() {}
 
 func (x *PingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[43]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2561,7 +2671,7 @@ func (x *PingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PingResponse.ProtoReflect.Descriptor instead.
 func (*PingResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{43}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{45}
 }
 
 var File_mailbox_v1_mailbox_proto protoreflect.FileDescriptor
@@ -2672,13 +2782,14 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\aattempt\x18\x04 \x01(\x05R\aattempt\x12\x12\n" +
 	"\x04note\x18\x05 \x01(\tR\x04note\"$\n" +
 	"\fStatsRequest\x12\x14\n" +
-	"\x05topic\x18\x01 \x01(\tR\x05topic\"\x88\x01\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\"\xa6\x01\n" +
 	"\rStatsResponse\x12\x14\n" +
 	"\x05ready\x18\x01 \x01(\x03R\x05ready\x12\x18\n" +
 	"\adelayed\x18\x02 \x01(\x03R\adelayed\x12\x1b\n" +
 	"\tin_flight\x18\x03 \x01(\x03R\binFlight\x12\x12\n" +
 	"\x04dead\x18\x04 \x01(\x03R\x04dead\x12\x16\n" +
-	"\x06paused\x18\x05 \x01(\bR\x06paused\"@\n" +
+	"\x06paused\x18\x05 \x01(\bR\x06paused\x12\x1c\n" +
+	"\tthrottled\x18\x06 \x01(\x03R\tthrottled\"@\n" +
 	"\x12DeadLettersRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\"E\n" +
@@ -2709,7 +2820,12 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\rPauseResponse\"%\n" +
 	"\rResumeRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\"\x10\n" +
-	"\x0eResumeResponse\"\xd1\x01\n" +
+	"\x0eResumeResponse\"V\n" +
+	"\x0fThrottleRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x12\x17\n" +
+	"\await_ms\x18\x03 \x01(\x01R\x06waitMs\"\x12\n" +
+	"\x10ThrottleResponse\"\xd1\x01\n" +
 	"\vEditRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x15\n" +
 	"\x06msg_id\x18\x02 \x01(\tR\x05msgId\x12\x16\n" +
@@ -2726,7 +2842,7 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\bNackMode\x12\x19\n" +
 	"\x15NACK_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11NACK_MODE_RELEASE\x10\x01\x12\x16\n" +
-	"\x12NACK_MODE_PUT_BACK\x10\x022\xd6\x15\n" +
+	"\x12NACK_MODE_PUT_BACK\x10\x022\x9d\x16\n" +
 	"\aMailbox\x129\n" +
 	"\x04Send\x12\x17.mailbox.v1.SendRequest\x1a\x18.mailbox.v1.SendResponse\x129\n" +
 	"\x04Recv\x12\x17.mailbox.v1.RecvRequest\x1a\x18.mailbox.v1.RecvResponse\x12O\n" +
@@ -2745,7 +2861,8 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\tPurgeDead\x12\x1c.mailbox.v1.PurgeDeadRequest\x1a\x1d.mailbox.v1.PurgeDeadResponse\x12<\n" +
 	"\x05Purge\x12\x18.mailbox.v1.PurgeRequest\x1a\x19.mailbox.v1.PurgeResponse\x12<\n" +
 	"\x05Pause\x12\x18.mailbox.v1.PauseRequest\x1a\x19.mailbox.v1.PauseResponse\x12?\n" +
-	"\x06Resume\x12\x19.mailbox.v1.ResumeRequest\x1a\x1a.mailbox.v1.ResumeResponse\x129\n" +
+	"\x06Resume\x12\x19.mailbox.v1.ResumeRequest\x1a\x1a.mailbox.v1.ResumeResponse\x12E\n" +
+	"\bThrottle\x12\x1b.mailbox.v1.ThrottleRequest\x1a\x1c.mailbox.v1.ThrottleResponse\x129\n" +
 	"\x04Edit\x12\x17.mailbox.v1.EditRequest\x1a\x18.mailbox.v1.EditResponse\x12N\n" +
 	"\vPutSchedule\x12\x1e.mailbox.v1.PutScheduleRequest\x1a\x1f.mailbox.v1.PutScheduleResponse\x12N\n" +
 	"\vGetSchedule\x12\x1e.mailbox.v1.GetScheduleRequest\x1a\x1f.mailbox.v1.GetScheduleResponse\x12J\n" +
@@ -2786,7 +2903,7 @@ func file_mailbox_v1_mailbox_proto_rawDescGZIP() []byte {
 }
 
 var file_mailbox_v1_mailbox_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_mailbox_v1_mailbox_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_mailbox_v1_mailbox_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_mailbox_v1_mailbox_proto_goTypes = []any{
 	(NackMode)(0),                  // 0: mailbox.v1.NackMode
 	(*SendRequest)(nil),            // 1: mailbox.v1.SendRequest
@@ -2829,87 +2946,89 @@ var file_mailbox_v1_mailbox_proto_goTypes = []any{
 	(*PauseResponse)(nil),          // 38: mailbox.v1.PauseResponse
 	(*ResumeRequest)(nil),          // 39: mailbox.v1.ResumeRequest
 	(*ResumeResponse)(nil),         // 40: mailbox.v1.ResumeResponse
-	(*EditRequest)(nil),            // 41: mailbox.v1.EditRequest
-	(*EditResponse)(nil),           // 42: mailbox.v1.EditResponse
-	(*PingRequest)(nil),            // 43: mailbox.v1.PingRequest
-	(*PingResponse)(nil),           // 44: mailbox.v1.PingResponse
-	nil,                            // 45: mailbox.v1.PeekRequest.AttrsEntry
-	(*Outgoing)(nil),               // 46: mailbox.v1.Outgoing
-	(*ErrorDetail)(nil),            // 47: mailbox.v1.ErrorDetail
-	(*Delivery)(nil),               // 48: mailbox.v1.Delivery
-	(*DeliveryRef)(nil),            // 49: mailbox.v1.DeliveryRef
-	(MessageState)(0),              // 50: mailbox.v1.MessageState
-	(*Peeked)(nil),                 // 51: mailbox.v1.Peeked
-	(*timestamppb.Timestamp)(nil),  // 52: google.protobuf.Timestamp
-	(*PutScheduleRequest)(nil),     // 53: mailbox.v1.PutScheduleRequest
-	(*GetScheduleRequest)(nil),     // 54: mailbox.v1.GetScheduleRequest
-	(*SchedulesRequest)(nil),       // 55: mailbox.v1.SchedulesRequest
-	(*PauseScheduleRequest)(nil),   // 56: mailbox.v1.PauseScheduleRequest
-	(*ResumeScheduleRequest)(nil),  // 57: mailbox.v1.ResumeScheduleRequest
-	(*RunScheduleRequest)(nil),     // 58: mailbox.v1.RunScheduleRequest
-	(*DeleteScheduleRequest)(nil),  // 59: mailbox.v1.DeleteScheduleRequest
-	(*CreateSlotRequest)(nil),      // 60: mailbox.v1.CreateSlotRequest
-	(*ResolveSlotRequest)(nil),     // 61: mailbox.v1.ResolveSlotRequest
-	(*WaitSlotRequest)(nil),        // 62: mailbox.v1.WaitSlotRequest
-	(*CancelSlotRequest)(nil),      // 63: mailbox.v1.CancelSlotRequest
-	(*ConsumeSlotRequest)(nil),     // 64: mailbox.v1.ConsumeSlotRequest
-	(*DeleteSlotRequest)(nil),      // 65: mailbox.v1.DeleteSlotRequest
-	(*ExpiredSlotsRequest)(nil),    // 66: mailbox.v1.ExpiredSlotsRequest
-	(*SweepSlotsRequest)(nil),      // 67: mailbox.v1.SweepSlotsRequest
-	(*TraitsRequest)(nil),          // 68: mailbox.v1.TraitsRequest
-	(*TopicsRequest)(nil),          // 69: mailbox.v1.TopicsRequest
-	(*DescribeRequest)(nil),        // 70: mailbox.v1.DescribeRequest
-	(*ConfigureRequest)(nil),       // 71: mailbox.v1.ConfigureRequest
-	(*DeleteRequest)(nil),          // 72: mailbox.v1.DeleteRequest
-	(*PutScheduleResponse)(nil),    // 73: mailbox.v1.PutScheduleResponse
-	(*GetScheduleResponse)(nil),    // 74: mailbox.v1.GetScheduleResponse
-	(*SchedulesResponse)(nil),      // 75: mailbox.v1.SchedulesResponse
-	(*PauseScheduleResponse)(nil),  // 76: mailbox.v1.PauseScheduleResponse
-	(*ResumeScheduleResponse)(nil), // 77: mailbox.v1.ResumeScheduleResponse
-	(*RunScheduleResponse)(nil),    // 78: mailbox.v1.RunScheduleResponse
-	(*DeleteScheduleResponse)(nil), // 79: mailbox.v1.DeleteScheduleResponse
-	(*CreateSlotResponse)(nil),     // 80: mailbox.v1.CreateSlotResponse
-	(*ResolveSlotResponse)(nil),    // 81: mailbox.v1.ResolveSlotResponse
-	(*WaitSlotResponse)(nil),       // 82: mailbox.v1.WaitSlotResponse
-	(*CancelSlotResponse)(nil),     // 83: mailbox.v1.CancelSlotResponse
-	(*ConsumeSlotResponse)(nil),    // 84: mailbox.v1.ConsumeSlotResponse
-	(*DeleteSlotResponse)(nil),     // 85: mailbox.v1.DeleteSlotResponse
-	(*ExpiredSlotsResponse)(nil),   // 86: mailbox.v1.ExpiredSlotsResponse
-	(*SweepSlotsResponse)(nil),     // 87: mailbox.v1.SweepSlotsResponse
-	(*TraitsResponse)(nil),         // 88: mailbox.v1.TraitsResponse
-	(*TopicsResponse)(nil),         // 89: mailbox.v1.TopicsResponse
-	(*DescribeResponse)(nil),       // 90: mailbox.v1.DescribeResponse
-	(*ConfigureResponse)(nil),      // 91: mailbox.v1.ConfigureResponse
-	(*DeleteResponse)(nil),         // 92: mailbox.v1.DeleteResponse
+	(*ThrottleRequest)(nil),        // 41: mailbox.v1.ThrottleRequest
+	(*ThrottleResponse)(nil),       // 42: mailbox.v1.ThrottleResponse
+	(*EditRequest)(nil),            // 43: mailbox.v1.EditRequest
+	(*EditResponse)(nil),           // 44: mailbox.v1.EditResponse
+	(*PingRequest)(nil),            // 45: mailbox.v1.PingRequest
+	(*PingResponse)(nil),           // 46: mailbox.v1.PingResponse
+	nil,                            // 47: mailbox.v1.PeekRequest.AttrsEntry
+	(*Outgoing)(nil),               // 48: mailbox.v1.Outgoing
+	(*ErrorDetail)(nil),            // 49: mailbox.v1.ErrorDetail
+	(*Delivery)(nil),               // 50: mailbox.v1.Delivery
+	(*DeliveryRef)(nil),            // 51: mailbox.v1.DeliveryRef
+	(MessageState)(0),              // 52: mailbox.v1.MessageState
+	(*Peeked)(nil),                 // 53: mailbox.v1.Peeked
+	(*timestamppb.Timestamp)(nil),  // 54: google.protobuf.Timestamp
+	(*PutScheduleRequest)(nil),     // 55: mailbox.v1.PutScheduleRequest
+	(*GetScheduleRequest)(nil),     // 56: mailbox.v1.GetScheduleRequest
+	(*SchedulesRequest)(nil),       // 57: mailbox.v1.SchedulesRequest
+	(*PauseScheduleRequest)(nil),   // 58: mailbox.v1.PauseScheduleRequest
+	(*ResumeScheduleRequest)(nil),  // 59: mailbox.v1.ResumeScheduleRequest
+	(*RunScheduleRequest)(nil),     // 60: mailbox.v1.RunScheduleRequest
+	(*DeleteScheduleRequest)(nil),  // 61: mailbox.v1.DeleteScheduleRequest
+	(*CreateSlotRequest)(nil),      // 62: mailbox.v1.CreateSlotRequest
+	(*ResolveSlotRequest)(nil),     // 63: mailbox.v1.ResolveSlotRequest
+	(*WaitSlotRequest)(nil),        // 64: mailbox.v1.WaitSlotRequest
+	(*CancelSlotRequest)(nil),      // 65: mailbox.v1.CancelSlotRequest
+	(*ConsumeSlotRequest)(nil),     // 66: mailbox.v1.ConsumeSlotRequest
+	(*DeleteSlotRequest)(nil),      // 67: mailbox.v1.DeleteSlotRequest
+	(*ExpiredSlotsRequest)(nil),    // 68: mailbox.v1.ExpiredSlotsRequest
+	(*SweepSlotsRequest)(nil),      // 69: mailbox.v1.SweepSlotsRequest
+	(*TraitsRequest)(nil),          // 70: mailbox.v1.TraitsRequest
+	(*TopicsRequest)(nil),          // 71: mailbox.v1.TopicsRequest
+	(*DescribeRequest)(nil),        // 72: mailbox.v1.DescribeRequest
+	(*ConfigureRequest)(nil),       // 73: mailbox.v1.ConfigureRequest
+	(*DeleteRequest)(nil),          // 74: mailbox.v1.DeleteRequest
+	(*PutScheduleResponse)(nil),    // 75: mailbox.v1.PutScheduleResponse
+	(*GetScheduleResponse)(nil),    // 76: mailbox.v1.GetScheduleResponse
+	(*SchedulesResponse)(nil),      // 77: mailbox.v1.SchedulesResponse
+	(*PauseScheduleResponse)(nil),  // 78: mailbox.v1.PauseScheduleResponse
+	(*ResumeScheduleResponse)(nil), // 79: mailbox.v1.ResumeScheduleResponse
+	(*RunScheduleResponse)(nil),    // 80: mailbox.v1.RunScheduleResponse
+	(*DeleteScheduleResponse)(nil), // 81: mailbox.v1.DeleteScheduleResponse
+	(*CreateSlotResponse)(nil),     // 82: mailbox.v1.CreateSlotResponse
+	(*ResolveSlotResponse)(nil),    // 83: mailbox.v1.ResolveSlotResponse
+	(*WaitSlotResponse)(nil),       // 84: mailbox.v1.WaitSlotResponse
+	(*CancelSlotResponse)(nil),     // 85: mailbox.v1.CancelSlotResponse
+	(*ConsumeSlotResponse)(nil),    // 86: mailbox.v1.ConsumeSlotResponse
+	(*DeleteSlotResponse)(nil),     // 87: mailbox.v1.DeleteSlotResponse
+	(*ExpiredSlotsResponse)(nil),   // 88: mailbox.v1.ExpiredSlotsResponse
+	(*SweepSlotsResponse)(nil),     // 89: mailbox.v1.SweepSlotsResponse
+	(*TraitsResponse)(nil),         // 90: mailbox.v1.TraitsResponse
+	(*TopicsResponse)(nil),         // 91: mailbox.v1.TopicsResponse
+	(*DescribeResponse)(nil),       // 92: mailbox.v1.DescribeResponse
+	(*ConfigureResponse)(nil),      // 93: mailbox.v1.ConfigureResponse
+	(*DeleteResponse)(nil),         // 94: mailbox.v1.DeleteResponse
 }
 var file_mailbox_v1_mailbox_proto_depIdxs = []int32{
-	46, // 0: mailbox.v1.SendRequest.messages:type_name -> mailbox.v1.Outgoing
+	48, // 0: mailbox.v1.SendRequest.messages:type_name -> mailbox.v1.Outgoing
 	3,  // 1: mailbox.v1.SendResponse.results:type_name -> mailbox.v1.SendResult
-	47, // 2: mailbox.v1.SendResult.error:type_name -> mailbox.v1.ErrorDetail
-	48, // 3: mailbox.v1.RecvResponse.messages:type_name -> mailbox.v1.Delivery
-	48, // 4: mailbox.v1.RecvStreamResponse.messages:type_name -> mailbox.v1.Delivery
-	49, // 5: mailbox.v1.AckRequest.deliveries:type_name -> mailbox.v1.DeliveryRef
+	49, // 2: mailbox.v1.SendResult.error:type_name -> mailbox.v1.ErrorDetail
+	50, // 3: mailbox.v1.RecvResponse.messages:type_name -> mailbox.v1.Delivery
+	50, // 4: mailbox.v1.RecvStreamResponse.messages:type_name -> mailbox.v1.Delivery
+	51, // 5: mailbox.v1.AckRequest.deliveries:type_name -> mailbox.v1.DeliveryRef
 	19, // 6: mailbox.v1.AckResponse.results:type_name -> mailbox.v1.SettleResult
 	11, // 7: mailbox.v1.NackRequest.entries:type_name -> mailbox.v1.NackEntry
-	49, // 8: mailbox.v1.NackEntry.delivery:type_name -> mailbox.v1.DeliveryRef
+	51, // 8: mailbox.v1.NackEntry.delivery:type_name -> mailbox.v1.DeliveryRef
 	0,  // 9: mailbox.v1.NackEntry.mode:type_name -> mailbox.v1.NackMode
 	19, // 10: mailbox.v1.NackResponse.results:type_name -> mailbox.v1.SettleResult
 	14, // 11: mailbox.v1.ExtendRequest.entries:type_name -> mailbox.v1.ExtendEntry
-	49, // 12: mailbox.v1.ExtendEntry.delivery:type_name -> mailbox.v1.DeliveryRef
+	51, // 12: mailbox.v1.ExtendEntry.delivery:type_name -> mailbox.v1.DeliveryRef
 	19, // 13: mailbox.v1.ExtendResponse.results:type_name -> mailbox.v1.SettleResult
 	17, // 14: mailbox.v1.BuryRequest.entries:type_name -> mailbox.v1.BuryEntry
-	49, // 15: mailbox.v1.BuryEntry.delivery:type_name -> mailbox.v1.DeliveryRef
+	51, // 15: mailbox.v1.BuryEntry.delivery:type_name -> mailbox.v1.DeliveryRef
 	19, // 16: mailbox.v1.BuryResponse.results:type_name -> mailbox.v1.SettleResult
-	47, // 17: mailbox.v1.SettleResult.error:type_name -> mailbox.v1.ErrorDetail
-	50, // 18: mailbox.v1.PeekRequest.states:type_name -> mailbox.v1.MessageState
-	45, // 19: mailbox.v1.PeekRequest.attrs:type_name -> mailbox.v1.PeekRequest.AttrsEntry
-	51, // 20: mailbox.v1.PeekResponse.messages:type_name -> mailbox.v1.Peeked
-	51, // 21: mailbox.v1.LifeResponse.message:type_name -> mailbox.v1.Peeked
+	49, // 17: mailbox.v1.SettleResult.error:type_name -> mailbox.v1.ErrorDetail
+	52, // 18: mailbox.v1.PeekRequest.states:type_name -> mailbox.v1.MessageState
+	47, // 19: mailbox.v1.PeekRequest.attrs:type_name -> mailbox.v1.PeekRequest.AttrsEntry
+	53, // 20: mailbox.v1.PeekResponse.messages:type_name -> mailbox.v1.Peeked
+	53, // 21: mailbox.v1.LifeResponse.message:type_name -> mailbox.v1.Peeked
 	24, // 22: mailbox.v1.LifeResponse.events:type_name -> mailbox.v1.LifeEvent
-	52, // 23: mailbox.v1.LifeEvent.at:type_name -> google.protobuf.Timestamp
-	51, // 24: mailbox.v1.DeadLettersResponse.messages:type_name -> mailbox.v1.Peeked
-	52, // 25: mailbox.v1.EditRequest.deliver_at:type_name -> google.protobuf.Timestamp
-	50, // 26: mailbox.v1.EditResponse.state:type_name -> mailbox.v1.MessageState
+	54, // 23: mailbox.v1.LifeEvent.at:type_name -> google.protobuf.Timestamp
+	53, // 24: mailbox.v1.DeadLettersResponse.messages:type_name -> mailbox.v1.Peeked
+	54, // 25: mailbox.v1.EditRequest.deliver_at:type_name -> google.protobuf.Timestamp
+	52, // 26: mailbox.v1.EditResponse.state:type_name -> mailbox.v1.MessageState
 	1,  // 27: mailbox.v1.Mailbox.Send:input_type -> mailbox.v1.SendRequest
 	4,  // 28: mailbox.v1.Mailbox.Recv:input_type -> mailbox.v1.RecvRequest
 	6,  // 29: mailbox.v1.Mailbox.RecvStream:input_type -> mailbox.v1.RecvStreamRequest
@@ -2927,69 +3046,71 @@ var file_mailbox_v1_mailbox_proto_depIdxs = []int32{
 	35, // 41: mailbox.v1.Mailbox.Purge:input_type -> mailbox.v1.PurgeRequest
 	37, // 42: mailbox.v1.Mailbox.Pause:input_type -> mailbox.v1.PauseRequest
 	39, // 43: mailbox.v1.Mailbox.Resume:input_type -> mailbox.v1.ResumeRequest
-	41, // 44: mailbox.v1.Mailbox.Edit:input_type -> mailbox.v1.EditRequest
-	53, // 45: mailbox.v1.Mailbox.PutSchedule:input_type -> mailbox.v1.PutScheduleRequest
-	54, // 46: mailbox.v1.Mailbox.GetSchedule:input_type -> mailbox.v1.GetScheduleRequest
-	55, // 47: mailbox.v1.Mailbox.Schedules:input_type -> mailbox.v1.SchedulesRequest
-	56, // 48: mailbox.v1.Mailbox.PauseSchedule:input_type -> mailbox.v1.PauseScheduleRequest
-	57, // 49: mailbox.v1.Mailbox.ResumeSchedule:input_type -> mailbox.v1.ResumeScheduleRequest
-	58, // 50: mailbox.v1.Mailbox.RunSchedule:input_type -> mailbox.v1.RunScheduleRequest
-	59, // 51: mailbox.v1.Mailbox.DeleteSchedule:input_type -> mailbox.v1.DeleteScheduleRequest
-	60, // 52: mailbox.v1.Mailbox.CreateSlot:input_type -> mailbox.v1.CreateSlotRequest
-	61, // 53: mailbox.v1.Mailbox.ResolveSlot:input_type -> mailbox.v1.ResolveSlotRequest
-	62, // 54: mailbox.v1.Mailbox.WaitSlot:input_type -> mailbox.v1.WaitSlotRequest
-	63, // 55: mailbox.v1.Mailbox.CancelSlot:input_type -> mailbox.v1.CancelSlotRequest
-	64, // 56: mailbox.v1.Mailbox.ConsumeSlot:input_type -> mailbox.v1.ConsumeSlotRequest
-	65, // 57: mailbox.v1.Mailbox.DeleteSlot:input_type -> mailbox.v1.DeleteSlotRequest
-	66, // 58: mailbox.v1.Mailbox.ExpiredSlots:input_type -> mailbox.v1.ExpiredSlotsRequest
-	67, // 59: mailbox.v1.Mailbox.SweepSlots:input_type -> mailbox.v1.SweepSlotsRequest
-	68, // 60: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
-	69, // 61: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
-	70, // 62: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
-	71, // 63: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
-	72, // 64: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
-	43, // 65: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
-	2,  // 66: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
-	5,  // 67: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
-	7,  // 68: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
-	9,  // 69: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
-	12, // 70: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
-	15, // 71: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
-	18, // 72: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
-	21, // 73: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
-	23, // 74: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
-	26, // 75: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
-	28, // 76: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
-	30, // 77: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
-	32, // 78: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
-	34, // 79: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
-	36, // 80: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
-	38, // 81: mailbox.v1.Mailbox.Pause:output_type -> mailbox.v1.PauseResponse
-	40, // 82: mailbox.v1.Mailbox.Resume:output_type -> mailbox.v1.ResumeResponse
-	42, // 83: mailbox.v1.Mailbox.Edit:output_type -> mailbox.v1.EditResponse
-	73, // 84: mailbox.v1.Mailbox.PutSchedule:output_type -> mailbox.v1.PutScheduleResponse
-	74, // 85: mailbox.v1.Mailbox.GetSchedule:output_type -> mailbox.v1.GetScheduleResponse
-	75, // 86: mailbox.v1.Mailbox.Schedules:output_type -> mailbox.v1.SchedulesResponse
-	76, // 87: mailbox.v1.Mailbox.PauseSchedule:output_type -> mailbox.v1.PauseScheduleResponse
-	77, // 88: mailbox.v1.Mailbox.ResumeSchedule:output_type -> mailbox.v1.ResumeScheduleResponse
-	78, // 89: mailbox.v1.Mailbox.RunSchedule:output_type -> mailbox.v1.RunScheduleResponse
-	79, // 90: mailbox.v1.Mailbox.DeleteSchedule:output_type -> mailbox.v1.DeleteScheduleResponse
-	80, // 91: mailbox.v1.Mailbox.CreateSlot:output_type -> mailbox.v1.CreateSlotResponse
-	81, // 92: mailbox.v1.Mailbox.ResolveSlot:output_type -> mailbox.v1.ResolveSlotResponse
-	82, // 93: mailbox.v1.Mailbox.WaitSlot:output_type -> mailbox.v1.WaitSlotResponse
-	83, // 94: mailbox.v1.Mailbox.CancelSlot:output_type -> mailbox.v1.CancelSlotResponse
-	84, // 95: mailbox.v1.Mailbox.ConsumeSlot:output_type -> mailbox.v1.ConsumeSlotResponse
-	85, // 96: mailbox.v1.Mailbox.DeleteSlot:output_type -> mailbox.v1.DeleteSlotResponse
-	86, // 97: mailbox.v1.Mailbox.ExpiredSlots:output_type -> mailbox.v1.ExpiredSlotsResponse
-	87, // 98: mailbox.v1.Mailbox.SweepSlots:output_type -> mailbox.v1.SweepSlotsResponse
-	88, // 99: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
-	89, // 100: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
-	90, // 101: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
-	91, // 102: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
-	92, // 103: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
-	44, // 104: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
-	66, // [66:105] is the sub-list for method output_type
-	27, // [27:66] is the sub-list for method input_type
+	41, // 44: mailbox.v1.Mailbox.Throttle:input_type -> mailbox.v1.ThrottleRequest
+	43, // 45: mailbox.v1.Mailbox.Edit:input_type -> mailbox.v1.EditRequest
+	55, // 46: mailbox.v1.Mailbox.PutSchedule:input_type -> mailbox.v1.PutScheduleRequest
+	56, // 47: mailbox.v1.Mailbox.GetSchedule:input_type -> mailbox.v1.GetScheduleRequest
+	57, // 48: mailbox.v1.Mailbox.Schedules:input_type -> mailbox.v1.SchedulesRequest
+	58, // 49: mailbox.v1.Mailbox.PauseSchedule:input_type -> mailbox.v1.PauseScheduleRequest
+	59, // 50: mailbox.v1.Mailbox.ResumeSchedule:input_type -> mailbox.v1.ResumeScheduleRequest
+	60, // 51: mailbox.v1.Mailbox.RunSchedule:input_type -> mailbox.v1.RunScheduleRequest
+	61, // 52: mailbox.v1.Mailbox.DeleteSchedule:input_type -> mailbox.v1.DeleteScheduleRequest
+	62, // 53: mailbox.v1.Mailbox.CreateSlot:input_type -> mailbox.v1.CreateSlotRequest
+	63, // 54: mailbox.v1.Mailbox.ResolveSlot:input_type -> mailbox.v1.ResolveSlotRequest
+	64, // 55: mailbox.v1.Mailbox.WaitSlot:input_type -> mailbox.v1.WaitSlotRequest
+	65, // 56: mailbox.v1.Mailbox.CancelSlot:input_type -> mailbox.v1.CancelSlotRequest
+	66, // 57: mailbox.v1.Mailbox.ConsumeSlot:input_type -> mailbox.v1.ConsumeSlotRequest
+	67, // 58: mailbox.v1.Mailbox.DeleteSlot:input_type -> mailbox.v1.DeleteSlotRequest
+	68, // 59: mailbox.v1.Mailbox.ExpiredSlots:input_type -> mailbox.v1.ExpiredSlotsRequest
+	69, // 60: mailbox.v1.Mailbox.SweepSlots:input_type -> mailbox.v1.SweepSlotsRequest
+	70, // 61: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
+	71, // 62: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
+	72, // 63: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
+	73, // 64: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
+	74, // 65: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
+	45, // 66: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
+	2,  // 67: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
+	5,  // 68: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
+	7,  // 69: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
+	9,  // 70: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
+	12, // 71: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
+	15, // 72: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
+	18, // 73: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
+	21, // 74: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
+	23, // 75: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
+	26, // 76: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
+	28, // 77: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
+	30, // 78: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
+	32, // 79: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
+	34, // 80: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
+	36, // 81: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
+	38, // 82: mailbox.v1.Mailbox.Pause:output_type -> mailbox.v1.PauseResponse
+	40, // 83: mailbox.v1.Mailbox.Resume:output_type -> mailbox.v1.ResumeResponse
+	42, // 84: mailbox.v1.Mailbox.Throttle:output_type -> mailbox.v1.ThrottleResponse
+	44, // 85: mailbox.v1.Mailbox.Edit:output_type -> mailbox.v1.EditResponse
+	75, // 86: mailbox.v1.Mailbox.PutSchedule:output_type -> mailbox.v1.PutScheduleResponse
+	76, // 87: mailbox.v1.Mailbox.GetSchedule:output_type -> mailbox.v1.GetScheduleResponse
+	77, // 88: mailbox.v1.Mailbox.Schedules:output_type -> mailbox.v1.SchedulesResponse
+	78, // 89: mailbox.v1.Mailbox.PauseSchedule:output_type -> mailbox.v1.PauseScheduleResponse
+	79, // 90: mailbox.v1.Mailbox.ResumeSchedule:output_type -> mailbox.v1.ResumeScheduleResponse
+	80, // 91: mailbox.v1.Mailbox.RunSchedule:output_type -> mailbox.v1.RunScheduleResponse
+	81, // 92: mailbox.v1.Mailbox.DeleteSchedule:output_type -> mailbox.v1.DeleteScheduleResponse
+	82, // 93: mailbox.v1.Mailbox.CreateSlot:output_type -> mailbox.v1.CreateSlotResponse
+	83, // 94: mailbox.v1.Mailbox.ResolveSlot:output_type -> mailbox.v1.ResolveSlotResponse
+	84, // 95: mailbox.v1.Mailbox.WaitSlot:output_type -> mailbox.v1.WaitSlotResponse
+	85, // 96: mailbox.v1.Mailbox.CancelSlot:output_type -> mailbox.v1.CancelSlotResponse
+	86, // 97: mailbox.v1.Mailbox.ConsumeSlot:output_type -> mailbox.v1.ConsumeSlotResponse
+	87, // 98: mailbox.v1.Mailbox.DeleteSlot:output_type -> mailbox.v1.DeleteSlotResponse
+	88, // 99: mailbox.v1.Mailbox.ExpiredSlots:output_type -> mailbox.v1.ExpiredSlotsResponse
+	89, // 100: mailbox.v1.Mailbox.SweepSlots:output_type -> mailbox.v1.SweepSlotsResponse
+	90, // 101: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
+	91, // 102: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
+	92, // 103: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
+	93, // 104: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
+	94, // 105: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
+	46, // 106: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
+	67, // [67:107] is the sub-list for method output_type
+	27, // [27:67] is the sub-list for method input_type
 	27, // [27:27] is the sub-list for extension type_name
 	27, // [27:27] is the sub-list for extension extendee
 	0,  // [0:27] is the sub-list for field type_name
@@ -3009,14 +3130,14 @@ func file_mailbox_v1_mailbox_proto_init() {
 	file_mailbox_v1_mailbox_proto_msgTypes[5].OneofWrappers = []any{}
 	file_mailbox_v1_mailbox_proto_msgTypes[10].OneofWrappers = []any{}
 	file_mailbox_v1_mailbox_proto_msgTypes[18].OneofWrappers = []any{}
-	file_mailbox_v1_mailbox_proto_msgTypes[40].OneofWrappers = []any{}
+	file_mailbox_v1_mailbox_proto_msgTypes[42].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mailbox_v1_mailbox_proto_rawDesc), len(file_mailbox_v1_mailbox_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   45,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -119,7 +119,9 @@ type TraitsResponse struct {
 	// Messages can have priorities.
 	Priorities bool `protobuf:"varint,24,opt,name=priorities,proto3" json:"priorities,omitempty"`
 	// Messages can have unique keys.
-	UniqueKeys    bool `protobuf:"varint,26,opt,name=unique_keys,json=uniqueKeys,proto3" json:"unique_keys,omitempty"`
+	UniqueKeys bool `protobuf:"varint,26,opt,name=unique_keys,json=uniqueKeys,proto3" json:"unique_keys,omitempty"`
+	// Groups can have limits, and can be throttled.
+	GroupLimits   bool `protobuf:"varint,27,opt,name=group_limits,json=groupLimits,proto3" json:"group_limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -318,6 +320,13 @@ func (x *TraitsResponse) GetPriorities() bool {
 func (x *TraitsResponse) GetUniqueKeys() bool {
 	if x != nil {
 		return x.UniqueKeys
+	}
+	return false
+}
+
+func (x *TraitsResponse) GetGroupLimits() bool {
+	if x != nil {
+		return x.GroupLimits
 	}
 	return false
 }
@@ -716,8 +725,12 @@ type TopicConfig struct {
 	TtlMs *float64 `protobuf:"fixed64,15,opt,name=ttl_ms,json=ttlMs,proto3,oneof" json:"ttl_ms,omitempty"`
 	// How long a ready message waits until its level rises by one, in queues with priorities.
 	PriorityAgingMs *float64 `protobuf:"fixed64,16,opt,name=priority_aging_ms,json=priorityAgingMs,proto3,oneof" json:"priority_aging_ms,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The limits of groups: how many of their messages are in flight, and how many are
+	// delivered a second, as in "in-flight=5,rate=10,burst=20; tenant-a: rate=0.5". It needs
+	// groups that are strict or fair. Empty means none, also when a queue is changed.
+	GroupLimits   string `protobuf:"bytes,17,opt,name=group_limits,json=groupLimits,proto3" json:"group_limits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TopicConfig) Reset() {
@@ -863,6 +876,13 @@ func (x *TopicConfig) GetPriorityAgingMs() float64 {
 	return 0
 }
 
+func (x *TopicConfig) GetGroupLimits() string {
+	if x != nil {
+		return x.GroupLimits
+	}
+	return ""
+}
+
 // Retention limits the age and the number of messages; each can be unset or off (0).
 type Retention struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -925,7 +945,7 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\x16mailbox/v1/topic.proto\x12\n" +
 	"mailbox.v1\"%\n" +
 	"\rTraitsRequest\x12\x14\n" +
-	"\x05topic\x18\x01 \x01(\tR\x05topic\"\x97\x06\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\"\xba\x06\n" +
 	"\x0eTraitsResponse\x12\x1a\n" +
 	"\bordering\x18\x01 \x01(\tR\bordering\x12\x1e\n" +
 	"\n" +
@@ -959,7 +979,8 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"priorities\x18\x18 \x01(\bR\n" +
 	"priorities\x12\x1f\n" +
 	"\vunique_keys\x18\x1a \x01(\bR\n" +
-	"uniqueKeys\"\x0f\n" +
+	"uniqueKeys\x12!\n" +
+	"\fgroup_limits\x18\x1b \x01(\bR\vgroupLimits\"\x0f\n" +
 	"\rTopicsRequest\"(\n" +
 	"\x0eTopicsResponse\x12\x16\n" +
 	"\x06topics\x18\x01 \x03(\tR\x06topics\"'\n" +
@@ -973,7 +994,7 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\x11ConfigureResponse\"%\n" +
 	"\rDeleteRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\"\x10\n" +
-	"\x0eDeleteResponse\"\xb1\x06\n" +
+	"\x0eDeleteResponse\"\xd4\x06\n" +
 	"\vTopicConfig\x12\x16\n" +
 	"\x06shards\x18\x01 \x01(\x05R\x06shards\x12#\n" +
 	"\rstrict_groups\x18\x02 \x01(\bR\fstrictGroups\x12&\n" +
@@ -993,7 +1014,8 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\vmax_hold_ms\x18\x0e \x01(\x01H\bR\tmaxHoldMs\x88\x01\x01\x12\x1a\n" +
 	"\x06ttl_ms\x18\x0f \x01(\x01H\tR\x05ttlMs\x88\x01\x01\x12/\n" +
 	"\x11priority_aging_ms\x18\x10 \x01(\x01H\n" +
-	"R\x0fpriorityAgingMs\x88\x01\x01B\x0f\n" +
+	"R\x0fpriorityAgingMs\x88\x01\x01\x12!\n" +
+	"\fgroup_limits\x18\x11 \x01(\tR\vgroupLimitsB\x0f\n" +
 	"\r_max_attemptsB\x0f\n" +
 	"\r_max_messagesB\f\n" +
 	"\n" +

@@ -70,6 +70,23 @@ func (c *Caller) setPaused(ctx context.Context, op, queue string, set func(drive
 	return err
 }
 
+// Throttle delivers no message of a group for a time; see driver.Queue. It needs a token for
+// throttle, and blocks until the backend is done. Codes: ErrInvalid, ErrFull (too many groups are
+// throttled), ErrNotFound, ErrUnsupported (the backend cannot), ErrUnavailable. Workers throttle as
+// often as servers refuse them, so the audit log does not record it.
+func (c Caller) Throttle(ctx context.Context, queue, group string, wait time.Duration) error {
+	if _, err := c.authorize(ctx, capability.OpThrottle, queue); err != nil {
+		return err
+	}
+	_, err := inQueue(ctx, &c, "throttle", queue, lastForWrites, func(q *queueUse) (struct{}, error) {
+		if err := q.lacks(q.handle.Traits().GroupLimits, "throttle", "groups of the queue cannot be throttled"); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, q.handle.Throttle(ctx, group, wait)
+	})
+	return err
+}
+
 // Edit changes a waiting message; see driver.Queue. It needs a token for admin, and blocks until
 // the backend is done. Codes: ErrNotFound, ErrConflict (in flight or dead), ErrInvalid,
 // ErrUnsupported (the backend cannot), ErrUnavailable.

@@ -127,7 +127,7 @@ func TestAuditNeedsTokenThatNamesIt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, _, err := b.as("").Audit(t.Context())
+	_, _, err := b.as("", capability.AllOperations()).Audit(t.Context())
 	expectCode(t, err, driver.ErrForbidden, "a token for all operations that does not name audit")
 	if records := auditOf(t, b.auditor(t, "")); len(records) != 3 {
 		t.Errorf("the operator sees %d records, want 3", len(records))

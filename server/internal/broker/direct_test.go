@@ -46,7 +46,7 @@ func newDirect(t testing.TB, backend driver.Opener, tenant string) *direct {
 // mint returns a token for everything.
 func mint(t testing.TB, ring *keyring.Ring, tenant string, caveats ...capability.Caveat) capability.Token {
 	t.Helper()
-	caveats = append(caveats, capability.AllOperations(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().AddDate(200, 0, 0)))
+	caveats = append(caveats, capability.EveryOperation(), capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().AddDate(200, 0, 0)))
 	token, err := ring.Mint(tenant, caveats...)
 	if err != nil {
 		t.Fatal(err)
@@ -88,9 +88,6 @@ func (d *direct) OpenQueue(ctx context.Context, name string) (driver.Queue, erro
 func (d *direct) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
 	if err := d.check("configure"); err != nil {
 		return err
-	}
-	if config.GroupLimits != "" { // surfaces do not carry it
-		return &driver.Error{Code: driver.ErrUnsupported, Op: "configure", Queue: name, Field: "GroupLimits"}
 	}
 	return d.caller.Configure(ctx, name, config)
 }
@@ -300,6 +297,13 @@ func (q *directQueue) Resume(ctx context.Context) error {
 	return q.caller.Resume(ctx, q.name)
 }
 
+func (q *directQueue) Throttle(ctx context.Context, group string, wait time.Duration) error {
+	if err := q.check("throttle"); err != nil {
+		return err
+	}
+	return q.caller.Throttle(ctx, q.name, group, wait)
+}
+
 func (q *directQueue) Edit(ctx context.Context, id string, edit driver.Edit) (driver.State, error) {
 	if err := q.check("edit"); err != nil {
 		return "", err
@@ -344,7 +348,7 @@ func (q *directQueue) Stats(ctx context.Context) (driver.Stats, error) {
 
 func (q *directQueue) Traits() driver.Traits {
 	traits, _ := q.caller.Traits(context.Background(), q.name)
-	traits.Move, traits.LateAck, traits.ForgetDedup, traits.Usage, traits.GroupLimits = false, false, false, false, false // see driver.Unsupported
+	traits.Move, traits.LateAck, traits.ForgetDedup, traits.Usage = false, false, false, false // see driver.Unsupported
 	return traits
 }
 

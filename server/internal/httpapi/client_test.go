@@ -223,6 +223,7 @@ func (c *client) learn(ctx context.Context, name string) error {
 		TTL                  bool        `json:"ttl"`
 		Priorities           bool        `json:"priorities"`
 		UniqueKeys           bool        `json:"unique_keys"`
+		GroupLimits          bool        `json:"group_limits"`
 		Window               json.Number `json:"dedup_window_ms"`
 		MaxBody              int         `json:"max_body_bytes"`
 		MaxAttributes        int         `json:"max_attributes"`
@@ -240,7 +241,7 @@ func (c *client) learn(ctx context.Context, name string) error {
 	defer c.mu.Unlock()
 	c.traits[name] = driver.Traits{
 		Ordering: driver.Ordering(t.Ordering), Durability: driver.Durability(t.Durability), ExactStats: t.Exact, Groups: t.Groups,
-		StrictGroups: t.Strict, FairGroups: t.Fair, DeadLetters: t.Dead, Peek: t.Peek, Pause: t.Pause, Release: t.Release, DeliverAt: t.DeliverAt, Edit: t.Edit, TTL: t.TTL, Priorities: t.Priorities, UniqueKeys: t.UniqueKeys, DedupWindow: duration(t.Window),
+		StrictGroups: t.Strict, FairGroups: t.Fair, DeadLetters: t.Dead, Peek: t.Peek, Pause: t.Pause, Release: t.Release, DeliverAt: t.DeliverAt, Edit: t.Edit, TTL: t.TTL, Priorities: t.Priorities, UniqueKeys: t.UniqueKeys, GroupLimits: t.GroupLimits, DedupWindow: duration(t.Window),
 		MaxBodyBytes: t.MaxBody, MaxAttributes: t.MaxAttributes, MaxAttributeBytes: t.MaxAttributeBytes, MaxBatch: t.MaxBatch, MaxDelay: duration(t.MaxDelay),
 		MaxVisibility: duration(t.MaxVisibility), MaxWait: duration(t.MaxWait),
 		PurgeCooldown: duration(t.Cooldown),
@@ -266,6 +267,7 @@ type configJSON struct {
 	MaxHoldMS        *json.Number `json:"max_hold_ms,omitempty"`
 	TTLMS            *json.Number `json:"ttl_ms,omitempty"`
 	AgingMS          *json.Number `json:"priority_aging_ms,omitempty"`
+	GroupLimits      string       `json:"group_limits"`
 	DeadLetterTo     string       `json:"dead_letter_to"`
 	DropExpired      bool         `json:"drop_expired"`
 	Annotation       string       `json:"annotation"`
@@ -319,14 +321,11 @@ func (c *client) ConfigureQueue(ctx context.Context, name string, config driver.
 	if err := config.Validate(); err != nil {
 		return err
 	}
-	if config.GroupLimits != "" { // the protocol does not carry it
-		return &driver.Error{Code: driver.ErrUnsupported, Op: "configure", Queue: name, Field: "GroupLimits"}
-	}
 	_, err := c.call(ctx, "/v1/queues/configure", false, object{"topic": name, "config": configJSON{
 		config.Shards, config.StrictGroups, config.FairGroups, number(config.MaxDeliveries), number(config.MaxMessages),
 		number(config.MaxBytes), number(config.MaxInFlight), number(config.MaxDead), spanOf(config.DedupWindow), number(config.DedupMax),
 		spanOf(config.RetainReady.Age), number(config.RetainReady.Count), spanOf(config.RetainDead.Age), number(config.RetainDead.Count),
-		spanOf(config.MaxHold), spanOf(config.TTL), spanOf(config.PriorityAging), config.DeadLetterTo, config.DropExpired, config.Annotation,
+		spanOf(config.MaxHold), spanOf(config.TTL), spanOf(config.PriorityAging), config.GroupLimits, config.DeadLetterTo, config.DropExpired, config.Annotation,
 	}}, &struct{}{})
 	if err != nil {
 		return err
@@ -346,7 +345,7 @@ func (c *client) QueueConfig(ctx context.Context, name string) (driver.Config, e
 	return driver.Config{
 		Shards: g.Shards, StrictGroups: g.StrictGroups, FairGroups: g.FairGroups, MaxDeliveries: known(g.MaxAttempts),
 		MaxMessages: known(g.MaxMessages), MaxBytes: known(g.MaxBytes), MaxInFlight: known(g.MaxInFlight), MaxDead: known(g.MaxDead),
-		DedupWindow: knownSpan(g.DedupWindowMS), DedupMax: known(g.DedupMax), MaxHold: knownSpan(g.MaxHoldMS), TTL: knownSpan(g.TTLMS), PriorityAging: knownSpan(g.AgingMS),
+		DedupWindow: knownSpan(g.DedupWindowMS), DedupMax: known(g.DedupMax), MaxHold: knownSpan(g.MaxHoldMS), TTL: knownSpan(g.TTLMS), PriorityAging: knownSpan(g.AgingMS), GroupLimits: g.GroupLimits,
 		RetainReady:  driver.Retention{Age: knownSpan(g.RetainReadyMS), Count: known(g.RetainReadyCount)},
 		RetainDead:   driver.Retention{Age: knownSpan(g.RetainDeadMS), Count: known(g.RetainDeadCount)},
 		DeadLetterTo: g.DeadLetterTo, DropExpired: g.DropExpired, Annotation: g.Annotation,

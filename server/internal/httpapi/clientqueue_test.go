@@ -396,6 +396,11 @@ func (q *clientQueue) Resume(ctx context.Context) error {
 	return err
 }
 
+func (q *clientQueue) Throttle(ctx context.Context, group string, wait time.Duration) error {
+	_, err := q.count(ctx, "throttle", "/v1/throttle", object{"group": group, "wait_ms": ms(wait)})
+	return err
+}
+
 func (q *clientQueue) Edit(ctx context.Context, id string, edit driver.Edit) (driver.State, error) {
 	if err := q.check("edit"); err != nil {
 		return "", err
@@ -424,7 +429,8 @@ func (q *clientQueue) Stats(ctx context.Context) (driver.Stats, error) {
 		Ready, Delayed, Dead int
 		InFlight             int `json:"in_flight"`
 		Paused               bool
+		Throttled            int
 	}
 	_, err := q.client.call(ctx, "/v1/stats", true, object{"topic": q.name}, &s)
-	return driver.Stats{Ready: s.Ready, Delayed: s.Delayed, InFlight: s.InFlight, Dead: s.Dead, Paused: s.Paused}, err
+	return driver.Stats{Ready: s.Ready, Delayed: s.Delayed, InFlight: s.InFlight, Dead: s.Dead, Paused: s.Paused, Throttled: s.Throttled}, err
 }

@@ -73,7 +73,7 @@ func (s *service) mint(t testing.TB, tenant string, caveats ...capability.Caveat
 	t.Helper()
 	caveats = append(caveats, capability.ExpiresAt(time.Now().AddDate(200, 0, 0)))
 	if len(caveats) == 1 {
-		caveats = append(caveats, capability.AllOperations(), capability.Queues(capability.AnyQueue()))
+		caveats = append(caveats, capability.EveryOperation(), capability.Queues(capability.AnyQueue()))
 	}
 	token, err := s.ring.Mint(tenant, caveats...)
 	if err != nil {

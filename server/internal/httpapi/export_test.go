@@ -27,6 +27,7 @@ var RequestTypes = map[string]reflect.Type{
 	"/v1/history":          reflect.TypeFor[historyRequest](),
 	"/v1/purge":            reflect.TypeFor[queueRequest](),
 	"/v1/pause":            reflect.TypeFor[queueRequest](),
+	"/v1/throttle":         reflect.TypeFor[throttleRequest](),
 	"/v1/resume":           reflect.TypeFor[queueRequest](),
 	"/v1/edit":             reflect.TypeFor[editRequest](),
 	"/v1/schedules/list":   reflect.TypeFor[queueRequest](),

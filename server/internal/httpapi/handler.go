@@ -154,6 +154,7 @@ func init() {
 		{Method: "POST", Path: "/v1/history", looks: true, serve: (*Handler).history},
 		{Method: "POST", Path: "/v1/purge", serve: (*Handler).purge},
 		{Method: "POST", Path: "/v1/pause", serve: (*Handler).pause},
+		{Method: "POST", Path: "/v1/throttle", serve: (*Handler).throttle},
 		{Method: "POST", Path: "/v1/resume", serve: (*Handler).resume},
 		{Method: "POST", Path: "/v1/edit", serve: (*Handler).edit},
 		{Method: "POST", Path: "/v1/schedules/list", looks: true, serve: (*Handler).schedules},

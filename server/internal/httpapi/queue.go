@@ -25,11 +25,12 @@ func (c *call) readQueue() (string, error) {
 }
 
 type statsResponse struct {
-	Ready    int  `json:"ready"`
-	Delayed  int  `json:"delayed"`
-	InFlight int  `json:"in_flight"`
-	Dead     int  `json:"dead"`
-	Paused   bool `json:"paused"`
+	Ready     int  `json:"ready"`
+	Delayed   int  `json:"delayed"`
+	InFlight  int  `json:"in_flight"`
+	Dead      int  `json:"dead"`
+	Paused    bool `json:"paused"`
+	Throttled int  `json:"throttled,omitempty"`
 }
 
 // stats is POST /v1/stats.
@@ -46,7 +47,7 @@ func (h *Handler) statsFor(c *call, queue string) error {
 	if err != nil {
 		return err
 	}
-	return c.ok(statsResponse{stats.Ready, stats.Delayed, stats.InFlight, stats.Dead, stats.Paused})
+	return c.ok(statsResponse{stats.Ready, stats.Delayed, stats.InFlight, stats.Dead, stats.Paused, stats.Throttled})
 }
 
 type historyResponse struct {
@@ -118,6 +119,21 @@ func (h *Handler) resume(c *call) error {
 	return c.okUnless(c.caller.Resume(c.ctx(), queue))
 }
 
+type throttleRequest struct {
+	Queue  string   `json:"topic"`
+	Group  string   `json:"group"`
+	WaitMS duration `json:"wait_ms"`
+}
+
+// throttle is POST /v1/throttle.
+func (h *Handler) throttle(c *call) error {
+	var r throttleRequest
+	if err := c.decode(&r); err != nil {
+		return err
+	}
+	return c.okUnless(c.caller.Throttle(c.ctx(), r.Queue, r.Group, time.Duration(r.WaitMS)))
+}
+
 // purge is POST /v1/purge.
 func (h *Handler) purge(c *call) error {
 	queue, err := c.readQueue()
@@ -153,6 +169,7 @@ type traitsResponse struct {
 	TTL             bool     `json:"ttl"`
 	Priorities      bool     `json:"priorities"`
 	UniqueKeys      bool     `json:"unique_keys"`
+	GroupLimits     bool     `json:"group_limits"`
 	DedupWindowMS   duration `json:"dedup_window_ms"`
 	MaxBodyBytes    int      `json:"max_body_bytes"`
 	MaxAttributes   int      `json:"max_attributes"`
@@ -176,7 +193,7 @@ func (h *Handler) traits(c *call) error {
 	}
 	return c.ok(traitsResponse{
 		Ordering: string(t.Ordering), Durability: string(t.Durability), ExactStats: t.ExactStats, Groups: t.Groups,
-		StrictGroups: t.StrictGroups, FairGroups: t.FairGroups, DeadLetters: t.DeadLetters, Peek: t.Peek, Pause: t.Pause, Release: t.Release, DeliverAt: t.DeliverAt, Edit: t.Edit, Schedules: t.Schedules, TTL: t.TTL, Priorities: t.Priorities, UniqueKeys: t.UniqueKeys,
+		StrictGroups: t.StrictGroups, FairGroups: t.FairGroups, DeadLetters: t.DeadLetters, Peek: t.Peek, Pause: t.Pause, Release: t.Release, DeliverAt: t.DeliverAt, Edit: t.Edit, Schedules: t.Schedules, TTL: t.TTL, Priorities: t.Priorities, UniqueKeys: t.UniqueKeys, GroupLimits: t.GroupLimits,
 		DedupWindowMS: duration(t.DedupWindow), MaxBodyBytes: min(t.MaxBodyBytes, MaxBodyBytes), MaxBatch: t.MaxBatch,
 		MaxAttributes: t.MaxAttributes, MaxAttrBytes: t.MaxAttributeBytes,
 		MaxDelayMS: duration(t.MaxDelay), MaxVisibilityMS: duration(t.MaxVisibility),

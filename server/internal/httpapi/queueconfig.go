@@ -35,6 +35,7 @@ type configBody struct {
 	MaxMultiple  *int      `json:"max_hold,omitempty"`
 	TTLMS        *duration `json:"ttl_ms"`
 	AgingMS      *duration `json:"priority_aging_ms"`
+	GroupLimits  string    `json:"group_limits"`
 	DeadLetterTo string    `json:"dead_letter_to"`
 	DropExpired  bool      `json:"drop_expired"`
 	Annotation   string    `json:"annotation"`
@@ -62,6 +63,7 @@ func (b *configBody) config() (driver.Config, error) {
 			Age: off.span("retain_dead_ms", b.RetainDeadMS), Count: off.number("retain_dead_count", b.RetainDeadCount),
 		},
 		TTL: off.span("ttl_ms", b.TTLMS), PriorityAging: off.span("priority_aging_ms", b.AgingMS),
+		GroupLimits:  b.GroupLimits,
 		DeadLetterTo: b.DeadLetterTo, DropExpired: b.DropExpired, Annotation: b.Annotation,
 	}
 	if b.MaxHoldMS == nil && b.MaxMultiple != nil {
@@ -115,7 +117,7 @@ func configBodyOf(c *driver.Config) configBody {
 		MaxInFlight: orZero(c.MaxInFlight), MaxDead: orZero(c.MaxDead), DedupWindowMS: orZero(duration(c.DedupWindow)),
 		DedupMax: orZero(c.DedupMax), RetainReadyMS: orZero(duration(c.RetainReady.Age)), RetainReadyCount: orZero(c.RetainReady.Count),
 		RetainDeadMS: orZero(duration(c.RetainDead.Age)), RetainDeadCount: orZero(c.RetainDead.Count), MaxHoldMS: orZero(duration(c.MaxHold)),
-		TTLMS: orZero(duration(c.TTL)), AgingMS: orZero(duration(c.PriorityAging)),
+		TTLMS: orZero(duration(c.TTL)), AgingMS: orZero(duration(c.PriorityAging)), GroupLimits: c.GroupLimits,
 		DeadLetterTo: c.DeadLetterTo, DropExpired: c.DropExpired, Annotation: c.Annotation,
 	}
 }

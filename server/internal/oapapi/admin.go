@@ -128,6 +128,7 @@ func (c *conn) attend(ctx context.Context, f *oap.Frame) {
 	case oap.OpStatsPaused:
 		c.once(correlation, ticket, func() (func([]byte) []byte, error) {
 			stats, err := q.caller.user.Stats(ctx, q.name)
+			oap.TellStats(&stats, c.knows.Load())
 			return func(dst []byte) []byte { return oap.AppendStatsPaused(dst, stats) }, err
 		})
 	case oap.OpRedrive:
@@ -143,6 +144,12 @@ func (c *conn) attend(ctx context.Context, f *oap.Frame) {
 		}
 	case oap.OpEdit:
 		c.edit(ctx, f, q)
+	case oap.OpThrottle:
+		if _, group, wait, err := oap.ParseThrottle(f.Payload); c.readable(correlation, err) {
+			c.once(correlation, ticket, func() (func([]byte) []byte, error) {
+				return nil, q.caller.user.Throttle(ctx, q.name, group, wait)
+			})
+		}
 	case oap.OpFire:
 		c.fire(ctx, f, q)
 	case oap.OpPeek, oap.OpDeadLetters, oap.OpSchedules:

@@ -37,7 +37,7 @@ func newDaemon(t testing.TB, backend driver.Opener, options oapapi.Options) *dae
 
 func mint(t testing.TB, ring *keyring.Ring, caveats ...capability.Caveat) string {
 	t.Helper()
-	caveats = append(caveats, capability.AllOperations(), capability.Queues(capability.AnyQueue()),
+	caveats = append(caveats, capability.EveryOperation(), capability.Queues(capability.AnyQueue()),
 		capability.ExpiresAt(time.Now().AddDate(200, 0, 0)))
 	token, err := ring.Mint("", caveats...)
 	if err != nil {

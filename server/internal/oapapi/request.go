@@ -33,7 +33,7 @@ func (c *conn) dispatch(ctx context.Context, f *oap.Frame) {
 	case oap.OpPing, oap.OpJoin, oap.OpKnow, oap.OpOpen, oap.OpOpenIdentified, oap.OpConfigure, oap.OpConfig, oap.OpQueues, oap.OpDelete:
 		c.administer(ctx, f)
 	case oap.OpClose, oap.OpPurge, oap.OpStats, oap.OpPurgeDead, oap.OpRedrive, oap.OpDiscard,
-		oap.OpPeek, oap.OpDeadLetters, oap.OpSubscribe, oap.OpPause, oap.OpResume, oap.OpStatsPaused, oap.OpEdit, oap.OpFire, oap.OpSchedules:
+		oap.OpPeek, oap.OpDeadLetters, oap.OpSubscribe, oap.OpPause, oap.OpResume, oap.OpStatsPaused, oap.OpEdit, oap.OpThrottle, oap.OpFire, oap.OpSchedules:
 		c.attend(ctx, f)
 	case oap.OpCreateSlot, oap.OpResolveSlot, oap.OpWaitSlot, oap.OpCancelSlot, oap.OpConsumeSlot, oap.OpDeleteSlot, oap.OpExpiredSlots, oap.OpSweepSlots, oap.OpSendAsking:
 		c.useSlot(ctx, f)

@@ -57,6 +57,11 @@ func (s *service) Resume(ctx context.Context, r *mailboxv1.ResumeRequest) (*mail
 	return &mailboxv1.ResumeResponse{}, callOf(ctx).caller.Resume(ctx, r.GetTopic())
 }
 
+// Throttle throttles a group.
+func (s *service) Throttle(ctx context.Context, r *mailboxv1.ThrottleRequest) (*mailboxv1.ThrottleResponse, error) {
+	return &mailboxv1.ThrottleResponse{}, callOf(ctx).caller.Throttle(ctx, r.GetTopic(), r.GetGroup(), duration(r.GetWaitMs()))
+}
+
 // Edit changes a waiting message.
 func (s *service) Edit(ctx context.Context, r *mailboxv1.EditRequest) (*mailboxv1.EditResponse, error) {
 	edit := driver.Edit{Remove: r.GetRemove(), Ready: r.GetReady()}

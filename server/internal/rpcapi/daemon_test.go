@@ -98,7 +98,7 @@ func (d *daemon) stop() {
 func (d *daemon) mint(t testing.TB, tenant string, caveats ...capability.Caveat) capability.Token {
 	t.Helper()
 	if len(caveats) == 0 {
-		caveats = []capability.Caveat{capability.AllOperations()}
+		caveats = []capability.Caveat{capability.EveryOperation()}
 	}
 	caveats = append(caveats, capability.Queues(capability.AnyQueue()), capability.ExpiresAt(time.Now().AddDate(200, 0, 0)))
 	token, err := d.ring.Mint(tenant, caveats...)

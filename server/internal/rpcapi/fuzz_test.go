@@ -48,7 +48,7 @@ func FuzzUnary(f *testing.F) {
 		"Send", "Recv", "Ack", "Nack", "Extend", "Bury", "Life", "Stats", "Redrive", "Configure", "Describe",
 		"Discard", "Pause", "Resume", "Edit", "Purge", "PurgeDead", "Traits", "Delete", "Ping", "Peek", "DeadLetters", "Topics", "RecvStream",
 		"PutSchedule", "GetSchedule", "Schedules", "PauseSchedule", "ResumeSchedule", "RunSchedule", "DeleteSchedule",
-		"CreateSlot", "ResolveSlot", "WaitSlot", "CancelSlot", "ConsumeSlot", "DeleteSlot", "ExpiredSlots", "SweepSlots",
+		"CreateSlot", "ResolveSlot", "WaitSlot", "CancelSlot", "ConsumeSlot", "DeleteSlot", "ExpiredSlots", "SweepSlots", "Throttle",
 	}
 	kinds := []string{"application/proto", "application/json", "application/grpc", "application/grpc-web", "application/connect+proto", "application/connect+json"}
 	ring := keyring.New(keyring.NewKey())

@@ -18,7 +18,7 @@ const chunkBytes = 64 << 10
 func (s *service) Stats(ctx context.Context, r *mailboxv1.StatsRequest) (*mailboxv1.StatsResponse, error) {
 	stats, err := callOf(ctx).caller.Stats(ctx, r.GetTopic())
 	return &mailboxv1.StatsResponse{
-		Ready: int64(stats.Ready), Delayed: int64(stats.Delayed), InFlight: int64(stats.InFlight), Dead: int64(stats.Dead), Paused: stats.Paused,
+		Ready: int64(stats.Ready), Delayed: int64(stats.Delayed), InFlight: int64(stats.InFlight), Dead: int64(stats.Dead), Paused: stats.Paused, Throttled: int64(stats.Throttled),
 	}, err
 }
 

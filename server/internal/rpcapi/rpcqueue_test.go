@@ -374,6 +374,14 @@ func (q *rpcQueue) Resume(ctx context.Context) error {
 	return driverError(ctx, err)
 }
 
+func (q *rpcQueue) Throttle(ctx context.Context, group string, wait time.Duration) error {
+	if err := q.check("throttle"); err != nil {
+		return err
+	}
+	_, err := q.rpc.Throttle(ctx, &mailboxv1.ThrottleRequest{Topic: q.name, Group: group, WaitMs: ms(wait)})
+	return driverError(ctx, err)
+}
+
 func (q *rpcQueue) Edit(ctx context.Context, id string, edit driver.Edit) (driver.State, error) {
 	if err := q.check("edit"); err != nil {
 		return "", err
@@ -408,7 +416,7 @@ func (q *rpcQueue) Stats(ctx context.Context) (driver.Stats, error) {
 	}
 	r, err := q.rpc.Stats(ctx, &mailboxv1.StatsRequest{Topic: q.name})
 	return driver.Stats{
-		Ready: int(r.GetReady()), Delayed: int(r.GetDelayed()), InFlight: int(r.GetInFlight()), Dead: int(r.GetDead()), Paused: r.GetPaused(),
+		Ready: int(r.GetReady()), Delayed: int(r.GetDelayed()), InFlight: int(r.GetInFlight()), Dead: int(r.GetDead()), Paused: r.GetPaused(), Throttled: int(r.GetThrottled()),
 	}, driverError(ctx, err)
 }
 
@@ -419,7 +427,7 @@ func (q *rpcQueue) Traits() driver.Traits {
 	}
 	return driver.Traits{
 		Ordering: driver.Ordering(r.GetOrdering()), Durability: driver.Durability(r.GetDurability()), ExactStats: r.GetExactStats(),
-		Groups: r.GetGroups(), StrictGroups: r.GetStrictGroups(), DeadLetters: r.GetDeadLetters(), Peek: r.GetPeek(), Pause: r.GetPause(), Release: r.GetRelease(), DeliverAt: r.GetDeliverAt(), Edit: r.GetEdit(), TTL: r.GetTtl(), Priorities: r.GetPriorities(), UniqueKeys: r.GetUniqueKeys(), DedupWindow: span(r.GetDedupWindowMs()),
+		Groups: r.GetGroups(), StrictGroups: r.GetStrictGroups(), DeadLetters: r.GetDeadLetters(), Peek: r.GetPeek(), Pause: r.GetPause(), Release: r.GetRelease(), DeliverAt: r.GetDeliverAt(), Edit: r.GetEdit(), TTL: r.GetTtl(), Priorities: r.GetPriorities(), UniqueKeys: r.GetUniqueKeys(), GroupLimits: r.GetGroupLimits(), DedupWindow: span(r.GetDedupWindowMs()),
 		MaxBodyBytes:  int(r.GetMaxPayloadBytes()),
 		MaxAttributes: int(r.GetMaxAttributes()), MaxAttributeBytes: int(r.GetMaxAttributeBytes()), MaxBatch: int(r.GetMaxBatch()), MaxDelay: span(r.GetMaxDelayMs()),
 		MaxVisibility: span(r.GetMaxVisibilityMs()), MaxWait: span(r.GetMaxWaitMs()), PurgeCooldown: span(r.GetPurgeCooldownMs()),

@@ -30,6 +30,7 @@ func accessRows(t *testing.T) (rows [][3]string) {
 func TestDocumentedOperationsAreNeededAndEnough(t *testing.T) {
 	d := start(t, onDisk())
 	dir := t.TempDir()
+	d.must(t, "queues", "create", "jobs", "--fair-groups") // so that groups can be throttled
 	for i, row := range accessRows(t) {
 		id := d.must(t, "send", "jobs", "x")
 		slot := "slot-" + id

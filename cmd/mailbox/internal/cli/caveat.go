@@ -23,7 +23,7 @@ type caveatFlags struct {
 }
 
 func (f *caveatFlags) register(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&f.operations, "op", nil, "operations: send, recv, ack, nack, extend, stats, peek, purge, dlq, admin, backup, audit, ask, answer, or * for all but the last four")
+	flags.StringSliceVar(&f.operations, "op", nil, "operations: send, recv, ack, nack, extend, stats, peek, purge, dlq, admin, backup, audit, ask, answer, throttle, or * for all but the last five")
 	flags.StringSliceVar(&f.queues, "queue", nil, "queues: names, prefixes like 'user:42:*', or *")
 	flags.StringVar(&f.expires, "expires", "", "when it expires: a duration from now like 24h, or a time like 2026-12-31T00:00:00Z")
 	flags.StringVar(&f.notBefore, "not-before", "", "when it becomes valid, in the same forms")
@@ -71,7 +71,7 @@ func (f *caveatFlags) scope(*pflag.FlagSet, time.Time) (caveats []capability.Cav
 		operations := make([]capability.Operation, len(f.operations))
 		for i, word := range f.operations {
 			if operations[i], err = capability.ParseOperation(word); err != nil {
-				return nil, usageError("--op: invalid value %.40q; want send, recv, ack, nack, extend, stats, peek, purge, dlq, admin, backup, audit, ask, answer, or * alone for all but the last four", word)
+				return nil, usageError("--op: invalid value %.40q; want send, recv, ack, nack, extend, stats, peek, purge, dlq, admin, backup, audit, ask, answer, throttle, or * alone for all but the last five", word)
 			}
 		}
 		caveats = append(caveats, capability.Operations(operations...))

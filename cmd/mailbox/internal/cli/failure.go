@@ -305,7 +305,7 @@ const opSchedule = "schedule"
 var fields = map[string]string{
 	"Body": "the body has", "DedupKey": "the key", "UniqueKey": "--unique", "Replace": "--replace", "Delay": "--delay", "DeliverAt": "--at", "TTL": "--ttl", "Priority": "the priority", "Group": "--group", "ReplyTo": "--reply-to",
 	"CorrelationID": "--correlation-id", "Attributes": "the attributes:", "Visibility": "--visibility", "Wait": "--wait", "Max": "--max",
-	"payload_b64": "the body has", "idem_key": "the key", "unique_key": "--unique", "replace": "--replace", "delay_ms": "--delay", "deliver_at": "--at", "ttl_ms": "--ttl", "priority": "the priority", "priority_aging_ms": "--priority-aging", "group": "--group", "reply_to": "--reply-to",
+	"payload_b64": "the body has", "idem_key": "the key", "unique_key": "--unique", "replace": "--replace", "delay_ms": "--delay", "deliver_at": "--at", "ttl_ms": "--ttl", "priority": "the priority", "priority_aging_ms": "--priority-aging", "group_limits": "--group-limits", "group": "--group", "reply_to": "--reply-to",
 	"correlation_id": "--correlation-id", "attrs": "the attributes:", "visibility_ms": "--visibility", "wait_ms": "--wait",
 	"name": "the name of the queue", "topic": "the name of the queue", "MaxDeliveries": "--max-attempts",
 	"MaxMessages": "--max-messages", "MaxBytes": "--max-bytes", "MaxInFlight": "--max-in-flight", "max_attempts": "--max-attempts", "max_messages": "--max-messages", "max_bytes": "--max-bytes", "max_in_flight": "--max-in-flight",

@@ -29,6 +29,7 @@ type configBody struct {
 	MaxHoldMS        *float64 `json:"max_hold_ms,omitempty"`
 	TTLMS            *float64 `json:"ttl_ms,omitempty"`
 	AgingMS          *float64 `json:"priority_aging_ms,omitempty"`
+	GroupLimits      string   `json:"group_limits,omitempty"`
 	DropExpired      bool     `json:"drop_expired,omitempty"`
 	DeadLetterTo     string   `json:"dead_letter_to"`
 	// No flag sets it; it must be kept when another setting is changed.
@@ -57,6 +58,7 @@ type configFlags struct {
 	readyCount, deadCount    int
 	maxHold, ttl, aging      time.Duration
 	dropExpired              bool
+	groupLimits              string
 	deadLetterTo             string
 }
 
@@ -78,6 +80,7 @@ func (f *configFlags) register(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.maxHold, "max-hold", 0, "how long a delivery can be held by extending it, at least 10 times its visibility; 0 turns it off")
 	flags.DurationVar(&f.ttl, "ttl", 0, "time to live of messages that are sent without one; 0 turns it off")
 	flags.DurationVar(&f.aging, "priority-aging", 0, "how long a ready message waits until its level rises by one; 0 turns it off")
+	flags.StringVar(&f.groupLimits, "group-limits", "", "limits of strict or fair groups, like \"in-flight=5,rate=10; tenant-a: rate=0.5\"; \"\" removes them")
 	flags.BoolVar(&f.dropExpired, "drop-expired", false, "remove messages that are too old or past their time to live, and keep no dead letter")
 	flags.StringVar(&f.deadLetterTo, "dead-letter-to", "", "queue that dead letters are sent to")
 }
@@ -101,6 +104,7 @@ var setters = map[string]func(f *configFlags, to *configBody){
 	"max-hold":           func(f *configFlags, to *configBody) { to.MaxHoldMS = inMilliseconds(f.maxHold) },
 	"ttl":                func(f *configFlags, to *configBody) { to.TTLMS = inMilliseconds(f.ttl) },
 	"priority-aging":     func(f *configFlags, to *configBody) { to.AgingMS = inMilliseconds(f.aging) },
+	"group-limits":       func(f *configFlags, to *configBody) { to.GroupLimits = f.groupLimits },
 	"drop-expired":       func(f *configFlags, to *configBody) { to.DropExpired = f.dropExpired },
 	"dead-letter-to":     func(f *configFlags, to *configBody) { to.DeadLetterTo = f.deadLetterTo },
 }
@@ -163,6 +167,9 @@ func (c *configBody) words() [][2]string {
 		{"ttl", span(c.TTLMS)},
 		{"priority-aging", span(c.AgingMS)},
 		{"drop-expired", strconv.FormatBool(c.DropExpired)},
+	}
+	if c.GroupLimits != "" {
+		words = append(words, [2]string{"group-limits", c.GroupLimits})
 	}
 	if c.DeadLetterTo != "" {
 		words = append(words, [2]string{"dead-letter-to", c.DeadLetterTo})

@@ -234,6 +234,9 @@ func (s *shell) showQueue(ctx context.Context, a *api, queue string) error {
 	if v.Stats.Paused {
 		t.add(pausedWord, "yes")
 	}
+	if v.Stats.Throttled > 0 {
+		t.add(throttledWord, plainNumber(v.Stats.Throttled))
+	}
 	for _, setting := range v.Config.words() {
 		t.add(setting[0], setting[1])
 	}
@@ -350,6 +353,43 @@ func (s *shell) setPausedCommand(c *cobra.Command, path string, paused bool, don
 		return s.say(pausedView{args[0], paused}, done, args[0])
 	})
 	return c
+}
+
+// throttledView says in JSON for how long a group is throttled.
+type throttledView struct {
+	Queue  string  `json:"queue"`
+	Group  string  `json:"group"`
+	WaitMS float64 `json:"wait_ms"`
+}
+
+func (s *shell) throttleCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "throttle QUEUE GROUP WAIT", Short: "Deliver nothing of a group for a time",
+		Long: "Deliver no message of a group for a time of at most a day, as a server asks for that answers with Retry-After. Messages of\n" +
+			"other groups do not wait. It does not shorten an earlier throttle, but 0 ends it, and it survives restarts of the daemon.\n" +
+			"The queue needs strict or fair groups, and the token the operation throttle.",
+		Example: "mailbox throttle orders tenant-a 30s\nmailbox throttle orders tenant-a 0",
+		Args:    wants(3, 3), ValidArgsFunction: s.completeQueue,
+		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
+			wait, err := time.ParseDuration(args[2])
+			if err != nil || wait < 0 || wait > driver.MaxThrottle {
+				return usageError("WAIT: invalid value %q; want a time from 0 to %v, like 30s", args[2], driver.MaxThrottle)
+			}
+			request := struct {
+				Queue  string  `json:"topic"`
+				Group  string  `json:"group"`
+				WaitMS float64 `json:"wait_ms"`
+			}{args[0], args[1], float64(wait) / float64(time.Millisecond)}
+			if err := a.call(ctx, apiRequest{path: "/v1/throttle", body: request}, nil); err != nil {
+				return err
+			}
+			view := throttledView(request)
+			if wait == 0 {
+				return s.say(view, "%s of %s is not throttled", args[1], args[0])
+			}
+			return s.say(view, "%s of %s waits for %v", args[1], args[0], wait)
+		}),
+	}
 }
 
 // removed sends a request that removes messages, and returns how many were.

@@ -178,7 +178,7 @@ func (s *session) plain(text string) string {
 	text = keyIDs.ReplaceAllString(text, "${1}KEY")
 	text = kept.ReplaceAllString(text, `"durability":"DURABILITY"`)
 	// The operator's token names every operation; that of a document may be of an earlier version.
-	text = strings.NewReplacer("admin, backup, audit, ask, answer on all queues", "admin on all queues", "send,recv,ack,nack,extend,stats,peek,purge,dlq,admin,backup,audit,ask,answer", "*", `"admin","backup","audit","ask","answer"]`, `"admin"]`).Replace(text)
+	text = strings.NewReplacer("admin, backup, audit, ask, answer, throttle on all queues", "admin on all queues", "send,recv,ack,nack,extend,stats,peek,purge,dlq,admin,backup,audit,ask,answer,throttle", "*", `"admin","backup","audit","ask","answer","throttle"]`, `"admin"]`).Replace(text)
 	text = durations.ReplaceAllString(text, `"duration_ms":0`)
 	return strings.ReplaceAll(text, s.daemon.dir, "DIR")
 }

@@ -14,10 +14,12 @@ type statsBody struct {
 	InFlight int  `json:"in_flight"`
 	Dead     int  `json:"dead"`
 	Paused   bool `json:"paused"`
+	// Throttled is how many of the ready messages are in groups at their limit.
+	Throttled int `json:"throttled,omitempty"`
 }
 
-// pausedWord marks a paused queue.
-const pausedWord = "paused"
+// pausedWord marks a paused queue, and throttledWord messages of groups at their limit.
+const pausedWord, throttledWord = "paused", "throttled"
 
 // statsView are the counts of a queue in JSON.
 type statsView struct {
@@ -118,6 +120,9 @@ func statsTable(counts []statsView) *table {
 		queue := printable([]byte(v.Queue), bodyWidth)
 		if v.Paused {
 			queue += " (" + pausedWord + ")"
+		}
+		if v.Throttled > 0 {
+			queue += " (" + plainNumber(v.Throttled) + " " + throttledWord + ")"
 		}
 		t.add(queue, plainNumber(v.Ready), plainNumber(v.Delayed), plainNumber(v.InFlight), plainNumber(v.Dead))
 	}

@@ -70,6 +70,8 @@ const (
 	MailboxPauseProcedure = "/mailbox.v1.Mailbox/Pause"
 	// MailboxResumeProcedure is the fully-qualified name of the Mailbox's Resume RPC.
 	MailboxResumeProcedure = "/mailbox.v1.Mailbox/Resume"
+	// MailboxThrottleProcedure is the fully-qualified name of the Mailbox's Throttle RPC.
+	MailboxThrottleProcedure = "/mailbox.v1.Mailbox/Throttle"
 	// MailboxEditProcedure is the fully-qualified name of the Mailbox's Edit RPC.
 	MailboxEditProcedure = "/mailbox.v1.Mailbox/Edit"
 	// MailboxPutScheduleProcedure is the fully-qualified name of the Mailbox's PutSchedule RPC.
@@ -169,6 +171,9 @@ type MailboxClient interface {
 	Pause(context.Context, *v1.PauseRequest) (*v1.PauseResponse, error)
 	// Resume ends a pause. It needs the operation admin.
 	Resume(context.Context, *v1.ResumeRequest) (*v1.ResumeResponse, error)
+	// Throttle delivers no message of a group for a time, as the Retry-After of a server asks
+	// for, or ends that. Repeating it is safe. It needs the operation throttle.
+	Throttle(context.Context, *v1.ThrottleRequest) (*v1.ThrottleResponse, error)
 	// Edit changes one waiting message: it is removed, made ready, or gets another due
 	// time. A message in flight or dead is refused with E_DUPLICATE, and the detail says
 	// which. It needs the operation admin.
@@ -336,6 +341,12 @@ func NewMailboxClient(httpClient connect.HTTPClient, baseURL string, opts ...con
 			connect.WithSchema(mailboxMethods.ByName("Resume")),
 			connect.WithClientOptions(opts...),
 		),
+		throttle: connect.NewClient[v1.ThrottleRequest, v1.ThrottleResponse](
+			httpClient,
+			baseURL+MailboxThrottleProcedure,
+			connect.WithSchema(mailboxMethods.ByName("Throttle")),
+			connect.WithClientOptions(opts...),
+		),
 		edit: connect.NewClient[v1.EditRequest, v1.EditResponse](
 			httpClient,
 			baseURL+MailboxEditProcedure,
@@ -490,6 +501,7 @@ type mailboxClient struct {
 	purge          *connect.Client[v1.PurgeRequest, v1.PurgeResponse]
 	pause          *connect.Client[v1.PauseRequest, v1.PauseResponse]
 	resume         *connect.Client[v1.ResumeRequest, v1.ResumeResponse]
+	throttle       *connect.Client[v1.ThrottleRequest, v1.ThrottleResponse]
 	edit           *connect.Client[v1.EditRequest, v1.EditResponse]
 	putSchedule    *connect.Client[v1.PutScheduleRequest, v1.PutScheduleResponse]
 	getSchedule    *connect.Client[v1.GetScheduleRequest, v1.GetScheduleResponse]
@@ -649,6 +661,15 @@ func (c *mailboxClient) Pause(ctx context.Context, req *v1.PauseRequest) (*v1.Pa
 // Resume calls mailbox.v1.Mailbox.Resume.
 func (c *mailboxClient) Resume(ctx context.Context, req *v1.ResumeRequest) (*v1.ResumeResponse, error) {
 	response, err := c.resume.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Throttle calls mailbox.v1.Mailbox.Throttle.
+func (c *mailboxClient) Throttle(ctx context.Context, req *v1.ThrottleRequest) (*v1.ThrottleResponse, error) {
+	response, err := c.throttle.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -894,6 +915,9 @@ type MailboxHandler interface {
 	Pause(context.Context, *v1.PauseRequest) (*v1.PauseResponse, error)
 	// Resume ends a pause. It needs the operation admin.
 	Resume(context.Context, *v1.ResumeRequest) (*v1.ResumeResponse, error)
+	// Throttle delivers no message of a group for a time, as the Retry-After of a server asks
+	// for, or ends that. Repeating it is safe. It needs the operation throttle.
+	Throttle(context.Context, *v1.ThrottleRequest) (*v1.ThrottleResponse, error)
 	// Edit changes one waiting message: it is removed, made ready, or gets another due
 	// time. A message in flight or dead is refused with E_DUPLICATE, and the detail says
 	// which. It needs the operation admin.
@@ -1055,6 +1079,12 @@ func NewMailboxHandler(svc MailboxHandler, opts ...connect.HandlerOption) (strin
 		MailboxResumeProcedure,
 		svc.Resume,
 		connect.WithSchema(mailboxMethods.ByName("Resume")),
+		connect.WithHandlerOptions(opts...),
+	)
+	mailboxThrottleHandler := connect.NewUnaryHandlerSimple(
+		MailboxThrottleProcedure,
+		svc.Throttle,
+		connect.WithSchema(mailboxMethods.ByName("Throttle")),
 		connect.WithHandlerOptions(opts...),
 	)
 	mailboxEditHandler := connect.NewUnaryHandlerSimple(
@@ -1225,6 +1255,8 @@ func NewMailboxHandler(svc MailboxHandler, opts ...connect.HandlerOption) (strin
 			mailboxPauseHandler.ServeHTTP(w, r)
 		case MailboxResumeProcedure:
 			mailboxResumeHandler.ServeHTTP(w, r)
+		case MailboxThrottleProcedure:
+			mailboxThrottleHandler.ServeHTTP(w, r)
 		case MailboxEditProcedure:
 			mailboxEditHandler.ServeHTTP(w, r)
 		case MailboxPutScheduleProcedure:
@@ -1344,6 +1376,10 @@ func (UnimplementedMailboxHandler) Pause(context.Context, *v1.PauseRequest) (*v1
 
 func (UnimplementedMailboxHandler) Resume(context.Context, *v1.ResumeRequest) (*v1.ResumeResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.Resume is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) Throttle(context.Context, *v1.ThrottleRequest) (*v1.ThrottleResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.Throttle is not implemented"))
 }
 
 func (UnimplementedMailboxHandler) Edit(context.Context, *v1.EditRequest) (*v1.EditResponse, error) {
