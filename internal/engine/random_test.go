@@ -92,8 +92,7 @@ func TestStructureHoldsUnderRandomPrograms(t *testing.T) {
 					return
 				}
 				sent++
-				group := rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "group")
-				extra := &Extra{Group: group}
+				extra := &Extra{Group: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "group")}
 				if ttl := seconds("time to live", 8); ttl > 4*time.Second {
 					extra.Life = &Life{TTL: ttl}
 				}
