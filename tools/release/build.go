@@ -13,7 +13,7 @@ import (
 )
 
 // maxDaemonSize is the most that mailboxd may take, stripped.
-const maxDaemonSize = 34 << 20
+const maxDaemonSize = 32 << 20
 
 // A platform is what programs are built for.
 type platform struct{ system, arch string }
