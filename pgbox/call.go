@@ -153,8 +153,8 @@ func readEnding(line string) (driver.Ending, bool) {
 	if err != nil {
 		return driver.Ending{}, false
 	}
-	id, err := hex.DecodeString(strings.ReplaceAll(fields[2], "-", ""))
-	if err != nil || len(id) != len(ulid.ULID{}) {
+	id, ok := parseUUID(fields[2])
+	if !ok {
 		return driver.Ending{}, false
 	}
 	deliveries, err := strconv.Atoi(fields[4])
@@ -166,9 +166,18 @@ func readEnding(line string) (driver.Ending, bool) {
 		return driver.Ending{}, false
 	}
 	return driver.Ending{
-		Queue: string(queue), Kind: kinds[fields[0]], Count: 1, ID: ulid.ULID(id).String(),
+		Queue: string(queue), Kind: kinds[fields[0]], Count: 1, ID: id.String(),
 		Reason: driver.Reason(fields[3]), Deliveries: deliveries, LastError: strings.ToValidUTF8(string(failure), ""),
 	}, true
+}
+
+// parseUUID returns the id that the database prints as a UUID.
+func parseUUID(text string) (id ulid.ULID, ok bool) {
+	raw, err := hex.DecodeString(strings.ReplaceAll(text, "-", ""))
+	if err != nil || len(raw) != len(id) {
+		return id, false
+	}
+	return ulid.ULID(raw), true
 }
 
 // micros returns a duration in microseconds, rounded up.

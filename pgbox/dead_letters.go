@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/oklog/ulid/v2"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
@@ -39,32 +43,42 @@ func (h *handle) Redrive(ctx context.Context, ids []string, limit int) (moved in
 		}
 	}
 	var until *int64
-	for moved < limit {
+	var held error // why a dead letter stays whose unique key another message holds
+	for after, more := int64(0), true; more && moved < limit; {
 		var n *int
 		var stopped bool
 		var woken, endings *string
-		most := min(page, limit-moved)
+		var stays, heldBy pgtype.UUID
 		r := request{
-			sql:  "SELECT * FROM mailbox.redrive($1, $2, $3, $4, $5)",
-			args: []any{wanted, int32(most), false, until}, wide: 3,
+			sql:  "SELECT * FROM mailbox.redrive($1, $2, $3, $4, $5, $6)",
+			args: []any{wanted, int32(min(page, limit-moved)), false, until, after}, wide: 3,
 		}
-		if err := h.call(ctx, r, one(&until, &n, &stopped, &woken, &endings)); err != nil {
+		if err := h.call(ctx, r, one(&until, &after, &n, &stopped, &more, &stays, &heldBy, &woken, &endings)); err != nil {
 			return moved, h.outcome(err, "redrive")
 		}
 		h.backend.happened(ctx, endings, woken)
 		if n == nil {
+			more = true
 			continue
 		}
 		moved += *n
 		h.queue.changed(ctx, *n)
+		if stays.Valid && held == nil {
+			held = h.keyHeld("redrive", stays.Bytes, heldBy.Bytes)
+		}
 		if stopped {
 			return moved, &driver.Error{Code: driver.ErrFull, Op: "redrive", Queue: h.name, Detail: "the queue is full", RetryAfter: retryAfter}
 		}
-		if *n < most {
-			break
-		}
 	}
-	return moved, nil
+	return moved, held
+}
+
+// keyHeld returns why a message cannot arrive: another one holds its unique key.
+func (h *handle) keyHeld(op string, id, holder ulid.ULID) error {
+	return &driver.Error{
+		Code: driver.ErrConflict, Op: op, Queue: h.name, MessageID: holder.String(), Field: "UniqueKey",
+		Detail: "is held by this message, so message " + id.String() + " stays where it is",
+	}
 }
 
 func (h *handle) negativeLimit(op string, limit int) error {
@@ -129,6 +143,7 @@ func (h *handle) Move(ctx context.Context, to string, limit int) (moved int, err
 		}
 	}
 	after, until, more := int64(0), (*int64)(nil), true
+	var held error // why a message stays whose unique key another one holds in the target
 	for more && moved < limit {
 		if err := h.check(ctx, "move"); err != nil {
 			return moved, err
@@ -155,8 +170,14 @@ func (h *handle) Move(ctx context.Context, to string, limit int) (moved int, err
 		if failed == "full" {
 			return moved, &driver.Error{Code: driver.ErrFull, Op: "move", Queue: h.name, Detail: "a target is full", RetryAfter: retryAfter}
 		}
+		if ids, ok := strings.CutPrefix(failed, "held "); ok && held == nil {
+			first, second, _ := strings.Cut(ids, " ")
+			stays, _ := parseUUID(first)
+			holder, _ := parseUUID(second)
+			held = h.keyHeld("move", stays, holder)
+		}
 	}
-	return moved, nil
+	return moved, held
 }
 
 // homes returns the queues that messages of this one died in, as far as they exist.

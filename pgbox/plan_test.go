@@ -158,13 +158,14 @@ func TestNoStatementReadsWholeTables(t *testing.T) {
 				ok(t, b.ConfigureQueue(t.Context(), name, config))
 				operate(t, b, name)
 			}
-			if used := seen.check(t); used["message_ends"] != "" {
-				t.Errorf("a queue without times to live looks for their ends: %s", used["message_ends"])
+			if used := seen.check(t); used["message_ends"]+used["message_unique"] != "" {
+				t.Errorf("queues without times to live and unique keys look for them: %s, %s", used["message_ends"], used["message_unique"])
 			}
 			for _, name := range []string{"strict", "ruled"} {
 				operateOnLives(t, b, name)
 			}
 			operateOnLevels(t, b, "ruled")
+			operateOnKeys(t, b, "ruled")
 			ok(t, b.DeleteQueue(t.Context(), "ruled"))
 			operateReplies(t, b.Replies(0))
 			ok(t, b.Close())
@@ -172,7 +173,7 @@ func TestNoStatementReadsWholeTables(t *testing.T) {
 			for index, condition := range map[string]string{
 				"message_sent": "place >", "message_back": "qid =", "message_due": "due >", "message_age": "qid =", "message_dead": "qid =",
 				"message_dead_id": "id =", "message_group": "grp =", "message_blocker": "grp =", "message_pkey": "seq =", "body_pkey": "seq =",
-				"message_ends": "ends >", "message_level": "priority =", "message_level_age": "qid =", "dedup_pkey": "key =", "dedup_ends": "ends <=", "strict_group_stands": "qid =", "inbox_queue": "qid =",
+				"message_ends": "ends >", "message_level": "priority =", "message_level_age": "qid =", "message_unique": "unique_key =", "dedup_pkey": "key =", "dedup_ends": "ends <=", "strict_group_stands": "qid =", "inbox_queue": "qid =",
 				"tally_pkey": "slot =", "slot_pkey": "id =", "slot_expires": "expires <=",
 			} {
 				if !strings.Contains(used[index], condition) {
@@ -294,6 +295,37 @@ func operateOnLevels(t *testing.T, b *Backend, name string) {
 	ok(t, err)
 	_, err = q.Move(ctx, "target", 0)
 	ok(t, err)
+	ok(t, q.Close())
+}
+
+// operateOnKeys makes the calls that look for messages with unique keys.
+func operateOnKeys(t *testing.T, b *Backend, name string) {
+	t.Helper()
+	ctx := t.Context()
+	q, err := b.OpenQueue(ctx, name)
+	ok(t, err)
+	_, err = q.Purge(ctx)
+	ok(t, err)
+	sendOne(t, q, unique("k", "first"))
+	sendOne(t, q, replacing("k", "replaces"))
+	target, err := b.OpenQueue(ctx, "target")
+	ok(t, err)
+	_, err = target.Purge(ctx)
+	ok(t, err)
+	sendOne(t, target, unique("k", "holds"))
+	deadLetter(t, target)
+	holder := sendOne(t, target, unique("k", "holds again")).ID
+	_, err = target.Redrive(ctx, nil, 0)
+	wantHolder(t, err, holder)
+	_, err = q.Move(ctx, "target", 0)
+	wantHolder(t, err, holder)
+	deadLetter(t, q)
+	tx := begin(t, b)
+	_, err = q.Send(InTx(ctx, tx), []driver.Outgoing{unique("k", "a"), replacing("k", "b")})
+	ok(t, err)
+	ok(t, tx.Commit(ctx))
+	collect(t, q)
+	ok(t, target.Close())
 	ok(t, q.Close())
 }
 

@@ -25,9 +25,10 @@ type queue struct {
 	acks        gatherer[*ackOp]
 	waiters     waitlist.List
 
-	nextSend atomic.Uint64 // spreads messages without a group over the shards
-	nextTake atomic.Uint64 // the shard to receive from first
-	keyRoom  atomic.Int64  // how many dedup keys can be used before they are counted again
+	nextSend   atomic.Uint64 // spreads messages without a group over the shards
+	nextTake   atomic.Uint64 // the shard to receive from first
+	keyRoom    atomic.Int64  // how many dedup keys can be used before they are counted again
+	uniqueRoom atomic.Int64  // keyRoom for unique keys
 
 	inbox inbox
 
@@ -72,6 +73,7 @@ func (b *Backend) newSettings(config driver.Config, version int64) *settings {
 		Edit:          true,
 		TTL:           true,
 		Priorities:    !config.StrictGroups,
+		UniqueKeys:    config.Shards <= 1 || !config.StrictGroups,
 		Schedules:     true,
 		Usage:         true,
 		DedupWindow:   max(config.Effective().DedupWindow, 0),
@@ -140,12 +142,14 @@ func (q *queue) changed(ctx context.Context, n int) {
 	q.backend.notices.announce(ctx, q.qid)
 }
 
-// shardFor returns the shard of a message: that of its group, that of its key, or the next one
-// in turn.
+// shardFor returns the shard of a message: that of its unique key, that of its group, that of its
+// dedup key, or the next one in turn.
 func (q *queue) shardFor(msg *driver.Outgoing) int32 {
 	switch {
 	case len(q.shards) == 1:
 		return 0
+	case msg.UniqueKey != "":
+		return q.shardOf(string(uniqueDigest(msg.UniqueKey)))
 	case msg.Group != "" || q.settings.Load().config.StrictGroups:
 		return q.shardOf(msg.Group)
 	case msg.DedupKey != "":

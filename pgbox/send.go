@@ -3,7 +3,9 @@ package pgbox
 import (
 	"context"
 	"crypto/sha256"
+	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -38,6 +40,8 @@ type sendRow struct {
 	ttl         int64 // microseconds; 0 means that of the queue
 	priority    int32
 	key, digest []byte
+	unique      []byte // digest of the unique key
+	replaces    bool
 	past        past
 	hasPast     bool
 }
@@ -107,8 +111,17 @@ func (q *queue) sendRow(msg *driver.Outgoing, id string, mayLeave bool) sendRow 
 		sum := sha256.Sum256(msg.Body)
 		row.key, row.digest = []byte(msg.DedupKey), sum[:16]
 	}
+	if msg.UniqueKey != "" {
+		row.unique, row.replaces = uniqueDigest(msg.UniqueKey), msg.Replace
+	}
 	row.extra, row.past, row.hasPast = packExtra(msg)
 	return row
+}
+
+// uniqueDigest stands for a unique key in the database.
+func uniqueDigest(key string) []byte {
+	sum := sha256.Sum256([]byte(key))
+	return sum[:16]
 }
 
 // sentAs returns the result of message n.
@@ -119,12 +132,16 @@ func (q *queue) sentAs(op *sendOp, n int) (driver.Sent, error) {
 	switch op.codes[n] {
 	case 's':
 		return driver.Sent{ID: op.ids[n]}, nil
-	case 'd':
+	case 'd', 'h':
 		return driver.Sent{ID: op.others[n].String(), Duplicate: true}, nil
+	case 'p':
+		return driver.Sent{ID: op.others[n].String(), Duplicate: true, Replaced: true}, nil
 	case 'c':
 		return driver.Sent{}, &driver.Error{
 			Code: driver.ErrConflict, MessageID: op.others[n].String(), Field: "DedupKey", Detail: "was used for another body",
 		}
+	case 'k':
+		return driver.Sent{}, full(fmt.Sprintf("the table of unique keys is full (DedupMax %d)", q.settings.Load().config.Effective().DedupMax), retryAfter)
 	case 'w':
 		return driver.Sent{}, full("the dedup table is full", time.Duration(op.waits[n])*time.Microsecond)
 	}
@@ -136,9 +153,11 @@ type sendColumns struct {
 	shards                                             []int32
 	ids                                                [][16]byte
 	bodies, groups, extras, keys, digests, pastColumns [][]byte
+	uniques                                            [][]byte
+	replaces                                           []bool
 	delays, ttls                                       []int64
 	priorities                                         []int32
-	keyed, mortal, leveled, hasPast                    bool
+	keyed, unique, mortal, leveled, hasPast            bool
 }
 
 func columnsOf(batch []*sendOp) (c sendColumns) {
@@ -151,12 +170,17 @@ func columnsOf(batch []*sendOp) (c sendColumns) {
 			c.priorities = append(c.priorities, row.priority)
 			c.keys, c.digests = append(c.keys, row.key), append(c.digests, row.digest)
 			c.pastColumns = append(c.pastColumns, row.past[:]...)
+			c.uniques, c.replaces = append(c.uniques, row.unique), append(c.replaces, row.replaces)
+			c.unique = c.unique || row.unique != nil
 			c.keyed, c.hasPast = c.keyed || row.key != nil, c.hasPast || row.hasPast
 			c.mortal, c.leveled = c.mortal || row.ttl != 0, c.leveled || row.priority != 0
 		}
 	}
 	if !c.keyed {
 		c.keys, c.digests = nil, nil
+	}
+	if !c.unique {
+		c.uniques, c.replaces = nil, nil
 	}
 	if !c.mortal {
 		c.ttls = nil
@@ -176,21 +200,22 @@ func (q *queue) performSends(ctx context.Context, batch []*sendOp) {
 	var codes *string
 	var others []pgtype.UUID
 	var waits []*int64
-	var keys, version, at *int64
+	var keys, version, at, held *int64
 	var woken, endings *string
 	var err error
 	begun := time.Now()
 	from := q.lowest(c.shards)
 	for err == nil && codes == nil { // until it has not only handled what fell due
 		r := request{
-			sql: "SELECT * FROM mailbox.send_from($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
+			sql: "SELECT * FROM mailbox.send_from($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)",
 			args: []any{
 				c.shards, c.ids, c.bodies, c.groups, c.extras, c.delays, c.keys, c.digests, c.pastColumns,
 				c.keyed && q.keyRoom.Load() < int64(len(c.ids)), false, from.place, from.due, c.ttls, c.priorities, from.levels,
+				c.uniques, c.replaces, c.unique && q.uniqueRoom.Load() < int64(len(c.ids)),
 			},
 			wide: 11,
 		}
-		err = q.call(ctx, r, one(&codes, &others, &waits, &keys, &version, &woken, &endings, &at))
+		err = q.call(ctx, r, one(&codes, &others, &waits, &keys, &version, &woken, &endings, &at, &held))
 		if err == nil {
 			q.backend.happened(ctx, endings, woken)
 		}
@@ -201,7 +226,9 @@ func (q *queue) performSends(ctx context.Context, batch []*sendOp) {
 		}
 	}
 	if err == nil {
-		q.noteKeys(len(c.ids), c.keyed, keys)
+		most := int64(q.settings.Load().config.Effective().DedupMax)
+		noteKeys(&q.keyRoom, most, len(c.ids), c.keyed, keys)
+		noteKeys(&q.uniqueRoom, most, len(c.ids), c.unique, held)
 		q.note(ctx, *version)
 		q.changed(ctx, len(c.ids))
 	}
@@ -234,20 +261,19 @@ func (op *sendOp) answer(codes string, others []pgtype.UUID, waits []*int64, at 
 	}
 }
 
-// keyShare is the part of the room for dedup keys that a process uses before it counts them
+// keyShare is the part of the room for keys that a process uses before it counts them
 // again: others use it too.
 const keyShare = 4
 
-// noteKeys notes how many dedup keys there are. Counting a million of them for every send would
+// noteKeys notes how many dedup keys there are, or how many unique keys are held. Counting a million of them for every send would
 // be slow, so a process counts again when it has used a part of the room that was left. Where
 // little is left, it counts every time, and the bound is exact.
-func (q *queue) noteKeys(sent int, keyed bool, keys *int64) {
-	most := int64(q.settings.Load().config.Effective().DedupMax)
+func noteKeys(room *atomic.Int64, most int64, sent int, keyed bool, keys *int64) {
 	switch {
 	case !keyed:
 	case keys != nil:
-		q.keyRoom.Store((most - *keys) / keyShare)
+		room.Store((most - *keys) / keyShare)
 	default:
-		q.keyRoom.Add(-int64(sent))
+		room.Add(-int64(sent))
 	}
 }

@@ -25,8 +25,8 @@ type callerTx func(ctx context.Context, statement string, args ...any) (*string,
 // refused there, with ErrUnsupported. It is what SendTx, AckTx and NackTx use.
 //
 // A message that is sent becomes visible within 100 ms after the commit, behind those that were
-// sent meanwhile; messages of one transaction keep their order. Its dedup key is judged then: a
-// duplicate is dropped. Bounds of the queue may be exceeded, and a delay and a time to live begin then. An ack or
+// sent meanwhile; messages of one transaction keep their order. Its dedup key and its
+// unique key are judged then: a duplicate is dropped, or replaces the message that holds the key. Bounds of the queue may be exceeded, and a delay and a time to live begin then. An ack or
 // a nack that is made in time holds, however late tx commits. tx must wait for the disk: a
 // session with synchronous_commit off is refused (ErrInvalid).
 func InTx(ctx context.Context, tx pgx.Tx) context.Context {
@@ -111,8 +111,8 @@ func (h *handle) inTx(ctx context.Context, tx callerTx, op, statement string, ar
 func (h *handle) sendInTx(ctx context.Context, tx callerTx, op *sendOp, sent []driver.Sent, failed []error) ([]driver.Sent, error) {
 	for n, i := range op.positions {
 		row := &op.rows[n]
-		_, err := h.inTx(ctx, tx, "send", "SELECT mailbox.send_tx($1, $2, $3::text::uuid, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
-			row.shard, uuidText(row.id), row.body, row.group, row.extra, row.delay, row.key, row.digest, row.past[0], row.past[1], row.past[2], row.past[3], row.ttl, row.priority)
+		_, err := h.inTx(ctx, tx, "send", "SELECT mailbox.send_tx($1, $2, $3::text::uuid, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
+			row.shard, uuidText(row.id), row.body, row.group, row.extra, row.delay, row.key, row.digest, row.past[0], row.past[1], row.past[2], row.past[3], row.ttl, row.priority, row.unique, row.replaces)
 		if err != nil {
 			return nil, err
 		}
