@@ -104,6 +104,7 @@ func (b *Broker) measure(ctx context.Context, q *queue) (metrics.Level, error) {
 			Capacity: shardPart(limit(config.MaxMessages), len(usage.Shards), i), MaxBytes: shardPart(limit(config.MaxBytes), len(usage.Shards), i),
 		})
 		level.Dead += shard.Dead
+		level.Throttled += shard.Throttled
 		if shard.Paused {
 			level.Paused = 1
 		}

@@ -291,6 +291,7 @@ func newBounds(series func(name, help string, labels ...string) *prometheus.Desc
 		shard("mailbox_queue_bytes_limit", "How many bytes bodies may have; 0 means no bound.", func(s ShardLevel) float64 { return float64(s.MaxBytes) }),
 		queue("mailbox_inflight_limit", "How many messages of the queue may be in flight; 0 means no bound.", func(l Level) float64 { return float64(l.MaxInFlight) }),
 		queue("mailbox_queue_paused", "1 if the queue is paused: it delivers no messages.", func(l Level) float64 { return float64(l.Paused) }),
+		queue("mailbox_queue_throttled", "Ready messages of groups at their limit, which wait for it.", func(l Level) float64 { return float64(l.Throttled) }),
 		queue("mailbox_dlq_limit", "How many dead letters there may be; 0 means no bound.", func(l Level) float64 { return float64(l.MaxDead) }),
 		queue("mailbox_dedup_keys", "Dedup keys that are remembered.", func(l Level) float64 { return float64(l.Keys) }),
 		queue("mailbox_dedup_keys_limit", "How many dedup keys can be remembered; 0 means no bound.", func(l Level) float64 { return float64(l.MaxKeys) }),
@@ -324,6 +325,7 @@ type Level struct {
 	OldestDead, MaxDeadAge   time.Duration
 	MaxReady, RetainDead     int // retention limits, in messages
 	Paused                   int // 1 if the queue is paused; of queues that share their series, how many are
+	Throttled                int // ready messages of groups at their limit
 }
 
 // A ShardLevel is how full a shard of a queue is.
@@ -384,6 +386,7 @@ func (l Level) Plus(o Level) Level {
 		sum.Keys += level.Keys
 		sum.MaxKeys += level.MaxKeys
 		sum.Paused += level.Paused
+		sum.Throttled += level.Throttled
 		sum.OldestReady = max(sum.OldestReady, level.OldestReady)
 		sum.OldestDead = max(sum.OldestDead, level.OldestDead)
 	}

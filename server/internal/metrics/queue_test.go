@@ -72,7 +72,7 @@ func TestQueueSeriesShowCountsAndLevels(t *testing.T) {
 		Shards: []ShardLevel{
 			{Label: "0", Ready: 2, Delayed: 1, InFlight: 3, Bytes: 10, Capacity: 12, MaxBytes: 100}, {Label: "1", Ready: 1, Bytes: 90, Capacity: 10, MaxBytes: 100},
 		},
-		MaxInFlight: 30, MaxReady: 70, RetainDead: 80, Paused: 1,
+		MaxInFlight: 30, MaxReady: 70, RetainDead: 80, Paused: 1, Throttled: 3,
 		Dead: 4, MaxDead: 40, Keys: 5, MaxKeys: 50, OldestReady: time.Second, MaxReadyAge: time.Minute, OldestDead: 2 * time.Second, MaxDeadAge: time.Hour,
 	})
 	want := strings.Split(strings.TrimSpace(`
@@ -124,6 +124,7 @@ gauge mailbox_queue_depth{queue=acme/orders,shard=1,state=ready} 1
 gauge mailbox_queue_limit{queue=acme/orders,shard=0} 12
 gauge mailbox_queue_limit{queue=acme/orders,shard=1} 10
 gauge mailbox_queue_paused{queue=acme/orders} 1
+gauge mailbox_queue_throttled{queue=acme/orders} 3
 gauge mailbox_retain_dead_messages{queue=acme/orders} 80
 gauge mailbox_retain_dead_seconds{queue=acme/orders} 3600
 gauge mailbox_retain_ready_messages{queue=acme/orders} 70
