@@ -121,7 +121,9 @@ type TraitsResponse struct {
 	// Messages can have unique keys.
 	UniqueKeys bool `protobuf:"varint,26,opt,name=unique_keys,json=uniqueKeys,proto3" json:"unique_keys,omitempty"`
 	// Groups can have limits, and can be throttled.
-	GroupLimits   bool `protobuf:"varint,27,opt,name=group_limits,json=groupLimits,proto3" json:"group_limits,omitempty"`
+	GroupLimits bool `protobuf:"varint,27,opt,name=group_limits,json=groupLimits,proto3" json:"group_limits,omitempty"`
+	// One group does not delay the others.
+	FairGroups    bool `protobuf:"varint,28,opt,name=fair_groups,json=fairGroups,proto3" json:"fair_groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -327,6 +329,13 @@ func (x *TraitsResponse) GetUniqueKeys() bool {
 func (x *TraitsResponse) GetGroupLimits() bool {
 	if x != nil {
 		return x.GroupLimits
+	}
+	return false
+}
+
+func (x *TraitsResponse) GetFairGroups() bool {
+	if x != nil {
+		return x.FairGroups
 	}
 	return false
 }
@@ -728,7 +737,15 @@ type TopicConfig struct {
 	// The limits of groups: how many of their messages are in flight, and how many are
 	// delivered a second, as in "in-flight=5,rate=10,burst=20; tenant-a: rate=0.5". It needs
 	// groups that are strict or fair. Empty means none, also when a queue is changed.
-	GroupLimits   string `protobuf:"bytes,17,opt,name=group_limits,json=groupLimits,proto3" json:"group_limits,omitempty"`
+	GroupLimits string `protobuf:"bytes,17,opt,name=group_limits,json=groupLimits,proto3" json:"group_limits,omitempty"`
+	// What goes next is of the group with the fewest messages in flight. It excludes
+	// strict_groups. Absent leaves it as it is, like the next two.
+	FairGroups *bool `protobuf:"varint,18,opt,name=fair_groups,json=fairGroups,proto3,oneof" json:"fair_groups,omitempty"`
+	// Remove what is past retain_ready or its time to live, instead of keeping it as a dead
+	// letter.
+	DropExpired *bool `protobuf:"varint,19,opt,name=drop_expired,json=dropExpired,proto3,oneof" json:"drop_expired,omitempty"`
+	// A text that is kept with the configuration.
+	Annotation    *string `protobuf:"bytes,20,opt,name=annotation,proto3,oneof" json:"annotation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -883,6 +900,27 @@ func (x *TopicConfig) GetGroupLimits() string {
 	return ""
 }
 
+func (x *TopicConfig) GetFairGroups() bool {
+	if x != nil && x.FairGroups != nil {
+		return *x.FairGroups
+	}
+	return false
+}
+
+func (x *TopicConfig) GetDropExpired() bool {
+	if x != nil && x.DropExpired != nil {
+		return *x.DropExpired
+	}
+	return false
+}
+
+func (x *TopicConfig) GetAnnotation() string {
+	if x != nil && x.Annotation != nil {
+		return *x.Annotation
+	}
+	return ""
+}
+
 // Retention limits the age and the number of messages; each can be unset or off (0).
 type Retention struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -945,7 +983,7 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\x16mailbox/v1/topic.proto\x12\n" +
 	"mailbox.v1\"%\n" +
 	"\rTraitsRequest\x12\x14\n" +
-	"\x05topic\x18\x01 \x01(\tR\x05topic\"\xba\x06\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\"\xdb\x06\n" +
 	"\x0eTraitsResponse\x12\x1a\n" +
 	"\bordering\x18\x01 \x01(\tR\bordering\x12\x1e\n" +
 	"\n" +
@@ -980,7 +1018,9 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"priorities\x12\x1f\n" +
 	"\vunique_keys\x18\x1a \x01(\bR\n" +
 	"uniqueKeys\x12!\n" +
-	"\fgroup_limits\x18\x1b \x01(\bR\vgroupLimits\"\x0f\n" +
+	"\fgroup_limits\x18\x1b \x01(\bR\vgroupLimits\x12\x1f\n" +
+	"\vfair_groups\x18\x1c \x01(\bR\n" +
+	"fairGroups\"\x0f\n" +
 	"\rTopicsRequest\"(\n" +
 	"\x0eTopicsResponse\x12\x16\n" +
 	"\x06topics\x18\x01 \x03(\tR\x06topics\"'\n" +
@@ -994,7 +1034,7 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\x11ConfigureResponse\"%\n" +
 	"\rDeleteRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\"\x10\n" +
-	"\x0eDeleteResponse\"\xd4\x06\n" +
+	"\x0eDeleteResponse\"\xf7\a\n" +
 	"\vTopicConfig\x12\x16\n" +
 	"\x06shards\x18\x01 \x01(\x05R\x06shards\x12#\n" +
 	"\rstrict_groups\x18\x02 \x01(\bR\fstrictGroups\x12&\n" +
@@ -1015,7 +1055,13 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\x06ttl_ms\x18\x0f \x01(\x01H\tR\x05ttlMs\x88\x01\x01\x12/\n" +
 	"\x11priority_aging_ms\x18\x10 \x01(\x01H\n" +
 	"R\x0fpriorityAgingMs\x88\x01\x01\x12!\n" +
-	"\fgroup_limits\x18\x11 \x01(\tR\vgroupLimitsB\x0f\n" +
+	"\fgroup_limits\x18\x11 \x01(\tR\vgroupLimits\x12$\n" +
+	"\vfair_groups\x18\x12 \x01(\bH\vR\n" +
+	"fairGroups\x88\x01\x01\x12&\n" +
+	"\fdrop_expired\x18\x13 \x01(\bH\fR\vdropExpired\x88\x01\x01\x12#\n" +
+	"\n" +
+	"annotation\x18\x14 \x01(\tH\rR\n" +
+	"annotation\x88\x01\x01B\x0f\n" +
 	"\r_max_attemptsB\x0f\n" +
 	"\r_max_messagesB\f\n" +
 	"\n" +
@@ -1028,7 +1074,10 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\t_max_holdB\x0e\n" +
 	"\f_max_hold_msB\t\n" +
 	"\a_ttl_msB\x14\n" +
-	"\x12_priority_aging_ms\"W\n" +
+	"\x12_priority_aging_msB\x0e\n" +
+	"\f_fair_groupsB\x0f\n" +
+	"\r_drop_expiredB\r\n" +
+	"\v_annotation\"W\n" +
 	"\tRetention\x12\x1a\n" +
 	"\x06age_ms\x18\x01 \x01(\x01H\x00R\x05ageMs\x88\x01\x01\x12\x19\n" +
 	"\x05count\x18\x02 \x01(\x03H\x01R\x05count\x88\x01\x01B\t\n" +

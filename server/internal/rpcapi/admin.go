@@ -1,6 +1,7 @@
 package rpcapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -123,9 +124,18 @@ func (s *service) Configure(ctx context.Context, r *mailboxv1.ConfigureRequest) 
 		return nil, err
 	}
 	caller := callOf(ctx).caller
-	// Settings that this protocol does not carry are kept.
+	// Clients that do not know a setting leave it as it is.
 	if now, err := caller.Config(ctx, r.GetTopic()); err == nil {
-		wanted.FairGroups, wanted.DropExpired, wanted.Annotation = now.FairGroups, now.DropExpired, now.Annotation
+		given := cmp.Or(r.GetConfig(), &mailboxv1.TopicConfig{})
+		if given.FairGroups == nil {
+			wanted.FairGroups = now.FairGroups
+		}
+		if given.DropExpired == nil {
+			wanted.DropExpired = now.DropExpired
+		}
+		if given.Annotation == nil {
+			wanted.Annotation = now.Annotation
+		}
 	}
 	return &mailboxv1.ConfigureResponse{}, caller.Configure(ctx, r.GetTopic(), wanted)
 }

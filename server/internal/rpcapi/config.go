@@ -23,7 +23,7 @@ func config(c *mailboxv1.TopicConfig) (driver.Config, error) {
 		DedupWindow: r.span("dedup_window_ms", c.DedupWindowMs), DedupMax: readNumber(&r, "dedup_max", c.DedupMax),
 		RetainReady: r.retention("retain_ready", c.GetRetainReady()), RetainDead: r.retention("retain_dead", c.GetRetainDead()),
 		MaxHold: r.span("max_hold_ms", c.MaxHoldMs), TTL: r.span("ttl_ms", c.TtlMs), PriorityAging: r.span("priority_aging_ms", c.PriorityAgingMs), DeadLetterTo: c.GetDeadLetterTo(),
-		GroupLimits: c.GetGroupLimits(),
+		GroupLimits: c.GetGroupLimits(), FairGroups: c.GetFairGroups(), DropExpired: c.GetDropExpired(), Annotation: c.GetAnnotation(),
 	}
 	if c.MaxHoldMs == nil {
 		config.MaxHold = maxhold.Read(int64(c.GetMaxHold())) // of an earlier client
@@ -82,7 +82,7 @@ func wireConfig(c driver.Config) *mailboxv1.TopicConfig {
 		MaxDead: wireNumber[int64](c.MaxDead), DedupWindowMs: wireSpan(c.DedupWindow), DedupMax: wireNumber[int64](c.DedupMax),
 		RetainReady: wireRetention(c.RetainReady), RetainDead: wireRetention(c.RetainDead),
 		MaxHoldMs: wireSpan(c.MaxHold), TtlMs: wireSpan(c.TTL), PriorityAgingMs: wireSpan(c.PriorityAging), DeadLetterTo: c.DeadLetterTo,
-		GroupLimits: c.GroupLimits,
+		GroupLimits: c.GroupLimits, FairGroups: &c.FairGroups, DropExpired: &c.DropExpired, Annotation: &c.Annotation,
 	}
 }
 

@@ -144,7 +144,7 @@ func query(r *mailboxv1.PeekRequest) (driver.Query, error) {
 func traits(t *driver.Traits) *mailboxv1.TraitsResponse {
 	return &mailboxv1.TraitsResponse{
 		Ordering: string(t.Ordering), Durability: string(t.Durability), ExactStats: t.ExactStats, Groups: t.Groups,
-		StrictGroups: t.StrictGroups, DeadLetters: t.DeadLetters, Peek: t.Peek, Pause: t.Pause, Release: t.Release, DeliverAt: t.DeliverAt, Edit: t.Edit, Ttl: t.TTL, Schedules: t.Schedules, Priorities: t.Priorities, UniqueKeys: t.UniqueKeys, GroupLimits: t.GroupLimits,
+		StrictGroups: t.StrictGroups, DeadLetters: t.DeadLetters, Peek: t.Peek, Pause: t.Pause, Release: t.Release, DeliverAt: t.DeliverAt, Edit: t.Edit, Ttl: t.TTL, Schedules: t.Schedules, Priorities: t.Priorities, UniqueKeys: t.UniqueKeys, GroupLimits: t.GroupLimits, FairGroups: t.FairGroups,
 		DedupWindowMs: milliseconds(t.DedupWindow), MaxPayloadBytes: int64(t.MaxBodyBytes), MaxBatch: int32(t.MaxBatch),
 		MaxDelayMs: milliseconds(t.MaxDelay), MaxVisibilityMs: milliseconds(t.MaxVisibility), MaxWaitMs: milliseconds(t.MaxWait),
 		PurgeCooldownMs: milliseconds(t.PurgeCooldown), MaxAttributes: int32(t.MaxAttributes), MaxAttributeBytes: int32(t.MaxAttributeBytes),

@@ -119,13 +119,14 @@ func (o *rpcOpener) ConfigureQueue(ctx context.Context, name string, c driver.Co
 	if !utf8.ValidString(name) {
 		return driver.CheckName(name)
 	}
-	if c.FairGroups { // the protocol does not carry it
-		return &driver.Error{Code: driver.ErrUnsupported, Op: "configure", Queue: name, Field: "FairGroups"}
+	if !utf8.ValidString(c.Annotation) { // which the protocol cannot carry
+		return c.Validate()
 	}
 	_, err := o.maker.Configure(ctx, &mailboxv1.ConfigureRequest{Topic: name, Config: &mailboxv1.TopicConfig{
 		Shards: int32(c.Shards), StrictGroups: c.StrictGroups, MaxAttempts: told[int32](c.MaxDeliveries), MaxMessages: told[int64](c.MaxMessages),
 		MaxBytes: told[int64](c.MaxBytes), MaxInFlight: told[int64](c.MaxInFlight), MaxDead: told[int64](c.MaxDead),
 		DedupWindowMs: toldSpan(c.DedupWindow), DedupMax: told[int64](c.DedupMax), MaxHoldMs: toldSpan(c.MaxHold), TtlMs: toldSpan(c.TTL), PriorityAgingMs: toldSpan(c.PriorityAging), GroupLimits: c.GroupLimits, DeadLetterTo: c.DeadLetterTo,
+		FairGroups: &c.FairGroups, DropExpired: &c.DropExpired, Annotation: &c.Annotation,
 		RetainReady: &mailboxv1.Retention{AgeMs: toldSpan(c.RetainReady.Age), Count: told[int64](c.RetainReady.Count)},
 		RetainDead:  &mailboxv1.Retention{AgeMs: toldSpan(c.RetainDead.Age), Count: told[int64](c.RetainDead.Count)},
 	}})
@@ -192,6 +193,7 @@ func (o *rpcOpener) QueueConfig(ctx context.Context, name string) (driver.Config
 		Shards: int(c.GetShards()), StrictGroups: c.GetStrictGroups(), MaxDeliveries: known(c.MaxAttempts), MaxMessages: known(c.MaxMessages),
 		MaxBytes: known(c.MaxBytes), MaxInFlight: known(c.MaxInFlight), MaxDead: known(c.MaxDead), DedupWindow: knownSpan(c.DedupWindowMs),
 		DedupMax: known(c.DedupMax), MaxHold: knownSpan(c.MaxHoldMs), TTL: knownSpan(c.TtlMs), PriorityAging: knownSpan(c.PriorityAgingMs), GroupLimits: c.GetGroupLimits(), DeadLetterTo: c.GetDeadLetterTo(),
+		FairGroups: c.GetFairGroups(), DropExpired: c.GetDropExpired(), Annotation: c.GetAnnotation(),
 		RetainReady: retention(c.GetRetainReady()), RetainDead: retention(c.GetRetainDead()),
 	}, nil
 }

@@ -427,7 +427,7 @@ func (q *rpcQueue) Traits() driver.Traits {
 	}
 	return driver.Traits{
 		Ordering: driver.Ordering(r.GetOrdering()), Durability: driver.Durability(r.GetDurability()), ExactStats: r.GetExactStats(),
-		Groups: r.GetGroups(), StrictGroups: r.GetStrictGroups(), DeadLetters: r.GetDeadLetters(), Peek: r.GetPeek(), Pause: r.GetPause(), Release: r.GetRelease(), DeliverAt: r.GetDeliverAt(), Edit: r.GetEdit(), TTL: r.GetTtl(), Priorities: r.GetPriorities(), UniqueKeys: r.GetUniqueKeys(), GroupLimits: r.GetGroupLimits(), DedupWindow: span(r.GetDedupWindowMs()),
+		Groups: r.GetGroups(), StrictGroups: r.GetStrictGroups(), DeadLetters: r.GetDeadLetters(), Peek: r.GetPeek(), Pause: r.GetPause(), Release: r.GetRelease(), DeliverAt: r.GetDeliverAt(), Edit: r.GetEdit(), TTL: r.GetTtl(), Priorities: r.GetPriorities(), UniqueKeys: r.GetUniqueKeys(), GroupLimits: r.GetGroupLimits(), FairGroups: r.GetFairGroups(), DedupWindow: span(r.GetDedupWindowMs()),
 		MaxBodyBytes:  int(r.GetMaxPayloadBytes()),
 		MaxAttributes: int(r.GetMaxAttributes()), MaxAttributeBytes: int(r.GetMaxAttributeBytes()), MaxBatch: int(r.GetMaxBatch()), MaxDelay: span(r.GetMaxDelayMs()),
 		MaxVisibility: span(r.GetMaxVisibilityMs()), MaxWait: span(r.GetMaxWaitMs()), PurgeCooldown: span(r.GetPurgeCooldownMs()),
