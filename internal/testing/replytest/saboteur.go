@@ -4,16 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"os"
-	"os/exec"
-	"regexp"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/backoff"
+	"github.com/mailboxmq/mailbox/internal/testing/sabotage"
 )
 
 // A saboteur breaks one rule in the reply store behind a daemon.
@@ -124,54 +121,21 @@ func (s *spoiled) Expired(ctx context.Context, limit int) ([]string, error) {
 
 // spoiledBackend is a backend whose reply store has a fault; see StoreOf.
 type spoiledBackend struct {
-	backend
+	sabotage.Backend
 	store driver.ReplyStore
 }
 
-// backend has the methods of backends that daemons use.
-type backend interface {
-	driver.Opener
-	driver.Admin
-	Close() error
-}
-
-// saboteurVariable tells a child process which saboteur to test.
-const saboteurVariable = "MAILBOX_WIRE_SABOTEUR"
-
-var failedCase = regexp.MustCompile(`--- FAIL: \S+/(RPL-\S+) `)
-
-// ExpectCaught runs the suite of reply stores through a wire, for each saboteur in a child process, and
-// checks that it fails there. store.Open must pass the backend of its daemon through spoil.
+// ExpectCaught checks that the suite of reply stores sees each saboteur through a wire. store.Open
+// must pass the backend of its daemon through spoil.
 func ExpectCaught(t *testing.T, store func(spoil func(driver.Opener) driver.Opener) drivertest.ReplyStore) {
 	t.Helper()
-	name, isChild := os.LookupEnv(saboteurVariable)
+	faults := make([]sabotage.Fault, len(saboteurs))
 	for i := range saboteurs {
-		s := &saboteurs[i]
-		if isChild && s.name == name {
-			drivertest.RunReplyStore(t, store(func(opener driver.Opener) driver.Opener {
-				return &spoiledBackend{opener.(backend), spoil(StoreOf(opener), s)}
-			}))
-		}
+		faults[i] = sabotage.Fault{Name: saboteurs[i].name, Breaks: saboteurs[i].breaks}
 	}
-	if isChild {
-		return
-	}
-	test := "^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$"
-	for i := range saboteurs {
-		s := &saboteurs[i]
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-		child := exec.CommandContext(ctx, os.Args[0], "-test.run="+test+"/^"+s.breaks+"$", "-test.v")
-		child.Env = append(os.Environ(), saboteurVariable+"="+s.name)
-		output, err := child.CombinedOutput()
-		cancel()
-		by := failedCase.FindAllStringSubmatch(string(output), -1)
-		switch {
-		case strings.Contains(string(output), "\npanic: "), strings.Contains(string(output), "WARNING: DATA RACE"):
-			t.Errorf("%s: the suite panics or has a data race:\n%s", s.name, output)
-		case err == nil || len(by) == 0:
-			t.Errorf("%s: nothing of %s caught it: %v\n%s", s.name, s.breaks, err, output)
-		default:
-			t.Logf("%s: caught by %d cases, such as %s", s.name, len(by), by[0][1])
-		}
-	}
+	sabotage.ExpectCaught(t, faults, func(fault int) {
+		drivertest.RunReplyStore(t, store(func(opener driver.Opener) driver.Opener {
+			return &spoiledBackend{opener.(sabotage.Backend), spoil(StoreOf(opener), &saboteurs[fault])}
+		}))
+	})
 }

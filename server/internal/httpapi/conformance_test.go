@@ -15,6 +15,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/revocation"
 	"github.com/mailboxmq/mailbox/internal/testing/pipenet"
 	"github.com/mailboxmq/mailbox/internal/testing/replytest"
+	"github.com/mailboxmq/mailbox/internal/testing/sabotage"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/membox"
@@ -83,8 +84,10 @@ func (s *service) mint(t testing.TB, tenant string, caveats ...capability.Caveat
 }
 
 // openMemory returns a client of a daemon in front of an empty memory backend.
-func openMemory(t testing.TB) driver.Opener {
-	backend := membox.New(nil)
+func openMemory(t testing.TB) driver.Opener { return openInFrontOf(t, membox.New(nil)) }
+
+// openInFrontOf is the same with another backend in memory.
+func openInFrontOf(t testing.TB, backend sabotage.Backend) driver.Opener {
 	s := newService(t, backend, broker.Limits{})
 	return newClient(s.client, "http://mailbox", s.mint(t, ""), func() error { return errors.Join(s.close(), backend.Close()) })
 }
@@ -95,6 +98,15 @@ var overMemory = drivertest.Backend{Open: openMemory, Virtual: true, ByName: tru
 func TestConformance(t *testing.T) {
 	volume.Repeats(t)
 	drivertest.Run(t, overMemory)
+}
+
+// TestLimitSaboteursAreCaughtThroughHTTP shows that the suite sees faults of limits by group through
+// the wire.
+func TestLimitSaboteursAreCaughtThroughHTTP(t *testing.T) {
+	sabotage.ExpectLimitsCaught(t, func(spoil func(sabotage.Backend) sabotage.Backend) drivertest.Backend {
+		open := func(t testing.TB) driver.Opener { return openInFrontOf(t, spoil(membox.New(nil))) }
+		return drivertest.Backend{Open: open, Virtual: true, ByName: true}
+	})
 }
 
 func TestAgreesWithTheModel(t *testing.T) { drivertest.RunRandom(t, overMemory, 1_000) }

@@ -8,6 +8,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/keyring"
+	"github.com/mailboxmq/mailbox/internal/testing/sabotage"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/remotebox"
@@ -15,17 +16,30 @@ import (
 )
 
 // overMemory is remotebox, OAP/1 frames, the broker and membox, in virtual time.
-var overMemory = drivertest.Backend{
-	Open: func(t testing.TB) driver.Opener {
-		d := newDaemon(t, membox.New(nil), oapapi.Options{})
-		return newRemote(t, d, d.client())
-	},
-	Virtual: true,
+var overMemory = inFrontOf(func() driver.Opener { return membox.New(nil) })
+
+// inFrontOf is the same with another backend in memory.
+func inFrontOf(backend func() driver.Opener) drivertest.Backend {
+	return drivertest.Backend{
+		Open: func(t testing.TB) driver.Opener {
+			d := newDaemon(t, backend(), oapapi.Options{})
+			return newRemote(t, d, d.client())
+		},
+		Virtual: true,
+	}
 }
 
 func TestConformance(t *testing.T) {
 	volume.Repeats(t)
 	drivertest.Run(t, overMemory)
+}
+
+// TestLimitSaboteursAreCaughtThroughFrames shows that the suite sees faults of limits by group through
+// the wire.
+func TestLimitSaboteursAreCaughtThroughFrames(t *testing.T) {
+	sabotage.ExpectLimitsCaught(t, func(spoil func(sabotage.Backend) sabotage.Backend) drivertest.Backend {
+		return inFrontOf(func() driver.Opener { return spoil(membox.New(nil)) })
+	})
 }
 
 func TestAgreesWithTheModel(t *testing.T) {
