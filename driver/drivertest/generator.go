@@ -173,8 +173,11 @@ func (g *planner) draw(t *rapid.T) operation {
 
 func (g *planner) send(t *rapid.T) operation {
 	var op sendOperation
+	replaces := false
 	for range upTo(t, 4) {
 		msg := g.message(t)
+		msg.Replace = msg.Replace && !replaces // two of one call have the same age, and either may expire first
+		replaces = replaces || msg.Replace
 		named := outgoing{name: string(msg.Body), Outgoing: msg}
 		if g.traits.DeliverAt && rarely(t, 3) {
 			named.ahead = g.ahead(t)
