@@ -10,6 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/keyring"
+	"github.com/mailboxmq/mailbox/internal/testing/sabotage"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
@@ -20,10 +21,15 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // overMemory is the generated client, HTTP/2, the broker and membox, in virtual
 // time.
 func overMemory(tenant string, options ...connect.ClientOption) drivertest.Backend {
+	return inFrontOf(func() driver.Opener { return membox.New(nil) }, tenant, options...)
+}
+
+// inFrontOf is the same with another backend in memory.
+func inFrontOf(backend func() driver.Opener, tenant string, options ...connect.ClientOption) drivertest.Backend {
 	return drivertest.Backend{
 		ByName: true,
 		Open: func(t testing.TB) driver.Opener {
-			d := newDaemon(t, membox.New(nil), broker.Limits{})
+			d := newDaemon(t, backend(), broker.Limits{})
 			return newRPCOpener(d, d.mint(t, tenant), options...)
 		},
 		Virtual: true,
@@ -34,6 +40,14 @@ func overMemory(tenant string, options ...connect.ClientOption) drivertest.Backe
 func TestConformance(t *testing.T) {
 	volume.Repeats(t)
 	drivertest.Run(t, overMemory("", connect.WithGRPC()))
+}
+
+// TestLimitSaboteursAreCaughtThroughGRPC shows that the suite sees faults of limits by group
+// through the wire.
+func TestLimitSaboteursAreCaughtThroughGRPC(t *testing.T) {
+	sabotage.ExpectLimitsCaught(t, func(spoil func(sabotage.Backend) sabotage.Backend) drivertest.Backend {
+		return inFrontOf(func() driver.Opener { return spoil(membox.New(nil)) }, "", connect.WithGRPC())
+	})
 }
 
 // The other protocols share everything but the framing and the codec with gRPC,
