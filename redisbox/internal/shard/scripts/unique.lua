@@ -62,7 +62,8 @@ function engine.replace(holder, id, record, delay, ttl)
   end
   call('HSET', shard.data, e.id, record)
   shard.bytes, e.size, e.sentAs, e.replaced = shard.bytes + size - e.size, size, id, true
-  e.aged, e.since, e.hold, e.ttl = -(shard.at + delay), 0, 0, ttl
+  -- Not before those that were sent before it in this call, whose seqs go beyond the time.
+  e.aged, e.since, e.hold, e.ttl = -math.max(shard.at + delay, e.seq), 0, 0, ttl
   engine.startLife(e, delay)
   engine.wait(e, shard.at + delay)
   engine.expireByCount()
