@@ -424,3 +424,26 @@ func holdersField(key string) string {
 	sum := blake3.Sum256([]byte(key))
 	return string(sum[:16])
 }
+
+// TestMessageReplacedInItsOwnCallIsTheYoungest: retention by count removes those that were sent
+// before it.
+func TestMessageReplacedInItsOwnCallIsTheYoungest(t *testing.T) {
+	t.Parallel()
+	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{
+		Prefix: redistest.Prefix(t), Defaults: driver.Config{RetainReady: driver.Retention{Count: 3}},
+	})
+	q := openQueue(t, b)
+	last := unique("k", "last")
+	last.Replace = true
+	sent, err := q.Send(t.Context(), []driver.Outgoing{{Body: []byte("first")}, {Body: []byte("second")}, unique("k", "third"), last})
+	if err != nil || !sent[3].Replaced {
+		t.Fatalf("got %+v, %v", sent, err)
+	}
+	send(t, q, "later")
+	send(t, q, "latest")
+	for i, want := range []string{"last", "later", "latest"} {
+		if got := receive(t, q, 1, hold); string(got[0].Body) != want {
+			t.Errorf("message %d is %q, want %q", i, got[0].Body, want)
+		}
+	}
+}
