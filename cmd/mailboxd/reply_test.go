@@ -37,6 +37,7 @@ func TestKilledDaemonAnswersEachCallOnce(t *testing.T) {
 	dir := t.TempDir()
 	d := &replyDaemon{t: t, dir: dir}
 	d.restart()
+	d.token = d.child.token
 	d.child.must("/v1/queues/configure", `{"topic":"sums","config":{"max_attempts":0}}`)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -99,6 +100,7 @@ type replyDaemon struct {
 	t        *testing.T
 	dir      string
 	child    *child
+	token    string       // of the operator, which restarts keep
 	resolved atomic.Int64 // answers that are known to be stored
 	killed   atomic.Int64 // workers
 
@@ -130,7 +132,7 @@ func (d *replyDaemon) restart() {
 
 // client returns a client of the daemon, whatever its address is.
 func (d *replyDaemon) client() *remotebox.Backend {
-	return newReplyClient(d.child.token, d.addressFile())
+	return newReplyClient(d.token, d.addressFile())
 }
 
 func (d *replyDaemon) addressFile() string { return filepath.Join(d.dir, "address") }
@@ -181,7 +183,7 @@ func runWorker() {
 func (d *replyDaemon) work(ctx context.Context) {
 	for ctx.Err() == nil {
 		process := exec.CommandContext(ctx, os.Args[0])
-		process.Env = append(os.Environ(), workerVariable+"="+d.addressFile(), workerToken+"="+d.child.token)
+		process.Env = append(os.Environ(), workerVariable+"="+d.addressFile(), workerToken+"="+d.token)
 		output, err := process.StdoutPipe()
 		if err == nil {
 			err = process.Start()
