@@ -98,16 +98,6 @@ var rareFaults = []Saboteur{
 // sequenceFaults show only after one unusual sequence of operations, which only random programs
 // find.
 var sequenceFaults = []Saboteur{
-	{Name: "loses-the-error-with-a-causeless-nack", Breaks: "RCV-3", Also: []string{"ACK-1"}, Rare: true,
-		What: "A nack without a cause clears the last error.",
-		on: hooks{
-			receive: alterDelivered(func(q *queue, d *driver.Delivery) { set(state[marks](q).at(d.ID), &d.LastError, "") }),
-			nack: afterEach((*queue).Nack, func(q *queue, nack driver.Nack) {
-				if d, ok := q.delivered.get(nack.Receipt); ok {
-					state[marks](q).put(d.ID, nack.Cause == "")
-				}
-			}),
-		}},
 	{Name: "does-not-count-a-glance-at-the-nacked", Breaks: "RCV-3", Rare: true,
 		What: "A delivery with visibility zero does not count once the message was nacked.",
 		on: hooks{receive: func(q *queue, ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {

@@ -143,6 +143,16 @@ var messageFaults = []Saboteur{
 				first.put(d.ID, d.LastError)
 			}
 		})}},
+	{Name: "loses-the-error-with-a-causeless-nack", Breaks: "RCV-3", Also: []string{"ACK-1"},
+		What: "A nack without a cause clears the last error.",
+		on: hooks{
+			receive: alterDelivered(func(q *queue, d *driver.Delivery) { set(state[marks](q).at(d.ID), &d.LastError, "") }),
+			nack: afterEach((*queue).Nack, func(q *queue, nack driver.Nack) {
+				if d, ok := q.delivered.get(nack.Receipt); ok {
+					state[marks](q).put(d.ID, nack.Cause == "")
+				}
+			}),
+		}},
 	{Name: "dates-a-delayed-send-by-its-due-time", Breaks: "RCV-3", Rare: true,
 		What: "The time of the send of a delayed message is the time when it became due.",
 		on: hooks{
