@@ -167,7 +167,7 @@ func (c Config) Validate() error {
 		return configError("FairGroups", "strict groups have an order of their own; choose one of FairGroups and StrictGroups")
 	}
 	if c.GroupLimits != "" && !c.FairGroups && !c.StrictGroups {
-		return configError("GroupLimits", "needs FairGroups or StrictGroups")
+		return configError("GroupLimits", "needs groups that are fair or strict")
 	}
 	if _, _, err := c.ParseGroupLimits(); err != nil {
 		return err

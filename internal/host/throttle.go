@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"time"
 
@@ -41,8 +42,8 @@ func (h *handle) Throttle(ctx context.Context, group string, wait time.Duration)
 		throttled = map[string]int64{group: until}
 	case throttled[group] == 0 && len(throttled) >= maxThrottled:
 		return &driver.Error{
-			Code: driver.ErrFull, Op: op, Queue: h.name, RetryAfter: time.Duration(first),
-			Detail: "too many groups are throttled",
+			Code: driver.ErrFull, Op: op, Queue: h.name, Field: "group", RetryAfter: time.Duration(first),
+			Detail: fmt.Sprintf("%d groups of the queue are throttled, and no more can be at a time", maxThrottled),
 		}
 	default:
 		throttled[group] = until

@@ -10,8 +10,8 @@
 -- A dead letter that is being forwarded to another queue is passed over: it may be there
 -- already.
 
--- restore moves a dead letter back into data. It returns its entry, or why it stays: f there
--- is no room for it, or the id of the message that holds its unique key.
+-- restore moves a dead letter back into data. It returns its entry, or why it stays: f if it
+-- does not fit, or the id of the message that holds its unique key.
 local function restore(id)
   local packed = call('HGET', shard.deadLetters, id)
   local length = packed and parse('<I4', packed)
