@@ -26,13 +26,14 @@ import (
 	"github.com/mailboxmq/mailbox/internal/testing/proctest"
 	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 	"github.com/mailboxmq/mailbox/redisbox"
+	"github.com/mailboxmq/mailbox/remotebox"
 	"github.com/mailboxmq/mailbox/worker"
 )
 
 // The test runs its own binary in further processes. These variables configure them.
 const (
 	nameVariable    = "MAILBOX_CHAOS_PROCESS"
-	backendVariable = "MAILBOX_CHAOS_BACKEND" // "redis" and an address, or "disk" and a folder
+	backendVariable = "MAILBOX_CHAOS_BACKEND" // "redis ADDRESS", "disk FOLDER" or "daemon ADDRESS TOKEN"
 	roleVariable    = "MAILBOX_CHAOS_ROLE"
 )
 
@@ -42,6 +43,8 @@ const (
 	roleDrain       = "work until nothing is left"
 	// roleAckFirst acks before it works, which loses messages.
 	roleAckFirst = "send, ack, then work"
+	// roleCareful works with long leases and reports each attempt.
+	roleCareful = "work, and report attempts"
 )
 
 func TestMain(m *testing.M) {
@@ -68,8 +71,12 @@ type backend interface {
 // openBackend opens the backend at an address such as "disk /tmp/x".
 func openBackend(ctx context.Context, address string) (backend, error) {
 	kind, where, _ := strings.Cut(address, " ")
-	if kind == "disk" {
+	switch kind {
+	case "disk":
 		return diskbox.Open(ctx, where, nil)
+	case "daemon":
+		oap, token, _ := strings.Cut(where, " ")
+		return remotebox.New([]string{oap}, token, nil), nil
 	}
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{where}})
 	if err != nil {
@@ -136,12 +143,17 @@ func runProcess(ctx context.Context) error {
 		handler = func(ctx context.Context, m *mailbox.Message[job]) error { return errors.Join(m.Ack(ctx), work(ctx, m)) }
 	}
 	loop := newLoop(orders, handler, func(id string) { reporter.write(report{Done: id}) })
+	if role == roleCareful {
+		loop = carefulLoop(orders, reporter)
+	}
 	group := worker.NewGroup(&worker.GroupOptions{Signals: signals, Watchdog: -1, DeadLetterThreshold: -1, Logger: logger}, loop)
 	stop := make(chan struct{})
 	var sending sync.WaitGroup
-	if role == roleDrain {
+	switch role {
+	case roleCareful: // the test sends
+	case roleDrain:
 		sending.Go(func() { stopWhenEmpty(ctx, q, group) })
-	} else {
+	default:
 		sending.Go(func() { produce(ctx, recorded, name, pace, stop) })
 	}
 	err = group.Run(ctx)

@@ -16,12 +16,14 @@ import (
 )
 
 // A report is a line that a process writes: that it handles signals, a call before it is made
-// and again when it has returned, or a message whose work is done.
+// and again when it has returned, a message whose work is done, or an attempt at one.
 type report struct {
 	Awake bool `json:"awake,omitempty"`
 
 	Call []history.Event `json:"call,omitempty"`
 	Done string          `json:"done,omitempty"`
+
+	Attempt *attempt `json:"attempt,omitempty"`
 }
 
 // A reporter writes reports. Each line is one write, so a process that is killed leaves only
@@ -147,7 +149,8 @@ func (th *hookedQueue) DeadLetter(ctx context.Context, requests []driver.DeadLet
 type records struct {
 	mu    sync.Mutex // guards the fields below
 	calls map[callID][]history.Event
-	done  map[string]int // by message id
+	done  map[string]int       // by message id
+	tried map[string][]attempt // by message id
 }
 
 // A callID identifies one call of one process.
@@ -157,7 +160,7 @@ type callID struct {
 }
 
 func newRecords() *records {
-	return &records{calls: make(map[callID][]history.Event), done: make(map[string]int)}
+	return &records{calls: make(map[callID][]history.Event), done: make(map[string]int), tried: make(map[string][]attempt)}
 }
 
 // add adds a report. The last report of a call replaces the earlier ones.
@@ -166,6 +169,9 @@ func (a *records) add(s report) {
 	defer a.mu.Unlock()
 	if s.Done != "" {
 		a.done[s.Done]++
+	}
+	if s.Attempt != nil {
+		a.tried[s.Attempt.ID] = append(a.tried[s.Attempt.ID], *s.Attempt)
 	}
 	if len(s.Call) > 0 {
 		a.calls[callID{s.Call[0].Process, s.Call[0].Call}] = s.Call
