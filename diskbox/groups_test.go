@@ -10,6 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/host"
 	"github.com/mailboxmq/mailbox/internal/store"
 	"github.com/mailboxmq/mailbox/internal/testing/storetest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // fairDisk returns a disk with a queue with fair groups, whose messages wait at their original
@@ -150,6 +151,7 @@ func TestCheckFindsDamagedFairGroupIndex(t *testing.T) {
 
 // A store tracks a limited number of groups; a small store tracks few.
 func TestGroupsBeyondLimitAreServed(t *testing.T) {
+	volume.InFull(t)
 	m := start(t, storetest.NewDisk())
 	q := configure(t, m, "fair", driver.Config{FairGroups: true})
 	const groups, each = 1200, 2 // a small store tracks 1000

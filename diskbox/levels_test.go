@@ -10,6 +10,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/host"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // prioritized returns n messages with the priorities 0…9 in turn, and their bodies in the order of
@@ -58,6 +59,7 @@ func drainBodies(t *testing.T, q driver.Queue) (bodies []string) {
 // Far more messages than a window holds are delivered by priority, also after a restart, and leave
 // no record behind.
 func TestBacklogIsDeliveredByPriority(t *testing.T) {
+	volume.InFull(t)
 	for _, restarted := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			m := newTestMachine(t)

@@ -9,6 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/host"
 	"github.com/mailboxmq/mailbox/internal/testing/storetest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // TestOnlyMessagesFromDiskAreNotResident sends a message and receives it, once from memory and
@@ -88,6 +89,7 @@ func TestBusyQueueStaysInMemory(t *testing.T) {
 // TestIdleQueuesGiveTheirRoomBack lets queues without receivers take the room. A receive from
 // another queue takes it back, and their messages come from the store, all and in order.
 func TestIdleQueuesGiveTheirRoomBack(t *testing.T) {
+	volume.InFull(t)
 	for _, config := range []driver.Config{{}, {StrictGroups: true}, {FairGroups: true}} {
 		synctest.Test(t, func(t *testing.T) {
 			const waiting = 300

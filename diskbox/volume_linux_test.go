@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // TestSmallVolumeFillsAndDrains fills a real file system of 256 MiB with the default
 // options until sends are refused, settles all of it, and does that again.
 func TestSmallVolumeFillsAndDrains(t *testing.T) {
+	volume.InFull(t)
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=256m"); err != nil {
 		t.Skipf("needs a file system of 256 MiB, and mounting one is refused: %v", err)

@@ -10,6 +10,8 @@ import (
 
 	second "github.com/robfig/cron/v3"
 	"pgregory.net/rapid"
+
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // zones are those of the tests: clock changes at 2 and 3, at 1 and 2 by half an hour, at
@@ -278,6 +280,7 @@ func checkAround(t interface{ Fatalf(string, ...any) }, zone *time.Location, tex
 
 // Years after 2037 are in no table of a zone, and its rule alone says when clocks change.
 func TestLeapYearByRuleHasLastDay(t *testing.T) {
+	volume.InFull(t)
 	for _, z := range zones {
 		zone := mustZone(t, z.name)
 		for _, text := range []string{"0 12 * * *", "*/10 * * * *", "30 23 31 12 *", "0 0 1 1 *", "59 * 31 12 *"} {
@@ -289,6 +292,7 @@ func TestLeapYearByRuleHasLastDay(t *testing.T) {
 }
 
 func TestDueTimesAroundClockChanges(t *testing.T) {
+	volume.InFull(t)
 	fixed := []string{"0 * * * *", "*/7 * * * *", "30 2 * * *", "0 0 * * *", "1 0 * * *", "59 23 * * *", "*/10 1-3 * * *", "0 */3 * * *", "15 0-23 * * *", "30 1,2 * * SUN", "0 3 31 * *"}
 	for _, z := range zones {
 		zone := mustZone(t, z.name)
@@ -311,6 +315,7 @@ func TestDueTimesAroundClockChanges(t *testing.T) {
 }
 
 func TestYearsHaveEveryDay(t *testing.T) {
+	volume.InFull(t)
 	for _, z := range zones[:3] {
 		zone := mustZone(t, z.name)
 		for text, perDay := range map[string]int{"30 2 * * *": 1, "0 0,1,2,3,12 * * *": 5} {

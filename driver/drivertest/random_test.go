@@ -383,6 +383,7 @@ var mutants = []struct {
 }
 
 func TestRandomProgramsFindEveryMutant(t *testing.T) {
+	volume.InFull(t)
 	setFlag(t, "rapid.shrinktime", "1ms") // shortening is not tested here
 	for _, test := range mutants {
 		t.Run(test.name, func(t *testing.T) {
@@ -399,6 +400,7 @@ func TestRandomProgramsFindEveryMutant(t *testing.T) {
 }
 
 func TestFailingProgramIsShortAndReadable(t *testing.T) {
+	volume.InFull(t)
 	setFlag(t, "rapid.seed", "6") // how far a program shrinks depends on the seed; this tests the output
 	setFlag(t, "rapid.shrinktime", "5m")
 	failure := provoke(t, modelBackend(func(q *queuemodel.Queue) driver.Queue {

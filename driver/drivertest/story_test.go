@@ -14,9 +14,11 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/testing/queuemodel"
 	"github.com/mailboxmq/mailbox/internal/testing/story"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 func TestStoriesRunOnModel(t *testing.T) {
+	volume.InFull(t)
 	for _, c := range storyCases() {
 		if c.real {
 			continue
@@ -90,6 +92,7 @@ func pasted(t *testing.T, failure string) testCase {
 
 // TestFailingProgramIsAStory pastes failing programs in as stories, which pass on the model.
 func TestFailingProgramIsAStory(t *testing.T) {
+	volume.InFull(t)
 	setFlag(t, "rapid.shrinktime", "1ms")
 	for _, test := range mutants {
 		t.Run(test.name, func(t *testing.T) {

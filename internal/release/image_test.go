@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/mailboxmq/mailbox/internal/testing/proctest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // An image is a container image, unpacked.
@@ -147,6 +148,7 @@ func (i *image) start() *exec.Cmd {
 }
 
 func TestImageWorksWithItsCommandLine(t *testing.T) {
+	volume.InFull(t)
 	i := openImage(t, version())
 	i.set("MAILBOXD_INSECURE_LISTEN", "true") // the user of the image must set it
 	// Other tests run on this machine.
@@ -181,6 +183,7 @@ func TestImageWorksWithItsCommandLine(t *testing.T) {
 }
 
 func TestImageForSQSServesWithoutCredentials(t *testing.T) {
+	volume.InFull(t)
 	i := openImage(t, "sqs")
 	port := proctest.FreePort(t)
 	i.set("MAILBOXD_LISTEN", "0.0.0.0:"+proctest.FreePort(t))

@@ -23,6 +23,7 @@ import (
 	"testing"
 
 	"github.com/mailboxmq/mailbox/internal/testing/proctest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // repository is the root of the repository.
@@ -209,6 +210,7 @@ func copySources(t *testing.T) string {
 }
 
 func TestReleaseOfCopyHasSameBytes(t *testing.T) {
+	volume.InFull(t)
 	first, second := release(t), filepath.Join(t.TempDir(), "second")
 	if err := buildRelease(copySources(t), second, "v"+version()); err != nil {
 		t.Fatal(err)
@@ -243,6 +245,7 @@ func TestReleaseNeedsVersionOfChangeLog(t *testing.T) {
 }
 
 func TestArchiveHasProgramsAndGuides(t *testing.T) {
+	volume.InFull(t)
 	dir := t.TempDir()
 	unpack(t, part(t, ".tar.gz"), dir)
 	folder := filepath.Join(dir, "mailbox_"+version()+"_"+runtime.GOOS+"_"+runtime.GOARCH)
@@ -265,6 +268,7 @@ func TestArchiveHasProgramsAndGuides(t *testing.T) {
 }
 
 func TestPackagesInstallTheService(t *testing.T) {
+	volume.InFull(t)
 	files := []string{"mailbox", "mailboxd", "mailboxd.service", "mailbox.conf", "mailboxd.toml", "mailbox.1", "mailboxd.8", "THIRD_PARTY_NOTICES"}
 	rpm := part(t, ".rpm")
 	for _, name := range files {
@@ -328,6 +332,7 @@ func TestComponentsAreTheModulesWithLicences(t *testing.T) {
 }
 
 func TestFormulaAndNotesFitTheRelease(t *testing.T) {
+	volume.InFull(t)
 	sum := sums(t, release(t))
 	archive := "mailbox_" + version() + "_" + runtime.GOOS + "_" + runtime.GOARCH + ".tar.gz"
 	formula := string(part(t, "mailbox.rb"))

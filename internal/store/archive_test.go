@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // archived returns the archive of a store with some records, and its path.
@@ -107,6 +108,7 @@ func TestPartialArchiveIsRefused(t *testing.T) {
 }
 
 func TestDamagedArchiveIsRefused(t *testing.T) {
+	volume.InFull(t)
 	content, path := archived(t, filled(t))
 	whole := len(bytes.TrimRight(content, "\x00"))
 	undamaged, err := OpenArchive(path)

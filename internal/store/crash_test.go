@@ -401,6 +401,7 @@ func TestLazyStoreKeepsSyncedCommits(t *testing.T) {
 // The saboteurs break one promise each. A run that does not detect one would not detect the
 // same bug in the store.
 func TestEverySaboteurIsCaught(t *testing.T) {
+	volume.InFull(t)
 	saboteurs := map[string]func(*crashRun){
 		"acknowledges before the sync": func(r *crashRun) {
 			r.sabotage = func(fs vfs.FS) vfs.FS { return storetest.IgnoreSyncs(fs, storetest.Logs) }

@@ -208,7 +208,7 @@ func reportFlips(t *testing.T, counts map[string]int) {
 }
 
 func TestNoFlippedBitGoesUnnoticed(t *testing.T) {
-	volume.Repeats(t)
+	volume.InFull(t)
 	states := map[string]func(*Store) error{
 		"closed":  (*Store).Close,
 		"idle":    (*Store).sealLog,

@@ -17,9 +17,11 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/testing/storetest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 func TestH5ACrashWhileCreatingLeavesAnOpenableDirectory(t *testing.T) {
+	volume.InFull(t)
 	for _, existing := range []bool{false, true} {
 		disk := storetest.NewDisk()
 		if existing {

@@ -18,7 +18,7 @@ import (
 // TestFlippedBitInLogOrManifestIsRestored flips bits in the files that the engine reads at
 // open. Every one is flipped back: all files are as they were.
 func TestFlippedBitInLogOrManifestIsRestored(t *testing.T) {
-	volume.Repeats(t)
+	volume.InFull(t)
 	r := newDamagedStore(t, func(*Options) {}, (*Store).Close)
 	rng := rand.New(rand.NewPCG(1, 5))
 	mended := 0

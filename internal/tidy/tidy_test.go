@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/internal/tidy"
 )
 
@@ -24,7 +25,6 @@ func hold(t *testing.T, rule func(*tidy.Tree) []string) {
 	}
 }
 
-func TestPackagesPointTheRightWay(t *testing.T)      { hold(t, tidy.Imports) }
 func TestPackagesAreExplained(t *testing.T)          { hold(t, tidy.Explained) }
 func TestPackageNamesSaySomething(t *testing.T)      { hold(t, tidy.Named) }
 func TestFilesAndFunctionsAreShort(t *testing.T)     { hold(t, tidy.Sizes) }
@@ -35,9 +35,18 @@ func TestMarksOfTestsAreFound(t *testing.T)          { hold(t, tidy.Marks) }
 func TestDocumentsHaveOneTitleAndLinks(t *testing.T) { hold(t, tidy.Markdown) }
 func TestReadmeCodeIsRun(t *testing.T)               { hold(t, tidy.Shown) }
 func TestCodeInCommentsCompiles(t *testing.T)        { hold(t, tidy.Snippets) }
-func TestFilesNameNoMachine(t *testing.T)            { hold(t, tidy.Portable) }
 func TestOldNamesLeadToOurs(t *testing.T)            { hold(t, tidy.Names) }
 func TestDocumentsStateToday(t *testing.T)           { hold(t, tidy.Stale) }
+
+func TestPackagesPointTheRightWay(t *testing.T) {
+	volume.InFull(t)
+	hold(t, tidy.Imports)
+}
+
+func TestFilesNameNoMachine(t *testing.T) {
+	volume.InFull(t)
+	hold(t, tidy.Portable)
+}
 
 func TestRulesAndCasesAgree(t *testing.T) {
 	hold(t, func(tree *tidy.Tree) []string { return tidy.Promises(tree, caseIDs()) })

@@ -8,12 +8,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/internal/tidy"
 )
 
 var lowerCounts = flag.Bool("lower", false, "lower the counts of words.txt to what they are")
 
 func TestRetiredWordsOnlyDecrease(t *testing.T) {
+	volume.InFull(t)
 	if *lowerCounts {
 		tree, err := repository()
 		if err != nil {
@@ -30,6 +32,7 @@ func TestRetiredWordsOnlyDecrease(t *testing.T) {
 // TestReviewedWordsAreCounted fails on nothing: go test -v prints the words
 // that a reviewer looks at.
 func TestReviewedWordsAreCounted(t *testing.T) {
+	volume.InFull(t)
 	tree, err := repository()
 	if err != nil {
 		t.Fatal(err)

@@ -103,6 +103,7 @@ func TestConformance(t *testing.T) {
 // TestLimitSaboteursAreCaughtThroughHTTP shows that the suite sees faults of limits by group through
 // the wire.
 func TestLimitSaboteursAreCaughtThroughHTTP(t *testing.T) {
+	volume.InFull(t)
 	sabotage.ExpectLimitsCaught(t, func(spoil func(sabotage.Backend) sabotage.Backend) drivertest.Backend {
 		open := func(t testing.TB) driver.Opener { return openInFrontOf(t, spoil(membox.New(nil))) }
 		return drivertest.Backend{Open: open, Virtual: true, ByName: true}

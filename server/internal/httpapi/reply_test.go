@@ -144,6 +144,7 @@ func TestReplyConformanceOnRedis(t *testing.T) {
 }
 
 func TestSlotSaboteursAreCaughtThroughHTTP(t *testing.T) {
+	volume.InFull(t)
 	replytest.ExpectCaught(t, func(spoil func(driver.Opener) driver.Opener) drivertest.ReplyStore {
 		return drivertest.ReplyStore{Virtual: true, Open: func(t testing.TB) driver.ReplyStore {
 			return openReplies(t, spoil(membox.New(nil)))

@@ -37,6 +37,7 @@ func TestConformance(t *testing.T) {
 // TestLimitSaboteursAreCaughtThroughFrames shows that the suite sees faults of limits by group through
 // the wire.
 func TestLimitSaboteursAreCaughtThroughFrames(t *testing.T) {
+	volume.InFull(t)
 	sabotage.ExpectLimitsCaught(t, func(spoil func(sabotage.Backend) sabotage.Backend) drivertest.Backend {
 		return inFrontOf(func() driver.Opener { return spoil(membox.New(nil)) })
 	})

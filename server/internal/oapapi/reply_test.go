@@ -89,6 +89,7 @@ func TestReplyConformanceOnRedis(t *testing.T) {
 
 // TestSlotSaboteursAreCaughtThroughFrames shows that the suite sees faults of the store through the wire.
 func TestSlotSaboteursAreCaughtThroughFrames(t *testing.T) {
+	volume.InFull(t)
 	replytest.ExpectCaught(t, func(spoil func(driver.Opener) driver.Opener) drivertest.ReplyStore {
 		return drivertest.ReplyStore{Virtual: true, Open: func(t testing.TB) driver.ReplyStore {
 			d := newAsking(t, spoil(membox.New(nil)))

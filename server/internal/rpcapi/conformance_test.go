@@ -45,6 +45,7 @@ func TestConformance(t *testing.T) {
 // TestLimitSaboteursAreCaughtThroughGRPC shows that the suite sees faults of limits by group
 // through the wire.
 func TestLimitSaboteursAreCaughtThroughGRPC(t *testing.T) {
+	volume.InFull(t)
 	sabotage.ExpectLimitsCaught(t, func(spoil func(sabotage.Backend) sabotage.Backend) drivertest.Backend {
 		return inFrontOf(func() driver.Opener { return spoil(membox.New(nil)) }, "", connect.WithGRPC())
 	})

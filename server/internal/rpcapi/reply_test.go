@@ -150,6 +150,7 @@ func TestReplyConformanceOnRedis(t *testing.T) {
 }
 
 func TestSlotSaboteursAreCaughtThroughGRPC(t *testing.T) {
+	volume.InFull(t)
 	replytest.ExpectCaught(t, func(spoil func(driver.Opener) driver.Opener) drivertest.ReplyStore {
 		return drivertest.ReplyStore{Virtual: true, Open: func(t testing.TB) driver.ReplyStore {
 			return openReplies(t, newDaemon(t, spoil(membox.New(nil)), broker.Limits{}), connect.WithGRPC())

@@ -91,18 +91,11 @@ func TestSabotagedBackend(t *testing.T) {
 	}
 }
 
-// sequential are the rules whose cases have one goroutine, in which the race detector finds
-// nothing.
-var sequential = regexp.MustCompile(`^(ACK|CNT|DLQ|DUP|ORD|RET|SND|SVC)-`)
-
 func TestEverySaboteurIsCaught(t *testing.T) {
-	volume.Repeats(t)
+	volume.InFull(t)
 	for _, saboteur := range faulty.All() {
 		t.Run(fmt.Sprintf("%s (%s)", saboteur.Name, saboteur.Breaks), func(t *testing.T) {
 			t.Parallel()
-			if sequential.MatchString(saboteur.Breaks) {
-				volume.InFull(t)
-			}
 			rules := append([]string{saboteur.Breaks}, saboteur.Also...)
 			verdict := run(t, saboteur, rules)
 			by := verdict.convictions(rules)
