@@ -193,7 +193,8 @@ func (b *crashModel) addLocked(out driver.Outgoing) (token int) {
 
 // becomes records the state of a message after an operation that has just ended. If another
 // operation ended in the meantime, their order is unknown; and if there are several possible
-// results, another operation is still pending, and it is unknown what it did before this one.
+// results, another operation is still pending, and it is unknown what it did before this one. A
+// pending redrive may have restarted the message before this operation.
 func (l *crashModels) becomes(i *crashMessage, d *crashOp, result stateSet) {
 	if i.gone {
 		return
@@ -202,7 +203,7 @@ func (l *crashModels) becomes(i *crashMessage, d *crashOp, result stateSet) {
 		result |= i.may
 		i.fuzzy = true
 	}
-	if !result.single() {
+	if !result.single() || i.pending[opRedrive] > 0 || d.model.pending[opRedrive] > 0 {
 		i.fuzzy = true
 	}
 	i.may, i.changed = result, l.tick

@@ -94,6 +94,28 @@ func (k *modelEnv) deadLetter(tokens []int) {
 	k.models.settled(op, got, 0, err)
 }
 
+// release receives all messages and releases them.
+func (k *modelEnv) release() {
+	k.t.Helper()
+	op := k.models.begin(k.model, opReceive, nil)
+	got := receive(k.t, k.queue, len(k.model.messages))
+	var tokens []int
+	var nacks []driver.Nack
+	for _, d := range got {
+		token, _ := tokenOf(&d.Message, k.model)
+		tokens = append(tokens, token)
+		nacks = append(nacks, driver.Nack{Receipt: d.Receipt, Cause: crashCause(token), Mode: driver.NackRelease})
+	}
+	if wrong := k.models.delivered(op, tokens, got); wrong != "" {
+		k.t.Fatal(wrong)
+	}
+	op = k.models.begin(k.model, opNack, tokens)
+	op.mode = driver.NackRelease
+	err := k.queue.Nack(k.ctx, nacks)
+	k.must(err)
+	k.models.settled(op, got, 0, err)
+}
+
 func (k *modelEnv) purge() {
 	k.t.Helper()
 	op := k.models.begin(k.model, opPurge, nil)
@@ -166,9 +188,9 @@ func TestCrashModelForgetsAgeAfterUnknownRedrive(t *testing.T) {
 	})
 }
 
-// When all dead letters are redriven and purged at the same time, a message that is found
-// afterwards was redriven, whichever answer comes first.
-func TestCrashModelAllowsRedriveOfUnpurgedDeadLetter(t *testing.T) {
+// While all dead letters are redriven, they can be purged, or received again and released. A
+// message that is found afterwards was redriven, whichever answer comes first.
+func TestCrashModelAllowsRedriveDuringOtherOperations(t *testing.T) {
 	overlaps := map[string]func(k *modelEnv, letters []int){
 		"all are purged": func(k *modelEnv, _ []int) {
 			purge := k.models.begin(k.model, opPurgeDead, nil)
@@ -186,6 +208,7 @@ func TestCrashModelAllowsRedriveOfUnpurgedDeadLetter(t *testing.T) {
 				k.models.moved(discard, count)
 			})
 		},
+		"they are released": func(k *modelEnv, _ []int) { k.redriveMeanwhile(k.release) },
 	}
 	for name, overlap := range overlaps {
 		t.Run(name, func(t *testing.T) {
