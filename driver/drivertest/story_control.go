@@ -215,6 +215,9 @@ func (observeOperation) run(_ context.Context, p *executor) (r result) {
 }
 
 func (endingsOperation) run(_ context.Context, p *executor) (r result) {
+	if e := p.story.env; !e.backend.Virtual {
+		e.rest(e.unit / 4) // another goroutine of the backend may have ended a message, and tells of it when a server has answered
+	}
 	var labels []string
 	for _, ending := range p.story.endings.take() {
 		label := fmt.Sprintf("%s=%s(%s)", ending.Kind, story.Quote(p.story.sent[ending.ID].name), ending.Reason)
