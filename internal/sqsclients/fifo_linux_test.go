@@ -89,6 +89,7 @@ func (r *drain) cost() time.Duration { return r.server / time.Duration(max(r.tak
 // consumers, at least half as fast as a standard queue. The queues take turns, so that
 // other load on the machine slows both down, and the fastest turn of each counts.
 func TestLargeFIFOQueueKeepsOrderAndPace(t *testing.T) {
+	volume.InFull(t)
 	const consumers, perGroup, turns, slower = 32, 20, 5, 2
 	messages := volume.Count(t, 10_000, 200_000)
 	messages -= messages % (perGroup * loadWorkers)
