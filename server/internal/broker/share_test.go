@@ -248,6 +248,11 @@ func TestDedupKeysOfTenantLeaveOthersRoom(t *testing.T) {
 		}
 		b.send(hostile, "q0", "a message without a key")
 		<-time.After(driver.DefaultDedupWindow + 2*time.Second)
+		for _, stats := range b.Shares() {
+			if stats.Resource == "dedup keys" && stats.Used != 0 {
+				t.Errorf("after the window %d keys count", stats.Used)
+			}
+		}
 		if again, _ := fill(hostile); again < sent/2 {
 			t.Errorf("after the window there is room for %d keys", again)
 		}
