@@ -16,6 +16,8 @@ RANDOM_FOR ?= 10m
 BENCHFLAGS ?=
 N          ?=
 VERSION    ?=
+SIZE       ?= 0.001
+ONLY       ?=
 
 # A test that hangs fails after this time.
 TIMEOUT := 30m
@@ -192,6 +194,16 @@ race: ## All tests under the race detector, on one, two and four processors
 .PHONY: random
 random: ## Random programs against the model for RANDOM_FOR (10m)
 	MAILBOX_VOLUME=$(RANDOM_FOR) $(GO) test -v -count=1 -timeout 0 -run '^TestAgreesWithTheModel$$' ./membox
+
+.PHONY: lab
+lab: ## Everything that proves a promise, at SIZE (0.001; 1 takes days), ONLY what matches; then write docs/evidence.md
+	$(GO) run ./internal/lab run -size $(SIZE) -only "$(ONLY)"
+	$(GO) run ./internal/lab page
+
+.PHONY: lab-bugs
+lab-bugs: ## Seed each bug of internal/lab/bugs that has no result, and see which test catches it; then write docs/evidence.md
+	$(GO) run ./internal/lab bugs -only "$(ONLY)"
+	$(GO) run ./internal/lab page
 
 .PHONY: fuzz
 fuzz: ## Each fuzz target for T (30s)

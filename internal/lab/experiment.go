@@ -1,0 +1,128 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// An experiment is a test that can run at any length.
+type experiment struct {
+	ID      string
+	Rule    string
+	Promise string
+	Command string // for a shell; %d is the length
+	Goal    int    // the length at size 1
+	// Figure finds what was done in the lines of the output: the sum of its group, or the number of
+	// lines if it has none.
+	Figure *regexp.Regexp
+	Unit   string
+}
+
+var experiments = []experiment{
+	{"crash", "SND-1", "no power cut loses what was acknowledged on disk", "make -s crash N=%d", 1_000_000, regexp.MustCompile(`(\d+) images \(`), "crash images"},
+	{"kill", "SND-1", "kill -9 of a process loses nothing that was acknowledged on disk", "make -s kill N=%d", 1000, regexp.MustCompile(`(\d+) processes were killed`), "kills"},
+	{"flip", "INT-2", "a flipped bit in the daemon's files is found", "MAILBOX_VOLUME=%d go test -v -count=1 -timeout 0 -run '^TestG7FlippedBitsAreFound$' ./internal/gates", 10_000, regexp.MustCompile(`(\d+) flipped bits`), "flipped bits"},
+	{"random", "RCV-1", "random programs do what the model does, in memory", "make -s random RANDOM_FOR=%ds", 4000, regexp.MustCompile(`(\d+) operations in`), "operations"},
+	{"forgery", "CAP-2", "no forged or misused token is accepted", "make -s forgery N=%d", 1_000_000, regexp.MustCompile(`(\d+) forgeries`), "forgeries"},
+	{"failover", "RED-3", "failovers, hangs and slot moves of Redis Cluster, and failovers by Sentinel, lose nothing that replicas confirmed", "make -s failover N=%d", 200, regexp.MustCompile(`healthy again after`), "failures of servers"},
+	{"pg-failover", "SND-1", "crashes of a PostgreSQL primary with promotion of its synchronous standby lose nothing that was confirmed", "make -s pg-failover N=%d", 200, nil, "crashes of the primary"},
+	{"gates", "SVC-9", "daemons that are killed under load lose nothing that was confirmed", "make -s gates N=%d", 200, regexp.MustCompile(`(\d+) kills in`), "kills of daemons"},
+	{"hostile", "OPS-4", "a tenant that attacks over every protocol does not harm another", "make -s hostile N=%d", 300, nil, "seconds of attack"},
+	{"chaos", "LOOP-3", "workers that fail, hang and are killed lose nothing", "make -s chaos N=%d", 600, nil, "seconds of chaos"},
+	{"year", "TIME-1", "five processes that run the same schedules for a year of virtual time send one message for each due time", "go test -v -count=%d -run '^TestFiveRunnersSendOneMessageForEachDueTime$' ./schedule", 20, regexp.MustCompile(`^--- PASS`), "years"},
+}
+
+// A runResult is what one run of an experiment showed.
+type runResult struct {
+	ID      string
+	Command string
+	Figure  int64
+	Seconds float64
+	Failure string // the lines that say what failed; empty if nothing did
+	place
+}
+
+// runExperiments runs experiments at a size, and fails if one of them does.
+func runExperiments(only *regexp.Regexp, size float64, within time.Duration) error {
+	where, err := here()
+	if err != nil {
+		return err
+	}
+	failed, began := 0, time.Now()
+	for i := range experiments {
+		e := &experiments[i]
+		if !only.MatchString(e.ID) {
+			continue
+		}
+		if within > 0 && time.Since(began) > within {
+			_, _ = fmt.Fprintln(os.Stdout, "there are more; run them with -only")
+			break
+		}
+		result := e.run(size)
+		result.place = where
+		_, _ = fmt.Fprintf(os.Stdout, "%-12s %10d %s in %.0f s %s\n", e.ID, result.Figure, e.Unit, result.Seconds, result.Failure)
+		if result.Failure != "" {
+			failed++
+		}
+		results, err := readResults[runResult](runsFile)
+		if err == nil {
+			err = writeResults(runsFile, append(results, result))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d experiments failed; they stay on the page until the results say why", failed)
+	}
+	return nil
+}
+
+func (e *experiment) run(size float64) runResult {
+	length := max(1, int(float64(e.Goal)*size))
+	result := runResult{ID: e.ID, Command: fmt.Sprintf(e.Command, length)}
+	command := exec.Command("sh", "-c", result.Command)
+	command.Stderr = os.Stderr
+	began := time.Now()
+	output, err := command.Output()
+	result.Seconds = seconds(began)
+	result.Figure = e.figure(string(output), length)
+	if err != nil {
+		result.Failure, result.Figure = failureIn(string(output), err), 0
+	}
+	return result
+}
+
+// figure returns what was done, according to the output.
+func (e *experiment) figure(output string, length int) (sum int64) {
+	if e.Figure == nil {
+		return int64(length)
+	}
+	for line := range strings.Lines(output) {
+		switch found := e.Figure.FindStringSubmatch(line); len(found) {
+		case 0:
+		case 1:
+			sum++
+		default:
+			n, _ := strconv.ParseInt(found[1], 10, 64) // the pattern has digits only
+			sum += n
+		}
+	}
+	return sum
+}
+
+// failureIn returns the lines of an output that name what failed.
+func failureIn(output string, err error) string {
+	failed := []string{err.Error()}
+	for line := range strings.Lines(output) {
+		if strings.Contains(line, "--- FAIL") {
+			failed = append(failed, strings.TrimSpace(line))
+		}
+	}
+	return strings.Join(failed, "; ")
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// writePage writes the page of what was shown.
+func writePage() error {
+	text, err := page(".")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(pageFile, text, 0o644) //nolint:gosec // a file of the repository
+}
+
+// page returns the page, from the files below root.
+func page(root string) ([]byte, error) {
+	bugs, err := readBugs(root + "/" + bugsFolder)
+	if err != nil {
+		return nil, err
+	}
+	bugResults, err := readResults[bugResult](root + "/" + bugsFile)
+	if err != nil {
+		return nil, err
+	}
+	runs, err := readResults[runResult](root + "/" + runsFile)
+	if err != nil {
+		return nil, err
+	}
+	p := &pageWriter{}
+	p.WriteString(`# Evidence
+
+What the promises of [semantics](semantics.md) were held against, and what came out. This page is written by ` + "`go run ./internal/lab page`" + ` from
+the results in ` + "`internal/lab/results`" + `; nothing on it is typed by hand. Each row has the commit it was measured at, and the [machines](#machines) are at the end.
+
+`)
+	p.experiments(runs)
+	p.bugs(bugs, bugResults)
+	p.machines(bugResults, runs)
+	return p.Bytes(), nil
+}
+
+type pageWriter struct{ bytes.Buffer }
+
+func (p *pageWriter) printf(format string, args ...any) { _, _ = fmt.Fprintf(p, format, args...) }
+
+// experiments writes a row for each experiment that was run, with the sum of all its runs, and all
+// runs that failed.
+func (p *pageWriter) experiments(runs []runResult) {
+	p.WriteString("## Experiments\n\n`make lab SIZE=1` runs all of them at full length, which takes days; `SIZE=0.01` a hundredth of it. Runs add up.\n\n" +
+		"| rule | promise | done | runs | hours | failed | latest command | commits |\n|---|---|---|---|---|---|---|---|\n")
+	for i := range experiments {
+		e := &experiments[i]
+		var sum int64
+		var commits []string
+		all, failed, seconds, latest := 0, 0, 0.0, ""
+		for _, r := range runs {
+			if r.ID != e.ID {
+				continue
+			}
+			all++
+			sum += r.Figure
+			seconds += r.Seconds
+			latest = r.Command
+			if r.Failure != "" {
+				failed++
+			}
+			if !slices.Contains(commits, r.Commit) {
+				commits = append(commits, r.Commit)
+			}
+		}
+		if all > 0 {
+			p.printf("| %s | %s | %s %s | %d | %.2f | %d | `%s` | %s |\n", e.Rule, e.Promise, grouped(sum), e.Unit, all, seconds/3600, failed, latest, strings.Join(commits, ", "))
+		}
+	}
+	p.WriteString("\n")
+	for _, r := range runs {
+		if r.Failure != "" {
+			p.printf("- failed: `%s` at %s on %s: %s\n", r.Command, r.Commit, r.Date, r.Failure)
+		}
+	}
+}
+
+// grouped returns a number with commas.
+func grouped(n int64) string {
+	text := fmt.Sprint(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// bugs writes a row for each seeded bug.
+func (p *pageWriter) bugs(bugs []bug, results []bugResult) {
+	var rows bytes.Buffer
+	caughtNow, ran := 0, 0
+	for i := range bugs {
+		b := &bugs[i]
+		outcome, took, commit := "not run since it was written or changed", "", ""
+		if r := resultOf(results, b); r != nil {
+			ran++
+			outcome, took, commit = r.Outcome, fmt.Sprint(r.Seconds), r.Commit
+			if r.Outcome == caught {
+				caughtNow++
+				outcome = "`" + strings.ReplaceAll(r.Test, "|", "/") + "`"
+			}
+		}
+		fmt.Fprintf(&rows, "| %s | %s | %s | `%s` | %s | %s | %s |\n", b.Rule, b.ID, b.What, b.Edits[0].File, outcome, took, commit)
+	}
+	p.printf(`## Seeded bugs
+
+A test that never fails proves nothing. So %d defects that could be made in earnest are in `+"`internal/lab/bugs`"+`, as patches. `+"`make lab-bugs`"+` seeds one at a
+time into a copy of the files it changes, and runs all tests of the packages that must notice, at the volume of `+"`make test`"+` without the race detector and without the tests
+that `+"`make test`"+` runs alone, until the first one fails. The seconds are from the start of that package's tests; the machine did other work meanwhile, so they are rough.
+
+**%d of the %d bugs that were run were caught.**
+
+| rule | bug | what it does | in | caught by | seconds | commit |
+|---|---|---|---|---|---|---|
+%s
+`, len(bugs), caughtNow, ran, rows.String())
+}
+
+// machines lists the machines of all results.
+func (p *pageWriter) machines(bugs []bugResult, runs []runResult) {
+	var machines []string
+	add := func(where place) {
+		if !slices.Contains(machines, where.Machine) {
+			machines = append(machines, where.Machine)
+		}
+	}
+	for _, r := range runs {
+		add(r.place)
+	}
+	for _, r := range bugs {
+		add(r.place)
+	}
+	p.WriteString("## Machines\n\n")
+	for _, m := range machines {
+		p.printf("- %s\n", m)
+	}
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// The outcomes of a bug.
+const (
+	caught   = "caught"
+	survived = "survived"
+	broken   = "broken" // it does not compile
+)
+
+// A bugResult is what became of a bug.
+type bugResult struct {
+	ID      string
+	Outcome string
+	Test    string  // the first that failed, with its package
+	Seconds float64 // from the start of that package's tests to the failure, or of all tests
+	Patch   string  // identifies what was run, so that a bug that was changed is run again
+	place
+}
+
+// seed writes the files that a bug changes beside the tree, and returns an overlay for the Go
+// command: the tree itself stays as it is, and so does the build cache of everything else.
+func (b *bug) seed(root, folder string) (overlay string, err error) {
+	changed, err := b.apply(root)
+	if err != nil {
+		return "", err
+	}
+	replace := make(map[string]string)
+	for name, text := range changed {
+		to := filepath.Join(folder, strings.ReplaceAll(name, "/", "_"))
+		if err := os.WriteFile(to, text, 0o600); err != nil {
+			return "", err
+		}
+		replace[filepath.Join(root, name)] = to
+	}
+	overlay = filepath.Join(folder, "overlay.json")
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	return overlay, os.WriteFile(overlay, text, 0o600)
+}
+
+// run runs the tests of a bug until one fails. skip is a pattern of tests that are left out.
+func (b *bug) run(root, skip string) (result bugResult, err error) {
+	folder, err := os.MkdirTemp("", "lab")
+	if err != nil {
+		return result, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	overlay, err := b.seed(root, folder)
+	if err != nil {
+		return result, err
+	}
+	args := append([]string{"test", "-json", "-count=1", "-vet=off", "-p=1", "-timeout=20m", "-ldflags=-s -w", "-skip", skip}, b.Tests...)
+	command := exec.Command("go", args...)
+	command.Dir = root
+	// In the environment, because some tests build programs. Test servers die with their test.
+	command.Env = append(os.Environ(), "GOFLAGS="+os.Getenv("GOFLAGS")+" -overlay="+overlay, "TMPDIR="+folder, "MAILBOX_REQUIRE_SERVERS=1")
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	output, err := command.StdoutPipe()
+	if err != nil {
+		return result, err
+	}
+	command.Stderr = os.Stderr
+	if err := command.Start(); err != nil {
+		return result, err
+	}
+	result = watch(bufio.NewScanner(output))
+	_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL) // the first failure is enough
+	_ = command.Wait()
+	if result.Outcome == "" {
+		return result, fmt.Errorf("bug %s: go test said nothing", b.ID)
+	}
+	result.ID, result.Patch = b.ID, b.patch()
+	return result, nil
+}
+
+// patch identifies what the bug does and which tests must find it.
+func (b *bug) patch() string {
+	text := strings.Join(b.Tests, " ")
+	for _, e := range b.Edits {
+		text += "\n" + e.File + "\n" + e.Old + "=>\n" + e.New
+	}
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(text)))[:12]
+}
+
+// watch reads the events of go test -json up to the first failure.
+func watch(lines *bufio.Scanner) (result bugResult) {
+	lines.Buffer(nil, 16<<20)
+	began, started := time.Now(), make(map[string]time.Time)
+	for lines.Scan() {
+		var event struct{ Action, Package, Test, FailedBuild string }
+		if json.Unmarshal(lines.Bytes(), &event) != nil {
+			continue
+		}
+		switch event.Action {
+		case "start":
+			started[event.Package] = time.Now()
+			result.Outcome = survived
+		case "build-fail":
+			return bugResult{Outcome: broken}
+		case "fail":
+			if event.FailedBuild != "" {
+				return bugResult{Outcome: broken}
+			}
+			_, short, _ := strings.Cut(event.Package, "/mailbox/")
+			test := event.Test
+			if test == "" {
+				test = "(the process ended)"
+			}
+			return bugResult{Outcome: caught, Test: short + " " + test, Seconds: seconds(started[event.Package])}
+		}
+	}
+	result.Seconds = seconds(began)
+	return result
+}
+
+// seconds returns the time since an event, rounded to what matters.
+func seconds(since time.Time) float64 {
+	return time.Since(since).Round(10 * time.Millisecond).Seconds()
+}
