@@ -21,20 +21,23 @@ type experiment struct {
 	// lines if it has none.
 	Figure *regexp.Regexp
 	Unit   string
+	// Notes finds lines of the output that the page repeats, those of the longest run; nil means none.
+	Notes *regexp.Regexp
 }
 
 var experiments = []experiment{
-	{"crash", "SND-1", "no power cut loses what was acknowledged on disk", "make -s crash N=%d", 1_000_000, regexp.MustCompile(`(\d+) images \(`), "crash images"},
-	{"kill", "SND-1", "kill -9 of a process loses nothing that was acknowledged on disk", "make -s kill N=%d", 1000, regexp.MustCompile(`(\d+) processes were killed`), "kills"},
-	{"flip", "INT-2", "a flipped bit in the daemon's files is found", "MAILBOX_VOLUME=%d go test -v -count=1 -timeout 0 -run '^TestG7FlippedBitsAreFound$' ./internal/gates", 10_000, regexp.MustCompile(`(\d+) flipped bits`), "flipped bits"},
-	{"random", "RCV-1", "random programs do what the model does, in memory", "make -s random RANDOM_FOR=%ds", 4000, regexp.MustCompile(`(\d+) operations in`), "operations"},
-	{"forgery", "CAP-2", "no forged or misused token is accepted", "make -s forgery N=%d", 1_000_000, regexp.MustCompile(`(\d+) forgeries`), "forgeries"},
-	{"failover", "RED-3", "failovers, hangs and slot moves of Redis Cluster, and failovers by Sentinel, lose nothing that replicas confirmed", "make -s failover N=%d", 200, regexp.MustCompile(`healthy again after`), "failures of servers"},
-	{"pg-failover", "SND-1", "crashes of a PostgreSQL primary with promotion of its synchronous standby lose nothing that was confirmed", "make -s pg-failover N=%d", 200, nil, "crashes of the primary"},
-	{"gates", "SVC-9", "daemons that are killed under load lose nothing that was confirmed", "make -s gates N=%d", 200, regexp.MustCompile(`(\d+) kills in`), "kills of daemons"},
-	{"hostile", "OPS-4", "a tenant that attacks over every protocol does not harm another", "make -s hostile N=%d", 300, nil, "seconds of attack"},
-	{"chaos", "LOOP-3", "workers that fail, hang and are killed lose nothing", "make -s chaos N=%d", 600, nil, "seconds of chaos"},
-	{"year", "TIME-1", "five processes that run the same schedules for a year of virtual time send one message for each due time", "go test -v -count=%d -run '^TestFiveRunnersSendOneMessageForEachDueTime$' ./schedule", 20, regexp.MustCompile(`^--- PASS`), "years"},
+	{"crash", "SND-1", "no power cut loses what was acknowledged on disk", "make -s crash N=%d", 1_000_000, regexp.MustCompile(`(\d+) images \(`), "crash images", nil},
+	{"kill", "SND-1", "kill -9 of a process loses nothing that was acknowledged on disk", "make -s kill N=%d", 1000, regexp.MustCompile(`(\d+) processes were killed`), "kills", nil},
+	{"flip", "INT-2", "a flipped bit in the daemon's files is found", "MAILBOX_VOLUME=%d go test -v -count=1 -timeout 0 -run '^TestG7FlippedBitsAreFound$' ./internal/gates", 10_000, regexp.MustCompile(`(\d+) flipped bits`), "flipped bits", nil},
+	{"random", "RCV-1", "random programs do what the model does, in memory", "make -s random RANDOM_FOR=%ds", 4000, regexp.MustCompile(`(\d+) operations in`), "operations", nil},
+	{"forgery", "CAP-2", "no forged or misused token is accepted", "make -s forgery N=%d", 1_000_000, regexp.MustCompile(`(\d+) forgeries`), "forgeries", nil},
+	{"failover", "RED-3", "failovers, hangs and slot moves of Redis Cluster, and failovers by Sentinel, lose nothing that replicas confirmed", "make -s failover N=%d", 200, regexp.MustCompile(`healthy again after`), "failures of servers", nil},
+	{"pg-failover", "SND-1", "crashes of a PostgreSQL primary with promotion of its synchronous standby lose nothing that was confirmed", "make -s pg-failover N=%d", 200, nil, "crashes of the primary", nil},
+	{"gates", "SVC-9", "daemons that are killed under load lose nothing that was confirmed", "make -s gates N=%d", 200, regexp.MustCompile(`(\d+) kills in`), "kills of daemons", nil},
+	{"hostile", "OPS-4", "a tenant that attacks over every protocol does not harm another", "make -s hostile N=%d", 300, nil, "seconds of attack", nil},
+	{"chaos", "LOOP-3", "workers that fail, hang and are killed lose nothing", "make -s chaos N=%d", 600, nil, "seconds of chaos", nil},
+	{"year", "TIME-1", "five processes that run the same schedules for a year of virtual time send one message for each due time", "go test -v -count=%d -run '^TestFiveRunnersSendOneMessageForEachDueTime$' ./schedule", 20, regexp.MustCompile(`^--- PASS`), "years", nil},
+	{"soak", "SVC-6", "memory, goroutines and open files of a daemon under load do not grow", "MAILBOX_VOLUME=%ds go test -v -count=1 -timeout 0 -run '^TestDaemonDoesNotGrowUnderLoad$' ./internal/gates", 7200, regexp.MustCompile(`(\d+) operations in`), "operations", regexp.MustCompile(`after +[0-9.]+%: .*`)},
 }
 
 // A runResult is what one run of an experiment showed.
@@ -44,6 +47,7 @@ type runResult struct {
 	Figure  int64
 	Seconds float64
 	Failure string // the lines that say what failed; empty if nothing did
+	Notes   []string
 	place
 }
 
@@ -92,6 +96,9 @@ func (e *experiment) run(size float64) runResult {
 	output, err := command.Output()
 	result.Seconds = seconds(began)
 	result.Figure = e.figure(string(output), length)
+	if e.Notes != nil {
+		result.Notes = e.Notes.FindAllString(string(output), -1)
+	}
 	if err != nil {
 		result.Failure, result.Figure = failureIn(string(output), err), 0
 	}

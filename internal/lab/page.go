@@ -78,10 +78,26 @@ func (p *pageWriter) experiments(runs []runResult) {
 		}
 	}
 	p.WriteString("\n")
+	for i := range experiments {
+		p.notes(experiments[i].ID, runs)
+	}
 	for _, r := range runs {
 		if r.Failure != "" {
 			p.printf("- failed: `%s` at %s on %s: %s\n", r.Command, r.Commit, r.Date, r.Failure)
 		}
+	}
+}
+
+// notes repeats those of the longest run of an experiment.
+func (p *pageWriter) notes(id string, runs []runResult) {
+	var longest runResult
+	for _, r := range runs {
+		if r.ID == id && r.Seconds > longest.Seconds {
+			longest = r
+		}
+	}
+	if len(longest.Notes) > 0 {
+		p.printf("`%s`, at %s:\n\n```text\n%s\n```\n\n", longest.Command, longest.Commit, strings.Join(longest.Notes, "\n"))
 	}
 }
 
