@@ -36,8 +36,8 @@ func (b *Backend) look(ctx context.Context, name string) (found *stored, err err
 }
 
 // ConfigureQueue creates the queue or changes its configuration, which is in force in all
-// processes from then on. Shards and StrictGroups are fixed when the queue is created. It
-// blocks for a few round trips, and longer where a new limit makes many messages expire. Codes:
+// processes from then on. Shards, StrictGroups and FairGroups are fixed when the queue is created. It
+// blocks for a few round trips, and longer where a new limit makes many messages expire, or many groups get other limits. Codes:
 // ErrInvalid, ErrUnsupported, ErrUnavailable, ErrClosed.
 func (b *Backend) ConfigureQueue(ctx context.Context, name string, config driver.Config) error {
 	return driver.Annotate(b.configureQueue(ctx, name, config), name, "configure")
@@ -106,9 +106,10 @@ func (b *Backend) configure(ctx context.Context, name string, asked driver.Confi
 		micros(config.RetainReady.Age), int64(config.RetainReady.Count), micros(config.RetainDead.Age), int64(config.RetainDead.Count),
 		micros(config.TTL), max(micros(effective.PriorityAging), 0),
 	}
+	groups, limits := limitColumns(config)
 	r := request{
-		sql:  b.sql("SELECT mailbox.configure($1, $2, $3, $4, $5, $6, $7, $8)"),
-		args: []any{name, version, incarnation, text, config.StrictGroups, config.DropExpired, config.DeadLetterTo, numbers},
+		sql:  b.sql("SELECT mailbox.configure_limited($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"),
+		args: []any{name, version, incarnation, text, config.StrictGroups, config.DropExpired, config.DeadLetterTo, numbers, config.FairGroups, groups, limits},
 		wide: -1, repeatable: true,
 	}
 	return done, b.call(ctx, r, one(&done))
@@ -134,7 +135,10 @@ func checkFixed(old, asked driver.Config) error {
 	for _, setting := range []struct {
 		field    string
 		from, to any
-	}{{"Shards", max(old.Shards, 1), max(asked.Shards, 1)}, {"StrictGroups", old.StrictGroups, asked.StrictGroups}} {
+	}{
+		{"Shards", max(old.Shards, 1), max(asked.Shards, 1)}, {"StrictGroups", old.StrictGroups, asked.StrictGroups},
+		{"FairGroups", old.FairGroups, asked.FairGroups},
+	} {
 		if setting.from != setting.to {
 			return &driver.Error{
 				Code: driver.ErrUnsupported, Field: setting.field,
@@ -152,18 +156,6 @@ func (b *Backend) resolve(name string, config driver.Config, existing *driver.Co
 		return config, err
 	}
 	config = config.Resolve(existing, b.options.Defaults).Stored()
-	if config.FairGroups {
-		return config, &driver.Error{
-			Code: driver.ErrUnsupported, Op: "configure", Queue: name, Field: "FairGroups",
-			Detail: "queues in PostgreSQL have one order for all groups",
-		}
-	}
-	if config.GroupLimits != "" {
-		return config, &driver.Error{
-			Code: driver.ErrUnsupported, Op: "configure", Queue: name, Field: "GroupLimits",
-			Detail: "groups in PostgreSQL have no limits",
-		}
-	}
 	shards := max(config.Shards, 1)
 	for field, value := range map[string]int{
 		"MaxMessages": config.MaxMessages, "MaxBytes": config.MaxBytes, "MaxInFlight": config.MaxInFlight, "MaxDead": config.MaxDead,

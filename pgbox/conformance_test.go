@@ -47,7 +47,7 @@ func empty(t testing.TB, pool *pgxpool.Pool, schema string) {
 	if err := Migrate(t.Context(), pool, schema); err != nil {
 		t.Fatal(err)
 	}
-	statement := strings.ReplaceAll("DELETE FROM mailbox.queue; DELETE FROM mailbox.message; DELETE FROM mailbox.body; DELETE FROM mailbox.strict_group; DELETE FROM mailbox.dedup; DELETE FROM mailbox.inbox; DELETE FROM mailbox.schedule; DELETE FROM mailbox.tally; DELETE FROM mailbox.slot", "mailbox.", schema+".")
+	statement := strings.ReplaceAll("DELETE FROM mailbox.queue; DELETE FROM mailbox.message; DELETE FROM mailbox.body; DELETE FROM mailbox.strict_group; DELETE FROM mailbox.group_limit; DELETE FROM mailbox.dedup; DELETE FROM mailbox.inbox; DELETE FROM mailbox.schedule; DELETE FROM mailbox.tally; DELETE FROM mailbox.slot", "mailbox.", schema+".")
 	if _, err := pool.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol); err != nil {
 		t.Fatal(err)
 	}
@@ -161,6 +161,8 @@ func TestKeepsItsPromisesUnderLoad(t *testing.T) {
 		{"defaults", driver.Config{}},
 		{"strict groups", driver.Config{StrictGroups: true}},
 		{"several shards of strict groups", driver.Config{Shards: 4, StrictGroups: true}},
+		{"fair groups", driver.Config{FairGroups: true}},
+		{"limited groups", driver.Config{FairGroups: true, Shards: 2, GroupLimits: "in-flight=3,rate=1000"}},
 		{"tight bounds", driver.Config{MaxMessages: 500, MaxInFlight: 50, MaxHold: 20 * time.Second}},
 		{"few deliveries", driver.Config{MaxDeliveries: 3, MaxDead: 100}},
 		{"a short memory", driver.Config{DedupWindow: 5 * time.Second}},

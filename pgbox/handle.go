@@ -105,7 +105,7 @@ func (q *queue) usageOnce(ctx context.Context, ages bool) (usage driver.Usage, d
 		all[n] = int32(n)
 	}
 	from := q.lowest(all)
-	r := request{sql: "SELECT * FROM mailbox.usage($1, $2, $3, $4, $5, $6)", args: []any{ages, false, from.place, from.due, from.levels}, wide: 2, repeatable: true}
+	r := request{sql: "SELECT * FROM mailbox.measure($1, $2, $3, $4, $5, $6)", args: []any{ages, false, from.place, from.due, from.levels}, wide: 2, repeatable: true}
 	err = q.call(ctx, r, func(rows pgx.Rows) error {
 		usage = driver.Usage{}
 		for rows.Next() {
@@ -113,7 +113,7 @@ func (q *queue) usageOnce(ctx context.Context, ages bool) (usage driver.Usage, d
 			var part driver.ShardUsage
 			var bytes, keys *int64
 			var ready, dead int64
-			err := rows.Scan(&shard, &done, &part.Ready, &part.Delayed, &part.InFlight, &part.Dead, &bytes, &keys, &ready, &dead, &part.Paused, &version, &woken, &endings)
+			err := rows.Scan(&shard, &done, &part.Ready, &part.Delayed, &part.InFlight, &part.Dead, &bytes, &keys, &ready, &dead, &part.Paused, &version, &woken, &endings, &part.Throttled)
 			if err != nil {
 				return err
 			}
@@ -175,11 +175,6 @@ func (h *handle) ForgetDedup(ctx context.Context) error {
 	err := h.call(ctx, r, one(&n, &none))
 	h.keyRoom.Store(0)
 	return h.outcome(err, "forget dedup keys")
-}
-
-// Throttle returns ErrUnsupported.
-func (h *handle) Throttle(context.Context, string, time.Duration) error {
-	return h.failure(driver.ErrUnsupported, "throttle")
 }
 
 // Pause stops deliveries; see driver.Queue. It blocks for a round trip.

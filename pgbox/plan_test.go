@@ -150,6 +150,7 @@ func TestNoStatementReadsWholeTables(t *testing.T) {
 			for name, config := range map[string]driver.Config{
 				"plain":  {},
 				"strict": {StrictGroups: true, Shards: 2},
+				"fair":   {FairGroups: true, GroupLimits: "in-flight=100,rate=1000; group: rate=900"},
 				"ruled": {
 					MaxMessages: 1000, MaxBytes: 1 << 20, MaxInFlight: 100, MaxDead: 100, DeadLetterTo: "plain",
 					RetainReady: driver.Retention{Age: time.Hour, Count: 500}, RetainDead: driver.Retention{Age: time.Hour, Count: 50},
@@ -164,6 +165,7 @@ func TestNoStatementReadsWholeTables(t *testing.T) {
 			for _, name := range []string{"strict", "ruled"} {
 				operateOnLives(t, b, name)
 			}
+			operateOnLimits(t, b, "fair")
 			operateOnLevels(t, b, "ruled")
 			operateOnKeys(t, b, "ruled")
 			ok(t, b.DeleteQueue(t.Context(), "ruled"))
@@ -173,7 +175,8 @@ func TestNoStatementReadsWholeTables(t *testing.T) {
 			for index, condition := range map[string]string{
 				"message_sent": "place >", "message_back": "qid =", "message_due": "due >", "message_age": "qid =", "message_dead": "qid =",
 				"message_dead_id": "id =", "message_group": "grp =", "message_blocker": "grp =", "message_pkey": "seq =", "body_pkey": "seq =",
-				"message_ends": "ends >", "message_level": "priority =", "message_level_age": "qid =", "message_unique": "unique_key =", "dedup_pkey": "key =", "dedup_ends": "ends <=", "strict_group_stands": "qid =", "inbox_queue": "qid =",
+				"message_ends": "ends >", "message_level": "priority =", "message_level_age": "qid =", "message_unique": "unique_key =", "dedup_pkey": "key =", "dedup_ends": "ends <=", "strict_group_turn": "qid =", "strict_group_pkey": "name =", "strict_group_wakes": "wakes >", "strict_group_over": "qid =",
+				"strict_group_until": "until >", "group_limit_pkey": "name =", "inbox_queue": "qid =",
 				"tally_pkey": "slot =", "slot_pkey": "id =", "slot_expires": "expires <=",
 			} {
 				if !strings.Contains(used[index], condition) {
@@ -272,6 +275,25 @@ func operateOnLives(t *testing.T, b *Backend, name string) {
 	ok(t, err)
 	ok(t, q.Nack(ctx, []driver.Nack{{Receipt: got[0].Receipt, Delay: time.Minute}}))
 	_, err = q.Usage(ctx)
+	ok(t, err)
+	ok(t, q.Close())
+}
+
+// operateOnLimits makes the calls that look for limits of groups.
+func operateOnLimits(t *testing.T, b *Backend, name string) {
+	t.Helper()
+	ctx := t.Context()
+	q, err := b.OpenQueue(ctx, name)
+	ok(t, err)
+	sendTo(t, q, "group", "a", "b")
+	ok(t, q.Throttle(ctx, "group", 10*time.Millisecond))
+	_, err = q.Stats(ctx)
+	ok(t, err)
+	_, got := receiveBodies(t, q, 1)
+	ok(t, q.Nack(ctx, []driver.Nack{{Receipt: got[0].Receipt, Mode: driver.NackRelease}}))
+	ok(t, b.ConfigureQueue(ctx, name, driver.Config{FairGroups: true, GroupLimits: "rate=1"}))
+	ok(t, q.Throttle(ctx, "group", time.Minute))
+	_, err = q.Purge(ctx)
 	ok(t, err)
 	ok(t, q.Close())
 }

@@ -29,7 +29,7 @@ func (h *handle) Ack(ctx context.Context, receipts []driver.Receipt) error {
 	if tx := txOf(ctx); tx != nil {
 		return h.settleInTx(ctx, tx, "ack", len(receipts), func(i int) (settlement, error) { return settlement{receipt: receipts[i]}, nil })
 	}
-	if h.settings.Load().config.StrictGroups { // the next messages of the groups become ready
+	if h.settings.Load().traits.GroupLimits { // other messages of the groups become ready, or their turns change
 		return h.settle(ctx, "ack", "a", len(receipts), func(i int) (s settlement, err error) {
 			return settlement{receipt: receipts[i]}, nil
 		}, nil)
