@@ -70,6 +70,36 @@ func TestDaemonsOnOnePostgreSQLShareQueues(t *testing.T) {
 	wantReceived(t, second, id)
 }
 
+// TestDaemonsOnOnePostgreSQLShareThrottles throttles a group through one daemon, and receives from another.
+func TestDaemonsOnOnePostgreSQLShareThrottles(t *testing.T) {
+	postgres := pgtest.Start(t, "fsync=off")
+	dir := t.TempDir()
+	daemon := func(name string) *running {
+		return start(t, server.Config{
+			Profile: server.Macronode, DataDir: dir, Backend: postgres.URL(), RevocationFile: filepath.Join(dir, "revocations."+name),
+		})
+	}
+	first, second := daemon("first"), daemon("second")
+	expect := func(r *running, path, body string) map[string]any {
+		t.Helper()
+		status, fields := r.post(r.OperatorToken(), path, body)
+		if status/100 != 2 {
+			t.Fatalf("%s %s answers %d %v", path, body, status, fields)
+		}
+		return fields
+	}
+	expect(first, "/v1/queues/configure", `{"topic":"orders","config":{"fair_groups":true,"group_limits":"in-flight=1"}}`)
+	expect(first, "/v1/send", `{"topic":"orders","idem_key":"k","payload_b64":"SGk=","group":"g"}`)
+	expect(first, "/v1/throttle", `{"topic":"orders","group":"g","wait_ms":3600000}`)
+	if fields := expect(second, "/v1/stats", `{"topic":"orders"}`); fields["throttled"] != 1.0 {
+		t.Errorf("stats are %v, want 1 throttled", fields)
+	}
+	expect(second, "/v1/throttle", `{"topic":"orders","group":"g","wait_ms":0}`)
+	if fields := expect(first, "/v1/stats", `{"topic":"orders"}`); fields["throttled"] != nil {
+		t.Errorf("stats are %v, want none throttled", fields)
+	}
+}
+
 // TestDaemonsOnOnePostgreSQLShareSlots creates a slot through one daemon and answers it through another, while a
 // client waits at the first.
 func TestDaemonsOnOnePostgreSQLShareSlots(t *testing.T) {
