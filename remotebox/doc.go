@@ -23,7 +23,9 @@
 // after a restart, it repeats what is safe to repeat: reads,
 // acks, nacks and extensions, receives, and sends in which every message has a
 // dedup key. For the rest the outcome is unknown, and the error is
-// ErrUnavailable. No send is ever repeated on a guess.
+// ErrUnavailable. No send is ever repeated on a guess. If another process finds
+// no delivery to settle, the outcome is unknown too: the first one may have
+// settled it.
 //
 // A receive whose answer was lost may have leased messages; they come back when
 // their visibility is over.

@@ -26,6 +26,8 @@ type operation struct {
 
 	reached  bool     // it may have reached a daemon,
 	instance [16]byte // namely this one
+	// repeated: the daemon that answered does not know whether that one has done it.
+	repeated bool
 }
 
 // roundTrip does an operation. It returns nil if the daemon has done it; the
@@ -50,7 +52,8 @@ func (b *Backend) roundTrip(ctx context.Context, o *operation) error {
 		if err != nil {
 			return o.failed(err)
 		}
-		if o.reached && !o.repeatable && !(o.numbered && l.resumed && l.instance == o.instance) {
+		o.repeated = o.reached && !(o.numbered && l.resumed && l.instance == o.instance)
+		if o.repeated && !o.repeatable {
 			return o.unknown("the daemon that was asked is gone, so it is unknown whether it was done")
 		}
 		again, err := b.attemptOn(ctx, l, o)

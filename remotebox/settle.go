@@ -119,6 +119,19 @@ func settle[T any](ctx context.Context, q *queue, name string, code uint16, elem
 		if batch == nil {
 			return nil, nil
 		}
+		if extends := code == oap.OpExtend || code == oap.OpExtendGranted; !extends && o.repeated {
+			o.doubtExpired(batch.Errs)
+		}
 		return batch.Errs, nil
 	})
+}
+
+// doubtExpired replaces the errors of expired receipts after a repetition: the first attempt, whose
+// answer was lost, may have settled these deliveries.
+func (o *operation) doubtExpired(errs []error) {
+	for i, err := range errs {
+		if errors.Is(err, driver.ErrReceiptExpired) {
+			errs[i] = o.unknown("the daemon that was asked first is gone, and the receipt is no longer valid, so it is unknown whether that daemon has settled it")
+		}
+	}
 }

@@ -203,6 +203,12 @@ func (q slowQueue) Send(ctx context.Context, msgs []driver.Outgoing) ([]driver.S
 	return q.Queue.Send(ctx, msgs)
 }
 
+func (q slowQueue) Ack(ctx context.Context, receipts []driver.Receipt) error {
+	err := q.Queue.Ack(ctx, receipts)
+	q.pause()
+	return err
+}
+
 // TestARepeatWaitsForTheFirst loses a connection while its send is being done:
 // the repeat comes while the first is under way, and gets its answer.
 func TestARepeatWaitsForTheFirst(t *testing.T) {
@@ -234,6 +240,54 @@ func TestARepeatWaitsForTheFirst(t *testing.T) {
 	})
 }
 
+// replaceDaemon puts another process in the place of the daemon, in half a second.
+func (c *cutter) replaceDaemon() {
+	<-time.After(500 * time.Millisecond)
+	c.mu.Lock()
+	old, latest := c.daemon, c.latest
+	c.daemon = &daemon{server: oapapi.New(oapapi.Options{Broker: old.broker}), broker: old.broker}
+	c.mu.Unlock()
+	_ = latest.Close()
+	_ = old.server.Close()
+}
+
+// TestAckThatAnotherProcessFindsDoneIsUnknown loses the daemon after an ack was done and before its
+// answer. The repeated one finds no delivery, which does not mean that the message comes again.
+func TestAckThatAnotherProcessFindsDoneIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		backend := membox.New(nil)
+		pause := time.Duration(0)
+		cut := &cutter{daemon: newDaemon(t, slow{backend, func() { time.Sleep(pause) }}, oapapi.Options{})}
+		client := remotebox.New([]string{"pipe"}, cut.daemon.token, &remotebox.Options{Dial: cut.dial})
+		defer client.Close()
+		q, err := client.OpenQueue(t.Context(), "orders")
+		if err == nil {
+			_, err = q.Send(t.Context(), []driver.Outgoing{{Body: []byte("a")}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Hour})
+		if err != nil || len(got) != 1 {
+			t.Fatal(got, err)
+		}
+		pause = time.Second
+		go cut.replaceDaemon()
+		receipts := []driver.Receipt{got[0].Receipt}
+		if err := q.Ack(t.Context(), receipts); !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrReceiptExpired) {
+			t.Errorf("got %v, want ErrUnavailable", err)
+		}
+		if err := q.Ack(t.Context(), receipts); !errors.Is(err, driver.ErrReceiptExpired) {
+			t.Errorf("the next ack: got %v, want ErrReceiptExpired", err)
+		}
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+		_ = cut.daemon.server.Close()
+		_ = backend.Close()
+	})
+}
+
 // TestASendToAnotherProcessIsNotRepeatedOnAGuess loses the daemon while a send is
 // under way. Whether it was done is unknown, and with a key it does not matter.
 func TestASendToAnotherProcessIsNotRepeatedOnAGuess(t *testing.T) {
@@ -247,16 +301,7 @@ func TestASendToAnotherProcessIsNotRepeatedOnAGuess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		restart := func() {
-			time.Sleep(500 * time.Millisecond)
-			old := cut.daemon
-			cut.mu.Lock()
-			cut.daemon = &daemon{server: oapapi.New(oapapi.Options{Broker: first.broker}), broker: first.broker}
-			latest := cut.latest
-			cut.mu.Unlock()
-			_ = latest.Close()
-			_ = old.server.Close()
-		}
+		restart := cut.replaceDaemon
 		go restart()
 		if _, err := q.Send(t.Context(), []driver.Outgoing{{Body: []byte("a")}}); !errors.Is(err, driver.ErrUnavailable) {
 			t.Errorf("a send without a key: got %v, want ErrUnavailable", err)
