@@ -158,6 +158,10 @@ failover: ## Failovers, hangs and slot moves of a Redis Cluster under load: N of
 pg-failover: ## Crashes of a PostgreSQL primary under load, with promotion of its synchronous standby: N of them (100)
 	MAILBOX_VOLUME=$(or $(N),100) $(GO) test -race -v -count=1 -timeout 0 -run '^TestFailover' ./pgbox
 
+.PHONY: simulation
+simulation: ## The daemon, its disk and its network with faults in virtual time: N simulations (10000)
+	MAILBOX_VOLUME=$(or $(N),10000) $(GO) test -v -count=1 -timeout 0 -run '^TestDaemonKeepsItsPromises$$' ./server/internal/simulation
+
 .PHONY: surfaces
 surfaces: ## The suite through HTTP, gRPC, OAP/1 and SQS in front of disk and Redis, on the real clock
 	MAILBOX_VOLUME=soak $(GO) test -count=1 -timeout 60m -p 1 -run 'Conformance|Loopback' ./server/internal/...

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/computer"
 	"github.com/mailboxmq/mailbox/internal/engine"
 	"github.com/mailboxmq/mailbox/internal/host"
 	"github.com/mailboxmq/mailbox/internal/slotstore"
@@ -48,6 +49,9 @@ func Open(ctx context.Context, dir string, options *Options) (*Backend, error) {
 	}
 	if err := o.check(); err != nil {
 		return nil, err
+	}
+	if c, ok := computer.From(ctx); ok {
+		o.fs, o.boot, o.wall, o.small = c.FS, simulatedClock{c}, c.Wall, true
 	}
 	if o.boot == nil {
 		o.boot = kernelClock{}

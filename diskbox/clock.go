@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/computer"
 	"github.com/mailboxmq/mailbox/internal/engine"
 	"github.com/mailboxmq/mailbox/internal/store"
 )
@@ -21,6 +22,12 @@ type bootClock interface {
 // kernelClock asks the kernel. Where the kernel does not tell, every start counts as a new
 // boot, and deadlines come late.
 type kernelClock struct{}
+
+// simulatedClock asks a computer that is simulated.
+type simulatedClock struct{ computer.Computer }
+
+func (c simulatedClock) boot() string          { return c.Boot() }
+func (c simulatedClock) uptime() time.Duration { return c.Uptime() }
 
 // axis maps the time since boot to the time axis of deadlines.
 type axis struct {

@@ -204,8 +204,10 @@ func (c *crowd) crash(done context.Context) {
 		c.recorder.Crash(func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.opener = c.backend.Restart(c.t, c.opener, crashes[i%len(crashes)])
-			c.reopen()
+			if opener := c.backend.Restart(c.t, c.opener, crashes[i%len(crashes)]); opener != c.opener {
+				c.opener = opener
+				c.reopen()
+			}
 		})
 	}
 }
