@@ -79,6 +79,7 @@ type Broker struct {
 	traces    traceTable
 	state     atomic.Int32 // a State
 	waiting   waitTable
+	workers   *share.Pool // has a unit for each worker that is listed
 	// inFlight divides leases among callers: those held, and those that running
 	// receives may add. waits divides the receives that wait.
 	inFlight, waits *share.Pool
@@ -126,6 +127,7 @@ func New(options Options) (*Broker, error) {
 	}
 	b.inFlight = share.New("in-flight", "global_inflight", 0, retryInFlight)
 	b.initTurns()
+	b.workers = newWorkerPool()
 	b.dedup.init()
 	b.scheduler.init()
 	b.slots.init()
@@ -171,7 +173,7 @@ func (b *Broker) Shares() []share.Stats {
 		Resource: "quota meters", Used: int64(verifier.Quotas), Limit: int64(verifier.MaxQuotas),
 		Owners: verifier.QuotaTenants, Refusals: verifier.QuotaRefusals,
 	}
-	return []share.Stats{quotas, b.inFlight.Stats(), b.census.pool.Stats(), b.scheduler.pool.Stats(), b.slots.pool.Stats(), b.waits.Stats(), b.dedup.stats(b.now()), b.work.Stats(), b.memory.Stats(), b.refusals.Stats(), b.creations.Stats(), b.looks.Stats(), b.strangers.Stats()}
+	return []share.Stats{quotas, b.inFlight.Stats(), b.census.pool.Stats(), b.scheduler.pool.Stats(), b.slots.pool.Stats(), b.waits.Stats(), b.workers.Stats(), b.dedup.stats(b.now()), b.work.Stats(), b.memory.Stats(), b.refusals.Stats(), b.creations.Stats(), b.looks.Stats(), b.strangers.Stats()}
 }
 
 // now returns the time of leases: monotonic, since New.

@@ -304,6 +304,8 @@ type Origin struct {
 	// CorrelationID is logged with the request and stored in the messages that it
 	// sends. If it is empty, each message gets its own.
 	CorrelationID string
+	// Worker is what the client calls itself when it receives, and Protocol how it does; see Caller.Named.
+	Worker, Protocol string
 }
 
 // ClientAt returns the address in the host:port of a remote; the zero Addr if there is

@@ -17,6 +17,7 @@ type lease struct {
 	takenAt  time.Time
 	deadline time.Duration // on the broker's clock
 	attempt  int
+	worker   *worker // nil if it is not listed
 }
 
 // A leaseTable holds the leases of a queue by message id. An idle queue has no leases
@@ -24,10 +25,13 @@ type lease struct {
 type leaseTable struct {
 	pool   *share.Pool // each lease is a unit of it
 	tenant string
+	// workerPool has a unit for each worker.
+	workerPool *share.Pool
 
-	mu   sync.Mutex       // guards the fields below
-	byID map[string]lease // nil while there are none
-	most int              // most leases that byID had at once
+	mu      sync.Mutex       // guards the fields below
+	byID    map[string]lease // nil while there are none
+	most    int              // most leases that byID had at once
+	workers map[workerKey]*worker
 }
 
 // spareLeases are empty maps for reuse. Maps that had more than maxSpareLeases are not
@@ -65,7 +69,7 @@ func (t *leaseTable) give(token capability.TokenID, n int64) {
 
 // add records deliveries, for which the holder has taken units. An earlier lease of the
 // same message has ended, and its unit is given back.
-func (t *leaseTable) add(deliveries []driver.Delivery, by holder, takenAt time.Time, deadline time.Duration) {
+func (t *leaseTable) add(deliveries []driver.Delivery, by holder, w *worker, takenAt time.Time, deadline time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.byID == nil {
@@ -75,8 +79,12 @@ func (t *leaseTable) add(deliveries []driver.Delivery, by holder, takenAt time.T
 		d := &deliveries[i]
 		if old, ok := t.byID[d.ID]; ok {
 			t.give(old.holder.token, 1)
+			old.worker.ended(endedExpired)
 		}
-		t.byID[d.ID] = lease{d.Receipt, by, takenAt, deadline, d.Deliveries}
+		t.byID[d.ID] = lease{d.Receipt, by, takenAt, deadline, d.Deliveries, w}
+	}
+	if w != nil {
+		w.held += len(deliveries)
 	}
 	t.most = max(t.most, len(t.byID))
 }
@@ -99,19 +107,21 @@ func (t *leaseTable) attempt(id string, r driver.Receipt) int {
 	return 1
 }
 
-// remove ends the leases with these receipts, where there are any. Those that one token
-// took after each other are given back together.
-func (t *leaseTable) remove(receipts ...driver.Receipt) {
+// remove ends leases, where there are any. Those that one token took after each other are given
+// back together.
+func (t *leaseTable) remove(gone ...endedLease) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var token capability.TokenID
 	units := int64(0)
-	for i := range receipts {
-		l, ok := t.byID[receipts[i].Handle]
-		if !ok || l.receipt != receipts[i] {
+	for i := range gone {
+		receipt := &gone[i].receipt
+		l, ok := t.byID[receipt.Handle]
+		if !ok || l.receipt != *receipt {
 			continue
 		}
-		delete(t.byID, receipts[i].Handle)
+		delete(t.byID, receipt.Handle)
+		l.worker.ended(gone[i].how)
 		if l.holder.token != token {
 			t.give(token, units)
 			token, units = l.holder.token, 0
@@ -132,7 +142,7 @@ func (t *leaseTable) extend(id string, r driver.Receipt, deadline time.Duration)
 	}
 }
 
-// expire removes expired leases and returns how many are left.
+// expire removes expired leases, and workers that were not seen lately. It returns how many leases are left.
 func (t *leaseTable) expire(now time.Duration) (left int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -140,8 +150,10 @@ func (t *leaseTable) expire(now time.Duration) (left int) {
 		if now >= l.deadline {
 			delete(t.byID, id)
 			t.give(l.holder.token, 1)
+			l.worker.ended(endedExpired)
 		}
 	}
+	t.forgetWorkersLocked(func(w *worker) bool { return w.idle(now) })
 	left = len(t.byID)
 	t.rest()
 	return left
@@ -153,6 +165,7 @@ func (t *leaseTable) clear() {
 	defer t.mu.Unlock()
 	for _, l := range t.byID {
 		t.give(l.holder.token, 1)
+		l.worker.ended(endedOtherwise)
 	}
 	t.byID, t.most = nil, 0
 }

@@ -21,19 +21,19 @@ func TestQueueWithoutLeasesKeepsNoLeaseMap(t *testing.T) {
 		for how, end := range map[string]func(table *leaseTable){
 			"settled": func(table *leaseTable) {
 				for i := range held {
-					table.remove(held[i].Receipt)
+					table.remove(endedLease{receipt: held[i].Receipt})
 				}
 			},
 			"settled together": func(table *leaseTable) {
-				var receipts []driver.Receipt
+				var gone []endedLease
 				for i := range held {
-					receipts = append(receipts, held[i].Receipt)
+					gone = append(gone, endedLease{receipt: held[i].Receipt})
 				}
-				table.remove(receipts...)
+				table.remove(gone...)
 			},
 			"settled late": func(table *leaseTable) {
 				for i := range held {
-					table.drop(held[i].ID)
+					table.dropOther(driver.Receipt{Handle: held[i].ID, Nonce: 1 << 60})
 				}
 			},
 			"expired": func(table *leaseTable) {
@@ -54,9 +54,9 @@ func TestQueueWithoutLeasesKeepsNoLeaseMap(t *testing.T) {
 			}
 			for round := range 2 { // the second may reuse a map
 				table.pool.Charge(owner[:], int64(n))
-				table.add(held, by, time.Now(), time.Minute)
+				table.add(held, by, nil, time.Now(), time.Minute)
 				table.pool.Charge(owner[:], 1)
-				table.add(held[:1], by, time.Now(), time.Minute)
+				table.add(held[:1], by, nil, time.Now(), time.Minute)
 				expect(round, "with one taken again", n)
 				end(&table)
 				expect(round, "at the end", 0)
@@ -74,17 +74,17 @@ func TestQueueWithoutLeasesKeepsNoLeaseMap(t *testing.T) {
 // Tokens get back the units of their own leases from a call that ends those of several.
 func TestLeasesEndedTogetherReturnToTheirTokens(t *testing.T) {
 	table := leaseTable{pool: share.New("in-flight", "global_inflight", 1<<20, 0), tenant: "acme"}
-	var receipts []driver.Receipt
+	var gone []endedLease
 	for i, token := range []byte{1, 1, 2, 1, 2, 2, 3} {
 		by := holder{token: capability.TokenID{token}}
 		owner := ownerOf("acme", by.token)
 		table.pool.Charge(owner[:], 2) // one of them is for another lease
 		d := driver.Delivery{Message: driver.Message{ID: fmt.Sprint(i)}, Receipt: driver.Receipt{Handle: fmt.Sprint(i), Nonce: uint64(i)}}
-		table.add([]driver.Delivery{d}, by, time.Now(), time.Minute)
-		receipts = append(receipts, d.Receipt, driver.Receipt{Handle: d.ID, Nonce: 99})
+		table.add([]driver.Delivery{d}, by, nil, time.Now(), time.Minute)
+		gone = append(gone, endedLease{receipt: d.Receipt}, endedLease{receipt: driver.Receipt{Handle: d.ID, Nonce: 99}})
 	}
-	table.remove(receipts...)
-	table.remove(receipts...) // they have ended
+	table.remove(gone...)
+	table.remove(gone...) // they have ended
 	for token, want := range map[byte]int64{1: 3, 2: 3, 3: 1} {
 		owner := ownerOf("acme", capability.TokenID{token})
 		if held := table.pool.Held(owner[:]); held != want {

@@ -204,7 +204,7 @@ func (b *Broker) enter(key queueKey, opened *queue) (*queue, error) {
 		return found, opened.handle.Close()
 	}
 	opened.meter = b.metrics.Queue(opened.tenant, opened.name)
-	opened.leases.pool, opened.leases.tenant = b.inFlight, opened.tenant
+	opened.leases.pool, opened.leases.workerPool, opened.leases.tenant = b.inFlight, b.workers, opened.tenant
 	opened.users.Store(1)
 	opened.lastUsed.Store(int64(b.now()))
 	shard.queues[key] = opened
@@ -244,6 +244,7 @@ func (s *queueShard) evict(now time.Duration) bool {
 		return false
 	}
 	delete(s.queues, queueKey{victim.tenant, victim.name})
+	victim.leases.forgetWorkers()
 	_ = victim.handle.Close() // it is unused; the error changes nothing
 	return true
 }
@@ -264,6 +265,7 @@ func (b *Broker) forget(q *queue) {
 		b.census.remove(q.backend)
 		q.gone.Store(true) // before clear: a receive that adds leases later sees it and clears them
 		q.leases.clear()
+		q.leases.forgetWorkers()
 	}
 }
 

@@ -102,8 +102,9 @@ type receiveCall struct {
 	groups bool                  // groups have their own order
 	began  time.Time
 	mark   orderMark
-	room   int   // leases taken from the caller's share
-	memory int64 // taken from the caller's share
+	room   int     // leases taken from the caller's share
+	memory int64   // taken from the caller's share
+	worker *worker // nil if it is not listed
 }
 
 // prepareReceive checks a request, and takes room for what it may bring from the caller's
@@ -133,6 +134,7 @@ func (c *Caller) prepareReceive(ctx context.Context, call *receiveCall, q *queue
 		return refusedShare(err, "receive", q.name)
 	}
 	call.began, call.mark = time.Now(), q.order.began()
+	call.worker = c.arrive(q, req.Wait > 0, call.began)
 	return nil
 }
 
@@ -162,6 +164,10 @@ func (r *receiveCall) enter(ctx context.Context) (err error) {
 // leave gives back the unit of the waits.
 func (r *receiveCall) leave() {
 	if r.req.Wait > 0 {
+		if r.worker != nil {
+			now := time.Now()
+			r.queue.leases.part(r.worker, now, now.Sub(r.caller.broker.start))
+		}
 		owner := r.caller.owner()
 		r.caller.broker.waits.Give(owner[:], 1)
 	}
@@ -173,7 +179,7 @@ func (r *receiveCall) finish(ctx context.Context, held []driver.Delivery, err er
 	c, q := r.caller, r.queue
 	b := c.broker
 	if len(held) > 0 && r.req.Visibility > 0 {
-		q.leases.add(held, c.holder, r.began, b.now()+r.req.Visibility)
+		q.leases.add(held, c.holder, r.worker, r.began, b.now()+r.req.Visibility)
 		r.room -= len(held)
 	}
 	c.answered(r.memory, held)
@@ -181,6 +187,7 @@ func (r *receiveCall) finish(ctx context.Context, held []driver.Delivery, err er
 	b.inFlight.Give(owner[:], int64(r.room))
 	if q.gone.Load() { // no sweep sees these leases any more
 		q.leases.clear()
+		q.leases.forgetWorkers()
 	}
 	if err != nil {
 		if !errors.Is(err, driver.ErrNotFound) && ctx.Err() == nil {
@@ -348,7 +355,7 @@ func (c *Caller) deadLetterDamaged(ctx context.Context, q *queue, d *damagedDeli
 	} else {
 		err = errors.Join(err, q.handle.Nack(ctx, []driver.Nack{{Receipt: d.Receipt, Delay: driver.DeadRetry, Cause: damage.Error()}}))
 	}
-	q.leases.remove(d.Receipt)
+	q.leases.remove(endedLease{d.Receipt, endedOtherwise})
 	attrs := c.attrs(q.name, slog.String("msg_id", d.ID), slog.String("damage", damage.Error()))
 	if err != nil {
 		attrs = append(attrs, slog.String("error", err.Error()))

@@ -63,7 +63,7 @@ var acking = &settleCall[string, driver.Receipt]{
 		q.started.StartAck(r, rs, done)
 	},
 	done: func(u *queueUse, _ position, _ *string, r driver.Receipt) {
-		u.ended(r, EventAcked, "")
+		u.ended(r, endedAcked, EventAcked, "")
 	},
 }
 
@@ -96,11 +96,11 @@ func (c *Caller) nacking(ctx context.Context) *settleCall[Nack, driver.Nack] {
 		outcome: func(n *Nack) string { return nackOutcomes[n.Mode] },
 		done: func(u *queueUse, _ position, n *Nack, r driver.Receipt) {
 			c.logNacked(ctx, u, r)
-			kind := EventFailed
+			how, kind := endedFailed, EventFailed
 			if n.Mode != driver.NackFailed {
-				kind = EventReleased
+				how, kind = endedOtherwise, EventReleased
 			}
-			u.ended(r, kind, n.Cause)
+			u.ended(r, how, kind, n.Cause)
 		},
 	}
 }
@@ -203,9 +203,9 @@ var deadLettering = &settleCall[DeadLetterRequest, driver.DeadLetterRequest]{
 	},
 	done: func(u *queueUse, _ position, b *DeadLetterRequest, r driver.Receipt) {
 		if decidedByBackend(b.Reason) {
-			u.gone = append(u.gone, r) // observe has traced it
+			u.gone = append(u.gone, endedLease{r, endedFailed}) // observe has traced it
 		} else {
-			u.ended(r, EventDeadLettered, string(b.Reason))
+			u.ended(r, endedFailed, EventDeadLettered, string(b.Reason))
 		}
 	},
 }
@@ -240,18 +240,18 @@ type queueUse struct {
 	broker *Broker
 	by     holder
 	now    time.Time
-	gone   []driver.Receipt // whose leases end with the operation
+	gone   []endedLease // those that end with the operation
 }
 
 // ended ends the lease of a delivery and traces why.
-func (u *queueUse) ended(r driver.Receipt, kind EventKind, note string) {
-	u.gone = append(u.gone, r)
+func (u *queueUse) ended(r driver.Receipt, how leaseEnd, kind EventKind, note string) {
+	u.gone = append(u.gone, endedLease{r, how})
 	u.broker.traces.note(&u.queueKey, r.Handle, u.by, kind, 0, note, u.now)
 }
 
 func (u *queueUse) extended(r driver.Receipt, visibility time.Duration) {
 	if visibility == 0 {
-		u.ended(r, EventExtended, "0s")
+		u.ended(r, endedOtherwise, EventExtended, "0s")
 		return
 	}
 	u.leases.extend(r.Handle, r, u.broker.now()+visibility)
@@ -405,7 +405,7 @@ func finish[E, D any](use *queueUse, elements []E, receipts []driver.Receipt, fa
 			}
 			how.done(use, position{i, next}, &elements[i], receipts[next])
 		case errors.Is(failure, driver.ErrReceiptExpired):
-			use.gone = append(use.gone, receipts[next])
+			use.gone = append(use.gone, endedLease{receipts[next], endedExpired})
 			if _, _, ok := readReceipt(how.receipt(&elements[i])); !ok {
 				setAt(err, next, malformedReceipt(how.op, use.backend))
 			}

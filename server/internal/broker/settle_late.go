@@ -25,8 +25,8 @@ func (c Caller) AckLate(ctx context.Context, queue string, receipts []string) er
 		},
 		done: func(u *queueUse, _ position, _ *string, r driver.Receipt) {
 			// The message is gone, also for another token that holds it now.
-			u.leases.drop(r.Handle)
-			u.ended(r, EventAcked, "")
+			u.leases.dropOther(r)
+			u.ended(r, endedAcked, EventAcked, "")
 		},
 	})
 }
@@ -59,7 +59,7 @@ func (c Caller) ExtendLate(ctx context.Context, queue string, extensions []Exten
 		},
 		done: func(u *queueUse, _ position, e *Extension, r driver.Receipt) {
 			u.extended(r, e.Visibility)
-			if e.Visibility > 0 && u.leases.resume(r, c.holder, u.now, u.broker.now()+e.Visibility) {
+			if e.Visibility > 0 && u.leases.resume(r, &c, u.now, u.broker.now()+e.Visibility) {
 				room--
 			}
 		},
@@ -68,7 +68,7 @@ func (c Caller) ExtendLate(ctx context.Context, queue string, extensions []Exten
 
 // resume records a lease that began again, for which the holder has taken a unit. It
 // reports false if the lease is still known.
-func (t *leaseTable) resume(r driver.Receipt, by holder, takenAt time.Time, deadline time.Duration) bool {
+func (t *leaseTable) resume(r driver.Receipt, by *Caller, takenAt time.Time, deadline time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	old, known := t.byID[r.Handle]
@@ -77,22 +77,28 @@ func (t *leaseTable) resume(r driver.Receipt, by holder, takenAt time.Time, dead
 	}
 	if known {
 		t.give(old.holder.token, 1)
+		old.worker.ended(endedExpired)
 	}
 	if t.byID == nil {
 		t.byID = takeLeases(1)
 	}
-	t.byID[r.Handle] = lease{r, by, takenAt, deadline, 1}
+	w := t.workers[by.workerKey()]
+	if w != nil {
+		w.held++
+	}
+	t.byID[r.Handle] = lease{r, by.holder, takenAt, deadline, 1, w}
 	t.most = max(t.most, len(t.byID))
 	return true
 }
 
-// drop ends the lease of a message, whatever its receipt, if there is one.
-func (t *leaseTable) drop(id string) {
+// dropOther ends the lease of a message if it has another receipt.
+func (t *leaseTable) dropOther(r driver.Receipt) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if l, ok := t.byID[id]; ok {
-		delete(t.byID, id)
+	if l, ok := t.byID[r.Handle]; ok && l.receipt != r {
+		delete(t.byID, r.Handle)
 		t.give(l.holder.token, 1)
+		l.worker.ended(endedOtherwise)
 		t.rest()
 	}
 }
