@@ -235,7 +235,7 @@ func (e foreignError) Error() string { return string(e) }
 // that was reached by mistake answers at once instead of waiting for more.
 const startCorrelation = 0x0d0a0d0a_0d0a0d0a
 
-// joinCorrelation is the correlation id of JOIN. No call waits for the answer: a daemon
+// joinCorrelation is the correlation id of JOIN, KNOW and NAME. No call waits for the answer: a daemon
 // of an earlier version refuses the request, and sends nothing that has to be joined.
 const joinCorrelation = startCorrelation + 1
 
@@ -285,6 +285,9 @@ func (b *Backend) handshake(nc net.Conn, token []byte) (started oap.StartAnswer,
 	frame = oap.AppendFrame(frame, &oap.Header{
 		Flags: oap.Request, Code: oap.OpKnow, Protocol: oap.ProtocolMailbox, Correlation: joinCorrelation,
 	}, nil, oap.AppendKnown(nil, oap.KnownTraits))
+	frame = oap.AppendFrame(frame, &oap.Header{
+		Flags: oap.Request, Code: oap.OpName, Protocol: oap.ProtocolMailbox, Correlation: joinCorrelation,
+	}, nil, oap.AppendName(nil, b.options.worker()))
 	if _, err := nc.Write(frame); err != nil {
 		return started, nil, err
 	}

@@ -6,8 +6,12 @@ import (
 	"encoding/base64"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
@@ -28,6 +32,10 @@ type Options struct {
 	// Verify has messages that are received verified. Nil takes them as they come:
 	// the daemon has verified them.
 	Verify *Verification
+	// Worker is what the daemon's lists of workers call the receivers of this Backend: at most 128
+	// bytes of printable text. Empty means the name of the program, the host and the process id, as
+	// in billing@host-7:4312.
+	Worker string
 	// Dial makes connections instead of the network. The address is one of those
 	// that the Backend was made with.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
@@ -68,6 +76,12 @@ func (o *Options) dial(ctx context.Context, address string) (net.Conn, error) {
 
 // check returns ErrInvalid if the options and an address do not go together.
 func (o *Options) check(address string) error {
+	if len(o.Worker) > maxWorkerBytes || strings.IndexFunc(o.Worker, unprintable) >= 0 {
+		return &driver.Error{
+			Code: driver.ErrInvalid, Op: "connect", Field: "Worker",
+			Detail: fmt.Sprintf("invalid value %.80q; want at most %d bytes of printable text", o.Worker, maxWorkerBytes),
+		}
+	}
 	invalid := func(detail string) error {
 		return &driver.Error{Code: driver.ErrInvalid, Op: "connect", Field: "address", Detail: detail}
 	}
@@ -85,6 +99,35 @@ func (o *Options) check(address string) error {
 		return nil
 	}
 	return invalid("is not on this machine, and without TLS everybody on the way can read the token")
+}
+
+// maxWorkerBytes bounds the name of a worker.
+const maxWorkerBytes = 128
+
+// unprintable reports whether a daemon refuses a character in the name of a worker.
+func unprintable(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
+
+// worker returns the name that the daemon is told.
+func (o *Options) worker() string {
+	if o.Worker != "" {
+		return o.Worker
+	}
+	name := filepath.Base(os.Args[0])
+	if host, err := os.Hostname(); err == nil {
+		name += "@" + host
+	}
+	name = strings.Map(func(r rune) rune {
+		if unprintable(r) {
+			return '?'
+		}
+		return r
+	}, name)
+	process := fmt.Sprintf(":%d", os.Getpid())
+	for len(name)+len(process) > maxWorkerBytes {
+		_, last := utf8.DecodeLastRuneInString(name)
+		name = name[:len(name)-last]
+	}
+	return name + process
 }
 
 // decodeToken returns the binary form of a token, which travels.

@@ -71,7 +71,7 @@ func (s *script) serve(nc net.Conn) {
 			return
 		case f.Code == oap.OpStart:
 			respond(nc, oap.StatusOK, &f, oap.AppendStarted(nil, &oap.StartAnswer{Version: 1, Window: oap.MaxWindow, MaxFrame: s.maxFrame}))
-		case f.Code == oap.OpJoin, f.Code == oap.OpKnow:
+		case f.Code == oap.OpJoin, f.Code == oap.OpKnow, f.Code == oap.OpName:
 			respond(nc, oap.StatusUnsupported, &f, oap.AppendError(nil, &driver.Error{Code: driver.ErrUnsupported}))
 		case f.Code == oap.OpOpenIdentified:
 			respond(nc, oap.StatusOK, &f, oap.AppendIdentified(nil, &oap.Opened{Handle: 1, Traits: driver.Traits{

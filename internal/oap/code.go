@@ -18,6 +18,9 @@ const (
 	// OpKnow tells the traits that the client knows. Without it a server tells of
 	// PlainTraits only. Earlier servers answer StatusUnsupported.
 	OpKnow uint16 = 0x07
+	// OpName tells what the client calls itself, for lists of workers. Earlier servers answer
+	// StatusUnsupported.
+	OpName uint16 = 0x08
 
 	OpSend      uint16 = 0x10
 	OpReceive   uint16 = 0x11
@@ -62,6 +65,9 @@ const (
 	OpConfig    uint16 = 0x31
 	OpQueues    uint16 = 0x32
 	OpDelete    uint16 = 0x33
+	// OpWorkers lists the receivers of a queue, or of all. Earlier servers answer
+	// StatusUnsupported.
+	OpWorkers uint16 = 0x34
 
 	// The operations on reply slots. OpWaitSlot that does not wait reads a slot. Earlier servers
 	// answer StatusUnsupported.

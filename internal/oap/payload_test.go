@@ -47,13 +47,15 @@ func TestPayloadsKeepEveryField(t *testing.T) {
 	check("config", config, aConfig, err)
 	config, err = oap.ParseConfig(oap.AppendConfig(nil, &aFairConfig))
 	check("fair config", config, aFairConfig, err)
+	workers, err := oap.ParseWorkers(oap.AppendWorker(nil, &aWorker))
+	check("worker", workers, []oap.Worker{aWorker}, err)
 	e, err := oap.ParseError(oap.AppendError(nil, &anError))
 	check("error", *e, anError, err)
 }
 
 func TestCutAndLengthenedPayloadsAreRefused(t *testing.T) {
 	for _, s := range samples() {
-		streams := slices.Contains([]string{"deliveries", "delivery with a priority", "delivery whose slot waits", "deadletters", "peeked", "queues", "schedules", "config with ageing", "config with limits by group", "stats throttled answer"}, s.name)
+		streams := slices.Contains([]string{"deliveries", "delivery with a priority", "delivery whose slot waits", "deadletters", "peeked", "queues", "schedules", "workers", "config with ageing", "config with limits by group", "stats throttled answer"}, s.name)
 		for end := range s.payload {
 			again, err := s.again(slices.Clone(s.payload[:end]))
 			if err == nil && !(streams && bytes.Equal(again, s.payload[:end])) {

@@ -40,6 +40,14 @@ func (c *conn) administer(ctx context.Context, f *oap.Frame) {
 			c.knows.Store(known)
 			c.answer(correlation, oap.StatusOK, nil)
 		}
+	case oap.OpName:
+		c.name(f)
+	case oap.OpWorkers:
+		if name, err := oap.ParseName(f.Payload); c.readable(correlation, err) {
+			stream(ctx, c, correlation, func(ctx context.Context) iter.Seq2[oap.Worker, error] {
+				return c.caller.workers(ctx, name)
+			}, oap.AppendWorker)
+		}
 	case oap.OpQueues:
 		stream(ctx, c, correlation, c.caller.queues, func(dst []byte, name *string) []byte {
 			return oap.AppendQueueName(dst, *name)

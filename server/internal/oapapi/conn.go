@@ -43,13 +43,14 @@ type conn struct {
 	round    completion.Round
 	first    <-chan struct{}
 
-	inFlight      atomic.Int64  // requests without an answer
-	slotWaits     atomic.Int64  // requests that wait for a reply slot, which are not in inFlight
-	started       atomic.Int64  // calls that are under way
-	frames        atomic.Uint64 // that were read
-	authenticated atomic.Bool   // the client has shown a capability
-	joins         atomic.Bool   // the client joins elements that come in several frames
-	knows         atomic.Uint64 // the traits that the client has told with OpKnow
+	inFlight      atomic.Int64           // requests without an answer
+	slotWaits     atomic.Int64           // requests that wait for a reply slot, which are not in inFlight
+	started       atomic.Int64           // calls that are under way
+	frames        atomic.Uint64          // that were read
+	authenticated atomic.Bool            // the client has shown a capability
+	joins         atomic.Bool            // the client joins elements that come in several frames
+	knows         atomic.Uint64          // the traits that the client has told with OpKnow
+	worker        atomic.Pointer[string] // what the client calls itself; nil until OpName
 	held          held
 	leaving       leaving
 	work          sync.WaitGroup // requests that are under way

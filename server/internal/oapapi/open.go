@@ -67,7 +67,8 @@ func (c *conn) inspect(ctx context.Context, as opening, caller *caller, binding 
 // open opens a queue for this connection. A queue has one number here, however often it is
 // opened, until it was closed as often.
 func (c *conn) open(ctx context.Context, as opening) (func(dst []byte) []byte, error) {
-	caller, binding := c.caller, (*broker.Binding)(nil)
+	receiver := c.receiver()
+	caller, binding := receiver, (*broker.Binding)(nil)
 	if as.identified {
 		binding = broker.NewBinding(as.identity)
 		caller = caller.on(binding)
@@ -78,7 +79,7 @@ func (c *conn) open(ctx context.Context, as opening) (func(dst []byte) []byte, e
 	}
 	if binding != nil && as.identity != q.as.identity {
 		q.binding = broker.NewBinding(q.as.identity)
-		q.caller = c.caller.on(q.binding)
+		q.caller = receiver.on(q.binding)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

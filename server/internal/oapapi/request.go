@@ -30,7 +30,7 @@ func (c *conn) dispatch(ctx context.Context, f *oap.Frame) {
 	}
 	c.startCalls(ctx) // they arrived before
 	switch f.Code {
-	case oap.OpPing, oap.OpJoin, oap.OpKnow, oap.OpOpen, oap.OpOpenIdentified, oap.OpConfigure, oap.OpConfig, oap.OpQueues, oap.OpDelete:
+	case oap.OpPing, oap.OpJoin, oap.OpKnow, oap.OpName, oap.OpWorkers, oap.OpOpen, oap.OpOpenIdentified, oap.OpConfigure, oap.OpConfig, oap.OpQueues, oap.OpDelete:
 		c.administer(ctx, f)
 	case oap.OpClose, oap.OpPurge, oap.OpStats, oap.OpPurgeDead, oap.OpRedrive, oap.OpDiscard,
 		oap.OpPeek, oap.OpDeadLetters, oap.OpSubscribe, oap.OpPause, oap.OpResume, oap.OpStatsPaused, oap.OpEdit, oap.OpThrottle, oap.OpFire, oap.OpSchedules:
