@@ -1554,6 +1554,326 @@ func (x *LifeEvent) GetNote() string {
 	return ""
 }
 
+// WorkersRequest asks who receives.
+type WorkersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The queue; empty for all that the token allows stats on, without the messages that workers hold.
+	Topic         string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkersRequest) Reset() {
+	*x = WorkersRequest{}
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkersRequest) ProtoMessage() {}
+
+func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkersRequest.ProtoReflect.Descriptor instead.
+func (*WorkersRequest) Descriptor() ([]byte, []int) {
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *WorkersRequest) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+// WorkersResponse is a part of the list.
+type WorkersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By queue and name.
+	Workers       []*Worker `protobuf:"bytes,1,rep,name=workers,proto3" json:"workers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WorkersResponse) Reset() {
+	*x = WorkersResponse{}
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WorkersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WorkersResponse) ProtoMessage() {}
+
+func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WorkersResponse.ProtoReflect.Descriptor instead.
+func (*WorkersResponse) Descriptor() ([]byte, []int) {
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *WorkersResponse) GetWorkers() []*Worker {
+	if x != nil {
+		return x.Workers
+	}
+	return nil
+}
+
+// Worker is a receiver of a queue.
+type Worker struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The queue that it receives from.
+	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
+	// What it calls itself, or else the program that it uses. It proves nothing, and may be empty.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// "http", "grpc", "oap" or "sqs".
+	Protocol string `protobuf:"bytes,3,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	// The address of the client; empty on a unix socket.
+	Address string `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
+	// The id of its token.
+	Token string `protobuf:"bytes,5,opt,name=token,proto3" json:"token,omitempty"`
+	// When it was first seen.
+	Since *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=since,proto3" json:"since,omitempty"`
+	// When it last received.
+	Seen *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=seen,proto3" json:"seen,omitempty"`
+	// How many receives wait for messages now.
+	Waiting int64 `protobuf:"varint,8,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	// How many messages it holds.
+	InFlight int64 `protobuf:"varint,9,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
+	// How many deliveries it acked since it was first seen.
+	Acked int64 `protobuf:"varint,10,opt,name=acked,proto3" json:"acked,omitempty"`
+	// How many were nacked or dead-lettered.
+	Failed int64 `protobuf:"varint,11,opt,name=failed,proto3" json:"failed,omitempty"`
+	// How many were lost because their lease ended.
+	Expired int64 `protobuf:"varint,12,opt,name=expired,proto3" json:"expired,omitempty"`
+	// The messages that it holds, at most 16, those first that it has held for longest. They need the
+	// operation peek.
+	Held          []*HeldMessage `protobuf:"bytes,13,rep,name=held,proto3" json:"held,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Worker) Reset() {
+	*x = Worker{}
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Worker) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Worker) ProtoMessage() {}
+
+func (x *Worker) ProtoReflect() protoreflect.Message {
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Worker.ProtoReflect.Descriptor instead.
+func (*Worker) Descriptor() ([]byte, []int) {
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *Worker) GetTopic() string {
+	if x != nil {
+		return x.Topic
+	}
+	return ""
+}
+
+func (x *Worker) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Worker) GetProtocol() string {
+	if x != nil {
+		return x.Protocol
+	}
+	return ""
+}
+
+func (x *Worker) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Worker) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *Worker) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *Worker) GetSeen() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Seen
+	}
+	return nil
+}
+
+func (x *Worker) GetWaiting() int64 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *Worker) GetInFlight() int64 {
+	if x != nil {
+		return x.InFlight
+	}
+	return 0
+}
+
+func (x *Worker) GetAcked() int64 {
+	if x != nil {
+		return x.Acked
+	}
+	return 0
+}
+
+func (x *Worker) GetFailed() int64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *Worker) GetExpired() int64 {
+	if x != nil {
+		return x.Expired
+	}
+	return 0
+}
+
+func (x *Worker) GetHeld() []*HeldMessage {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+// HeldMessage is a message that a worker holds.
+type HeldMessage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The message.
+	MsgId string `protobuf:"bytes,1,opt,name=msg_id,json=msgId,proto3" json:"msg_id,omitempty"`
+	// The number of the delivery.
+	Attempt int32 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// When the worker received it.
+	TakenAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=taken_at,json=takenAt,proto3" json:"taken_at,omitempty"`
+	// When the lease ends unless it is extended.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HeldMessage) Reset() {
+	*x = HeldMessage{}
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HeldMessage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HeldMessage) ProtoMessage() {}
+
+func (x *HeldMessage) ProtoReflect() protoreflect.Message {
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HeldMessage.ProtoReflect.Descriptor instead.
+func (*HeldMessage) Descriptor() ([]byte, []int) {
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *HeldMessage) GetMsgId() string {
+	if x != nil {
+		return x.MsgId
+	}
+	return ""
+}
+
+func (x *HeldMessage) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *HeldMessage) GetTakenAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.TakenAt
+	}
+	return nil
+}
+
+func (x *HeldMessage) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
 // StatsRequest asks how many messages there are.
 type StatsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1565,7 +1885,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[24]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1577,7 +1897,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[24]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1590,7 +1910,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{24}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StatsRequest) GetTopic() string {
@@ -1621,7 +1941,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[25]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1633,7 +1953,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[25]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1646,7 +1966,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{25}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StatsResponse) GetReady() int64 {
@@ -1704,7 +2024,7 @@ type DeadLettersRequest struct {
 
 func (x *DeadLettersRequest) Reset() {
 	*x = DeadLettersRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[26]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1716,7 +2036,7 @@ func (x *DeadLettersRequest) String() string {
 func (*DeadLettersRequest) ProtoMessage() {}
 
 func (x *DeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[26]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1729,7 +2049,7 @@ func (x *DeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*DeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{26}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeadLettersRequest) GetTopic() string {
@@ -1757,7 +2077,7 @@ type DeadLettersResponse struct {
 
 func (x *DeadLettersResponse) Reset() {
 	*x = DeadLettersResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[27]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +2089,7 @@ func (x *DeadLettersResponse) String() string {
 func (*DeadLettersResponse) ProtoMessage() {}
 
 func (x *DeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[27]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +2102,7 @@ func (x *DeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*DeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{27}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeadLettersResponse) GetMessages() []*Peeked {
@@ -1809,7 +2129,7 @@ type RedriveRequest struct {
 
 func (x *RedriveRequest) Reset() {
 	*x = RedriveRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[28]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1821,7 +2141,7 @@ func (x *RedriveRequest) String() string {
 func (*RedriveRequest) ProtoMessage() {}
 
 func (x *RedriveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[28]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1834,7 +2154,7 @@ func (x *RedriveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveRequest.ProtoReflect.Descriptor instead.
 func (*RedriveRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{28}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RedriveRequest) GetTopic() string {
@@ -1876,7 +2196,7 @@ type RedriveResponse struct {
 
 func (x *RedriveResponse) Reset() {
 	*x = RedriveResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[29]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1888,7 +2208,7 @@ func (x *RedriveResponse) String() string {
 func (*RedriveResponse) ProtoMessage() {}
 
 func (x *RedriveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[29]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1901,7 +2221,7 @@ func (x *RedriveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveResponse.ProtoReflect.Descriptor instead.
 func (*RedriveResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{29}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RedriveResponse) GetMoved() int64 {
@@ -1924,7 +2244,7 @@ type DiscardRequest struct {
 
 func (x *DiscardRequest) Reset() {
 	*x = DiscardRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[30]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1936,7 +2256,7 @@ func (x *DiscardRequest) String() string {
 func (*DiscardRequest) ProtoMessage() {}
 
 func (x *DiscardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[30]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1949,7 +2269,7 @@ func (x *DiscardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardRequest.ProtoReflect.Descriptor instead.
 func (*DiscardRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{30}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DiscardRequest) GetTopic() string {
@@ -1977,7 +2297,7 @@ type DiscardResponse struct {
 
 func (x *DiscardResponse) Reset() {
 	*x = DiscardResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[31]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1989,7 +2309,7 @@ func (x *DiscardResponse) String() string {
 func (*DiscardResponse) ProtoMessage() {}
 
 func (x *DiscardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[31]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2002,7 +2322,7 @@ func (x *DiscardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardResponse.ProtoReflect.Descriptor instead.
 func (*DiscardResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{31}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DiscardResponse) GetRemoved() int64 {
@@ -2023,7 +2343,7 @@ type PurgeDeadRequest struct {
 
 func (x *PurgeDeadRequest) Reset() {
 	*x = PurgeDeadRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[32]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2035,7 +2355,7 @@ func (x *PurgeDeadRequest) String() string {
 func (*PurgeDeadRequest) ProtoMessage() {}
 
 func (x *PurgeDeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[32]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2048,7 +2368,7 @@ func (x *PurgeDeadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadRequest.ProtoReflect.Descriptor instead.
 func (*PurgeDeadRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{32}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PurgeDeadRequest) GetTopic() string {
@@ -2069,7 +2389,7 @@ type PurgeDeadResponse struct {
 
 func (x *PurgeDeadResponse) Reset() {
 	*x = PurgeDeadResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[33]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2081,7 +2401,7 @@ func (x *PurgeDeadResponse) String() string {
 func (*PurgeDeadResponse) ProtoMessage() {}
 
 func (x *PurgeDeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[33]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2094,7 +2414,7 @@ func (x *PurgeDeadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadResponse.ProtoReflect.Descriptor instead.
 func (*PurgeDeadResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{33}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PurgeDeadResponse) GetRemoved() int64 {
@@ -2115,7 +2435,7 @@ type PurgeRequest struct {
 
 func (x *PurgeRequest) Reset() {
 	*x = PurgeRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[34]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2127,7 +2447,7 @@ func (x *PurgeRequest) String() string {
 func (*PurgeRequest) ProtoMessage() {}
 
 func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[34]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2140,7 +2460,7 @@ func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeRequest.ProtoReflect.Descriptor instead.
 func (*PurgeRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{34}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PurgeRequest) GetTopic() string {
@@ -2161,7 +2481,7 @@ type PurgeResponse struct {
 
 func (x *PurgeResponse) Reset() {
 	*x = PurgeResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[35]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2173,7 +2493,7 @@ func (x *PurgeResponse) String() string {
 func (*PurgeResponse) ProtoMessage() {}
 
 func (x *PurgeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[35]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2186,7 +2506,7 @@ func (x *PurgeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeResponse.ProtoReflect.Descriptor instead.
 func (*PurgeResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{35}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PurgeResponse) GetRemoved() int64 {
@@ -2207,7 +2527,7 @@ type PauseRequest struct {
 
 func (x *PauseRequest) Reset() {
 	*x = PauseRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[36]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2219,7 +2539,7 @@ func (x *PauseRequest) String() string {
 func (*PauseRequest) ProtoMessage() {}
 
 func (x *PauseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[36]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2232,7 +2552,7 @@ func (x *PauseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRequest.ProtoReflect.Descriptor instead.
 func (*PauseRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{36}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PauseRequest) GetTopic() string {
@@ -2251,7 +2571,7 @@ type PauseResponse struct {
 
 func (x *PauseResponse) Reset() {
 	*x = PauseResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[37]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2263,7 +2583,7 @@ func (x *PauseResponse) String() string {
 func (*PauseResponse) ProtoMessage() {}
 
 func (x *PauseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[37]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2276,7 +2596,7 @@ func (x *PauseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseResponse.ProtoReflect.Descriptor instead.
 func (*PauseResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{37}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{41}
 }
 
 // ResumeRequest ends a pause.
@@ -2290,7 +2610,7 @@ type ResumeRequest struct {
 
 func (x *ResumeRequest) Reset() {
 	*x = ResumeRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[38]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2302,7 +2622,7 @@ func (x *ResumeRequest) String() string {
 func (*ResumeRequest) ProtoMessage() {}
 
 func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[38]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2315,7 +2635,7 @@ func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{38}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ResumeRequest) GetTopic() string {
@@ -2334,7 +2654,7 @@ type ResumeResponse struct {
 
 func (x *ResumeResponse) Reset() {
 	*x = ResumeResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[39]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2346,7 +2666,7 @@ func (x *ResumeResponse) String() string {
 func (*ResumeResponse) ProtoMessage() {}
 
 func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[39]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2359,7 +2679,7 @@ func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeResponse.ProtoReflect.Descriptor instead.
 func (*ResumeResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{39}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{43}
 }
 
 // ThrottleRequest throttles a group.
@@ -2377,7 +2697,7 @@ type ThrottleRequest struct {
 
 func (x *ThrottleRequest) Reset() {
 	*x = ThrottleRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[40]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2389,7 +2709,7 @@ func (x *ThrottleRequest) String() string {
 func (*ThrottleRequest) ProtoMessage() {}
 
 func (x *ThrottleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[40]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2402,7 +2722,7 @@ func (x *ThrottleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThrottleRequest.ProtoReflect.Descriptor instead.
 func (*ThrottleRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{40}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ThrottleRequest) GetTopic() string {
@@ -2435,7 +2755,7 @@ type ThrottleResponse struct {
 
 func (x *ThrottleResponse) Reset() {
 	*x = ThrottleResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[41]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2447,7 +2767,7 @@ func (x *ThrottleResponse) String() string {
 func (*ThrottleResponse) ProtoMessage() {}
 
 func (x *ThrottleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[41]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2460,7 +2780,7 @@ func (x *ThrottleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThrottleResponse.ProtoReflect.Descriptor instead.
 func (*ThrottleResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{41}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{45}
 }
 
 // EditRequest changes one waiting message.
@@ -2484,7 +2804,7 @@ type EditRequest struct {
 
 func (x *EditRequest) Reset() {
 	*x = EditRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[42]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2496,7 +2816,7 @@ func (x *EditRequest) String() string {
 func (*EditRequest) ProtoMessage() {}
 
 func (x *EditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[42]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2509,7 +2829,7 @@ func (x *EditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EditRequest.ProtoReflect.Descriptor instead.
 func (*EditRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{42}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *EditRequest) GetTopic() string {
@@ -2565,7 +2885,7 @@ type EditResponse struct {
 
 func (x *EditResponse) Reset() {
 	*x = EditResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[43]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2577,7 +2897,7 @@ func (x *EditResponse) String() string {
 func (*EditResponse) ProtoMessage() {}
 
 func (x *EditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[43]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2590,7 +2910,7 @@ func (x *EditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EditResponse.ProtoReflect.Descriptor instead.
 func (*EditResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{43}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *EditResponse) GetState() MessageState {
@@ -2609,7 +2929,7 @@ type PingRequest struct {
 
 func (x *PingRequest) Reset() {
 	*x = PingRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[44]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2621,7 +2941,7 @@ func (x *PingRequest) String() string {
 func (*PingRequest) ProtoMessage() {}
 
 func (x *PingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[44]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2634,7 +2954,7 @@ func (x *PingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PingRequest.ProtoReflect.Descriptor instead.
 func (*PingRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{44}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{48}
 }
 
 // PingResponse is empty.
@@ -2646,7 +2966,7 @@ type PingResponse struct {
 
 func (x *PingResponse) Reset() {
 	*x = PingResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[45]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2658,7 +2978,7 @@ func (x *PingResponse) String() string {
 func (*PingResponse) ProtoMessage() {}
 
 func (x *PingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[45]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2671,7 +2991,7 @@ func (x *PingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PingResponse.ProtoReflect.Descriptor instead.
 func (*PingResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{45}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{49}
 }
 
 var File_mailbox_v1_mailbox_proto protoreflect.FileDescriptor
@@ -2780,7 +3100,31 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02by\x18\x03 \x01(\tR\x02by\x12\x18\n" +
 	"\aattempt\x18\x04 \x01(\x05R\aattempt\x12\x12\n" +
-	"\x04note\x18\x05 \x01(\tR\x04note\"$\n" +
+	"\x04note\x18\x05 \x01(\tR\x04note\"&\n" +
+	"\x0eWorkersRequest\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\"?\n" +
+	"\x0fWorkersResponse\x12,\n" +
+	"\aworkers\x18\x01 \x03(\v2\x12.mailbox.v1.WorkerR\aworkers\"\x8c\x03\n" +
+	"\x06Worker\x12\x14\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
+	"\bprotocol\x18\x03 \x01(\tR\bprotocol\x12\x18\n" +
+	"\aaddress\x18\x04 \x01(\tR\aaddress\x12\x14\n" +
+	"\x05token\x18\x05 \x01(\tR\x05token\x120\n" +
+	"\x05since\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12.\n" +
+	"\x04seen\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x04seen\x12\x18\n" +
+	"\awaiting\x18\b \x01(\x03R\awaiting\x12\x1b\n" +
+	"\tin_flight\x18\t \x01(\x03R\binFlight\x12\x14\n" +
+	"\x05acked\x18\n" +
+	" \x01(\x03R\x05acked\x12\x16\n" +
+	"\x06failed\x18\v \x01(\x03R\x06failed\x12\x18\n" +
+	"\aexpired\x18\f \x01(\x03R\aexpired\x12+\n" +
+	"\x04held\x18\r \x03(\v2\x17.mailbox.v1.HeldMessageR\x04held\"\xa7\x01\n" +
+	"\vHeldMessage\x12\x15\n" +
+	"\x06msg_id\x18\x01 \x01(\tR\x05msgId\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\x125\n" +
+	"\btaken_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\atakenAt\x120\n" +
+	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"$\n" +
 	"\fStatsRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\"\xa6\x01\n" +
 	"\rStatsResponse\x12\x14\n" +
@@ -2842,7 +3186,7 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\bNackMode\x12\x19\n" +
 	"\x15NACK_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11NACK_MODE_RELEASE\x10\x01\x12\x16\n" +
-	"\x12NACK_MODE_PUT_BACK\x10\x022\x9d\x16\n" +
+	"\x12NACK_MODE_PUT_BACK\x10\x022\xe3\x16\n" +
 	"\aMailbox\x129\n" +
 	"\x04Send\x12\x17.mailbox.v1.SendRequest\x1a\x18.mailbox.v1.SendResponse\x129\n" +
 	"\x04Recv\x12\x17.mailbox.v1.RecvRequest\x1a\x18.mailbox.v1.RecvResponse\x12O\n" +
@@ -2854,7 +3198,8 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\x04Bury\x12\x17.mailbox.v1.BuryRequest\x1a\x18.mailbox.v1.BuryResponse\x12;\n" +
 	"\x04Peek\x12\x17.mailbox.v1.PeekRequest\x1a\x18.mailbox.v1.PeekResponse0\x01\x129\n" +
 	"\x04Life\x12\x17.mailbox.v1.LifeRequest\x1a\x18.mailbox.v1.LifeResponse\x12<\n" +
-	"\x05Stats\x12\x18.mailbox.v1.StatsRequest\x1a\x19.mailbox.v1.StatsResponse\x12P\n" +
+	"\x05Stats\x12\x18.mailbox.v1.StatsRequest\x1a\x19.mailbox.v1.StatsResponse\x12D\n" +
+	"\aWorkers\x12\x1a.mailbox.v1.WorkersRequest\x1a\x1b.mailbox.v1.WorkersResponse0\x01\x12P\n" +
 	"\vDeadLetters\x12\x1e.mailbox.v1.DeadLettersRequest\x1a\x1f.mailbox.v1.DeadLettersResponse0\x01\x12B\n" +
 	"\aRedrive\x12\x1a.mailbox.v1.RedriveRequest\x1a\x1b.mailbox.v1.RedriveResponse\x12B\n" +
 	"\aDiscard\x12\x1a.mailbox.v1.DiscardRequest\x1a\x1b.mailbox.v1.DiscardResponse\x12H\n" +
@@ -2903,7 +3248,7 @@ func file_mailbox_v1_mailbox_proto_rawDescGZIP() []byte {
 }
 
 var file_mailbox_v1_mailbox_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_mailbox_v1_mailbox_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_mailbox_v1_mailbox_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_mailbox_v1_mailbox_proto_goTypes = []any{
 	(NackMode)(0),                  // 0: mailbox.v1.NackMode
 	(*SendRequest)(nil),            // 1: mailbox.v1.SendRequest
@@ -2930,190 +3275,202 @@ var file_mailbox_v1_mailbox_proto_goTypes = []any{
 	(*LifeRequest)(nil),            // 22: mailbox.v1.LifeRequest
 	(*LifeResponse)(nil),           // 23: mailbox.v1.LifeResponse
 	(*LifeEvent)(nil),              // 24: mailbox.v1.LifeEvent
-	(*StatsRequest)(nil),           // 25: mailbox.v1.StatsRequest
-	(*StatsResponse)(nil),          // 26: mailbox.v1.StatsResponse
-	(*DeadLettersRequest)(nil),     // 27: mailbox.v1.DeadLettersRequest
-	(*DeadLettersResponse)(nil),    // 28: mailbox.v1.DeadLettersResponse
-	(*RedriveRequest)(nil),         // 29: mailbox.v1.RedriveRequest
-	(*RedriveResponse)(nil),        // 30: mailbox.v1.RedriveResponse
-	(*DiscardRequest)(nil),         // 31: mailbox.v1.DiscardRequest
-	(*DiscardResponse)(nil),        // 32: mailbox.v1.DiscardResponse
-	(*PurgeDeadRequest)(nil),       // 33: mailbox.v1.PurgeDeadRequest
-	(*PurgeDeadResponse)(nil),      // 34: mailbox.v1.PurgeDeadResponse
-	(*PurgeRequest)(nil),           // 35: mailbox.v1.PurgeRequest
-	(*PurgeResponse)(nil),          // 36: mailbox.v1.PurgeResponse
-	(*PauseRequest)(nil),           // 37: mailbox.v1.PauseRequest
-	(*PauseResponse)(nil),          // 38: mailbox.v1.PauseResponse
-	(*ResumeRequest)(nil),          // 39: mailbox.v1.ResumeRequest
-	(*ResumeResponse)(nil),         // 40: mailbox.v1.ResumeResponse
-	(*ThrottleRequest)(nil),        // 41: mailbox.v1.ThrottleRequest
-	(*ThrottleResponse)(nil),       // 42: mailbox.v1.ThrottleResponse
-	(*EditRequest)(nil),            // 43: mailbox.v1.EditRequest
-	(*EditResponse)(nil),           // 44: mailbox.v1.EditResponse
-	(*PingRequest)(nil),            // 45: mailbox.v1.PingRequest
-	(*PingResponse)(nil),           // 46: mailbox.v1.PingResponse
-	nil,                            // 47: mailbox.v1.PeekRequest.AttrsEntry
-	(*Outgoing)(nil),               // 48: mailbox.v1.Outgoing
-	(*ErrorDetail)(nil),            // 49: mailbox.v1.ErrorDetail
-	(*Delivery)(nil),               // 50: mailbox.v1.Delivery
-	(*DeliveryRef)(nil),            // 51: mailbox.v1.DeliveryRef
-	(MessageState)(0),              // 52: mailbox.v1.MessageState
-	(*Peeked)(nil),                 // 53: mailbox.v1.Peeked
-	(*timestamppb.Timestamp)(nil),  // 54: google.protobuf.Timestamp
-	(*PutScheduleRequest)(nil),     // 55: mailbox.v1.PutScheduleRequest
-	(*GetScheduleRequest)(nil),     // 56: mailbox.v1.GetScheduleRequest
-	(*SchedulesRequest)(nil),       // 57: mailbox.v1.SchedulesRequest
-	(*PauseScheduleRequest)(nil),   // 58: mailbox.v1.PauseScheduleRequest
-	(*ResumeScheduleRequest)(nil),  // 59: mailbox.v1.ResumeScheduleRequest
-	(*RunScheduleRequest)(nil),     // 60: mailbox.v1.RunScheduleRequest
-	(*DeleteScheduleRequest)(nil),  // 61: mailbox.v1.DeleteScheduleRequest
-	(*CreateSlotRequest)(nil),      // 62: mailbox.v1.CreateSlotRequest
-	(*ResolveSlotRequest)(nil),     // 63: mailbox.v1.ResolveSlotRequest
-	(*WaitSlotRequest)(nil),        // 64: mailbox.v1.WaitSlotRequest
-	(*CancelSlotRequest)(nil),      // 65: mailbox.v1.CancelSlotRequest
-	(*ConsumeSlotRequest)(nil),     // 66: mailbox.v1.ConsumeSlotRequest
-	(*DeleteSlotRequest)(nil),      // 67: mailbox.v1.DeleteSlotRequest
-	(*ExpiredSlotsRequest)(nil),    // 68: mailbox.v1.ExpiredSlotsRequest
-	(*SweepSlotsRequest)(nil),      // 69: mailbox.v1.SweepSlotsRequest
-	(*TraitsRequest)(nil),          // 70: mailbox.v1.TraitsRequest
-	(*TopicsRequest)(nil),          // 71: mailbox.v1.TopicsRequest
-	(*DescribeRequest)(nil),        // 72: mailbox.v1.DescribeRequest
-	(*ConfigureRequest)(nil),       // 73: mailbox.v1.ConfigureRequest
-	(*DeleteRequest)(nil),          // 74: mailbox.v1.DeleteRequest
-	(*PutScheduleResponse)(nil),    // 75: mailbox.v1.PutScheduleResponse
-	(*GetScheduleResponse)(nil),    // 76: mailbox.v1.GetScheduleResponse
-	(*SchedulesResponse)(nil),      // 77: mailbox.v1.SchedulesResponse
-	(*PauseScheduleResponse)(nil),  // 78: mailbox.v1.PauseScheduleResponse
-	(*ResumeScheduleResponse)(nil), // 79: mailbox.v1.ResumeScheduleResponse
-	(*RunScheduleResponse)(nil),    // 80: mailbox.v1.RunScheduleResponse
-	(*DeleteScheduleResponse)(nil), // 81: mailbox.v1.DeleteScheduleResponse
-	(*CreateSlotResponse)(nil),     // 82: mailbox.v1.CreateSlotResponse
-	(*ResolveSlotResponse)(nil),    // 83: mailbox.v1.ResolveSlotResponse
-	(*WaitSlotResponse)(nil),       // 84: mailbox.v1.WaitSlotResponse
-	(*CancelSlotResponse)(nil),     // 85: mailbox.v1.CancelSlotResponse
-	(*ConsumeSlotResponse)(nil),    // 86: mailbox.v1.ConsumeSlotResponse
-	(*DeleteSlotResponse)(nil),     // 87: mailbox.v1.DeleteSlotResponse
-	(*ExpiredSlotsResponse)(nil),   // 88: mailbox.v1.ExpiredSlotsResponse
-	(*SweepSlotsResponse)(nil),     // 89: mailbox.v1.SweepSlotsResponse
-	(*TraitsResponse)(nil),         // 90: mailbox.v1.TraitsResponse
-	(*TopicsResponse)(nil),         // 91: mailbox.v1.TopicsResponse
-	(*DescribeResponse)(nil),       // 92: mailbox.v1.DescribeResponse
-	(*ConfigureResponse)(nil),      // 93: mailbox.v1.ConfigureResponse
-	(*DeleteResponse)(nil),         // 94: mailbox.v1.DeleteResponse
+	(*WorkersRequest)(nil),         // 25: mailbox.v1.WorkersRequest
+	(*WorkersResponse)(nil),        // 26: mailbox.v1.WorkersResponse
+	(*Worker)(nil),                 // 27: mailbox.v1.Worker
+	(*HeldMessage)(nil),            // 28: mailbox.v1.HeldMessage
+	(*StatsRequest)(nil),           // 29: mailbox.v1.StatsRequest
+	(*StatsResponse)(nil),          // 30: mailbox.v1.StatsResponse
+	(*DeadLettersRequest)(nil),     // 31: mailbox.v1.DeadLettersRequest
+	(*DeadLettersResponse)(nil),    // 32: mailbox.v1.DeadLettersResponse
+	(*RedriveRequest)(nil),         // 33: mailbox.v1.RedriveRequest
+	(*RedriveResponse)(nil),        // 34: mailbox.v1.RedriveResponse
+	(*DiscardRequest)(nil),         // 35: mailbox.v1.DiscardRequest
+	(*DiscardResponse)(nil),        // 36: mailbox.v1.DiscardResponse
+	(*PurgeDeadRequest)(nil),       // 37: mailbox.v1.PurgeDeadRequest
+	(*PurgeDeadResponse)(nil),      // 38: mailbox.v1.PurgeDeadResponse
+	(*PurgeRequest)(nil),           // 39: mailbox.v1.PurgeRequest
+	(*PurgeResponse)(nil),          // 40: mailbox.v1.PurgeResponse
+	(*PauseRequest)(nil),           // 41: mailbox.v1.PauseRequest
+	(*PauseResponse)(nil),          // 42: mailbox.v1.PauseResponse
+	(*ResumeRequest)(nil),          // 43: mailbox.v1.ResumeRequest
+	(*ResumeResponse)(nil),         // 44: mailbox.v1.ResumeResponse
+	(*ThrottleRequest)(nil),        // 45: mailbox.v1.ThrottleRequest
+	(*ThrottleResponse)(nil),       // 46: mailbox.v1.ThrottleResponse
+	(*EditRequest)(nil),            // 47: mailbox.v1.EditRequest
+	(*EditResponse)(nil),           // 48: mailbox.v1.EditResponse
+	(*PingRequest)(nil),            // 49: mailbox.v1.PingRequest
+	(*PingResponse)(nil),           // 50: mailbox.v1.PingResponse
+	nil,                            // 51: mailbox.v1.PeekRequest.AttrsEntry
+	(*Outgoing)(nil),               // 52: mailbox.v1.Outgoing
+	(*ErrorDetail)(nil),            // 53: mailbox.v1.ErrorDetail
+	(*Delivery)(nil),               // 54: mailbox.v1.Delivery
+	(*DeliveryRef)(nil),            // 55: mailbox.v1.DeliveryRef
+	(MessageState)(0),              // 56: mailbox.v1.MessageState
+	(*Peeked)(nil),                 // 57: mailbox.v1.Peeked
+	(*timestamppb.Timestamp)(nil),  // 58: google.protobuf.Timestamp
+	(*PutScheduleRequest)(nil),     // 59: mailbox.v1.PutScheduleRequest
+	(*GetScheduleRequest)(nil),     // 60: mailbox.v1.GetScheduleRequest
+	(*SchedulesRequest)(nil),       // 61: mailbox.v1.SchedulesRequest
+	(*PauseScheduleRequest)(nil),   // 62: mailbox.v1.PauseScheduleRequest
+	(*ResumeScheduleRequest)(nil),  // 63: mailbox.v1.ResumeScheduleRequest
+	(*RunScheduleRequest)(nil),     // 64: mailbox.v1.RunScheduleRequest
+	(*DeleteScheduleRequest)(nil),  // 65: mailbox.v1.DeleteScheduleRequest
+	(*CreateSlotRequest)(nil),      // 66: mailbox.v1.CreateSlotRequest
+	(*ResolveSlotRequest)(nil),     // 67: mailbox.v1.ResolveSlotRequest
+	(*WaitSlotRequest)(nil),        // 68: mailbox.v1.WaitSlotRequest
+	(*CancelSlotRequest)(nil),      // 69: mailbox.v1.CancelSlotRequest
+	(*ConsumeSlotRequest)(nil),     // 70: mailbox.v1.ConsumeSlotRequest
+	(*DeleteSlotRequest)(nil),      // 71: mailbox.v1.DeleteSlotRequest
+	(*ExpiredSlotsRequest)(nil),    // 72: mailbox.v1.ExpiredSlotsRequest
+	(*SweepSlotsRequest)(nil),      // 73: mailbox.v1.SweepSlotsRequest
+	(*TraitsRequest)(nil),          // 74: mailbox.v1.TraitsRequest
+	(*TopicsRequest)(nil),          // 75: mailbox.v1.TopicsRequest
+	(*DescribeRequest)(nil),        // 76: mailbox.v1.DescribeRequest
+	(*ConfigureRequest)(nil),       // 77: mailbox.v1.ConfigureRequest
+	(*DeleteRequest)(nil),          // 78: mailbox.v1.DeleteRequest
+	(*PutScheduleResponse)(nil),    // 79: mailbox.v1.PutScheduleResponse
+	(*GetScheduleResponse)(nil),    // 80: mailbox.v1.GetScheduleResponse
+	(*SchedulesResponse)(nil),      // 81: mailbox.v1.SchedulesResponse
+	(*PauseScheduleResponse)(nil),  // 82: mailbox.v1.PauseScheduleResponse
+	(*ResumeScheduleResponse)(nil), // 83: mailbox.v1.ResumeScheduleResponse
+	(*RunScheduleResponse)(nil),    // 84: mailbox.v1.RunScheduleResponse
+	(*DeleteScheduleResponse)(nil), // 85: mailbox.v1.DeleteScheduleResponse
+	(*CreateSlotResponse)(nil),     // 86: mailbox.v1.CreateSlotResponse
+	(*ResolveSlotResponse)(nil),    // 87: mailbox.v1.ResolveSlotResponse
+	(*WaitSlotResponse)(nil),       // 88: mailbox.v1.WaitSlotResponse
+	(*CancelSlotResponse)(nil),     // 89: mailbox.v1.CancelSlotResponse
+	(*ConsumeSlotResponse)(nil),    // 90: mailbox.v1.ConsumeSlotResponse
+	(*DeleteSlotResponse)(nil),     // 91: mailbox.v1.DeleteSlotResponse
+	(*ExpiredSlotsResponse)(nil),   // 92: mailbox.v1.ExpiredSlotsResponse
+	(*SweepSlotsResponse)(nil),     // 93: mailbox.v1.SweepSlotsResponse
+	(*TraitsResponse)(nil),         // 94: mailbox.v1.TraitsResponse
+	(*TopicsResponse)(nil),         // 95: mailbox.v1.TopicsResponse
+	(*DescribeResponse)(nil),       // 96: mailbox.v1.DescribeResponse
+	(*ConfigureResponse)(nil),      // 97: mailbox.v1.ConfigureResponse
+	(*DeleteResponse)(nil),         // 98: mailbox.v1.DeleteResponse
 }
 var file_mailbox_v1_mailbox_proto_depIdxs = []int32{
-	48, // 0: mailbox.v1.SendRequest.messages:type_name -> mailbox.v1.Outgoing
+	52, // 0: mailbox.v1.SendRequest.messages:type_name -> mailbox.v1.Outgoing
 	3,  // 1: mailbox.v1.SendResponse.results:type_name -> mailbox.v1.SendResult
-	49, // 2: mailbox.v1.SendResult.error:type_name -> mailbox.v1.ErrorDetail
-	50, // 3: mailbox.v1.RecvResponse.messages:type_name -> mailbox.v1.Delivery
-	50, // 4: mailbox.v1.RecvStreamResponse.messages:type_name -> mailbox.v1.Delivery
-	51, // 5: mailbox.v1.AckRequest.deliveries:type_name -> mailbox.v1.DeliveryRef
+	53, // 2: mailbox.v1.SendResult.error:type_name -> mailbox.v1.ErrorDetail
+	54, // 3: mailbox.v1.RecvResponse.messages:type_name -> mailbox.v1.Delivery
+	54, // 4: mailbox.v1.RecvStreamResponse.messages:type_name -> mailbox.v1.Delivery
+	55, // 5: mailbox.v1.AckRequest.deliveries:type_name -> mailbox.v1.DeliveryRef
 	19, // 6: mailbox.v1.AckResponse.results:type_name -> mailbox.v1.SettleResult
 	11, // 7: mailbox.v1.NackRequest.entries:type_name -> mailbox.v1.NackEntry
-	51, // 8: mailbox.v1.NackEntry.delivery:type_name -> mailbox.v1.DeliveryRef
+	55, // 8: mailbox.v1.NackEntry.delivery:type_name -> mailbox.v1.DeliveryRef
 	0,  // 9: mailbox.v1.NackEntry.mode:type_name -> mailbox.v1.NackMode
 	19, // 10: mailbox.v1.NackResponse.results:type_name -> mailbox.v1.SettleResult
 	14, // 11: mailbox.v1.ExtendRequest.entries:type_name -> mailbox.v1.ExtendEntry
-	51, // 12: mailbox.v1.ExtendEntry.delivery:type_name -> mailbox.v1.DeliveryRef
+	55, // 12: mailbox.v1.ExtendEntry.delivery:type_name -> mailbox.v1.DeliveryRef
 	19, // 13: mailbox.v1.ExtendResponse.results:type_name -> mailbox.v1.SettleResult
 	17, // 14: mailbox.v1.BuryRequest.entries:type_name -> mailbox.v1.BuryEntry
-	51, // 15: mailbox.v1.BuryEntry.delivery:type_name -> mailbox.v1.DeliveryRef
+	55, // 15: mailbox.v1.BuryEntry.delivery:type_name -> mailbox.v1.DeliveryRef
 	19, // 16: mailbox.v1.BuryResponse.results:type_name -> mailbox.v1.SettleResult
-	49, // 17: mailbox.v1.SettleResult.error:type_name -> mailbox.v1.ErrorDetail
-	52, // 18: mailbox.v1.PeekRequest.states:type_name -> mailbox.v1.MessageState
-	47, // 19: mailbox.v1.PeekRequest.attrs:type_name -> mailbox.v1.PeekRequest.AttrsEntry
-	53, // 20: mailbox.v1.PeekResponse.messages:type_name -> mailbox.v1.Peeked
-	53, // 21: mailbox.v1.LifeResponse.message:type_name -> mailbox.v1.Peeked
+	53, // 17: mailbox.v1.SettleResult.error:type_name -> mailbox.v1.ErrorDetail
+	56, // 18: mailbox.v1.PeekRequest.states:type_name -> mailbox.v1.MessageState
+	51, // 19: mailbox.v1.PeekRequest.attrs:type_name -> mailbox.v1.PeekRequest.AttrsEntry
+	57, // 20: mailbox.v1.PeekResponse.messages:type_name -> mailbox.v1.Peeked
+	57, // 21: mailbox.v1.LifeResponse.message:type_name -> mailbox.v1.Peeked
 	24, // 22: mailbox.v1.LifeResponse.events:type_name -> mailbox.v1.LifeEvent
-	54, // 23: mailbox.v1.LifeEvent.at:type_name -> google.protobuf.Timestamp
-	53, // 24: mailbox.v1.DeadLettersResponse.messages:type_name -> mailbox.v1.Peeked
-	54, // 25: mailbox.v1.EditRequest.deliver_at:type_name -> google.protobuf.Timestamp
-	52, // 26: mailbox.v1.EditResponse.state:type_name -> mailbox.v1.MessageState
-	1,  // 27: mailbox.v1.Mailbox.Send:input_type -> mailbox.v1.SendRequest
-	4,  // 28: mailbox.v1.Mailbox.Recv:input_type -> mailbox.v1.RecvRequest
-	6,  // 29: mailbox.v1.Mailbox.RecvStream:input_type -> mailbox.v1.RecvStreamRequest
-	8,  // 30: mailbox.v1.Mailbox.Ack:input_type -> mailbox.v1.AckRequest
-	10, // 31: mailbox.v1.Mailbox.Nack:input_type -> mailbox.v1.NackRequest
-	13, // 32: mailbox.v1.Mailbox.Extend:input_type -> mailbox.v1.ExtendRequest
-	16, // 33: mailbox.v1.Mailbox.Bury:input_type -> mailbox.v1.BuryRequest
-	20, // 34: mailbox.v1.Mailbox.Peek:input_type -> mailbox.v1.PeekRequest
-	22, // 35: mailbox.v1.Mailbox.Life:input_type -> mailbox.v1.LifeRequest
-	25, // 36: mailbox.v1.Mailbox.Stats:input_type -> mailbox.v1.StatsRequest
-	27, // 37: mailbox.v1.Mailbox.DeadLetters:input_type -> mailbox.v1.DeadLettersRequest
-	29, // 38: mailbox.v1.Mailbox.Redrive:input_type -> mailbox.v1.RedriveRequest
-	31, // 39: mailbox.v1.Mailbox.Discard:input_type -> mailbox.v1.DiscardRequest
-	33, // 40: mailbox.v1.Mailbox.PurgeDead:input_type -> mailbox.v1.PurgeDeadRequest
-	35, // 41: mailbox.v1.Mailbox.Purge:input_type -> mailbox.v1.PurgeRequest
-	37, // 42: mailbox.v1.Mailbox.Pause:input_type -> mailbox.v1.PauseRequest
-	39, // 43: mailbox.v1.Mailbox.Resume:input_type -> mailbox.v1.ResumeRequest
-	41, // 44: mailbox.v1.Mailbox.Throttle:input_type -> mailbox.v1.ThrottleRequest
-	43, // 45: mailbox.v1.Mailbox.Edit:input_type -> mailbox.v1.EditRequest
-	55, // 46: mailbox.v1.Mailbox.PutSchedule:input_type -> mailbox.v1.PutScheduleRequest
-	56, // 47: mailbox.v1.Mailbox.GetSchedule:input_type -> mailbox.v1.GetScheduleRequest
-	57, // 48: mailbox.v1.Mailbox.Schedules:input_type -> mailbox.v1.SchedulesRequest
-	58, // 49: mailbox.v1.Mailbox.PauseSchedule:input_type -> mailbox.v1.PauseScheduleRequest
-	59, // 50: mailbox.v1.Mailbox.ResumeSchedule:input_type -> mailbox.v1.ResumeScheduleRequest
-	60, // 51: mailbox.v1.Mailbox.RunSchedule:input_type -> mailbox.v1.RunScheduleRequest
-	61, // 52: mailbox.v1.Mailbox.DeleteSchedule:input_type -> mailbox.v1.DeleteScheduleRequest
-	62, // 53: mailbox.v1.Mailbox.CreateSlot:input_type -> mailbox.v1.CreateSlotRequest
-	63, // 54: mailbox.v1.Mailbox.ResolveSlot:input_type -> mailbox.v1.ResolveSlotRequest
-	64, // 55: mailbox.v1.Mailbox.WaitSlot:input_type -> mailbox.v1.WaitSlotRequest
-	65, // 56: mailbox.v1.Mailbox.CancelSlot:input_type -> mailbox.v1.CancelSlotRequest
-	66, // 57: mailbox.v1.Mailbox.ConsumeSlot:input_type -> mailbox.v1.ConsumeSlotRequest
-	67, // 58: mailbox.v1.Mailbox.DeleteSlot:input_type -> mailbox.v1.DeleteSlotRequest
-	68, // 59: mailbox.v1.Mailbox.ExpiredSlots:input_type -> mailbox.v1.ExpiredSlotsRequest
-	69, // 60: mailbox.v1.Mailbox.SweepSlots:input_type -> mailbox.v1.SweepSlotsRequest
-	70, // 61: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
-	71, // 62: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
-	72, // 63: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
-	73, // 64: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
-	74, // 65: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
-	45, // 66: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
-	2,  // 67: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
-	5,  // 68: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
-	7,  // 69: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
-	9,  // 70: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
-	12, // 71: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
-	15, // 72: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
-	18, // 73: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
-	21, // 74: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
-	23, // 75: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
-	26, // 76: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
-	28, // 77: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
-	30, // 78: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
-	32, // 79: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
-	34, // 80: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
-	36, // 81: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
-	38, // 82: mailbox.v1.Mailbox.Pause:output_type -> mailbox.v1.PauseResponse
-	40, // 83: mailbox.v1.Mailbox.Resume:output_type -> mailbox.v1.ResumeResponse
-	42, // 84: mailbox.v1.Mailbox.Throttle:output_type -> mailbox.v1.ThrottleResponse
-	44, // 85: mailbox.v1.Mailbox.Edit:output_type -> mailbox.v1.EditResponse
-	75, // 86: mailbox.v1.Mailbox.PutSchedule:output_type -> mailbox.v1.PutScheduleResponse
-	76, // 87: mailbox.v1.Mailbox.GetSchedule:output_type -> mailbox.v1.GetScheduleResponse
-	77, // 88: mailbox.v1.Mailbox.Schedules:output_type -> mailbox.v1.SchedulesResponse
-	78, // 89: mailbox.v1.Mailbox.PauseSchedule:output_type -> mailbox.v1.PauseScheduleResponse
-	79, // 90: mailbox.v1.Mailbox.ResumeSchedule:output_type -> mailbox.v1.ResumeScheduleResponse
-	80, // 91: mailbox.v1.Mailbox.RunSchedule:output_type -> mailbox.v1.RunScheduleResponse
-	81, // 92: mailbox.v1.Mailbox.DeleteSchedule:output_type -> mailbox.v1.DeleteScheduleResponse
-	82, // 93: mailbox.v1.Mailbox.CreateSlot:output_type -> mailbox.v1.CreateSlotResponse
-	83, // 94: mailbox.v1.Mailbox.ResolveSlot:output_type -> mailbox.v1.ResolveSlotResponse
-	84, // 95: mailbox.v1.Mailbox.WaitSlot:output_type -> mailbox.v1.WaitSlotResponse
-	85, // 96: mailbox.v1.Mailbox.CancelSlot:output_type -> mailbox.v1.CancelSlotResponse
-	86, // 97: mailbox.v1.Mailbox.ConsumeSlot:output_type -> mailbox.v1.ConsumeSlotResponse
-	87, // 98: mailbox.v1.Mailbox.DeleteSlot:output_type -> mailbox.v1.DeleteSlotResponse
-	88, // 99: mailbox.v1.Mailbox.ExpiredSlots:output_type -> mailbox.v1.ExpiredSlotsResponse
-	89, // 100: mailbox.v1.Mailbox.SweepSlots:output_type -> mailbox.v1.SweepSlotsResponse
-	90, // 101: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
-	91, // 102: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
-	92, // 103: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
-	93, // 104: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
-	94, // 105: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
-	46, // 106: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
-	67, // [67:107] is the sub-list for method output_type
-	27, // [27:67] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	58, // 23: mailbox.v1.LifeEvent.at:type_name -> google.protobuf.Timestamp
+	27, // 24: mailbox.v1.WorkersResponse.workers:type_name -> mailbox.v1.Worker
+	58, // 25: mailbox.v1.Worker.since:type_name -> google.protobuf.Timestamp
+	58, // 26: mailbox.v1.Worker.seen:type_name -> google.protobuf.Timestamp
+	28, // 27: mailbox.v1.Worker.held:type_name -> mailbox.v1.HeldMessage
+	58, // 28: mailbox.v1.HeldMessage.taken_at:type_name -> google.protobuf.Timestamp
+	58, // 29: mailbox.v1.HeldMessage.until:type_name -> google.protobuf.Timestamp
+	57, // 30: mailbox.v1.DeadLettersResponse.messages:type_name -> mailbox.v1.Peeked
+	58, // 31: mailbox.v1.EditRequest.deliver_at:type_name -> google.protobuf.Timestamp
+	56, // 32: mailbox.v1.EditResponse.state:type_name -> mailbox.v1.MessageState
+	1,  // 33: mailbox.v1.Mailbox.Send:input_type -> mailbox.v1.SendRequest
+	4,  // 34: mailbox.v1.Mailbox.Recv:input_type -> mailbox.v1.RecvRequest
+	6,  // 35: mailbox.v1.Mailbox.RecvStream:input_type -> mailbox.v1.RecvStreamRequest
+	8,  // 36: mailbox.v1.Mailbox.Ack:input_type -> mailbox.v1.AckRequest
+	10, // 37: mailbox.v1.Mailbox.Nack:input_type -> mailbox.v1.NackRequest
+	13, // 38: mailbox.v1.Mailbox.Extend:input_type -> mailbox.v1.ExtendRequest
+	16, // 39: mailbox.v1.Mailbox.Bury:input_type -> mailbox.v1.BuryRequest
+	20, // 40: mailbox.v1.Mailbox.Peek:input_type -> mailbox.v1.PeekRequest
+	22, // 41: mailbox.v1.Mailbox.Life:input_type -> mailbox.v1.LifeRequest
+	29, // 42: mailbox.v1.Mailbox.Stats:input_type -> mailbox.v1.StatsRequest
+	25, // 43: mailbox.v1.Mailbox.Workers:input_type -> mailbox.v1.WorkersRequest
+	31, // 44: mailbox.v1.Mailbox.DeadLetters:input_type -> mailbox.v1.DeadLettersRequest
+	33, // 45: mailbox.v1.Mailbox.Redrive:input_type -> mailbox.v1.RedriveRequest
+	35, // 46: mailbox.v1.Mailbox.Discard:input_type -> mailbox.v1.DiscardRequest
+	37, // 47: mailbox.v1.Mailbox.PurgeDead:input_type -> mailbox.v1.PurgeDeadRequest
+	39, // 48: mailbox.v1.Mailbox.Purge:input_type -> mailbox.v1.PurgeRequest
+	41, // 49: mailbox.v1.Mailbox.Pause:input_type -> mailbox.v1.PauseRequest
+	43, // 50: mailbox.v1.Mailbox.Resume:input_type -> mailbox.v1.ResumeRequest
+	45, // 51: mailbox.v1.Mailbox.Throttle:input_type -> mailbox.v1.ThrottleRequest
+	47, // 52: mailbox.v1.Mailbox.Edit:input_type -> mailbox.v1.EditRequest
+	59, // 53: mailbox.v1.Mailbox.PutSchedule:input_type -> mailbox.v1.PutScheduleRequest
+	60, // 54: mailbox.v1.Mailbox.GetSchedule:input_type -> mailbox.v1.GetScheduleRequest
+	61, // 55: mailbox.v1.Mailbox.Schedules:input_type -> mailbox.v1.SchedulesRequest
+	62, // 56: mailbox.v1.Mailbox.PauseSchedule:input_type -> mailbox.v1.PauseScheduleRequest
+	63, // 57: mailbox.v1.Mailbox.ResumeSchedule:input_type -> mailbox.v1.ResumeScheduleRequest
+	64, // 58: mailbox.v1.Mailbox.RunSchedule:input_type -> mailbox.v1.RunScheduleRequest
+	65, // 59: mailbox.v1.Mailbox.DeleteSchedule:input_type -> mailbox.v1.DeleteScheduleRequest
+	66, // 60: mailbox.v1.Mailbox.CreateSlot:input_type -> mailbox.v1.CreateSlotRequest
+	67, // 61: mailbox.v1.Mailbox.ResolveSlot:input_type -> mailbox.v1.ResolveSlotRequest
+	68, // 62: mailbox.v1.Mailbox.WaitSlot:input_type -> mailbox.v1.WaitSlotRequest
+	69, // 63: mailbox.v1.Mailbox.CancelSlot:input_type -> mailbox.v1.CancelSlotRequest
+	70, // 64: mailbox.v1.Mailbox.ConsumeSlot:input_type -> mailbox.v1.ConsumeSlotRequest
+	71, // 65: mailbox.v1.Mailbox.DeleteSlot:input_type -> mailbox.v1.DeleteSlotRequest
+	72, // 66: mailbox.v1.Mailbox.ExpiredSlots:input_type -> mailbox.v1.ExpiredSlotsRequest
+	73, // 67: mailbox.v1.Mailbox.SweepSlots:input_type -> mailbox.v1.SweepSlotsRequest
+	74, // 68: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
+	75, // 69: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
+	76, // 70: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
+	77, // 71: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
+	78, // 72: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
+	49, // 73: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
+	2,  // 74: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
+	5,  // 75: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
+	7,  // 76: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
+	9,  // 77: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
+	12, // 78: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
+	15, // 79: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
+	18, // 80: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
+	21, // 81: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
+	23, // 82: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
+	30, // 83: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
+	26, // 84: mailbox.v1.Mailbox.Workers:output_type -> mailbox.v1.WorkersResponse
+	32, // 85: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
+	34, // 86: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
+	36, // 87: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
+	38, // 88: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
+	40, // 89: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
+	42, // 90: mailbox.v1.Mailbox.Pause:output_type -> mailbox.v1.PauseResponse
+	44, // 91: mailbox.v1.Mailbox.Resume:output_type -> mailbox.v1.ResumeResponse
+	46, // 92: mailbox.v1.Mailbox.Throttle:output_type -> mailbox.v1.ThrottleResponse
+	48, // 93: mailbox.v1.Mailbox.Edit:output_type -> mailbox.v1.EditResponse
+	79, // 94: mailbox.v1.Mailbox.PutSchedule:output_type -> mailbox.v1.PutScheduleResponse
+	80, // 95: mailbox.v1.Mailbox.GetSchedule:output_type -> mailbox.v1.GetScheduleResponse
+	81, // 96: mailbox.v1.Mailbox.Schedules:output_type -> mailbox.v1.SchedulesResponse
+	82, // 97: mailbox.v1.Mailbox.PauseSchedule:output_type -> mailbox.v1.PauseScheduleResponse
+	83, // 98: mailbox.v1.Mailbox.ResumeSchedule:output_type -> mailbox.v1.ResumeScheduleResponse
+	84, // 99: mailbox.v1.Mailbox.RunSchedule:output_type -> mailbox.v1.RunScheduleResponse
+	85, // 100: mailbox.v1.Mailbox.DeleteSchedule:output_type -> mailbox.v1.DeleteScheduleResponse
+	86, // 101: mailbox.v1.Mailbox.CreateSlot:output_type -> mailbox.v1.CreateSlotResponse
+	87, // 102: mailbox.v1.Mailbox.ResolveSlot:output_type -> mailbox.v1.ResolveSlotResponse
+	88, // 103: mailbox.v1.Mailbox.WaitSlot:output_type -> mailbox.v1.WaitSlotResponse
+	89, // 104: mailbox.v1.Mailbox.CancelSlot:output_type -> mailbox.v1.CancelSlotResponse
+	90, // 105: mailbox.v1.Mailbox.ConsumeSlot:output_type -> mailbox.v1.ConsumeSlotResponse
+	91, // 106: mailbox.v1.Mailbox.DeleteSlot:output_type -> mailbox.v1.DeleteSlotResponse
+	92, // 107: mailbox.v1.Mailbox.ExpiredSlots:output_type -> mailbox.v1.ExpiredSlotsResponse
+	93, // 108: mailbox.v1.Mailbox.SweepSlots:output_type -> mailbox.v1.SweepSlotsResponse
+	94, // 109: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
+	95, // 110: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
+	96, // 111: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
+	97, // 112: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
+	98, // 113: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
+	50, // 114: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
+	74, // [74:115] is the sub-list for method output_type
+	33, // [33:74] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_mailbox_v1_mailbox_proto_init() }
@@ -3130,14 +3487,14 @@ func file_mailbox_v1_mailbox_proto_init() {
 	file_mailbox_v1_mailbox_proto_msgTypes[5].OneofWrappers = []any{}
 	file_mailbox_v1_mailbox_proto_msgTypes[10].OneofWrappers = []any{}
 	file_mailbox_v1_mailbox_proto_msgTypes[18].OneofWrappers = []any{}
-	file_mailbox_v1_mailbox_proto_msgTypes[42].OneofWrappers = []any{}
+	file_mailbox_v1_mailbox_proto_msgTypes[46].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mailbox_v1_mailbox_proto_rawDesc), len(file_mailbox_v1_mailbox_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   47,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

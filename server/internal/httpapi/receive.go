@@ -29,6 +29,9 @@ func (h *Handler) readReceive(c *call) (request receiveRequest, req driver.Recei
 	if request.Queue == "" {
 		return request, req, required("topic")
 	}
+	if err := c.asWorker(); err != nil {
+		return request, req, err
+	}
 	req = driver.ReceiveRequest{
 		Max: h.options.MaxMessages, MaxBytes: h.options.MaxBytes, Visibility: h.options.Visibility, Wait: time.Duration(request.WaitMS),
 	}

@@ -18,6 +18,8 @@ const (
 	headerCorrelation = "X-Corr-Id"
 	// headerExisting keeps a call from creating the queue that it names.
 	headerExisting = "X-Mailbox-Existing"
+	// headerWorker is what the client calls itself when it receives.
+	headerWorker = "X-Mailbox-Worker"
 )
 
 // A call is one request and its answer.
@@ -26,12 +28,14 @@ type call struct {
 	control *http.ResponseController
 	caller  broker.Caller
 	corr    string
-	maxBody int // the largest body of a message that fits in a request
+	worker  string // what the client calls itself
+	program string // the User-Agent
+	maxBody int    // the largest body of a message that fits in a request
 	answers broker.Answers
 }
 
 func newCall(h *Handler, w http.ResponseWriter, r *http.Request) *call {
-	c := &call{handler: h, control: http.NewResponseController(w), corr: correlationID(r.Header.Get(headerCorrelation)), maxBody: MaxBodyBytes}
+	c := &call{handler: h, control: http.NewResponseController(w), corr: correlationID(r.Header.Get(headerCorrelation)), maxBody: MaxBodyBytes, worker: r.Header.Get(headerWorker), program: r.UserAgent()}
 	if strings.Contains(r.Header.Get("Content-Type"), codecJSON) {
 		c.maxBody = maxBodyJSON
 	}

@@ -34,6 +34,9 @@ func (s *service) Recv(ctx context.Context, r *mailboxv1.RecvRequest) (*mailboxv
 		request.MaxBytes = min(number(r.GetMaxBytes()), maxReceiveBytes)
 	}
 	c := callOf(ctx)
+	if err := c.asWorker(); err != nil {
+		return nil, err
+	}
 	got, err := c.caller.Receive(ctx, r.GetTopic(), request)
 	if err != nil {
 		return nil, err

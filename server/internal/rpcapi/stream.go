@@ -80,6 +80,9 @@ type push struct {
 
 func (s *service) newPush(ctx context.Context, stream *receiveStream, first *mailboxv1.RecvStreamRequest) (*push, error) {
 	c := callOf(ctx)
+	if err := c.asWorker(); err != nil {
+		return nil, err
+	}
 	p := &push{
 		call: c, stream: stream, queue: first.GetTopic(), idle: duration(first.GetIdleMs()), slice: longestWait,
 		request: driver.ReceiveRequest{MaxBytes: maxReceiveBytes, Visibility: s.handler.options.Visibility},

@@ -191,7 +191,16 @@ func (h *handler) identify(r *http.Request, e *exchange) (*request, error) {
 		}
 		req.account = accountOf(req.caller.Tenant())
 	}
+	if call.Action == sqswire.ReceiveMessage {
+		return req, req.asWorker(r)
+	}
 	return req, nil
+}
+
+// asWorker names the caller of a receive by the program that it uses: clients of SQS tell nothing else.
+func (r *request) asWorker(from *http.Request) (err error) {
+	r.caller, err = r.caller.Named(broker.WorkerName(from.UserAgent()), "sqs")
+	return err
 }
 
 // maxTraceBytes bounds a trace header; those of X-Ray have about 100 bytes.

@@ -56,6 +56,8 @@ const (
 	MailboxLifeProcedure = "/mailbox.v1.Mailbox/Life"
 	// MailboxStatsProcedure is the fully-qualified name of the Mailbox's Stats RPC.
 	MailboxStatsProcedure = "/mailbox.v1.Mailbox/Stats"
+	// MailboxWorkersProcedure is the fully-qualified name of the Mailbox's Workers RPC.
+	MailboxWorkersProcedure = "/mailbox.v1.Mailbox/Workers"
 	// MailboxDeadLettersProcedure is the fully-qualified name of the Mailbox's DeadLetters RPC.
 	MailboxDeadLettersProcedure = "/mailbox.v1.Mailbox/DeadLetters"
 	// MailboxRedriveProcedure is the fully-qualified name of the Mailbox's Redrive RPC.
@@ -153,6 +155,9 @@ type MailboxClient interface {
 	Life(context.Context, *v1.LifeRequest) (*v1.LifeResponse, error)
 	// Stats counts the messages of a queue.
 	Stats(context.Context, *v1.StatsRequest) (*v1.StatsResponse, error)
+	// Workers lists the receivers of a queue, or of all queues, that this daemon has seen in the last
+	// 5 minutes, and what they hold. Receivers name themselves with the metadata x-mailbox-worker.
+	Workers(context.Context, *v1.WorkersRequest) (*connect.ServerStreamForClient[v1.WorkersResponse], error)
 	// DeadLetters lists the dead letters of a queue, oldest first, without changing
 	// any.
 	DeadLetters(context.Context, *v1.DeadLettersRequest) (*connect.ServerStreamForClient[v1.DeadLettersResponse], error)
@@ -297,6 +302,12 @@ func NewMailboxClient(httpClient connect.HTTPClient, baseURL string, opts ...con
 			httpClient,
 			baseURL+MailboxStatsProcedure,
 			connect.WithSchema(mailboxMethods.ByName("Stats")),
+			connect.WithClientOptions(opts...),
+		),
+		workers: connect.NewClient[v1.WorkersRequest, v1.WorkersResponse](
+			httpClient,
+			baseURL+MailboxWorkersProcedure,
+			connect.WithSchema(mailboxMethods.ByName("Workers")),
 			connect.WithClientOptions(opts...),
 		),
 		deadLetters: connect.NewClient[v1.DeadLettersRequest, v1.DeadLettersResponse](
@@ -494,6 +505,7 @@ type mailboxClient struct {
 	peek           *connect.Client[v1.PeekRequest, v1.PeekResponse]
 	life           *connect.Client[v1.LifeRequest, v1.LifeResponse]
 	stats          *connect.Client[v1.StatsRequest, v1.StatsResponse]
+	workers        *connect.Client[v1.WorkersRequest, v1.WorkersResponse]
 	deadLetters    *connect.Client[v1.DeadLettersRequest, v1.DeadLettersResponse]
 	redrive        *connect.Client[v1.RedriveRequest, v1.RedriveResponse]
 	discard        *connect.Client[v1.DiscardRequest, v1.DiscardResponse]
@@ -606,6 +618,11 @@ func (c *mailboxClient) Stats(ctx context.Context, req *v1.StatsRequest) (*v1.St
 		return response.Msg, err
 	}
 	return nil, err
+}
+
+// Workers calls mailbox.v1.Mailbox.Workers.
+func (c *mailboxClient) Workers(ctx context.Context, req *v1.WorkersRequest) (*connect.ServerStreamForClient[v1.WorkersResponse], error) {
+	return c.workers.CallServerStream(ctx, connect.NewRequest(req))
 }
 
 // DeadLetters calls mailbox.v1.Mailbox.DeadLetters.
@@ -897,6 +914,9 @@ type MailboxHandler interface {
 	Life(context.Context, *v1.LifeRequest) (*v1.LifeResponse, error)
 	// Stats counts the messages of a queue.
 	Stats(context.Context, *v1.StatsRequest) (*v1.StatsResponse, error)
+	// Workers lists the receivers of a queue, or of all queues, that this daemon has seen in the last
+	// 5 minutes, and what they hold. Receivers name themselves with the metadata x-mailbox-worker.
+	Workers(context.Context, *v1.WorkersRequest, *connect.ServerStream[v1.WorkersResponse]) error
 	// DeadLetters lists the dead letters of a queue, oldest first, without changing
 	// any.
 	DeadLetters(context.Context, *v1.DeadLettersRequest, *connect.ServerStream[v1.DeadLettersResponse]) error
@@ -1037,6 +1057,12 @@ func NewMailboxHandler(svc MailboxHandler, opts ...connect.HandlerOption) (strin
 		MailboxStatsProcedure,
 		svc.Stats,
 		connect.WithSchema(mailboxMethods.ByName("Stats")),
+		connect.WithHandlerOptions(opts...),
+	)
+	mailboxWorkersHandler := connect.NewServerStreamHandlerSimple(
+		MailboxWorkersProcedure,
+		svc.Workers,
+		connect.WithSchema(mailboxMethods.ByName("Workers")),
 		connect.WithHandlerOptions(opts...),
 	)
 	mailboxDeadLettersHandler := connect.NewServerStreamHandlerSimple(
@@ -1241,6 +1267,8 @@ func NewMailboxHandler(svc MailboxHandler, opts ...connect.HandlerOption) (strin
 			mailboxLifeHandler.ServeHTTP(w, r)
 		case MailboxStatsProcedure:
 			mailboxStatsHandler.ServeHTTP(w, r)
+		case MailboxWorkersProcedure:
+			mailboxWorkersHandler.ServeHTTP(w, r)
 		case MailboxDeadLettersProcedure:
 			mailboxDeadLettersHandler.ServeHTTP(w, r)
 		case MailboxRedriveProcedure:
@@ -1348,6 +1376,10 @@ func (UnimplementedMailboxHandler) Life(context.Context, *v1.LifeRequest) (*v1.L
 
 func (UnimplementedMailboxHandler) Stats(context.Context, *v1.StatsRequest) (*v1.StatsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.Stats is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) Workers(context.Context, *v1.WorkersRequest, *connect.ServerStream[v1.WorkersResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.Workers is not implemented"))
 }
 
 func (UnimplementedMailboxHandler) DeadLetters(context.Context, *v1.DeadLettersRequest, *connect.ServerStream[v1.DeadLettersResponse]) error {
