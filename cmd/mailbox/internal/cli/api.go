@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -54,8 +55,9 @@ func (a *api) close() { a.client.CloseIdleConnections() }
 
 // An apiRequest is a request to the daemon.
 type apiRequest struct {
-	path string
-	body any
+	method string // empty: POST
+	path   string
+	body   any
 	// creates says that the request may create the queue that it names.
 	creates bool
 	// waits is how long the daemon may wait before it answers.
@@ -85,13 +87,16 @@ func (a *api) call(ctx context.Context, q apiRequest, answer any) error {
 // post sends a request and returns the answer if its status is 200.
 func (a *api) post(ctx context.Context, q *apiRequest) (*http.Response, error) {
 	body := []byte("{}")
+	if q.method == http.MethodGet {
+		body = nil
+	}
 	if q.body != nil {
 		var err error
 		if body, err = json.Marshal(q.body); err != nil {
 			return nil, err
 		}
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, a.endpoint.base+q.path, bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, cmp.Or(q.method, http.MethodPost), a.endpoint.base+q.path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}

@@ -79,6 +79,8 @@ type topView struct {
 	line       int // the selected message
 	denied     error
 	message    *messageView // which is shown
+	receivers  bool         // the page shows workers instead of messages
+	workers    []workerView
 	looking    bool
 	again      bool // it looks again at once, because the screen has changed
 	generation int  // of ticks: older ones are ignored
@@ -138,6 +140,7 @@ func (v *topView) look() tea.Cmd {
 	r := topRequest{list: !v.named && now.Sub(v.listed) >= topSlow, measure: now.Sub(v.measured) >= topSlow, until: v.interval}
 	if v.queue != "" {
 		r.visible, r.page, r.state, r.messages = []string{v.queue}, true, v.state, max(v.height, 1)
+		r.receivers = v.receivers
 	} else {
 		r.visible = slices.Clone(v.page())
 		for i := range min(topBatch, len(v.shown)) {
@@ -215,9 +218,9 @@ func (v *topView) note(s *topSample) {
 		v.turn = (v.turn + max(0, len(s.counts)+len(s.gone)-len(s.visible))) % len(v.shown)
 	}
 	v.arrange()
-	if s.page && v.queue == s.visible[0] && v.state == s.state {
-		v.messages, v.denied = s.peeked, s.denied
-		v.line = max(0, min(v.line, len(v.messages)-1))
+	if s.page && v.queue == s.visible[0] && v.state == s.state && v.receivers == s.receivers {
+		v.messages, v.workers, v.denied = s.peeked, s.workers, s.denied
+		v.line = max(0, min(v.line, max(len(v.messages), len(v.workers))-1))
 		if len(s.gone) > 0 {
 			v.open("")
 		}
@@ -256,5 +259,6 @@ func (v *topView) page() []string {
 // open shows the page of a queue, or the list.
 func (v *topView) open(queue string) {
 	v.queue, v.state, v.messages, v.message, v.denied, v.line = queue, driver.StateReady, nil, nil, nil, 0
+	v.receivers, v.workers = false, nil
 	v.measured = time.Time{} // its page shows more points
 }

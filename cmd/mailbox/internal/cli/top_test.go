@@ -177,6 +177,40 @@ func TestTopRatesAreThoseOfTheHistory(t *testing.T) {
 	}
 }
 
+func TestTopShowsWorkersOfQueue(t *testing.T) {
+	v := waiting(t, "orders")
+	v.open("orders")
+	v.looking = true
+	press(v, "w")
+	v.looking = true
+	now := time.Now()
+	s := topSample{
+		topRequest: topRequest{visible: []string{"orders"}, page: true, state: v.state, receivers: true}, at: now, counts: map[string]statsBody{"orders": {InFlight: 2}},
+		workers: []workerView{
+			{Queue: "orders", Name: "billing\x1b[31m@host", Seen: now, Waiting: 1},
+			{Queue: "orders", Name: "mails@host", Seen: now.Add(-2 * time.Minute), InFlight: 2, Acked: 1200, Failed: 3, Held: []heldView{{ID: "m-1", TakenAt: now.Add(-3 * time.Minute)}}},
+		},
+	}
+	v.take(&s)
+	v.looking = true
+	v.Update(tea.WindowSizeMsg{Width: 110, Height: 24})
+	expect(t, v, "[workers]", "mails@host", "1200", "m-1 3m")
+	if strings.Contains(screen(v), "\x1b[31m@host") {
+		t.Error("the name of a worker reaches the terminal as it is")
+	}
+	v.Update(tea.WindowSizeMsg{Width: 60, Height: 12})
+	for line := range strings.Lines(screen(v)) {
+		if n := len([]rune(strings.TrimRight(line, "\n"))); n > 60 {
+			t.Errorf("a line of %d characters on a screen of 60: %q", n, line)
+		}
+	}
+	v.take(&topSample{topRequest: s.topRequest, at: now, counts: s.counts})
+	expect(t, v, "no worker was seen")
+	v.looking = true
+	press(v, "w")
+	expect(t, v, "[ready]", "no message to show")
+}
+
 func TestTopOutlivesDaemonButNotRefusal(t *testing.T) {
 	v := waiting(t, "orders")
 	v.take(&topSample{counts: map[string]statsBody{"orders": {Ready: 30}}})

@@ -55,7 +55,7 @@ func (v *topView) lines() []string {
 	case v.message != nil:
 		body, keys = v.messageLines(), "esc back  space hold  q quit"
 	case v.queue != "":
-		body, keys = v.pageLines(), "tab state  ↑↓ select  enter show  esc back  space hold  q quit"
+		body, keys = v.pageLines(), "tab state  w workers  ↑↓ select  enter show  esc back  space hold  q quit"
 	default:
 		body = v.listLines()
 	}
@@ -174,13 +174,16 @@ func (v *topView) pageLines() []string {
 	lines := append([]string{title, ""}, v.charts(&row.history)...)
 	tabs := ""
 	for _, state := range topStates {
-		if state == v.state {
+		if state == v.state && !v.receivers {
 			tabs += v.ink(string(state), "["+string(state)+"]") + " "
 		} else {
 			tabs += " " + string(state) + "  "
 		}
 	}
-	lines = append(lines, tabs, v.ink("quiet", "  "+padded("ID", 26, false)+"   AGE  DELIVERED             BODY"))
+	if v.receivers {
+		return v.workerLines(append(lines, tabs+v.ink("accent", "[workers]")))
+	}
+	lines = append(lines, tabs+" workers", v.ink("quiet", "  "+padded("ID", 26, false)+"   AGE  DELIVERED             BODY"))
 	room := max(1, v.height-2-len(lines))
 	switch first := v.line / room * room; {
 	case v.denied != nil:
@@ -193,6 +196,32 @@ func (v *topView) pageLines() []string {
 		}
 		return lines
 	}
+}
+
+// workerLines adds the workers of a queue.
+func (v *topView) workerLines(lines []string) []string {
+	nameWidth := min(34, max(8, v.width-34))
+	lines = append(lines, v.ink("quiet", printable([]byte("  "+padded("WORKER", nameWidth, false)+"  SEEN WAITS HOLDS   DONE FAILED  LONGEST"), v.width)))
+	room := max(1, v.height-2-len(lines))
+	first := v.line / room * room
+	switch {
+	case v.denied != nil:
+		return append(lines, printable([]byte(explain(v.denied).sentence), v.width))
+	case len(v.workers) == 0:
+		return append(lines, v.ink("quiet", "  no worker was seen in the last 5 minutes"))
+	}
+	now := time.Now()
+	for i := range v.workers[first:min(first+room, len(v.workers))] {
+		w := &v.workers[first+i]
+		line := padded(w.title(nameWidth), nameWidth, false) + " " + padded(shortSpan(now.Sub(w.Seen)), 5, true) + " " + padded(shortNumber(w.Waiting), 5, true) + " " +
+			v.stateInk(driver.StateInFlight, w.InFlight, padded(shortNumber(w.InFlight), 5, true)) + " " + padded(shortNumber(w.Acked), 6, true) + " " +
+			v.stateInk(driver.StateDead, w.Failed+w.Expired, padded(shortNumber(w.Failed+w.Expired), 6, true))
+		if rest := v.width - nameWidth - 36; rest > 10 {
+			line += "  " + printable([]byte(w.longest(now)), rest)
+		}
+		lines = append(lines, v.marked(first+i == v.line, line))
+	}
+	return lines
 }
 
 // charts draws the last points of a queue's history.

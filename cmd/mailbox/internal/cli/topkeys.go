@@ -93,7 +93,10 @@ func (v *topView) pressOnPage(key string) tea.Cmd {
 			step = len(topStates) - 1
 		}
 		v.state = topStates[(slices.Index(topStates, v.state)+step)%len(topStates)]
-		v.messages, v.message, v.line = nil, nil, 0
+		v.messages, v.workers, v.message, v.receivers, v.line = nil, nil, nil, false, 0
+		return v.look()
+	case "w":
+		v.messages, v.workers, v.message, v.receivers, v.line = nil, nil, nil, !v.receivers, 0
 		return v.look()
 	case "enter", "right", "l":
 		if v.message == nil && v.line < len(v.messages) {
@@ -101,7 +104,7 @@ func (v *topView) pressOnPage(key string) tea.Cmd {
 			v.message = &shown
 		}
 	default:
-		if at := moved(key, v.line, len(v.messages), max(1, v.height-topFrame)); at >= 0 && v.message == nil {
+		if at := moved(key, v.line, max(len(v.messages), len(v.workers)), max(1, v.height-topFrame)); at >= 0 && v.message == nil {
 			v.line = at
 		}
 	}

@@ -67,6 +67,8 @@ type topRequest struct {
 	page     bool
 	state    driver.State
 	messages int
+	// receivers: its workers are shown, and not its messages.
+	receivers bool
 }
 
 // A topSample is the answer to a topRequest.
@@ -78,7 +80,8 @@ type topSample struct {
 	gone      []string // queues that were deleted
 	histories map[string]historyBody
 	peeked    []messageView
-	denied    error // why peeked is empty
+	workers   []workerView
+	denied    error // why both are empty
 	err       error
 }
 
@@ -107,7 +110,9 @@ func (a *api) sample(ctx context.Context, r *topRequest) (s topSample) {
 			return s
 		}
 	}
-	if r.page && len(s.gone) == 0 {
+	if r.page && r.receivers {
+		s.workers, s.denied = a.workers(ctx, r.visible[0])
+	} else if r.page && len(s.gone) == 0 {
 		for looked, err := range a.peek(ctx, peekBody{Queue: r.visible[0], States: []string{string(r.state)}, Limit: r.messages}) {
 			if err != nil {
 				s.denied = err
