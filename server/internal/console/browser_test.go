@@ -36,10 +36,9 @@ func (d *env) shop() (waiting, dead string) {
 		waiting = d.send("", "orders", fmt.Sprintf(`{"order":%d,"total":129.90,"lines":[{"sku":"A-17","count":2},{"sku":"B-4","count":1}]}`, 9007199254740993+i), attributed)
 	}
 	c := d.caller("")
-	got, err := c.Receive(d.t.Context(), "orders", driver.ReceiveRequest{Max: 5, Visibility: 10 * time.Minute})
-	if err != nil {
-		d.t.Fatal(err)
-	}
+	got := d.work("", "orders", "billing@host-7:4312", 5)
+	d.work("", "orders", "billing@host-9:118", 2)
+	d.work("", "emails", "mailer@host-7:4400", 1)
 	nack := broker.Nack{Receipt: got[0].Receipt, Delay: 2 * time.Minute, Cause: "payment provider: HTTP 503"}
 	if err := c.Nack(d.t.Context(), "orders", []broker.Nack{nack}); err != nil {
 		d.t.Fatal(err)
@@ -50,6 +49,7 @@ func (d *env) shop() (waiting, dead string) {
 	for _, queue := range []string{"invoices", "audit.events", "search/index"} {
 		d.send("", queue, "{}")
 	}
+	d.work("", "thumbnails", "aws-sdk-go-v2/1.41.0 os/linux lang/go", 1)
 	d.send("acme", "orders", "{}")
 	d.schedule("", "invoices", "nightly-report")
 	for i := range 5 {
@@ -166,7 +166,7 @@ func screensOf(d *env) []struct{ name, page string } {
 	b := d.logIn(d.mint("", nil))
 	_, cause, _ := strings.Cut(b.get("dead?queue=emails").body, "cause=")
 	return []struct{ name, page string }{
-		{"overview", ""}, {"queues", "queues"}, {"queue", "queue?name=orders"}, {"message", "message?queue=orders&id=" + waiting},
+		{"overview", ""}, {"queues", "queues"}, {"workers", "workers"}, {"queue", "queue?name=orders"}, {"message", "message?queue=orders&id=" + waiting},
 		{"dead-letters", "dead?queue=emails"}, {"cause", "dead?queue=emails&cause=" + cause[:12]}, {"dead-queues", "dead"},
 		{"dead-message", "message?queue=emails&id=" + dead}, {"schedules", "schedules"}, {"schedule", "schedule?queue=invoices&schedule=nightly-report"},
 		{"requests", "requests"}, {"request", "request?slot=rates-1"}, {"access", "access"}, {"health", "health"}, {"confirm", "confirm?do=purge&queue=orders"}, {"empty", "queue?name=orders&older=99h"}, {"error", "queue?name=missing"},
@@ -215,7 +215,7 @@ func TestPagesAreSoundInBrowser(t *testing.T) {
 
 // pictured are the pictures of docs/console.md.
 var pictured = []string{
-	"login", "overview", "queues-dark", "queue", "queue-dark-narrow", "message", "dead-message", "dead-queues", "dead-letters", "cause", "requests", "request", "schedules", "schedule", "access", "health", "confirm",
+	"login", "overview", "queues-dark", "workers", "queue", "queue-dark-narrow", "message", "dead-message", "dead-queues", "dead-letters", "cause", "requests", "request", "schedules", "schedule", "access", "health", "confirm",
 }
 
 // open shows a page, which may be an error.

@@ -15,7 +15,7 @@ import (
 // pages are all that a person can open, of queue orders.
 func pages(id string) []string {
 	return []string{
-		"", "queues", "queues?q=or", "queue?name=orders", "queue?name=orders&state=dead", "queue?name=orders&id=" + id, "message?queue=orders&id=" + id,
+		"", "queues", "queues?q=or", "workers", "queue?name=orders", "queue?name=orders&state=dead", "queue?name=orders&id=" + id, "message?queue=orders&id=" + id,
 		"dead", "dead?queue=orders", "schedules", "schedule?queue=orders&schedule=nightly", "requests", "access", "health",
 	}
 }
@@ -226,6 +226,7 @@ func TestStoredScriptsStayText(t *testing.T) {
 	}
 	live := d.send("", "orders", hostile, attributed)
 	dead := d.deadLetter("", "dying", hostile, hostile)
+	d.work("", "orders", hostile, 1)
 	if _, err := d.caller("").Stats(t.Context(), "dying"); err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +234,7 @@ func TestStoredScriptsStayText(t *testing.T) {
 	for _, page := range []string{
 		"", "queues", "queues?q=" + hostile, "queue?name=orders", "queue?name=orders&state=" + hostile, "queue?name=orders&attribute=" + hostile, "queue?name=" + hostile,
 		"message?queue=orders&id=" + live, "message?queue=dying&id=" + dead, "message?queue=orders&id=" + hostile, "dead?queue=dying", "dead?queue=dying&cause=" + hostile,
-		"confirm?do=remove&queue=orders&id=" + live, "confirm?do=redrive&queue=dying", "confirm?do=" + hostile, "schedule?queue=orders&schedule=" + hostile, "access",
+		"confirm?do=remove&queue=orders&id=" + live, "confirm?do=redrive&queue=dying", "confirm?do=" + hostile, "schedule?queue=orders&schedule=" + hostile, "access", "workers", "workers?q=" + hostile,
 	} {
 		a := b.get(strings.NewReplacer(`"`, "%22", "<", "%3C", ">", "%3E", " ", "%20").Replace(page))
 		if strings.Contains(a.body, "<script>alert") || strings.Contains(a.body, "<img src=x") {

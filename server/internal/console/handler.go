@@ -116,6 +116,7 @@ func init() {
 		{"queues", "Queues", "Queues", queueList},
 		{"queue", "Queue", "Queues", queuePage},
 		{"message", "Message", "Queues", messagePage},
+		{"workers", "Workers", "Workers", workerList},
 		{"dead", "Dead letters", "Dead letters", deadPage},
 		{"requests", "Requests", "Requests", requestList},
 		{"request", "Request", "Requests", requestPage},

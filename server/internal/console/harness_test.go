@@ -34,12 +34,13 @@ type env struct {
 	broker  *broker.Broker
 	ring    *keyring.Ring
 	console *console.Handler
+	tokens  map[string]capability.Token // by tenant
 }
 
 func open(t testing.TB) *env {
 	t.Helper()
 	backend := membox.New(&membox.Options{Defaults: driver.Config{MaxDeliveries: 2}})
-	d := &env{t: t, ring: keyring.New(keyring.NewKey())}
+	d := &env{t: t, ring: keyring.New(keyring.NewKey()), tokens: make(map[string]capability.Token)}
 	revoked := new(revocation.Memory)
 	var err error
 	d.broker, err = broker.New(broker.Options{
@@ -83,9 +84,18 @@ func (d *env) mint(tenant string, operations []capability.Operation, queues ...c
 	return token
 }
 
+// tokenOf returns a token for everything in a tenant, the same each time.
+func (d *env) tokenOf(tenant string) capability.Token {
+	d.t.Helper()
+	if _, known := d.tokens[tenant]; !known {
+		d.tokens[tenant] = d.mint(tenant, nil)
+	}
+	return d.tokens[tenant]
+}
+
 // caller returns a caller that may do everything in a tenant.
 func (d *env) caller(tenant string) broker.Caller {
-	return d.broker.Caller(d.mint(tenant, nil), broker.Origin{})
+	return d.broker.Caller(d.tokenOf(tenant), broker.Origin{Worker: "shop@host-3:77", Protocol: "oap"})
 }
 
 // send sends a message and returns its id.

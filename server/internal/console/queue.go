@@ -40,6 +40,7 @@ func queuePage(v *view, p *page) error {
 	}
 	if counted {
 		p.live("history", h.Section(h.Class("panel"), h.H2(g.Text("Last hour")), v.history(name, time.Now())))
+		p.live("workers", h.Section(h.Class("panel"), h.H2(g.Text("Workers")), v.workersOf(name)))
 	}
 	p.add(h.H2(g.Text("Messages")))
 	switch {

@@ -1,0 +1,174 @@
+package console_test
+
+import (
+	"fmt"
+	"html"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
+)
+
+// work receives messages as a worker does, and returns them.
+func (d *env) work(tenant, queue, name string, most int) []broker.Delivery {
+	d.t.Helper()
+	token := d.mint(tenant, nil)
+	c := d.broker.Caller(token, broker.Origin{Client: netip.MustParseAddr("10.0.3.7"), Worker: name, Protocol: "oap"})
+	got, err := c.Receive(d.t.Context(), queue, driver.ReceiveRequest{Max: most, Visibility: 10 * time.Minute})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return got
+}
+
+// TestWorkersAreShownWithWhatTheyHold is CON-2.
+func TestWorkersAreShownWithWhatTheyHold(t *testing.T) {
+	d := open(t)
+	id := d.send("", "orders", "x")
+	d.work("", "orders", "billing@host-7:4312", 1)
+	d.work("", "orders", "idler", 1)
+	b := d.logIn(d.mint("", nil))
+	page := b.get("workers")
+	b.expect(page, 200, "billing@host-7:4312", "oap 10.0.3.7", "works", "idle", "2 workers", `href="queue?name=orders"`)
+	b.expect(b.get("workers?q=BILLING"), 200, "billing@host-7:4312", "1 worker<")
+	b.lacks(b.get("workers?q=BILLING"), "idler")
+	b.expect(b.get("workers?q=nothing"), 200, "None of 2 workers")
+	_, panel, _ := strings.Cut(b.get("queue?name=orders").body, `id="workers"`)
+	for _, want := range []string{"billing@host-7:4312", "idler", id, " for ", "until "} {
+		if !strings.Contains(panel, want) {
+			t.Errorf("the page of the queue lacks %q: %s", want, panel)
+		}
+	}
+}
+
+// TestWorkersNeedTokenForStats is CON-1.
+func TestWorkersNeedTokenForStats(t *testing.T) {
+	d := open(t)
+	id := d.send("", "orders", "x")
+	d.send("", "mails", "x")
+	d.work("", "orders", "w-orders", 1)
+	d.work("", "mails", "w-mails", 1)
+	counter := d.logIn(d.mint("", []capability.Operation{capability.OpStats}, capability.Queue("orders")))
+	counter.expect(counter.get("workers"), 200, "w-orders")
+	counter.lacks(counter.get("workers"), "w-mails")
+	_, panel, _ := strings.Cut(counter.get("queue?name=orders").body, `id="workers"`)
+	if !strings.Contains(panel, "1 message") || strings.Contains(panel, id) {
+		t.Errorf("a token without peek sees %s", panel)
+	}
+	sender := d.logIn(d.mint("", []capability.Operation{capability.OpSend}, capability.AnyQueue()))
+	sender.lacks(sender.get("workers"), "w-orders", "w-mails")
+	sender.lacks(sender.get("queue?name=orders"), "w-orders")
+}
+
+// TestWorkersOfOtherTenantsAreHidden is CON-1.
+func TestWorkersOfOtherTenantsAreHidden(t *testing.T) {
+	d := open(t)
+	d.send("a", "orders", "x")
+	held := d.send("b", "orders", "x")
+	d.work("a", "orders", "worker-of-a", 1)
+	d.work("b", "orders", "worker-of-b", 1)
+	b := d.logIn(d.mint("a", nil))
+	b.expect(b.get("workers"), 200, "worker-of-a")
+	for _, page := range []string{"workers", "workers?q=worker", "queue?name=orders", "workers?tenant=b", "queue?name=orders&tenant=b"} {
+		b.lacks(b.get(page), "worker-of-b", held)
+	}
+	b.expect(b.get("workers?tenant=b"), http.StatusForbidden)
+	operator := d.logIn(d.mint("", nil))
+	operator.lacks(operator.get("workers"), "worker-of")
+	operator.expect(operator.get("workers?tenant=b"), 200, "worker-of-b", "You look into tenant", `href="queue?name=orders&amp;tenant=b"`)
+	operator.expect(operator.get("queue?name=orders&tenant=b"), 200, "worker-of-b", held)
+}
+
+// TestManyWorkersMakeSmallPages fills the list, with names as long as they may be.
+func TestManyWorkersMakeSmallPages(t *testing.T) {
+	d := open(t)
+	d.send("", "orders", "x")
+	token := d.mint("", nil)
+	for i := range 3000 {
+		c := d.broker.Caller(token, broker.Origin{Worker: fmt.Sprintf("%04d-", i) + strings.Repeat("<", 120), Protocol: "http"})
+		if _, err := c.Receive(t.Context(), "orders", driver.ReceiveRequest{Max: 1, Visibility: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := d.logIn(d.mint("", nil))
+	for _, page := range []string{"workers", "workers?page=60", "workers?page=999999999", "queue?name=orders"} {
+		a := b.get(page)
+		b.expect(a, 200)
+		if len(a.body) > 200<<10 {
+			t.Errorf("%s has %d bytes", page, len(a.body))
+		}
+	}
+	b.expect(b.get("workers?page=60"), 200, "2999-", "Page 60 of 60")
+	b.expect(b.get("queue?name=orders"), 200, "All 3,000 workers")
+}
+
+// TestHostileTextStaysTextInBrowser is CON-1: scripts in every field that a sender or a receiver controls stay text in a
+// real browser, also in the parts that live updates replace.
+func TestHostileTextStaysTextInBrowser(t *testing.T) {
+	d := open(t)
+	// What runs sets a variable of the page.
+	hostile := `"'><script>window.owned=1</script><img src=x onerror="window.owned=1"><svg onload="window.owned=1"></title></textarea><a href="javascript:window.owned=1">`
+	attributed := func(out *driver.Outgoing) {
+		out.Attributes = map[string]string{hostile: hostile, "content-type": "text/html"}
+		out.Group, out.ReplyTo, out.CorrelationID, out.DedupKey = hostile, hostile, hostile, hostile
+	}
+	name := hostile[:broker.MaxWorkerBytes]
+	queue := `q"'><img src=x onerror="window.owned=1">`
+	live := d.send("", queue, hostile, attributed)
+	d.work("", queue, name, 1)
+	d.schedule("", queue, "nightly")
+	d.request("", "r-1", &driver.Answer{Failure: hostile, FailureKind: hostile})
+	dying := `d"'><script>window.owned=1</script>`
+	dead := d.deadLetter("", dying, hostile, hostile)
+	b := d.logIn(d.mint("", nil))
+	escape := strings.NewReplacer(`"`, "%22", "'", "%27", "<", "%3C", ">", "%3E", " ", "%20", "=", "%3D", "/", "%2F").Replace
+	_, cause, found := strings.Cut(b.get("dead?queue="+escape(dying)).body, "cause=")
+	if !found {
+		t.Fatal("no cause is shown")
+	}
+	p := d.openTab(t)
+	p.signIn(d.mint("", nil).Reveal())
+	for _, page := range []string{
+		"", "queues", "workers", "workers?q=" + escape(hostile), "queue?name=" + escape(queue), "message?queue=" + escape(queue) + "&id=" + live, "dead", "dead?queue=" + escape(dying),
+		"dead?queue=" + escape(dying) + "&cause=" + cause[:12], "message?queue=" + escape(dying) + "&id=" + dead, "schedules", "schedule?queue=" + escape(queue) + "&schedule=nightly",
+		"requests", "request?slot=r-1", "access", "confirm?do=purge&queue=" + escape(queue), "confirm?do=redrive&queue=" + escape(dying),
+	} {
+		p.show(page)
+		var made string
+		p.Eval(`(window.owned ? "owned " : "") + [...document.querySelectorAll("img[onerror], svg[onload], main script, a[href^='javascript:'], iframe, object, embed")].map((e) => e.outerHTML).join()`, &made)
+		if made != "" {
+			t.Errorf("%s runs what a sender wrote: %s", page, made)
+		}
+	}
+	p.show("workers")
+	var shown []string
+	p.Eval(`[...document.querySelectorAll("#workers td:first-child > span:first-child")].map((e) => e.textContent)`, &shown)
+	if !slices.Contains(shown, name) {
+		t.Errorf("the names are shown as %q, want %q among them", shown, name)
+	}
+	if page := b.get("workers").body; !strings.Contains(page, html.EscapeString(name)) {
+		t.Errorf("the name is not escaped: %s", main(page))
+	}
+}
+
+// TestWorkersAreLiveInBrowser is CON-2: reached by keys, and replaced as they change.
+func TestWorkersAreLiveInBrowser(t *testing.T) {
+	d := open(t)
+	d.send("", "orders", "x")
+	p := d.openTab(t)
+	p.signIn(d.mint("", nil).Reveal())
+	p.Type("gw")
+	p.at("Workers")
+	d.work("", "orders", "newcomer", 1)
+	p.WaitFor(`document.getElementById("workers").textContent.includes("newcomer")`)
+	p.Eval(`[...document.querySelectorAll("#workers a")].find((a) => a.textContent === "orders").click()`, nil)
+	p.at("orders")
+	p.WaitFor(`document.getElementById("workers").textContent.includes("newcomer")`)
+	p.sound("queue")
+}
