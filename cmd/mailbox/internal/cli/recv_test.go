@@ -103,6 +103,7 @@ func TestBinaryBodiesAreEscapedOnTerminal(t *testing.T) {
 
 func TestInterruptedReceiveReportsInterruption(t *testing.T) {
 	d := start(t, inMemory())
+	d.must(t, "queues", "create", "never") // one that does not exist is answered at once
 	receiver := begin(t, d.environ(), strings.NewReader(""), "recv", "never", "--wait", "10m")
 	receiver.interrupt()
 	r := receiver.wait()
