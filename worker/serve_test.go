@@ -152,6 +152,15 @@ func TestSuccessfulWorkIsNotRepeated(t *testing.T) {
 			ruletest.Equal(s, "times the work was done", done.Count(), 1)
 			s.expectStats(orders, mailbox.Stats{})
 		}},
+		{"handled when its receipt had expired, acked when redelivered", func(s *env) {
+			orders, done := s.open("orders"), ruletest.NewRecorder()
+			s.send(orders, "tea")
+			s.Faults.Add(mailboxtest.Fault{Op: "ack", Err: mailbox.ErrReceiptExpired, Times: 1})
+			s.run(worker.New(orders, shout(done), s.options(options{})))
+			s.Pass(5 * time.Minute)
+			ruletest.Equal(s, "times the work was done", done.Count(), 1)
+			s.expectStats(orders, mailbox.Stats{})
+		}},
 		{"handled after the lease was lost, acked when redelivered", func(s *env) {
 			orders, done := s.open("orders"), ruletest.NewRecorder()
 			s.send(orders, "tea")
