@@ -28,6 +28,7 @@ type experiment struct {
 var experiments = []experiment{
 	{"crash", "SND-1", "no power cut loses what was acknowledged on disk", "make -s crash N=%d", 1_000_000, regexp.MustCompile(`(\d+) images \(`), "crash images", nil},
 	{"kill", "SND-1", "kill -9 of a process loses nothing that was acknowledged on disk", "make -s kill N=%d", 1000, regexp.MustCompile(`(\d+) processes were killed`), "kills", nil},
+	{"simulation", "SND-1", "a daemon whose power and connections fail, with clients that stay, keeps every promise", "make -s simulation N=%d", 10_000, regexp.MustCompile(`^ +--- PASS: TestDaemonKeepsItsPromises/`), "simulations", nil},
 	{"flip", "INT-2", "a flipped bit in the daemon's files is found", "MAILBOX_VOLUME=%d go test -v -count=1 -timeout 0 -run '^TestG7FlippedBitsAreFound$' ./internal/gates", 10_000, regexp.MustCompile(`(\d+) flipped bits`), "flipped bits", nil},
 	{"random", "RCV-1", "random programs do what the model does, in memory", "make -s random RANDOM_FOR=%ds", 4000, regexp.MustCompile(`(\d+) operations in`), "operations", nil},
 	{"forgery", "CAP-2", "no forged or misused token is accepted", "make -s forgery N=%d", 1_000_000, regexp.MustCompile(`(\d+) forgeries`), "forgeries", nil},
@@ -35,7 +36,7 @@ var experiments = []experiment{
 	{"pg-failover", "SND-1", "crashes of a PostgreSQL primary with promotion of its synchronous standby lose nothing that was confirmed", "make -s pg-failover N=%d", 200, nil, "crashes of the primary", nil},
 	{"gates", "SVC-9", "daemons that are killed under load lose nothing that was confirmed", "make -s gates N=%d", 200, regexp.MustCompile(`(\d+) kills in`), "kills of daemons", nil},
 	{"hostile", "OPS-4", "a tenant that attacks over every protocol does not harm another", "make -s hostile N=%d", 300, nil, "seconds of attack", nil},
-	{"chaos", "LOOP-3", "workers that fail, hang and are killed lose nothing", "make -s chaos N=%d", 600, nil, "seconds of chaos", nil},
+	{"chaos", "LOOP-3", "workers that fail, hang, are killed and restarted lose nothing", "make -s chaos N=%d", 600, nil, "seconds of chaos", nil},
 	{"year", "TIME-1", "five processes that run the same schedules for a year of virtual time send one message for each due time", "go test -v -count=%d -run '^TestFiveRunnersSendOneMessageForEachDueTime$' ./schedule", 20, regexp.MustCompile(`^--- PASS`), "years", nil},
 	{"soak", "SVC-6", "memory, goroutines and open files of a daemon under load do not grow", "MAILBOX_VOLUME=%ds go test -v -count=1 -timeout 0 -run '^TestDaemonDoesNotGrowUnderLoad$' ./internal/gates", 7200, regexp.MustCompile(`(\d+) operations in`), "operations", regexp.MustCompile(`after +[0-9.]+%: .*`)},
 }
