@@ -133,7 +133,7 @@ func (c *Caller) workerKey() workerKey {
 }
 
 // arrive notes that the caller receives from a queue, and returns its worker; nil if its share of the
-// list is used up. The caller calls leave when a wait has ended.
+// list is used up. The caller calls part when a wait has ended.
 func (c *Caller) arrive(q *queue, waits bool, at time.Time) *worker {
 	b, t, key := c.broker, &q.leases, c.workerKey()
 	now := at.Sub(b.start)
