@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -265,23 +266,25 @@ func TestClaimsUnderHeldTransactionReadFewPages(t *testing.T) {
 			conn, err := b.pool.Acquire(t.Context())
 			ok(t, err)
 			defer conn.Release()
-			pages := 0
-			for range 3 { // the first calls of a session read the catalogue too
+			// The first calls of a session read the catalogue too, and so do those after other tests have changed it.
+			const tries = 5
+			pages, acked, upstream := math.MaxInt, math.MaxInt, math.MaxInt
+			for range tries {
 				_, err := q.Send(t.Context(), msgs[levels/2:levels/2+1])
 				ok(t, err)
-				pages = claimPages(t, conn.Conn(), b, q)
+				pages = min(pages, claimPages(t, conn.Conn(), b, q))
 			}
-			_, err = q.Send(t.Context(), msgs[:3])
+			_, err = q.Send(t.Context(), msgs[:tries])
 			ok(t, err)
-			_, got := receiveBodies(t, q, 3)
-			acked := 0
+			_, got := receiveBodies(t, q, tries)
 			for _, d := range got {
-				acked = callPages(t, conn.Conn(), 1, fmt.Sprintf("SELECT * FROM %s.ack(%d, '{0}', '{%d}', '{%d}', '{%x}')",
-					b.options.Schema, q.(*handle).qid, d.Receipt.Place, d.Receipt.Nonce, [16]byte(ulid.MustParse(d.ID))))
+				acked = min(acked, callPages(t, conn.Conn(), 1, fmt.Sprintf("SELECT * FROM %s.ack(%d, '{0}', '{%d}', '{%d}', '{%x}')",
+					b.options.Schema, q.(*handle).qid, d.Receipt.Place, d.Receipt.Nonce, [16]byte(ulid.MustParse(d.ID)))))
+				// Its own leases are not those of queues whose dead letters come here.
+				upstream = min(upstream, callPages(t, conn.Conn(), 0, fmt.Sprintf("SELECT * FROM %s.upstream(%d)", b.options.Schema, q.(*handle).qid)))
 			}
-			// Its own leases are not those of queues whose dead letters come here.
-			if read := callPages(t, conn.Conn(), 0, fmt.Sprintf("SELECT * FROM %s.upstream(%d)", b.options.Schema, q.(*handle).qid)); read > most {
-				t.Errorf("a look for other queues read %d pages with %d messages gone by, want at most %d", read, rounds*len(msgs), most)
+			if upstream > most {
+				t.Errorf("a look for other queues read %d pages with %d messages gone by, want at most %d", upstream, rounds*len(msgs), most)
 			}
 			if acked > most {
 				t.Errorf("an ack read %d pages with %d messages gone by, want at most %d", acked, rounds*len(msgs), most)
