@@ -230,6 +230,7 @@ func TestReleaseOfCopyHasSameBytes(t *testing.T) {
 }
 
 func TestReleaseNeedsVersionOfChangeLog(t *testing.T) {
+	volume.InFull(t)
 	path, err := program()
 	if err != nil {
 		t.Fatal(err)
@@ -305,6 +306,7 @@ func TestPackagesInstallTheService(t *testing.T) {
 // TestComponentsAreTheModulesWithLicences compares two lists of what is linked: the list of
 // components, made from the programs, and the licences, made from go.mod.
 func TestComponentsAreTheModulesWithLicences(t *testing.T) {
+	volume.InFull(t)
 	var list struct {
 		Components []struct{ Type, Name, Version string }
 	}
