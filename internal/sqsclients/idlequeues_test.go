@@ -70,11 +70,12 @@ type idleKind struct {
 	most         int64
 }
 
-// A used FIFO queue keeps a dedup key, and memory for groups.
+// A used queue keeps the worker that received from it for a while. A used FIFO queue also keeps a
+// dedup key, and memory for groups.
 var idleKinds = []idleKind{
 	{name: "created", most: 1 << 20},
-	{name: "used", used: true, most: 1 << 20},
-	{name: "used FIFO", used: true, suffix: ".fifo", most: 5 << 18},
+	{name: "used", used: true, most: 5 << 18},
+	{name: "used FIFO", used: true, suffix: ".fifo", most: 11 << 17},
 }
 
 // embedded is a daemon in this process, and a client of it.

@@ -165,8 +165,7 @@ func (r *receiveCall) enter(ctx context.Context) (err error) {
 func (r *receiveCall) leave() {
 	if r.req.Wait > 0 {
 		if r.worker != nil {
-			now := time.Now()
-			r.queue.leases.part(r.worker, now, now.Sub(r.caller.broker.start))
+			r.queue.leases.part(r.worker, r.caller.broker.now())
 		}
 		owner := r.caller.owner()
 		r.caller.broker.waits.Give(owner[:], 1)

@@ -82,7 +82,8 @@ func (t *leaseTable) resume(r driver.Receipt, by *Caller, takenAt time.Time, dea
 	if t.byID == nil {
 		t.byID = takeLeases(1)
 	}
-	w := t.workers[by.workerKey()]
+	id := by.workerID()
+	w := t.workers[id.key()]
 	if w != nil {
 		w.held++
 	}

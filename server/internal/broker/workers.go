@@ -5,12 +5,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"hash/maphash"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
+	"unique"
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
@@ -23,7 +25,7 @@ const (
 	// WorkerKept is how long a worker is listed after it was last seen.
 	WorkerKept = 5 * time.Minute
 	// maxWorkers bounds the workers that are listed, of all tenants, each on each queue that it
-	// receives from. One takes 400 bytes at most, so all take 1.6 MB.
+	// receives from. One takes 600 bytes at most, so all take 2.5 MB.
 	maxWorkers = 4096
 	// MaxHeldShown bounds the messages that are listed for a worker.
 	MaxHeldShown = 16
@@ -70,25 +72,43 @@ type Held struct {
 	Until time.Time
 }
 
-// A workerKey tells workers of a queue apart.
-type workerKey struct {
+// A workerID is what tells workers of a queue apart.
+type workerID struct {
 	name, protocol string
 	address        netip.Addr
 	token          capability.TokenID
 }
 
+// A workerKey stands for a workerID in a map, where it takes a twelfth of its memory: most queues have
+// one worker, and a map has room for eight. Two that are equal by chance are listed as one worker.
+type workerKey uint64
+
+var workerSeed = maphash.MakeSeed()
+
+func (id *workerID) key() workerKey {
+	var h maphash.Hash
+	h.SetSeed(workerSeed)
+	address := id.address.As16()
+	// None of these fails.
+	_, _ = h.Write(id.token[:])
+	_, _ = h.Write(address[:])
+	_, _ = h.WriteString(id.protocol)
+	_, _ = h.WriteString(id.name)
+	return workerKey(h.Sum64())
+}
+
 // A worker is a Worker of one queue. The queue's leaseTable guards its fields.
 type worker struct {
-	workerKey
-	since, seen            time.Time
-	seenAt                 time.Duration // seen, on the broker's clock
+	workerID
+	interned               unique.Handle[string] // the name, which a worker has once however many queues it uses
+	since, seen            time.Duration         // on the broker's clock
 	waiting, held          int
 	acked, failed, expired int
 }
 
 // idle reports whether the worker was not seen lately and holds nothing.
 func (w *worker) idle(now time.Duration) bool {
-	return w.waiting == 0 && w.held == 0 && now-w.seenAt >= WorkerKept
+	return w.waiting == 0 && w.held == 0 && now-w.seen >= WorkerKept
 }
 
 // Named returns the same caller, whose receives are those of a worker with this name. Codes:
@@ -128,16 +148,17 @@ func WorkerName(said string) string {
 	return said
 }
 
-func (c *Caller) workerKey() workerKey {
-	return workerKey{c.origin.Worker, c.origin.Protocol, c.origin.Client, c.holder.token}
+func (c *Caller) workerID() workerID {
+	return workerID{c.origin.Worker, c.origin.Protocol, c.origin.Client, c.holder.token}
 }
 
 // arrive notes that the caller receives from a queue, and returns its worker; nil if its share of the
 // list is used up. The caller calls part when a wait has ended.
 func (c *Caller) arrive(q *queue, waits bool, at time.Time) *worker {
-	b, t, key := c.broker, &q.leases, c.workerKey()
+	b, t, id := c.broker, &q.leases, c.workerID()
+	key := id.key()
 	now := at.Sub(b.start)
-	if w := t.meet(key, waits, at, now); w != nil {
+	if w := t.meet(key, waits, now); w != nil {
 		return w
 	}
 	owner := c.owner()
@@ -151,21 +172,23 @@ func (c *Caller) arrive(q *queue, waits bool, at time.Time) *worker {
 	if _, known := t.workers[key]; known {
 		b.workers.Give(owner[:], 1)
 	} else {
-		t.workers[key] = &worker{workerKey: key, since: at}
+		name := unique.Make(id.name)
+		id.name = name.Value() // it was a part of a whole request, perhaps
+		t.workers[key] = &worker{workerID: id, interned: name, since: now}
 	}
 	t.mu.Unlock()
-	return t.meet(key, waits, at, now)
+	return t.meet(key, waits, now)
 }
 
 // meet returns a worker that is known, and notes that it receives.
-func (t *leaseTable) meet(key workerKey, waits bool, at time.Time, now time.Duration) *worker {
+func (t *leaseTable) meet(key workerKey, waits bool, now time.Duration) *worker {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	w := t.workers[key]
 	if w == nil {
 		return nil
 	}
-	w.seen, w.seenAt = at, now
+	w.seen = now
 	if waits {
 		w.waiting++
 	}
@@ -173,11 +196,11 @@ func (t *leaseTable) meet(key workerKey, waits bool, at time.Time, now time.Dura
 }
 
 // part notes that a worker does not wait any more.
-func (t *leaseTable) part(w *worker, at time.Time, now time.Duration) {
+func (t *leaseTable) part(w *worker, now time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	w.waiting--
-	w.seen, w.seenAt = at, now
+	w.seen = now
 }
 
 // forgetWorkersLocked removes the workers for which remove is true.
@@ -185,7 +208,7 @@ func (t *leaseTable) forgetWorkersLocked(remove func(*worker) bool) {
 	for key, w := range t.workers {
 		if remove(w) {
 			delete(t.workers, key)
-			owner := ownerOf(t.tenant, key.token)
+			owner := ownerOf(t.tenant, w.token)
 			t.workerPool.Give(owner[:], 1)
 		}
 	}
@@ -287,7 +310,7 @@ func (b *Broker) workersOf(all []Worker, q *queue, held bool) []Worker {
 	for _, w := range t.workers {
 		byWorker[w] = len(all)
 		all = append(all, Worker{
-			Queue: q.name, Name: w.name, Protocol: w.protocol, Address: w.address, Token: w.token, Since: w.since, Seen: w.seen,
+			Queue: q.name, Name: w.name, Protocol: w.protocol, Address: w.address, Token: w.token, Since: b.start.Add(w.since), Seen: b.start.Add(w.seen),
 			Waiting: w.waiting, InFlight: w.held, Acked: w.acked, Failed: w.failed, Expired: w.expired,
 		})
 	}
