@@ -26,7 +26,8 @@ type operation struct {
 
 	reached  bool     // it may have reached a daemon,
 	instance [16]byte // namely this one
-	// repeated: the daemon that answered does not know whether that one has done it.
+	// repeated: it may have reached another daemon before, and the one that answers does not know
+	// whether that one has done it.
 	repeated bool
 }
 
@@ -52,7 +53,7 @@ func (b *Backend) roundTrip(ctx context.Context, o *operation) error {
 		if err != nil {
 			return o.failed(err)
 		}
-		o.repeated = o.reached && !(o.numbered && l.resumed && l.instance == o.instance)
+		o.repeated = o.repeated || o.reached && !(o.numbered && l.resumed && l.instance == o.instance)
 		if o.repeated && !o.repeatable {
 			return o.unknown("the daemon that was asked is gone, so it is unknown whether it was done")
 		}
