@@ -131,7 +131,7 @@ func settle[T any](ctx context.Context, q *queue, name string, code uint16, elem
 func (o *operation) doubtExpired(errs []error) {
 	for i, err := range errs {
 		if errors.Is(err, driver.ErrReceiptExpired) {
-			errs[i] = o.unknown("the daemon that was asked first is gone, and the receipt is no longer valid, so it is unknown whether that daemon has settled it")
+			errs[i] = o.unknown("the daemon that was asked first is gone, and another one finds no delivery, so it is unknown whether the first has settled it")
 		}
 	}
 }

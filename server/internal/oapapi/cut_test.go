@@ -252,40 +252,58 @@ func (c *cutter) replaceDaemon() {
 }
 
 // TestAckThatAnotherProcessFindsDoneIsUnknown loses the daemon after an ack was done and before its
-// answer. The repeated one finds no delivery, which does not mean that the message comes again.
+// answer. The repeated one finds no delivery, which does not mean that the message comes again. That
+// holds too if the connection to the other process breaks, and its answer comes on a third one.
 func TestAckThatAnotherProcessFindsDoneIsUnknown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		backend := membox.New(nil)
-		pause := time.Duration(0)
-		cut := &cutter{daemon: newDaemon(t, slow{backend, func() { time.Sleep(pause) }}, oapapi.Options{})}
-		client := remotebox.New([]string{"pipe"}, cut.daemon.token, &remotebox.Options{Dial: cut.dial})
-		defer client.Close()
-		q, err := client.OpenQueue(t.Context(), "orders")
-		if err == nil {
-			_, err = q.Send(t.Context(), []driver.Outgoing{{Body: []byte("a")}})
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Hour})
-		if err != nil || len(got) != 1 {
-			t.Fatal(got, err)
-		}
-		pause = time.Second
-		go cut.replaceDaemon()
-		receipts := []driver.Receipt{got[0].Receipt}
-		if err := q.Ack(t.Context(), receipts); !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrReceiptExpired) {
-			t.Errorf("got %v, want ErrUnavailable", err)
-		}
-		if err := q.Ack(t.Context(), receipts); !errors.Is(err, driver.ErrReceiptExpired) {
-			t.Errorf("the next ack: got %v, want ErrReceiptExpired", err)
-		}
-		if err := client.Close(); err != nil {
-			t.Error(err)
-		}
-		_ = cut.daemon.server.Close()
-		_ = backend.Close()
-	})
+	for name, disturb := range map[string]func(*cutter){
+		"another process": (*cutter).replaceDaemon,
+		"another process, and another connection to it": func(c *cutter) {
+			c.replaceDaemon()
+			<-time.After(500 * time.Millisecond)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			_ = c.latest.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { expectUnknownAck(t, disturb) })
+		})
+	}
+}
+
+// expectUnknownAck acks a message while disturb runs.
+func expectUnknownAck(t *testing.T, disturb func(*cutter)) {
+	t.Helper()
+	backend := membox.New(nil)
+	pause := time.Duration(0)
+	cut := &cutter{daemon: newDaemon(t, slow{backend, func() { <-time.After(pause) }}, oapapi.Options{})}
+	client := remotebox.New([]string{"pipe"}, cut.daemon.token, &remotebox.Options{Dial: cut.dial})
+	defer client.Close()
+	q, err := client.OpenQueue(t.Context(), "orders")
+	if err == nil {
+		_, err = q.Send(t.Context(), []driver.Outgoing{{Body: []byte("a")}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Hour})
+	if err != nil || len(got) != 1 {
+		t.Fatal(got, err)
+	}
+	pause = time.Second
+	go disturb(cut)
+	receipts := []driver.Receipt{got[0].Receipt}
+	if err := q.Ack(t.Context(), receipts); !errors.Is(err, driver.ErrUnavailable) || errors.Is(err, driver.ErrReceiptExpired) {
+		t.Errorf("got %v, want ErrUnavailable", err)
+	}
+	if err := q.Ack(t.Context(), receipts); !errors.Is(err, driver.ErrReceiptExpired) {
+		t.Errorf("the next ack: got %v, want ErrReceiptExpired", err)
+	}
+	if err := client.Close(); err != nil {
+		t.Error(err)
+	}
+	_ = cut.daemon.server.Close()
+	_ = backend.Close()
 }
 
 // TestASendToAnotherProcessIsNotRepeatedOnAGuess loses the daemon while a send is
