@@ -36,7 +36,7 @@ func foreignPrograms(t *testing.T, d *running) map[string]foreignProgram {
 	for language, p := range map[string]foreignProgram{
 		"python": {interpreter: "python3", file: "requests.py"}, "javascript": {interpreter: "node", file: "requests.mjs"},
 	} {
-		_, code, _ := strings.Cut(string(text), "```"+language+"\n")
+		_, code, _ := strings.Cut(string(text), "```"+language+" "+p.file+"\n")
 		code, _, found := strings.Cut(code, "```")
 		if lines := len(strings.Fields(strings.ReplaceAll(strings.ReplaceAll(code, " ", ""), "\t", ""))); !found || lines > 40 {
 			t.Errorf("the program in %s has %d lines, at most 40 are allowed", language, lines)

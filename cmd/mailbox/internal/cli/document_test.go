@@ -1,8 +1,8 @@
 package cli_test
 
 import (
-	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,53 +11,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mailboxmq/mailbox/internal/testing/doctest"
 	"github.com/mailboxmq/mailbox/internal/testing/proctest"
 	"github.com/mailboxmq/mailbox/server"
 )
-
-// A values finds the values that differ in each run of a document: ids and receipts, in the
-// order of their appearance.
-type values struct{ ids, receipts []string }
-
-var (
-	deliveryReceipts = regexp.MustCompile(`"receipt":"([^"]+)"`)
-	hashes           = regexp.MustCompile(`(sha256:)?\b[0-9a-f]{64}\b`)
-	correlations     = regexp.MustCompile(`"corr_id":"[^"]+"`)
-	zoned            = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d`)
-	versions         = regexp.MustCompile(`"version":"[^"]+"`)
-)
-
-func (v *values) add(output string) {
-	for _, id := range ulids.FindAllString(output, -1) {
-		if !slices.Contains(v.ids, id) {
-			v.ids = append(v.ids, id)
-		}
-	}
-	for _, match := range deliveryReceipts.FindAllStringSubmatch(output, -1) {
-		v.receipts = append(v.receipts, match[1])
-	}
-}
-
-// rewrite replaces the values of v by those of other.
-func (v *values) rewrite(text string, other *values) string {
-	var pairs []string
-	for _, lists := range [][2][]string{{v.ids, other.ids}, {v.receipts, other.receipts}} {
-		for i := range min(len(lists[0]), len(lists[1])) {
-			pairs = append(pairs, lists[0][i], lists[1][i])
-		}
-	}
-	return strings.NewReplacer(pairs...).Replace(text)
-}
-
-// steady removes from an output what differs in each run and is not compared.
-func steady(output string) string {
-	output = hashes.ReplaceAllString(output, "HASH")
-	output = correlations.ReplaceAllString(output, `"corr_id":"ID"`)
-	output = versions.ReplaceAllString(output, `"version":"V"`)
-	output = zoned.ReplaceAllString(output, "TIME")
-	output = moments.ReplaceAllString(output, "TIME")
-	return output
-}
 
 // A document is a page with commands, and what it needs beside a shell.
 type document struct {
@@ -68,10 +25,16 @@ type document struct {
 }
 
 var documents = []document{
+	{path: "access.md", config: inMemory()},
+	{path: "backup.md", config: onDisk()},
+	{path: "configuration.md", config: inMemory()},
 	{path: "http.md", config: inMemory()},
 	{path: "tutorial.md", config: onDisk()},
 	{path: "dead-letters.md", config: inMemory()},
+	{path: "operating.md", config: onDisk()},
+	{path: "requests.md", config: inMemory()},
 	{path: "schedules.md", config: inMemory()},
+	{path: "tenants.md", config: inMemory()},
 	{path: "errors.md", config: inMemory()},
 	{path: "from/localstack.md", config: emulator("localstack"), sqs: "127.0.0.1:4566", modules: "boto3"},
 	{path: "from/elasticmq.md", config: emulator("elasticmq"), sqs: "127.0.0.1:9324", modules: "boto3"},
@@ -86,29 +49,24 @@ func emulator(name string) server.Config {
 	return server.Config{Backend: "memory:", ListenSQS: "127.0.0.1:0", SQS: server.SQSConfig{Unsigned: true, Compatibility: name}}
 }
 
-// TestDocumentsAreTrue runs the commands of documents in their order and compares their
-// output. A code block with a file name behind its language is written to that file before.
-// With -update the output is written into the document.
+// TestDocumentsAreTrue runs the commands of documents. With -update their output is written into
+// the document.
 func TestDocumentsAreTrue(t *testing.T) {
 	for _, d := range documents {
 		t.Run(d.path, func(t *testing.T) {
-			path := filepath.Join("../../../../docs", d.path)
-			text, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
 			d.need(t)
-			p := &printed{t: t, dir: t.TempDir()}
-			p.connect(start(t, d.config), d.sqs)
-			written := p.run(strings.Split(strings.TrimSuffix(string(text), "\n"), "\n"))
-			if p.commands == 0 {
-				t.Error("the document has no commands")
+			home := t.TempDir()
+			d.config.DataDir = filepath.Join(home, ".local/state/mailboxd")
+			running := start(t, d.config)
+			page := doctest.Page{
+				Path: filepath.Join("../../../../docs", d.path), Dir: t.TempDir(), Update: *update,
+				Environ:   running.environ("HOME="+home, "PATH="+programs(t)+":/usr/bin:/bin"),
+				Addresses: map[string]string{"127.0.0.1:9410": running.Address(server.HTTP), "127.0.0.1:9411": running.Address(server.OAP), "~/": home + "/"},
 			}
-			if *update {
-				if err := os.WriteFile(path, []byte(written), 0o600); err != nil {
-					t.Fatal(err)
-				}
+			if d.sqs != "" {
+				page.Addresses[d.sqs] = running.Address(server.SQS)
 			}
+			page.Run(t)
 		})
 	}
 }
@@ -125,100 +83,108 @@ func (d *document) need(t *testing.T) {
 	}
 }
 
-// A printed document is run against a daemon.
-type printed struct {
-	t           *testing.T
-	dir         string // where its commands run
-	environ     []string
-	real, shown *strings.Replacer // addresses of the daemon, and of the document
-	said, got   values            // of the document, and of this run
-	commands    int
-}
-
-// connect prepares the environment of commands: variables, addresses, and mailbox in the path.
-func (p *printed) connect(d *daemon, sqs string) {
-	p.t.Helper()
+// programs returns a folder with mailbox, which is this test.
+func programs(t *testing.T) string {
+	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
-		p.t.Fatal(err)
+		t.Fatal(err)
 	}
-	bin := p.t.TempDir()
+	bin := t.TempDir()
 	script := fmt.Sprintf("#!/bin/sh\n%s=1 exec %q \"$@\"\n", asProgram, program)
 	if err := os.WriteFile(filepath.Join(bin, "mailbox"), []byte(script), 0o700); err != nil { //nolint:gosec // it is run
-		p.t.Fatal(err)
+		t.Fatal(err)
 	}
-	token := d.OperatorToken().Reveal()
-	p.environ = d.environ("PATH="+bin+":/usr/bin:/bin", "MAILBOX=http://"+d.Address(server.HTTP), "AUTH=Authorization: Bearer "+token, "MAILBOX_TOKEN="+token)
-	var pairs, back []string
-	for address, at := range map[string]string{"127.0.0.1:9410": d.Address(server.HTTP), "127.0.0.1:9411": d.Address(server.OAP), sqs: d.Address(server.SQS)} {
-		if address != "" {
-			pairs, back = append(pairs, address, at), append(back, at, address)
-		}
-	}
-	p.real, p.shown = strings.NewReplacer(pairs...), strings.NewReplacer(back...)
+	return bin
 }
 
-// run runs the document, and returns it with the output of this run.
-func (p *printed) run(lines []string) string {
-	var written strings.Builder
-	language, file := "", ""
-	for i := 0; i < len(lines); i++ {
-		line := lines[i]
-		written.WriteString(p.said.rewrite(line, &p.got) + "\n")
-		if fence, ok := strings.CutPrefix(line, "```"); ok {
-			language, file, _ = strings.Cut(fence, " ")
-			continue
-		}
-		if file != "" {
-			p.append(file, line)
-		}
-		command, ok := strings.CutPrefix(line, "$ ")
-		if !ok || language != "console" {
-			continue
-		}
-		var want strings.Builder
-		for i+1 < len(lines) && !strings.HasPrefix(lines[i+1], "$ ") && !strings.HasPrefix(lines[i+1], "```") {
-			i++
-			want.WriteString(lines[i] + "\n")
-		}
-		written.WriteString(p.command(command, want.String()))
-	}
-	return written.String()
+// elsewhere says, by page and language, which test runs or checks the blocks that
+// TestDocumentsAreTrue does not run, or why they are not run.
+var elsewhere = map[string]string{
+	"go": "internal/tidy wants all of it in a program or a test",
+
+	"backup.md: ini":     "a unit of systemd, with the command that the page runs",
+	"backup.md: text":    "a line for cron, with the command that the page runs",
+	"backup.md: sh":      "restoring with systemctl; TestBackupRestoresToItsContent does it with a daemon of its own",
+	"benchmarks.md: sh":  "minutes of measuring; bench.TestSuiteWritesFiguresOfAllWorkloads runs a moment of it",
+	"deploying.md: ini":  "a unit of systemd",
+	"deploying.md: sh":   "systemctl, docker and kubectl; internal/release runs the programs and the image, internal/chart renders the chart",
+	"deploying.md: text": "settings of HAProxy",
+	"evidence.md: text":  "the output of a test",
+	"install.md: sh":     "docker, and make release; internal/release makes a release and runs its image",
+	"metrics.md: yaml":   "monitoring.TestDashboardsAndAlertsFitTheScrape",
+	"oap.md: ":           "oap.TestDocumentExampleIsTrue",
+	"operating.md: sh":   "systemctl reload; TestRevokedOperatorTokenComesBackAfterReload does the same",
+	"operating.md: text": "queries for Prometheus",
+	"postgres.md: sh":    "the same command with a password and a host",
+	"postgres.md: sql":   "pgbox.TestDocumentedGrantsSuffice and TestIndexesCanBeBuiltBeforeMigration",
+	"redis.md: ":         "redisbox.TestDocumentedPermissionsAreTested",
+	"semantics.md: ":     "a drawing, and a value in a text",
+	"sqs.md: sh":         "sqsclients.TestAWSCLIFollowsPrintedEndpoint",
+	"sqs.md: toml":       "server.TestFileDeclaresSQSQueues",
+	"sqs.md: ini":        "a profile of the AWS CLI; TestTokenIsPrintedAsAWSCredentials reads what its command prints",
+	"sqs.md: text":       "sqsapi.TestCredentialsFileMapsKeysToTokens",
+	"tutorial.md: sh":    "release.TestTutorialWorksOnEmptyMachine",
+	"workers.md: sh":     "tidy.TestWorkerDocumentShowsTheExample compares the program",
+	"from/celery.md: sh": "sqsclients.TestCeleryRunsAllTasksAcrossKill",
+	"from/sqs.md: sh":    "sqsclients.TestAWSCLIFollowsPrintedEndpoint",
 }
 
-// append adds a line to a file of the document.
-func (p *printed) append(file, line string) {
-	p.t.Helper()
-	f, err := os.OpenFile(filepath.Join(p.dir, file), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err == nil {
-		_, err = f.WriteString(p.real.Replace(line) + "\n")
-		err = errors.Join(err, f.Close())
+// TestEveryBlockOfTheDocumentsIsRun wants a test, or a reason, for each block of code.
+func TestEveryBlockOfTheDocumentsIsRun(t *testing.T) {
+	used := make(map[string]bool)
+	for _, pattern := range []string{"*.md", "from/*.md"} {
+		pages, err := filepath.Glob(filepath.Join("../../../../docs", pattern))
+		if err != nil || len(pages) == 0 {
+			t.Fatalf("there are no pages: %v", err)
+		}
+		for _, path := range pages {
+			page, err := filepath.Rel("../../../../docs", path)
+			text, errRead := os.ReadFile(path)
+			if err != nil || errRead != nil {
+				t.Fatal(err, errRead)
+			}
+			run := slices.ContainsFunc(documents, func(d document) bool { return d.path == page })
+			for _, b := range doctest.Blocks(string(text)) {
+				key := page + ": " + b.Language
+				used[key], used[b.Language] = true, true
+				if !(run && b.IsRun()) && elsewhere[key] == "" && elsewhere[b.Language] == "" {
+					t.Errorf("docs/%s, line %d: nothing runs this block of %q, and nothing says why", page, b.Line, b.Language)
+				}
+			}
+		}
 	}
+	tests := testNames(t)
+	for key, test := range elsewhere {
+		if !used[key] {
+			t.Errorf("elsewhere names %q, which is in no page", key)
+		}
+		for _, name := range testName.FindAllString(test, -1) {
+			if !tests[name] {
+				t.Errorf("elsewhere names %s, and there is no such test", name)
+			}
+		}
+	}
+}
+
+var testName = regexp.MustCompile(`\bTest[A-Z]\w+`)
+
+// testNames returns the tests of all packages.
+func testNames(t *testing.T) map[string]bool {
+	t.Helper()
+	names := make(map[string]bool)
+	err := filepath.WalkDir("../../../..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, function := range regexp.MustCompile(`(?m)^func (Test\w+)\(t `).FindAllSubmatch(text, -1) {
+			names[string(function[1])] = true
+		}
+		return err
+	})
 	if err != nil {
-		p.t.Fatal(err)
+		t.Fatal(err)
 	}
-}
-
-// command runs a command, compares its output, and returns it.
-func (p *printed) command(command, want string) string {
-	p.t.Helper()
-	p.commands++
-	shell := exec.CommandContext(p.t.Context(), "sh", "-c", p.real.Replace(p.said.rewrite(command, &p.got)))
-	shell.Env, shell.Dir = p.environ, p.dir
-	output, err := shell.CombinedOutput()
-	if len(output) > 0 && output[len(output)-1] != '\n' {
-		output = append(output, '\n')
-	}
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		output = fmt.Appendf(output, "(exit code %d)\n", exit.ExitCode())
-	} else if err != nil {
-		p.t.Fatalf("%s: %v", command, err)
-	}
-	text := p.shown.Replace(string(output))
-	p.said.add(want)
-	p.got.add(text)
-	if !*update {
-		compareLines(p.t, "$ "+command+"\n"+steady(text), "$ "+command+"\n"+steady(p.said.rewrite(want, &p.got)))
-	}
-	return text
+	return names
 }

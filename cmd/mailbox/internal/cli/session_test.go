@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mailboxmq/mailbox/internal/testing/doctest"
 	"github.com/mailboxmq/mailbox/server"
 )
 
@@ -47,7 +48,7 @@ func TestSessions(t *testing.T) {
 					}
 					return
 				}
-				compareLines(t, got, string(text))
+				doctest.CompareLines(t, got, string(text))
 			})
 		}
 	}
@@ -68,30 +69,7 @@ func TestReadmeCommandsPrintWhatItShows(t *testing.T) {
 	d := start(t, onDisk())
 	shown := &session{daemon: d, ids: make(map[string]string)}
 	run := &session{daemon: d, environ: d.environ(), ids: make(map[string]string)}
-	compareLines(t, run.run(t, block[begin:]), shown.plain(block[begin:]))
-}
-
-func compareLines(t *testing.T, got, want string) {
-	t.Helper()
-	if got == want {
-		return
-	}
-	gotLines, wantLines := strings.Split(got, "\n"), strings.Split(want, "\n")
-	command := ""
-	for i := range max(len(gotLines), len(wantLines)) {
-		line := func(lines []string) string {
-			if i < len(lines) {
-				return lines[i]
-			}
-			return "(nothing)"
-		}
-		if strings.HasPrefix(line(wantLines), "$ ") {
-			command = line(wantLines)
-		}
-		if line(gotLines) != line(wantLines) {
-			t.Fatalf("line %d, in %s\ngot  %s\nwant %s", i+1, command, line(gotLines), line(wantLines))
-		}
-	}
+	doctest.CompareLines(t, run.run(t, block[begin:]), shown.plain(block[begin:]))
 }
 
 type session struct {
@@ -153,8 +131,6 @@ func (s *session) words(command string) []string {
 var (
 	receipts  = regexp.MustCompile(`"receipt":"[^"]+"`)
 	tokens    = regexp.MustCompile(`AgI[A-Za-z0-9_-]{40,}`)
-	ulids     = regexp.MustCompile(`\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b`)
-	moments   = regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z| UTC)`)
 	keyIDs    = regexp.MustCompile(`(?m)(key |"key_id":"|^)[0-9a-f]{8}\b`)
 	kept      = regexp.MustCompile(`"durability":"(none|disk)"`)
 	durations = regexp.MustCompile(`"duration_ms":\d+`)
@@ -164,7 +140,7 @@ var (
 func (s *session) plain(text string) string {
 	text = receipts.ReplaceAllString(text, `"receipt":"RECEIPT"`)
 	text = tokens.ReplaceAllString(text, "TOKEN")
-	text = ulids.ReplaceAllStringFunc(text, func(id string) string {
+	text = doctest.IDs.ReplaceAllStringFunc(text, func(id string) string {
 		if strings.HasPrefix(id, "7Z") {
 			return "NARROWED"
 		}
@@ -174,7 +150,7 @@ func (s *session) plain(text string) string {
 		}
 		return s.ids[id]
 	})
-	text = moments.ReplaceAllString(text, "TIME")
+	text = doctest.Moments.ReplaceAllString(text, "TIME")
 	text = keyIDs.ReplaceAllString(text, "${1}KEY")
 	text = kept.ReplaceAllString(text, `"durability":"DURABILITY"`)
 	// The operator's token names every operation; that of a document may be of an earlier version.
