@@ -127,24 +127,41 @@ func (i *image) run(code int, words ...string) string {
 func (i *image) start() *exec.Cmd {
 	i.t.Helper()
 	daemon := i.command(i.entrypoint...)
+	begin(i.t, daemon)
+	return daemon
+}
+
+// begin starts a daemon that ends with the test at the latest, and returns when it has started.
+func begin(t *testing.T, daemon *exec.Cmd) {
+	t.Helper()
 	stderr, err := daemon.StderrPipe()
+	if err == nil {
+		err = daemon.Start()
+	}
 	if err != nil {
-		i.t.Fatal(err)
+		t.Fatal(err)
 	}
-	if err := daemon.Start(); err != nil {
-		i.t.Fatal(err)
-	}
-	i.t.Cleanup(func() { _ = daemon.Process.Kill() })
+	t.Cleanup(func() { _ = daemon.Process.Kill() })
 	log := bufio.NewScanner(stderr)
 	for log.Scan() && !strings.Contains(log.Text(), `"msg":"started"`) {
-		i.t.Log(log.Text())
+		t.Log(log.Text())
 	}
 	go func() {
 		for log.Scan() {
 			continue
 		}
 	}()
-	return daemon
+}
+
+// end stops a daemon.
+func end(t *testing.T, daemon *exec.Cmd) {
+	t.Helper()
+	if err := daemon.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := daemon.Wait(); err != nil {
+		t.Errorf("the daemon ended with %v", err)
+	}
 }
 
 func TestImageWorksWithItsCommandLine(t *testing.T) {
@@ -174,12 +191,7 @@ func TestImageWorksWithItsCommandLine(t *testing.T) {
 	if got := i.run(0, mailbox, "doctor"); !strings.Contains(got, "the daemon is v"+version()+", this is v"+version()) {
 		t.Errorf("the doctor says\n%s", got)
 	}
-	if err := daemon.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := daemon.Wait(); err != nil {
-		t.Errorf("the daemon ended with %v", err)
-	}
+	end(t, daemon)
 }
 
 func TestImageForSQSServesWithoutCredentials(t *testing.T) {
