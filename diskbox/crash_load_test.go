@@ -47,6 +47,8 @@ var crashQueues = []struct {
 	{name: "unique in strict groups", config: driver.Config{DedupWindow: time.Hour, DedupMax: crashUniqueMax, StrictGroups: true, MaxDeliveries: 3}},
 	{name: "throttled", config: driver.Config{DedupWindow: time.Hour, FairGroups: true, GroupLimits: crashLimits}},
 	{name: "throttled in strict groups", config: driver.Config{DedupWindow: time.Hour, Shards: 2, StrictGroups: true, GroupLimits: crashLimits}},
+	{name: "capped", config: driver.Config{DedupWindow: time.Hour, FairGroups: true, GroupLimits: crashCaps, MaxDeliveries: 3}},
+	{name: "capped in strict groups", config: driver.Config{DedupWindow: time.Hour, Shards: 2, StrictGroups: true, GroupLimits: crashCaps}},
 }
 
 // crashDeadLetters is the target of the dead letters of forwarding queues.

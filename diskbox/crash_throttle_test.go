@@ -3,17 +3,33 @@ package diskbox
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// Clients throttle groups of queues with limits. The limits themselves are too high to matter, so
-// that Stats.Throttled tells which groups are throttled after a power cut.
+// Clients throttle groups of queues with crashLimits, which are too high to matter, so that
+// Stats.Throttled tells which groups are throttled after a power cut. In queues with crashCaps it
+// tells which groups have as many messages in flight as they may.
 
-const crashLimits = "in-flight=1000; group 1: in-flight=900"
+const (
+	crashLimits = "in-flight=1000; group 1: in-flight=900"
+	crashCaps   = "in-flight=1; group 1: in-flight=2; group 2: none"
+)
 
-func (b *crashModel) throttles() bool { return b.config.GroupLimits != "" }
+func (b *crashModel) throttles() bool { return b.config.GroupLimits == crashLimits }
+
+// crashCap returns how many messages of a group may be in flight by crashCaps.
+func crashCap(group string) int {
+	switch group {
+	case crashGroup(1):
+		return 2
+	case crashGroup(2), "":
+		return math.MaxInt
+	}
+	return 1
+}
 
 // crashThrottles is what clients know of the throttled groups of a queue.
 type crashThrottles struct {
@@ -66,6 +82,10 @@ func later(a, b time.Time) time.Time {
 // there must and may be, and removes their number from the counts.
 func (v *crashResult) checkThrottled(model *crashModel, c *crashContent, at time.Time) {
 	must, may := 0, 0
+	if model.config.GroupLimits == crashCaps {
+		must = atCaps(c.peeked)
+		may = must
+	}
 	for n := range c.peeked {
 		if c.peeked[n].State != driver.StateReady {
 			continue
@@ -86,4 +106,21 @@ func (v *crashResult) checkThrottled(model *crashModel, c *crashContent, at time
 		v.addf("queue %s: %d messages are throttled, not %d to %d", model.name, got, must, may)
 	}
 	c.stats.Throttled = 0
+}
+
+// atCaps returns how many ready messages are in groups that have as many messages in flight as
+// crashCaps allow.
+func atCaps(peeked []driver.Peeked) (n int) {
+	inFlight := make(map[string]int)
+	for i := range peeked {
+		if peeked[i].State == driver.StateInFlight {
+			inFlight[peeked[i].Group]++
+		}
+	}
+	for i := range peeked {
+		if group := peeked[i].Group; peeked[i].State == driver.StateReady && inFlight[group] >= crashCap(group) {
+			n++
+		}
+	}
+	return n
 }

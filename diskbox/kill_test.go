@@ -60,10 +60,16 @@ func other(ctx context.Context, part, dir string, environment ...string) *exec.C
 
 // killQueues are the queues that processes use until they are killed.
 var killQueues = map[string]driver.Config{
-	"plain":  {MaxDeliveries: 20},
-	"strict": {StrictGroups: true},
-	"fair":   {FairGroups: true},
+	"plain":         {MaxDeliveries: 20},
+	"strict":        {StrictGroups: true},
+	"fair":          {FairGroups: true},
+	"priorities":    {PriorityAging: driver.Off, TTL: time.Hour},
+	"limits":        {FairGroups: true, GroupLimits: killLimits},
+	"strict limits": {StrictGroups: true, GroupLimits: killLimits},
 }
+
+// killLimits limit groups by messages in flight and by rate. The rest of a queue drains in seconds.
+const killLimits = "in-flight=4; 1: in-flight=1; 2: rate=1000,burst=20"
 
 // A killLine is a line that a process prints about one queue; the first line has only the time
 // it took to open the directory.
@@ -191,6 +197,9 @@ func runLoad(dir string) error {
 			return err
 		}
 		r := &reporter{Queue: q, queue: name, process: fmt.Sprintf("process %d", seed), start: start, calls: &calls, tell: tell}
+		if config.GroupLimits != "" {
+			go func() { failures <- throttleGroups(q, rand.New(rand.NewPCG(seed, 200))) }()
+		}
 		for n := range uint64(3) {
 			go func() { failures <- r.produce(seed, n) }()
 			go func() { failures <- r.consume(rand.New(rand.NewPCG(seed, 100+n))) }()
@@ -214,6 +223,9 @@ func (r *reporter) produce(seed, producer uint64) error {
 		}
 		if number%16 == 0 {
 			out.Delay = 50 * time.Millisecond
+		}
+		if killQueues[r.queue].PriorityAging != 0 {
+			out.Priority = int(number % (driver.MaxPriority + 1))
 		}
 		return out
 	}
@@ -269,6 +281,15 @@ func (r *reporter) consume(rng *rand.Rand) error {
 			if err != nil {
 				return err
 			}
+		}
+	}
+}
+
+// throttleGroups throttles groups for a short time, or ends that, until it fails.
+func throttleGroups(q driver.Queue, rng *rand.Rand) error {
+	for {
+		if err := q.Throttle(context.Background(), fmt.Sprint(rng.IntN(5)), time.Duration(rng.IntN(3)*10)*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }
