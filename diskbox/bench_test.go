@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/flatness"
 )
 
 // What these cost is best seen side by side with what the disk allows, which
@@ -93,4 +94,15 @@ func benchCallers(b *testing.B, newCaller func(q driver.Queue, batch int) func()
 			})
 		}
 	}
+}
+
+func BenchmarkFlatness(b *testing.B) {
+	flatness.Benchmark(b, func(b testing.TB) flatness.Backend {
+		backend, err := Open(b.Context(), filepath.Join(b.TempDir(), "queues"), nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = backend.Close() })
+		return backend
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/flatness"
 	"github.com/mailboxmq/mailbox/membox"
 )
 
@@ -31,4 +32,12 @@ func BenchmarkCycle(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+func BenchmarkFlatness(b *testing.B) {
+	flatness.Benchmark(b, func(b testing.TB) flatness.Backend {
+		backend := membox.New(nil)
+		b.Cleanup(func() { _ = backend.Close() })
+		return backend
+	})
 }
