@@ -170,7 +170,7 @@ func (t timers) check(wall bool) error {
 		if int(e.timerIndex) != i {
 			return fmt.Errorf("engine: timer %d has index %d", i, e.timerIndex)
 		}
-		if i > 0 && t.before(i, (i-1)/2) {
+		if i > 0 && e.firesBefore(t[(i-1)/heapChildren]) {
 			return fmt.Errorf("engine: timer %d is before its parent", i)
 		}
 		if e.Is(Wall) != wall {
@@ -233,7 +233,7 @@ func (s *Shard) checkGroups() error {
 		}
 		mayGo = mayGo && next < g.limit() && (g.limits == nil || (g.limits.next() <= s.clock && !g.limits.atMost(g.out)))
 		stands := s.turnOf(g, next)
-		its, isThere := s.groups.eligible.turnOf(eligibleHeap, g)
+		its, isThere := s.groups.eligible.turnOf(g)
 		if mayGo != isThere {
 			return fmt.Errorf("engine: group %q may go: %v, is in the heap: %v", name, mayGo, isThere)
 		}
@@ -256,15 +256,39 @@ func (s *Shard) checkGroups() error {
 	if out != inGroups {
 		return fmt.Errorf("engine: groups count %d messages in flight, there are %d", out, inGroups)
 	}
-	if eligible != len(s.groups.eligible) {
-		return fmt.Errorf("engine: %d groups may go, %d are in the heap", eligible, len(s.groups.eligible))
+	if eligible != s.groups.eligible.len() {
+		return fmt.Errorf("engine: %d groups may go, %d are in the heap", eligible, s.groups.eligible.len())
 	}
 	if s.limits != nil {
 		if err := s.groups.checkHeap(wakeHeap, s.limits.wakes); err != nil {
 			return err
 		}
 	}
-	return s.groups.checkHeap(eligibleHeap, s.groups.eligible)
+	return s.groups.checkTurns()
+}
+
+// checkTurns checks the list and the heap of eligible groups.
+func (g *groups) checkTurns() error {
+	t := g.eligible
+	if t == nil {
+		return nil
+	}
+	gone := 0
+	for n := t.first; n < t.end; n++ {
+		switch slot := t.at(n); {
+		case slot.group == nil:
+			gone++
+		case slot.group.slot != n || slot.group.position[eligibleHeap] > 0 || g.byName[slot.group.name] != slot.group:
+			return fmt.Errorf("engine: group %q is misplaced in slot %d", slot.group.name, n)
+		}
+		if n > t.first && t.at(n).turn.before(t.at(n-1).turn) {
+			return fmt.Errorf("engine: slot %d is before the slot before it", n)
+		}
+	}
+	if gone != t.gone || t.first < t.end && (t.at(t.first).group == nil || t.at(t.end-1).group == nil) {
+		return fmt.Errorf("engine: %d slots have no group, counted %d", gone, t.gone)
+	}
+	return g.checkHeap(eligibleHeap, t.heap)
 }
 
 func (g *groups) checkHeap(kind heapKind, h groupHeap) error {

@@ -2,12 +2,11 @@ package engine
 
 // groups orders the messages of a queue with strict or fair groups. A group is
 // eligible when its first ready message can be delivered; see strict.go and fair.go.
-// Eligible groups are in a heap by their turns. Receive takes groups from that heap
-// and never searches messages.
+// Receive takes the eligible group with the lowest turn and never searches messages.
 type groups struct {
 	byName map[string]*group
-	// eligible has the groups that can be received from.
-	eligible groupHeap
+	// eligible has the groups that can be received from; nil if there were none.
+	eligible *turns
 	// served counts how often a group was served.
 	served uint64
 	// idle is a list of the groups that became empty since the clock last moved.
@@ -16,8 +15,9 @@ type groups struct {
 
 type group struct {
 	name string
-	// waiting holds ready messages.
+	// waiting holds ready messages. The place of none of them is after last.
 	waiting order
+	last    uint64
 	// out is the number of messages in flight.
 	out int
 	// blockers are the places of a strict group's messages that block later ones.
@@ -27,8 +27,9 @@ type group struct {
 	taken     bool
 	bound     uint64
 	nextTaken *group // by that batch, after this group; see Shard.taken
-	// position in each heap, from 1 on; 0: not there.
+	// position in each heap, and slot in the list of turns, from 1 on; 0: not there.
 	position [heapKinds]int32
+	slot     uint64
 	// served numbers the latest time it was served, and after is the last place that
 	// existed then.
 	served, after uint64
@@ -58,7 +59,7 @@ func (g *groups) get(name string) *group {
 
 // forget removes an empty group.
 func (g *groups) forget(gr *group) {
-	g.eligible.remove(eligibleHeap, gr)
+	g.eligible.remove(gr)
 	delete(g.byName, gr.name)
 }
 
@@ -106,6 +107,7 @@ func (s *Shard) offerInGroup(e *Entry) bool {
 	if s.window == nil {
 		e.group = g
 		g.waiting.push(e)
+		g.last = max(g.last, e.Place)
 	} else {
 		s.offerInWindow(g, e)
 	}
@@ -123,25 +125,32 @@ func (s *Shard) regroup(g *group) {
 		head, limit = g.waiting.head(), g.limit()
 	}
 	next := g.from
-	if head != nil {
+	switch {
+	case head == nil:
+	case limit == allPlaces && s.window == nil && g.last <= g.after:
+		next = g.after // or earlier, which makes its turn no other: reading the message is a cache miss
+	default:
 		next = head.Place
 	}
 	over := s.limits != nil && s.isOver(g)
 	switch {
 	case head == nil && !g.more:
-		s.groups.eligible.remove(eligibleHeap, g)
+		s.groups.eligible.remove(g)
 		if g.out == 0 && len(g.blockers) == 0 && !g.listed {
 			g.listed, g.nextIdle = true, s.groups.idle
 			s.groups.idle = g
 		}
 	case next >= limit || over:
-		s.groups.eligible.remove(eligibleHeap, g)
+		s.groups.eligible.remove(g)
 		if head != nil && s.window != nil && s.window.full() {
 			s.evictGroup(g) // other groups need the room
 		}
-	case g.taken && g.position[eligibleHeap] > 0: // the batch goes on taking from it
+	case g.taken && (g.slot > 0 || g.position[eligibleHeap] > 0): // the batch goes on taking from it
 	default:
-		s.groups.eligible.put(eligibleHeap, g, s.turnOf(g, next))
+		if s.groups.eligible == nil {
+			s.groups.eligible = &turns{first: 1, end: 1}
+		}
+		s.groups.eligible.put(g, s.turnOf(g, next))
 	}
 }
 
@@ -186,13 +195,9 @@ func (s *Shard) groupHead() *Entry {
 			s.forgetGroups()
 		}
 		e := s.ready.head()
-		var g *group
-		var its turn
-		if len(s.groups.eligible) > 0 {
-			g, its = s.groups.eligible.first()
-			if e != nil && !its.before(turn{place: e.Place}) {
-				g = nil
-			}
+		g, its := s.groups.eligible.next()
+		if g != nil && e != nil && !its.before(turn{place: e.Place}) {
+			g = nil
 		}
 		if s.window != nil && s.mayFindQuieter(e, g, its) {
 			s.searchGroups()

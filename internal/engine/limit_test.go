@@ -26,8 +26,8 @@ func TestManyGroupsAtTheirLimitCostNothing(t *testing.T) {
 	if got, _ := s.Receive(at(0), 2*groups, 0, time.Hour, nil); len(got) != groups {
 		t.Fatalf("got %d messages, want %d", len(got), groups)
 	}
-	if len(s.groups.eligible) != 0 || s.Available(at(1)) != 0 {
-		t.Errorf("%d groups at their limit are in the heap", len(s.groups.eligible))
+	if s.groups.eligible.len() != 0 || s.Available(at(1)) != 0 {
+		t.Errorf("%d groups at their limit are in the heap", s.groups.eligible.len())
 	}
 	if stats := s.Stats(at(1)); stats.Throttled != groups || stats.Ready != groups {
 		t.Errorf("got %+v, want %d throttled", stats, groups)

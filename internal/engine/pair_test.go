@@ -430,7 +430,7 @@ func (p *pair) restore(_ *rapid.T, config driver.Config) {
 		}
 	}
 	for _, g := range p.whole.groups.byName { // turns are not kept
-		p.whole.groups.eligible.remove(eligibleHeap, g)
+		p.whole.groups.eligible.remove(g)
 		g.after, g.served = 0, 0
 		if state := g.limits; state != nil { // neither are buckets, but for throttles
 			state.full = p.whole.clock

@@ -235,7 +235,7 @@ func (s *Shard) Searching() bool {
 	if w.knowsAll() {
 		return false
 	}
-	return s.ready.head() == nil && len(s.groups.eligible) == 0
+	return s.ready.head() == nil && s.groups.eligible.len() == 0
 }
 
 // DuePoint is a point in the order of delayed messages.
