@@ -44,6 +44,7 @@ func (s *Server) drain(ctx context.Context, cut func(), listeners []listener) {
 	defer context.AfterFunc(ctx, cut)() // a hanging backend must not delay the drain
 	s.log.LogAttrs(ctx, slog.LevelInfo, "draining")
 	s.sqs.Close() // its move tasks save their progress
+	s.broker.StopJobs()
 	// Writes stop before receives, so that receivers can still take what is there.
 	s.broker.SetState(broker.StateReadOnly)
 	s.broker.SetState(broker.StateSettling)

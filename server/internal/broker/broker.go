@@ -51,7 +51,7 @@ type Options struct {
 }
 
 // A Broker executes the operations of a daemon. It is safe for concurrent use and has
-// no goroutines but those of RunSchedules and RunHistory: it works only while a method runs.
+// no goroutines but those of RunSchedules, RunHistory and its jobs: it works only while a method runs.
 type Broker struct {
 	opener      driver.Opener
 	backend     string                // its name, or empty
@@ -75,6 +75,7 @@ type Broker struct {
 	scheduler scheduler
 	slots     slotTable
 	histories histories
+	jobs      jobTable
 	receipts  sealer
 	traces    traceTable
 	state     atomic.Int32 // a State
@@ -132,6 +133,7 @@ func New(options Options) (*Broker, error) {
 	b.scheduler.init()
 	b.slots.init()
 	b.histories.init()
+	b.jobs.init()
 	b.census.pool = share.New("queues", "max_topics", 0, retryQueues)
 	b.census.madeBy = make(map[string]capability.TokenID)
 	b.waits = share.New("waiting receives", "max_waiting", 0, retryWaits)
@@ -173,7 +175,7 @@ func (b *Broker) Shares() []share.Stats {
 		Resource: "quota meters", Used: int64(verifier.Quotas), Limit: int64(verifier.MaxQuotas),
 		Owners: verifier.QuotaTenants, Refusals: verifier.QuotaRefusals,
 	}
-	return []share.Stats{quotas, b.inFlight.Stats(), b.census.pool.Stats(), b.scheduler.pool.Stats(), b.slots.pool.Stats(), b.waits.Stats(), b.workers.Stats(), b.dedup.stats(b.now()), b.work.Stats(), b.memory.Stats(), b.refusals.Stats(), b.creations.Stats(), b.looks.Stats(), b.strangers.Stats()}
+	return []share.Stats{quotas, b.inFlight.Stats(), b.census.pool.Stats(), b.scheduler.pool.Stats(), b.slots.pool.Stats(), b.waits.Stats(), b.workers.Stats(), b.jobs.pool.Stats(), b.dedup.stats(b.now()), b.work.Stats(), b.memory.Stats(), b.refusals.Stats(), b.creations.Stats(), b.looks.Stats(), b.strangers.Stats()}
 }
 
 // now returns the time of leases: monotonic, since New.
@@ -187,6 +189,7 @@ func (b *Broker) Metrics() *metrics.Set { return b.metrics }
 // close the backend. Closing twice is fine.
 func (b *Broker) Close() error {
 	b.SetState(StateStopped)
+	b.StopJobs()
 	b.stopObserving()
 	b.slots.close()
 	b.logSuppressed()

@@ -63,13 +63,16 @@ func (c Caller) DeadLetters(ctx context.Context, queue string) iter.Seq2[Peeked,
 // those with these ids, or all if ids is nil, and at most limit of them. Codes:
 // ErrNotFound (the queue), ErrUnsupported, ErrFull, having moved what it says.
 func (c Caller) Redrive(ctx context.Context, queue string, ids []string, limit int) (moved int, err error) {
-	return c.amongDead(ctx, "redrive", queue, func(q *queueUse) (int, error) {
-		moved, err := q.handle.Redrive(ctx, ids, limit)
-		q.noteAll(ids, moved, EventRedriven)
-		q.meter.Redriven(moved)
-		c.logRedriven(q, ids, moved)
-		return moved, err
-	})
+	return c.amongDead(ctx, "redrive", queue, func(q *queueUse) (int, error) { return c.redrive(ctx, q, ids, limit) })
+}
+
+// redrive is Redrive in an open queue.
+func (c *Caller) redrive(ctx context.Context, q *queueUse, ids []string, limit int) (moved int, err error) {
+	moved, err = q.handle.Redrive(ctx, ids, limit)
+	q.noteAll(ids, moved, EventRedriven)
+	q.meter.Redriven(moved)
+	c.logRedriven(q, ids, moved)
+	return moved, err
 }
 
 // maxIDsLogged bounds the ids in one line.
@@ -92,11 +95,14 @@ func (c *Caller) logRedriven(q *queueUse, ids []string, moved int) {
 // Discard removes dead letters. It ignores unknown ids. Codes:
 // ErrNotFound (the queue), ErrUnsupported.
 func (c Caller) Discard(ctx context.Context, queue string, ids []string) (removed int, err error) {
-	return c.amongDead(ctx, "discard", queue, func(q *queueUse) (int, error) {
-		removed, err := q.handle.Discard(ctx, ids)
-		q.noteAll(ids, removed, EventDiscarded)
-		return removed, err
-	})
+	return c.amongDead(ctx, "discard", queue, func(q *queueUse) (int, error) { return q.discard(ctx, ids) })
+}
+
+// discard is Caller.Discard in an open queue.
+func (u *queueUse) discard(ctx context.Context, ids []string) (removed int, err error) {
+	removed, err = u.handle.Discard(ctx, ids)
+	u.noteAll(ids, removed, EventDiscarded)
+	return removed, err
 }
 
 // PurgeDead removes all dead letters and returns how many there were. Codes: as

@@ -2,11 +2,7 @@ package console
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
-	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	g "maragu.dev/gomponents"
@@ -43,22 +39,6 @@ type letter struct {
 	lastError  string
 }
 
-// varying matches the parts of error texts that differ from message to message: quoted
-// texts, long hexadecimal and mixed ids, and numbers.
-var varying = regexp.MustCompile(`"[^"]*"|'[^']*'|\b0x[0-9a-fA-F]+\b|\b[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}\b|\b[0-9A-HJKMNP-TV-Z]{26}\b|\b[0-9a-fA-F]{8,}\b|\d+(?:[.:]\d+)*`)
-
-// normalise returns an error text with … in place of what varies, in one line.
-func normalise(text string) string {
-	text = strings.Join(strings.Fields(shorten(text, 500)), " ")
-	return shorten(varying.ReplaceAllString(text, "…"), 200)
-}
-
-// fingerprint identifies a cause.
-func fingerprint(reason driver.Reason, errorType, normalised string) string {
-	sum := sha256.Sum256([]byte(string(reason) + "\x00" + errorType + "\x00" + normalised))
-	return hex.EncodeToString(sum[:6])
-}
-
 // A survey is what a look at the dead letters of a queue found.
 type survey struct {
 	causes []*cause // largest first
@@ -92,8 +72,7 @@ func (v *view) survey(queue string, until time.Time) (survey, error) {
 }
 
 func (s *survey) add(known map[string]*cause, m *broker.Peeked) {
-	normalised := normalise(m.LastError)
-	id := fingerprint(m.Reason, m.ErrorType, normalised)
+	id, normalised := m.Cause()
 	c := known[id]
 	if c == nil {
 		c = &cause{id: id, reason: m.Reason, errorType: m.ErrorType, normalised: normalised, example: m.LastError, first: m.DeadAt, last: m.DeadAt}

@@ -51,13 +51,3 @@ func FuzzNextPage(f *testing.F) {
 		}
 	})
 }
-
-// FuzzNormalise: texts of errors, which workers write, are cut and stay one line.
-func FuzzNormalise(f *testing.F) {
-	f.Add("dial tcp 10.0.0.1:25: \"x\" refused\nafter 3 s")
-	f.Fuzz(func(t *testing.T, text string) {
-		if got := normalise(text); strings.ContainsAny(got, "\n\r\t") || len([]rune(got)) > 201 {
-			t.Errorf("%q becomes %q", text, got)
-		}
-	})
-}
