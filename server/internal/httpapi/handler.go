@@ -196,6 +196,7 @@ func init() {
 		{Method: "GET", Path: "/readyz", open: true, serve: (*Handler).ready},
 		{Method: "GET", Path: "/metrics", serve: (*Handler).metrics},
 	}
+	routes = append(routes, jobRoutes()...)
 }
 
 // ServeHTTP answers one request.

@@ -33,6 +33,7 @@ type lookedLine struct {
 	Source          string            `json:"source,omitempty"`
 	Reason          string            `json:"reason,omitempty"`
 	ErrorType       string            `json:"error_type,omitempty"`
+	Cause           string            `json:"cause,omitempty"`
 	DeadAt          string            `json:"dead_at,omitempty"`
 	Redrives        int               `json:"redrives,omitempty"`
 }
@@ -44,6 +45,9 @@ func lineOf(l *broker.Peeked) lookedLine {
 		ReplyTo: l.ReplyTo, CorrelationID: l.CorrelationID, EnqueuedAt: timeText(l.EnqueuedAt),
 		FirstReceivedAt: timeText(l.FirstReceivedAt), LastError: l.LastError, DueAt: timeText(l.DueAt), Source: l.Source,
 		Reason: string(l.Reason), ErrorType: l.ErrorType, DeadAt: timeText(l.DeadAt), Redrives: l.Redrives,
+	}
+	if l.State == driver.StateDead {
+		line.Cause, _ = l.Cause()
 	}
 	if !l.Damaged {
 		line.SentAt = l.Seal.SentAt.UTC().Format(timeLayout)
