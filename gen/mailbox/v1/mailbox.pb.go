@@ -2999,7 +2999,7 @@ var File_mailbox_v1_mailbox_proto protoreflect.FileDescriptor
 const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\n" +
 	"\x18mailbox/v1/mailbox.proto\x12\n" +
-	"mailbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mailbox/v1/error.proto\x1a\x18mailbox/v1/message.proto\x1a\x16mailbox/v1/reply.proto\x1a\x19mailbox/v1/schedule.proto\x1a\x16mailbox/v1/topic.proto\"o\n" +
+	"mailbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mailbox/v1/error.proto\x1a\x14mailbox/v1/job.proto\x1a\x18mailbox/v1/message.proto\x1a\x16mailbox/v1/reply.proto\x1a\x19mailbox/v1/schedule.proto\x1a\x16mailbox/v1/topic.proto\"o\n" +
 	"\vSendRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x120\n" +
 	"\bmessages\x18\x02 \x03(\v2\x14.mailbox.v1.OutgoingR\bmessages\x12\x18\n" +
@@ -3186,7 +3186,7 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\bNackMode\x12\x19\n" +
 	"\x15NACK_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11NACK_MODE_RELEASE\x10\x01\x12\x16\n" +
-	"\x12NACK_MODE_PUT_BACK\x10\x022\xe3\x16\n" +
+	"\x12NACK_MODE_PUT_BACK\x10\x022\xec\x18\n" +
 	"\aMailbox\x129\n" +
 	"\x04Send\x12\x17.mailbox.v1.SendRequest\x1a\x18.mailbox.v1.SendResponse\x129\n" +
 	"\x04Recv\x12\x17.mailbox.v1.RecvRequest\x1a\x18.mailbox.v1.RecvResponse\x12O\n" +
@@ -3203,7 +3203,11 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\vDeadLetters\x12\x1e.mailbox.v1.DeadLettersRequest\x1a\x1f.mailbox.v1.DeadLettersResponse0\x01\x12B\n" +
 	"\aRedrive\x12\x1a.mailbox.v1.RedriveRequest\x1a\x1b.mailbox.v1.RedriveResponse\x12B\n" +
 	"\aDiscard\x12\x1a.mailbox.v1.DiscardRequest\x1a\x1b.mailbox.v1.DiscardResponse\x12H\n" +
-	"\tPurgeDead\x12\x1c.mailbox.v1.PurgeDeadRequest\x1a\x1d.mailbox.v1.PurgeDeadResponse\x12<\n" +
+	"\tPurgeDead\x12\x1c.mailbox.v1.PurgeDeadRequest\x1a\x1d.mailbox.v1.PurgeDeadResponse\x12E\n" +
+	"\bStartJob\x12\x1b.mailbox.v1.StartJobRequest\x1a\x1c.mailbox.v1.StartJobResponse\x12;\n" +
+	"\x04Jobs\x12\x17.mailbox.v1.JobsRequest\x1a\x18.mailbox.v1.JobsResponse0\x01\x12?\n" +
+	"\x06GetJob\x12\x19.mailbox.v1.GetJobRequest\x1a\x1a.mailbox.v1.GetJobResponse\x12B\n" +
+	"\aStopJob\x12\x1a.mailbox.v1.StopJobRequest\x1a\x1b.mailbox.v1.StopJobResponse\x12<\n" +
 	"\x05Purge\x12\x18.mailbox.v1.PurgeRequest\x1a\x19.mailbox.v1.PurgeResponse\x12<\n" +
 	"\x05Pause\x12\x18.mailbox.v1.PauseRequest\x1a\x19.mailbox.v1.PauseResponse\x12?\n" +
 	"\x06Resume\x12\x19.mailbox.v1.ResumeRequest\x1a\x1a.mailbox.v1.ResumeResponse\x12E\n" +
@@ -3309,168 +3313,184 @@ var file_mailbox_v1_mailbox_proto_goTypes = []any{
 	(MessageState)(0),              // 56: mailbox.v1.MessageState
 	(*Peeked)(nil),                 // 57: mailbox.v1.Peeked
 	(*timestamppb.Timestamp)(nil),  // 58: google.protobuf.Timestamp
-	(*PutScheduleRequest)(nil),     // 59: mailbox.v1.PutScheduleRequest
-	(*GetScheduleRequest)(nil),     // 60: mailbox.v1.GetScheduleRequest
-	(*SchedulesRequest)(nil),       // 61: mailbox.v1.SchedulesRequest
-	(*PauseScheduleRequest)(nil),   // 62: mailbox.v1.PauseScheduleRequest
-	(*ResumeScheduleRequest)(nil),  // 63: mailbox.v1.ResumeScheduleRequest
-	(*RunScheduleRequest)(nil),     // 64: mailbox.v1.RunScheduleRequest
-	(*DeleteScheduleRequest)(nil),  // 65: mailbox.v1.DeleteScheduleRequest
-	(*CreateSlotRequest)(nil),      // 66: mailbox.v1.CreateSlotRequest
-	(*ResolveSlotRequest)(nil),     // 67: mailbox.v1.ResolveSlotRequest
-	(*WaitSlotRequest)(nil),        // 68: mailbox.v1.WaitSlotRequest
-	(*CancelSlotRequest)(nil),      // 69: mailbox.v1.CancelSlotRequest
-	(*ConsumeSlotRequest)(nil),     // 70: mailbox.v1.ConsumeSlotRequest
-	(*DeleteSlotRequest)(nil),      // 71: mailbox.v1.DeleteSlotRequest
-	(*ExpiredSlotsRequest)(nil),    // 72: mailbox.v1.ExpiredSlotsRequest
-	(*SweepSlotsRequest)(nil),      // 73: mailbox.v1.SweepSlotsRequest
-	(*TraitsRequest)(nil),          // 74: mailbox.v1.TraitsRequest
-	(*TopicsRequest)(nil),          // 75: mailbox.v1.TopicsRequest
-	(*DescribeRequest)(nil),        // 76: mailbox.v1.DescribeRequest
-	(*ConfigureRequest)(nil),       // 77: mailbox.v1.ConfigureRequest
-	(*DeleteRequest)(nil),          // 78: mailbox.v1.DeleteRequest
-	(*PutScheduleResponse)(nil),    // 79: mailbox.v1.PutScheduleResponse
-	(*GetScheduleResponse)(nil),    // 80: mailbox.v1.GetScheduleResponse
-	(*SchedulesResponse)(nil),      // 81: mailbox.v1.SchedulesResponse
-	(*PauseScheduleResponse)(nil),  // 82: mailbox.v1.PauseScheduleResponse
-	(*ResumeScheduleResponse)(nil), // 83: mailbox.v1.ResumeScheduleResponse
-	(*RunScheduleResponse)(nil),    // 84: mailbox.v1.RunScheduleResponse
-	(*DeleteScheduleResponse)(nil), // 85: mailbox.v1.DeleteScheduleResponse
-	(*CreateSlotResponse)(nil),     // 86: mailbox.v1.CreateSlotResponse
-	(*ResolveSlotResponse)(nil),    // 87: mailbox.v1.ResolveSlotResponse
-	(*WaitSlotResponse)(nil),       // 88: mailbox.v1.WaitSlotResponse
-	(*CancelSlotResponse)(nil),     // 89: mailbox.v1.CancelSlotResponse
-	(*ConsumeSlotResponse)(nil),    // 90: mailbox.v1.ConsumeSlotResponse
-	(*DeleteSlotResponse)(nil),     // 91: mailbox.v1.DeleteSlotResponse
-	(*ExpiredSlotsResponse)(nil),   // 92: mailbox.v1.ExpiredSlotsResponse
-	(*SweepSlotsResponse)(nil),     // 93: mailbox.v1.SweepSlotsResponse
-	(*TraitsResponse)(nil),         // 94: mailbox.v1.TraitsResponse
-	(*TopicsResponse)(nil),         // 95: mailbox.v1.TopicsResponse
-	(*DescribeResponse)(nil),       // 96: mailbox.v1.DescribeResponse
-	(*ConfigureResponse)(nil),      // 97: mailbox.v1.ConfigureResponse
-	(*DeleteResponse)(nil),         // 98: mailbox.v1.DeleteResponse
+	(*StartJobRequest)(nil),        // 59: mailbox.v1.StartJobRequest
+	(*JobsRequest)(nil),            // 60: mailbox.v1.JobsRequest
+	(*GetJobRequest)(nil),          // 61: mailbox.v1.GetJobRequest
+	(*StopJobRequest)(nil),         // 62: mailbox.v1.StopJobRequest
+	(*PutScheduleRequest)(nil),     // 63: mailbox.v1.PutScheduleRequest
+	(*GetScheduleRequest)(nil),     // 64: mailbox.v1.GetScheduleRequest
+	(*SchedulesRequest)(nil),       // 65: mailbox.v1.SchedulesRequest
+	(*PauseScheduleRequest)(nil),   // 66: mailbox.v1.PauseScheduleRequest
+	(*ResumeScheduleRequest)(nil),  // 67: mailbox.v1.ResumeScheduleRequest
+	(*RunScheduleRequest)(nil),     // 68: mailbox.v1.RunScheduleRequest
+	(*DeleteScheduleRequest)(nil),  // 69: mailbox.v1.DeleteScheduleRequest
+	(*CreateSlotRequest)(nil),      // 70: mailbox.v1.CreateSlotRequest
+	(*ResolveSlotRequest)(nil),     // 71: mailbox.v1.ResolveSlotRequest
+	(*WaitSlotRequest)(nil),        // 72: mailbox.v1.WaitSlotRequest
+	(*CancelSlotRequest)(nil),      // 73: mailbox.v1.CancelSlotRequest
+	(*ConsumeSlotRequest)(nil),     // 74: mailbox.v1.ConsumeSlotRequest
+	(*DeleteSlotRequest)(nil),      // 75: mailbox.v1.DeleteSlotRequest
+	(*ExpiredSlotsRequest)(nil),    // 76: mailbox.v1.ExpiredSlotsRequest
+	(*SweepSlotsRequest)(nil),      // 77: mailbox.v1.SweepSlotsRequest
+	(*TraitsRequest)(nil),          // 78: mailbox.v1.TraitsRequest
+	(*TopicsRequest)(nil),          // 79: mailbox.v1.TopicsRequest
+	(*DescribeRequest)(nil),        // 80: mailbox.v1.DescribeRequest
+	(*ConfigureRequest)(nil),       // 81: mailbox.v1.ConfigureRequest
+	(*DeleteRequest)(nil),          // 82: mailbox.v1.DeleteRequest
+	(*StartJobResponse)(nil),       // 83: mailbox.v1.StartJobResponse
+	(*JobsResponse)(nil),           // 84: mailbox.v1.JobsResponse
+	(*GetJobResponse)(nil),         // 85: mailbox.v1.GetJobResponse
+	(*StopJobResponse)(nil),        // 86: mailbox.v1.StopJobResponse
+	(*PutScheduleResponse)(nil),    // 87: mailbox.v1.PutScheduleResponse
+	(*GetScheduleResponse)(nil),    // 88: mailbox.v1.GetScheduleResponse
+	(*SchedulesResponse)(nil),      // 89: mailbox.v1.SchedulesResponse
+	(*PauseScheduleResponse)(nil),  // 90: mailbox.v1.PauseScheduleResponse
+	(*ResumeScheduleResponse)(nil), // 91: mailbox.v1.ResumeScheduleResponse
+	(*RunScheduleResponse)(nil),    // 92: mailbox.v1.RunScheduleResponse
+	(*DeleteScheduleResponse)(nil), // 93: mailbox.v1.DeleteScheduleResponse
+	(*CreateSlotResponse)(nil),     // 94: mailbox.v1.CreateSlotResponse
+	(*ResolveSlotResponse)(nil),    // 95: mailbox.v1.ResolveSlotResponse
+	(*WaitSlotResponse)(nil),       // 96: mailbox.v1.WaitSlotResponse
+	(*CancelSlotResponse)(nil),     // 97: mailbox.v1.CancelSlotResponse
+	(*ConsumeSlotResponse)(nil),    // 98: mailbox.v1.ConsumeSlotResponse
+	(*DeleteSlotResponse)(nil),     // 99: mailbox.v1.DeleteSlotResponse
+	(*ExpiredSlotsResponse)(nil),   // 100: mailbox.v1.ExpiredSlotsResponse
+	(*SweepSlotsResponse)(nil),     // 101: mailbox.v1.SweepSlotsResponse
+	(*TraitsResponse)(nil),         // 102: mailbox.v1.TraitsResponse
+	(*TopicsResponse)(nil),         // 103: mailbox.v1.TopicsResponse
+	(*DescribeResponse)(nil),       // 104: mailbox.v1.DescribeResponse
+	(*ConfigureResponse)(nil),      // 105: mailbox.v1.ConfigureResponse
+	(*DeleteResponse)(nil),         // 106: mailbox.v1.DeleteResponse
 }
 var file_mailbox_v1_mailbox_proto_depIdxs = []int32{
-	52, // 0: mailbox.v1.SendRequest.messages:type_name -> mailbox.v1.Outgoing
-	3,  // 1: mailbox.v1.SendResponse.results:type_name -> mailbox.v1.SendResult
-	53, // 2: mailbox.v1.SendResult.error:type_name -> mailbox.v1.ErrorDetail
-	54, // 3: mailbox.v1.RecvResponse.messages:type_name -> mailbox.v1.Delivery
-	54, // 4: mailbox.v1.RecvStreamResponse.messages:type_name -> mailbox.v1.Delivery
-	55, // 5: mailbox.v1.AckRequest.deliveries:type_name -> mailbox.v1.DeliveryRef
-	19, // 6: mailbox.v1.AckResponse.results:type_name -> mailbox.v1.SettleResult
-	11, // 7: mailbox.v1.NackRequest.entries:type_name -> mailbox.v1.NackEntry
-	55, // 8: mailbox.v1.NackEntry.delivery:type_name -> mailbox.v1.DeliveryRef
-	0,  // 9: mailbox.v1.NackEntry.mode:type_name -> mailbox.v1.NackMode
-	19, // 10: mailbox.v1.NackResponse.results:type_name -> mailbox.v1.SettleResult
-	14, // 11: mailbox.v1.ExtendRequest.entries:type_name -> mailbox.v1.ExtendEntry
-	55, // 12: mailbox.v1.ExtendEntry.delivery:type_name -> mailbox.v1.DeliveryRef
-	19, // 13: mailbox.v1.ExtendResponse.results:type_name -> mailbox.v1.SettleResult
-	17, // 14: mailbox.v1.BuryRequest.entries:type_name -> mailbox.v1.BuryEntry
-	55, // 15: mailbox.v1.BuryEntry.delivery:type_name -> mailbox.v1.DeliveryRef
-	19, // 16: mailbox.v1.BuryResponse.results:type_name -> mailbox.v1.SettleResult
-	53, // 17: mailbox.v1.SettleResult.error:type_name -> mailbox.v1.ErrorDetail
-	56, // 18: mailbox.v1.PeekRequest.states:type_name -> mailbox.v1.MessageState
-	51, // 19: mailbox.v1.PeekRequest.attrs:type_name -> mailbox.v1.PeekRequest.AttrsEntry
-	57, // 20: mailbox.v1.PeekResponse.messages:type_name -> mailbox.v1.Peeked
-	57, // 21: mailbox.v1.LifeResponse.message:type_name -> mailbox.v1.Peeked
-	24, // 22: mailbox.v1.LifeResponse.events:type_name -> mailbox.v1.LifeEvent
-	58, // 23: mailbox.v1.LifeEvent.at:type_name -> google.protobuf.Timestamp
-	27, // 24: mailbox.v1.WorkersResponse.workers:type_name -> mailbox.v1.Worker
-	58, // 25: mailbox.v1.Worker.since:type_name -> google.protobuf.Timestamp
-	58, // 26: mailbox.v1.Worker.seen:type_name -> google.protobuf.Timestamp
-	28, // 27: mailbox.v1.Worker.held:type_name -> mailbox.v1.HeldMessage
-	58, // 28: mailbox.v1.HeldMessage.taken_at:type_name -> google.protobuf.Timestamp
-	58, // 29: mailbox.v1.HeldMessage.until:type_name -> google.protobuf.Timestamp
-	57, // 30: mailbox.v1.DeadLettersResponse.messages:type_name -> mailbox.v1.Peeked
-	58, // 31: mailbox.v1.EditRequest.deliver_at:type_name -> google.protobuf.Timestamp
-	56, // 32: mailbox.v1.EditResponse.state:type_name -> mailbox.v1.MessageState
-	1,  // 33: mailbox.v1.Mailbox.Send:input_type -> mailbox.v1.SendRequest
-	4,  // 34: mailbox.v1.Mailbox.Recv:input_type -> mailbox.v1.RecvRequest
-	6,  // 35: mailbox.v1.Mailbox.RecvStream:input_type -> mailbox.v1.RecvStreamRequest
-	8,  // 36: mailbox.v1.Mailbox.Ack:input_type -> mailbox.v1.AckRequest
-	10, // 37: mailbox.v1.Mailbox.Nack:input_type -> mailbox.v1.NackRequest
-	13, // 38: mailbox.v1.Mailbox.Extend:input_type -> mailbox.v1.ExtendRequest
-	16, // 39: mailbox.v1.Mailbox.Bury:input_type -> mailbox.v1.BuryRequest
-	20, // 40: mailbox.v1.Mailbox.Peek:input_type -> mailbox.v1.PeekRequest
-	22, // 41: mailbox.v1.Mailbox.Life:input_type -> mailbox.v1.LifeRequest
-	29, // 42: mailbox.v1.Mailbox.Stats:input_type -> mailbox.v1.StatsRequest
-	25, // 43: mailbox.v1.Mailbox.Workers:input_type -> mailbox.v1.WorkersRequest
-	31, // 44: mailbox.v1.Mailbox.DeadLetters:input_type -> mailbox.v1.DeadLettersRequest
-	33, // 45: mailbox.v1.Mailbox.Redrive:input_type -> mailbox.v1.RedriveRequest
-	35, // 46: mailbox.v1.Mailbox.Discard:input_type -> mailbox.v1.DiscardRequest
-	37, // 47: mailbox.v1.Mailbox.PurgeDead:input_type -> mailbox.v1.PurgeDeadRequest
-	39, // 48: mailbox.v1.Mailbox.Purge:input_type -> mailbox.v1.PurgeRequest
-	41, // 49: mailbox.v1.Mailbox.Pause:input_type -> mailbox.v1.PauseRequest
-	43, // 50: mailbox.v1.Mailbox.Resume:input_type -> mailbox.v1.ResumeRequest
-	45, // 51: mailbox.v1.Mailbox.Throttle:input_type -> mailbox.v1.ThrottleRequest
-	47, // 52: mailbox.v1.Mailbox.Edit:input_type -> mailbox.v1.EditRequest
-	59, // 53: mailbox.v1.Mailbox.PutSchedule:input_type -> mailbox.v1.PutScheduleRequest
-	60, // 54: mailbox.v1.Mailbox.GetSchedule:input_type -> mailbox.v1.GetScheduleRequest
-	61, // 55: mailbox.v1.Mailbox.Schedules:input_type -> mailbox.v1.SchedulesRequest
-	62, // 56: mailbox.v1.Mailbox.PauseSchedule:input_type -> mailbox.v1.PauseScheduleRequest
-	63, // 57: mailbox.v1.Mailbox.ResumeSchedule:input_type -> mailbox.v1.ResumeScheduleRequest
-	64, // 58: mailbox.v1.Mailbox.RunSchedule:input_type -> mailbox.v1.RunScheduleRequest
-	65, // 59: mailbox.v1.Mailbox.DeleteSchedule:input_type -> mailbox.v1.DeleteScheduleRequest
-	66, // 60: mailbox.v1.Mailbox.CreateSlot:input_type -> mailbox.v1.CreateSlotRequest
-	67, // 61: mailbox.v1.Mailbox.ResolveSlot:input_type -> mailbox.v1.ResolveSlotRequest
-	68, // 62: mailbox.v1.Mailbox.WaitSlot:input_type -> mailbox.v1.WaitSlotRequest
-	69, // 63: mailbox.v1.Mailbox.CancelSlot:input_type -> mailbox.v1.CancelSlotRequest
-	70, // 64: mailbox.v1.Mailbox.ConsumeSlot:input_type -> mailbox.v1.ConsumeSlotRequest
-	71, // 65: mailbox.v1.Mailbox.DeleteSlot:input_type -> mailbox.v1.DeleteSlotRequest
-	72, // 66: mailbox.v1.Mailbox.ExpiredSlots:input_type -> mailbox.v1.ExpiredSlotsRequest
-	73, // 67: mailbox.v1.Mailbox.SweepSlots:input_type -> mailbox.v1.SweepSlotsRequest
-	74, // 68: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
-	75, // 69: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
-	76, // 70: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
-	77, // 71: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
-	78, // 72: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
-	49, // 73: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
-	2,  // 74: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
-	5,  // 75: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
-	7,  // 76: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
-	9,  // 77: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
-	12, // 78: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
-	15, // 79: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
-	18, // 80: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
-	21, // 81: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
-	23, // 82: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
-	30, // 83: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
-	26, // 84: mailbox.v1.Mailbox.Workers:output_type -> mailbox.v1.WorkersResponse
-	32, // 85: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
-	34, // 86: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
-	36, // 87: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
-	38, // 88: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
-	40, // 89: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
-	42, // 90: mailbox.v1.Mailbox.Pause:output_type -> mailbox.v1.PauseResponse
-	44, // 91: mailbox.v1.Mailbox.Resume:output_type -> mailbox.v1.ResumeResponse
-	46, // 92: mailbox.v1.Mailbox.Throttle:output_type -> mailbox.v1.ThrottleResponse
-	48, // 93: mailbox.v1.Mailbox.Edit:output_type -> mailbox.v1.EditResponse
-	79, // 94: mailbox.v1.Mailbox.PutSchedule:output_type -> mailbox.v1.PutScheduleResponse
-	80, // 95: mailbox.v1.Mailbox.GetSchedule:output_type -> mailbox.v1.GetScheduleResponse
-	81, // 96: mailbox.v1.Mailbox.Schedules:output_type -> mailbox.v1.SchedulesResponse
-	82, // 97: mailbox.v1.Mailbox.PauseSchedule:output_type -> mailbox.v1.PauseScheduleResponse
-	83, // 98: mailbox.v1.Mailbox.ResumeSchedule:output_type -> mailbox.v1.ResumeScheduleResponse
-	84, // 99: mailbox.v1.Mailbox.RunSchedule:output_type -> mailbox.v1.RunScheduleResponse
-	85, // 100: mailbox.v1.Mailbox.DeleteSchedule:output_type -> mailbox.v1.DeleteScheduleResponse
-	86, // 101: mailbox.v1.Mailbox.CreateSlot:output_type -> mailbox.v1.CreateSlotResponse
-	87, // 102: mailbox.v1.Mailbox.ResolveSlot:output_type -> mailbox.v1.ResolveSlotResponse
-	88, // 103: mailbox.v1.Mailbox.WaitSlot:output_type -> mailbox.v1.WaitSlotResponse
-	89, // 104: mailbox.v1.Mailbox.CancelSlot:output_type -> mailbox.v1.CancelSlotResponse
-	90, // 105: mailbox.v1.Mailbox.ConsumeSlot:output_type -> mailbox.v1.ConsumeSlotResponse
-	91, // 106: mailbox.v1.Mailbox.DeleteSlot:output_type -> mailbox.v1.DeleteSlotResponse
-	92, // 107: mailbox.v1.Mailbox.ExpiredSlots:output_type -> mailbox.v1.ExpiredSlotsResponse
-	93, // 108: mailbox.v1.Mailbox.SweepSlots:output_type -> mailbox.v1.SweepSlotsResponse
-	94, // 109: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
-	95, // 110: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
-	96, // 111: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
-	97, // 112: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
-	98, // 113: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
-	50, // 114: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
-	74, // [74:115] is the sub-list for method output_type
-	33, // [33:74] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	52,  // 0: mailbox.v1.SendRequest.messages:type_name -> mailbox.v1.Outgoing
+	3,   // 1: mailbox.v1.SendResponse.results:type_name -> mailbox.v1.SendResult
+	53,  // 2: mailbox.v1.SendResult.error:type_name -> mailbox.v1.ErrorDetail
+	54,  // 3: mailbox.v1.RecvResponse.messages:type_name -> mailbox.v1.Delivery
+	54,  // 4: mailbox.v1.RecvStreamResponse.messages:type_name -> mailbox.v1.Delivery
+	55,  // 5: mailbox.v1.AckRequest.deliveries:type_name -> mailbox.v1.DeliveryRef
+	19,  // 6: mailbox.v1.AckResponse.results:type_name -> mailbox.v1.SettleResult
+	11,  // 7: mailbox.v1.NackRequest.entries:type_name -> mailbox.v1.NackEntry
+	55,  // 8: mailbox.v1.NackEntry.delivery:type_name -> mailbox.v1.DeliveryRef
+	0,   // 9: mailbox.v1.NackEntry.mode:type_name -> mailbox.v1.NackMode
+	19,  // 10: mailbox.v1.NackResponse.results:type_name -> mailbox.v1.SettleResult
+	14,  // 11: mailbox.v1.ExtendRequest.entries:type_name -> mailbox.v1.ExtendEntry
+	55,  // 12: mailbox.v1.ExtendEntry.delivery:type_name -> mailbox.v1.DeliveryRef
+	19,  // 13: mailbox.v1.ExtendResponse.results:type_name -> mailbox.v1.SettleResult
+	17,  // 14: mailbox.v1.BuryRequest.entries:type_name -> mailbox.v1.BuryEntry
+	55,  // 15: mailbox.v1.BuryEntry.delivery:type_name -> mailbox.v1.DeliveryRef
+	19,  // 16: mailbox.v1.BuryResponse.results:type_name -> mailbox.v1.SettleResult
+	53,  // 17: mailbox.v1.SettleResult.error:type_name -> mailbox.v1.ErrorDetail
+	56,  // 18: mailbox.v1.PeekRequest.states:type_name -> mailbox.v1.MessageState
+	51,  // 19: mailbox.v1.PeekRequest.attrs:type_name -> mailbox.v1.PeekRequest.AttrsEntry
+	57,  // 20: mailbox.v1.PeekResponse.messages:type_name -> mailbox.v1.Peeked
+	57,  // 21: mailbox.v1.LifeResponse.message:type_name -> mailbox.v1.Peeked
+	24,  // 22: mailbox.v1.LifeResponse.events:type_name -> mailbox.v1.LifeEvent
+	58,  // 23: mailbox.v1.LifeEvent.at:type_name -> google.protobuf.Timestamp
+	27,  // 24: mailbox.v1.WorkersResponse.workers:type_name -> mailbox.v1.Worker
+	58,  // 25: mailbox.v1.Worker.since:type_name -> google.protobuf.Timestamp
+	58,  // 26: mailbox.v1.Worker.seen:type_name -> google.protobuf.Timestamp
+	28,  // 27: mailbox.v1.Worker.held:type_name -> mailbox.v1.HeldMessage
+	58,  // 28: mailbox.v1.HeldMessage.taken_at:type_name -> google.protobuf.Timestamp
+	58,  // 29: mailbox.v1.HeldMessage.until:type_name -> google.protobuf.Timestamp
+	57,  // 30: mailbox.v1.DeadLettersResponse.messages:type_name -> mailbox.v1.Peeked
+	58,  // 31: mailbox.v1.EditRequest.deliver_at:type_name -> google.protobuf.Timestamp
+	56,  // 32: mailbox.v1.EditResponse.state:type_name -> mailbox.v1.MessageState
+	1,   // 33: mailbox.v1.Mailbox.Send:input_type -> mailbox.v1.SendRequest
+	4,   // 34: mailbox.v1.Mailbox.Recv:input_type -> mailbox.v1.RecvRequest
+	6,   // 35: mailbox.v1.Mailbox.RecvStream:input_type -> mailbox.v1.RecvStreamRequest
+	8,   // 36: mailbox.v1.Mailbox.Ack:input_type -> mailbox.v1.AckRequest
+	10,  // 37: mailbox.v1.Mailbox.Nack:input_type -> mailbox.v1.NackRequest
+	13,  // 38: mailbox.v1.Mailbox.Extend:input_type -> mailbox.v1.ExtendRequest
+	16,  // 39: mailbox.v1.Mailbox.Bury:input_type -> mailbox.v1.BuryRequest
+	20,  // 40: mailbox.v1.Mailbox.Peek:input_type -> mailbox.v1.PeekRequest
+	22,  // 41: mailbox.v1.Mailbox.Life:input_type -> mailbox.v1.LifeRequest
+	29,  // 42: mailbox.v1.Mailbox.Stats:input_type -> mailbox.v1.StatsRequest
+	25,  // 43: mailbox.v1.Mailbox.Workers:input_type -> mailbox.v1.WorkersRequest
+	31,  // 44: mailbox.v1.Mailbox.DeadLetters:input_type -> mailbox.v1.DeadLettersRequest
+	33,  // 45: mailbox.v1.Mailbox.Redrive:input_type -> mailbox.v1.RedriveRequest
+	35,  // 46: mailbox.v1.Mailbox.Discard:input_type -> mailbox.v1.DiscardRequest
+	37,  // 47: mailbox.v1.Mailbox.PurgeDead:input_type -> mailbox.v1.PurgeDeadRequest
+	59,  // 48: mailbox.v1.Mailbox.StartJob:input_type -> mailbox.v1.StartJobRequest
+	60,  // 49: mailbox.v1.Mailbox.Jobs:input_type -> mailbox.v1.JobsRequest
+	61,  // 50: mailbox.v1.Mailbox.GetJob:input_type -> mailbox.v1.GetJobRequest
+	62,  // 51: mailbox.v1.Mailbox.StopJob:input_type -> mailbox.v1.StopJobRequest
+	39,  // 52: mailbox.v1.Mailbox.Purge:input_type -> mailbox.v1.PurgeRequest
+	41,  // 53: mailbox.v1.Mailbox.Pause:input_type -> mailbox.v1.PauseRequest
+	43,  // 54: mailbox.v1.Mailbox.Resume:input_type -> mailbox.v1.ResumeRequest
+	45,  // 55: mailbox.v1.Mailbox.Throttle:input_type -> mailbox.v1.ThrottleRequest
+	47,  // 56: mailbox.v1.Mailbox.Edit:input_type -> mailbox.v1.EditRequest
+	63,  // 57: mailbox.v1.Mailbox.PutSchedule:input_type -> mailbox.v1.PutScheduleRequest
+	64,  // 58: mailbox.v1.Mailbox.GetSchedule:input_type -> mailbox.v1.GetScheduleRequest
+	65,  // 59: mailbox.v1.Mailbox.Schedules:input_type -> mailbox.v1.SchedulesRequest
+	66,  // 60: mailbox.v1.Mailbox.PauseSchedule:input_type -> mailbox.v1.PauseScheduleRequest
+	67,  // 61: mailbox.v1.Mailbox.ResumeSchedule:input_type -> mailbox.v1.ResumeScheduleRequest
+	68,  // 62: mailbox.v1.Mailbox.RunSchedule:input_type -> mailbox.v1.RunScheduleRequest
+	69,  // 63: mailbox.v1.Mailbox.DeleteSchedule:input_type -> mailbox.v1.DeleteScheduleRequest
+	70,  // 64: mailbox.v1.Mailbox.CreateSlot:input_type -> mailbox.v1.CreateSlotRequest
+	71,  // 65: mailbox.v1.Mailbox.ResolveSlot:input_type -> mailbox.v1.ResolveSlotRequest
+	72,  // 66: mailbox.v1.Mailbox.WaitSlot:input_type -> mailbox.v1.WaitSlotRequest
+	73,  // 67: mailbox.v1.Mailbox.CancelSlot:input_type -> mailbox.v1.CancelSlotRequest
+	74,  // 68: mailbox.v1.Mailbox.ConsumeSlot:input_type -> mailbox.v1.ConsumeSlotRequest
+	75,  // 69: mailbox.v1.Mailbox.DeleteSlot:input_type -> mailbox.v1.DeleteSlotRequest
+	76,  // 70: mailbox.v1.Mailbox.ExpiredSlots:input_type -> mailbox.v1.ExpiredSlotsRequest
+	77,  // 71: mailbox.v1.Mailbox.SweepSlots:input_type -> mailbox.v1.SweepSlotsRequest
+	78,  // 72: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
+	79,  // 73: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
+	80,  // 74: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
+	81,  // 75: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
+	82,  // 76: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
+	49,  // 77: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
+	2,   // 78: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
+	5,   // 79: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
+	7,   // 80: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
+	9,   // 81: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
+	12,  // 82: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
+	15,  // 83: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
+	18,  // 84: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
+	21,  // 85: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
+	23,  // 86: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
+	30,  // 87: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
+	26,  // 88: mailbox.v1.Mailbox.Workers:output_type -> mailbox.v1.WorkersResponse
+	32,  // 89: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
+	34,  // 90: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
+	36,  // 91: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
+	38,  // 92: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
+	83,  // 93: mailbox.v1.Mailbox.StartJob:output_type -> mailbox.v1.StartJobResponse
+	84,  // 94: mailbox.v1.Mailbox.Jobs:output_type -> mailbox.v1.JobsResponse
+	85,  // 95: mailbox.v1.Mailbox.GetJob:output_type -> mailbox.v1.GetJobResponse
+	86,  // 96: mailbox.v1.Mailbox.StopJob:output_type -> mailbox.v1.StopJobResponse
+	40,  // 97: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
+	42,  // 98: mailbox.v1.Mailbox.Pause:output_type -> mailbox.v1.PauseResponse
+	44,  // 99: mailbox.v1.Mailbox.Resume:output_type -> mailbox.v1.ResumeResponse
+	46,  // 100: mailbox.v1.Mailbox.Throttle:output_type -> mailbox.v1.ThrottleResponse
+	48,  // 101: mailbox.v1.Mailbox.Edit:output_type -> mailbox.v1.EditResponse
+	87,  // 102: mailbox.v1.Mailbox.PutSchedule:output_type -> mailbox.v1.PutScheduleResponse
+	88,  // 103: mailbox.v1.Mailbox.GetSchedule:output_type -> mailbox.v1.GetScheduleResponse
+	89,  // 104: mailbox.v1.Mailbox.Schedules:output_type -> mailbox.v1.SchedulesResponse
+	90,  // 105: mailbox.v1.Mailbox.PauseSchedule:output_type -> mailbox.v1.PauseScheduleResponse
+	91,  // 106: mailbox.v1.Mailbox.ResumeSchedule:output_type -> mailbox.v1.ResumeScheduleResponse
+	92,  // 107: mailbox.v1.Mailbox.RunSchedule:output_type -> mailbox.v1.RunScheduleResponse
+	93,  // 108: mailbox.v1.Mailbox.DeleteSchedule:output_type -> mailbox.v1.DeleteScheduleResponse
+	94,  // 109: mailbox.v1.Mailbox.CreateSlot:output_type -> mailbox.v1.CreateSlotResponse
+	95,  // 110: mailbox.v1.Mailbox.ResolveSlot:output_type -> mailbox.v1.ResolveSlotResponse
+	96,  // 111: mailbox.v1.Mailbox.WaitSlot:output_type -> mailbox.v1.WaitSlotResponse
+	97,  // 112: mailbox.v1.Mailbox.CancelSlot:output_type -> mailbox.v1.CancelSlotResponse
+	98,  // 113: mailbox.v1.Mailbox.ConsumeSlot:output_type -> mailbox.v1.ConsumeSlotResponse
+	99,  // 114: mailbox.v1.Mailbox.DeleteSlot:output_type -> mailbox.v1.DeleteSlotResponse
+	100, // 115: mailbox.v1.Mailbox.ExpiredSlots:output_type -> mailbox.v1.ExpiredSlotsResponse
+	101, // 116: mailbox.v1.Mailbox.SweepSlots:output_type -> mailbox.v1.SweepSlotsResponse
+	102, // 117: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
+	103, // 118: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
+	104, // 119: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
+	105, // 120: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
+	106, // 121: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
+	50,  // 122: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
+	78,  // [78:123] is the sub-list for method output_type
+	33,  // [33:78] is the sub-list for method input_type
+	33,  // [33:33] is the sub-list for extension type_name
+	33,  // [33:33] is the sub-list for extension extendee
+	0,   // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_mailbox_v1_mailbox_proto_init() }
@@ -3479,6 +3499,7 @@ func file_mailbox_v1_mailbox_proto_init() {
 		return
 	}
 	file_mailbox_v1_error_proto_init()
+	file_mailbox_v1_job_proto_init()
 	file_mailbox_v1_message_proto_init()
 	file_mailbox_v1_reply_proto_init()
 	file_mailbox_v1_schedule_proto_init()

@@ -732,7 +732,10 @@ type Death struct {
 	// The type of the error; its text is History.last_error.
 	ErrorType string `protobuf:"bytes,3,opt,name=error_type,json=errorType,proto3" json:"error_type,omitempty"`
 	// When it was dead-lettered.
-	DeadAt        *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=dead_at,json=deadAt,proto3" json:"dead_at,omitempty"`
+	DeadAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=dead_at,json=deadAt,proto3" json:"dead_at,omitempty"`
+	// What the dead letter has in common with others: an id of its reason, the type of its error and
+	// the text of that without the parts that vary.
+	Cause         string `protobuf:"bytes,5,opt,name=cause,proto3" json:"cause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -793,6 +796,13 @@ func (x *Death) GetDeadAt() *timestamppb.Timestamp {
 		return x.DeadAt
 	}
 	return nil
+}
+
+func (x *Death) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
 }
 
 var File_mailbox_v1_message_proto protoreflect.FileDescriptor
@@ -867,13 +877,14 @@ const file_mailbox_v1_message_proto_rawDesc = "" +
 	"\x06due_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05dueAt\x12\x18\n" +
 	"\adamaged\x18\x06 \x01(\bR\adamaged\x12'\n" +
 	"\x05death\x18\a \x01(\v2\x11.mailbox.v1.DeathR\x05death\x12\x1a\n" +
-	"\bredrives\x18\b \x01(\x05R\bredrives\"\x8b\x01\n" +
+	"\bredrives\x18\b \x01(\x05R\bredrives\"\xa1\x01\n" +
 	"\x05Death\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x1d\n" +
 	"\n" +
 	"error_type\x18\x03 \x01(\tR\terrorType\x123\n" +
-	"\adead_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06deadAt*\x96\x01\n" +
+	"\adead_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06deadAt\x12\x14\n" +
+	"\x05cause\x18\x05 \x01(\tR\x05cause*\x96\x01\n" +
 	"\fMessageState\x12\x1d\n" +
 	"\x19MESSAGE_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13MESSAGE_STATE_READY\x10\x01\x12\x19\n" +

@@ -107,8 +107,9 @@ func peeked(l *broker.Peeked) *mailboxv1.Peeked {
 		State: wireStates[l.State], DueAt: timestamp(l.DueAt), Damaged: l.Damaged, Redrives: int32(l.Redrives),
 	}
 	if l.State == driver.StateDead {
+		cause, _ := l.Cause()
 		p.Death = &mailboxv1.Death{
-			Reason: string(l.Reason), Source: l.Source, ErrorType: strings.ToValidUTF8(l.ErrorType, "\ufffd"), DeadAt: timestamp(l.DeadAt),
+			Reason: string(l.Reason), Source: l.Source, ErrorType: strings.ToValidUTF8(l.ErrorType, "\ufffd"), DeadAt: timestamp(l.DeadAt), Cause: cause,
 		}
 	}
 	return p

@@ -66,6 +66,14 @@ const (
 	MailboxDiscardProcedure = "/mailbox.v1.Mailbox/Discard"
 	// MailboxPurgeDeadProcedure is the fully-qualified name of the Mailbox's PurgeDead RPC.
 	MailboxPurgeDeadProcedure = "/mailbox.v1.Mailbox/PurgeDead"
+	// MailboxStartJobProcedure is the fully-qualified name of the Mailbox's StartJob RPC.
+	MailboxStartJobProcedure = "/mailbox.v1.Mailbox/StartJob"
+	// MailboxJobsProcedure is the fully-qualified name of the Mailbox's Jobs RPC.
+	MailboxJobsProcedure = "/mailbox.v1.Mailbox/Jobs"
+	// MailboxGetJobProcedure is the fully-qualified name of the Mailbox's GetJob RPC.
+	MailboxGetJobProcedure = "/mailbox.v1.Mailbox/GetJob"
+	// MailboxStopJobProcedure is the fully-qualified name of the Mailbox's StopJob RPC.
+	MailboxStopJobProcedure = "/mailbox.v1.Mailbox/StopJob"
 	// MailboxPurgeProcedure is the fully-qualified name of the Mailbox's Purge RPC.
 	MailboxPurgeProcedure = "/mailbox.v1.Mailbox/Purge"
 	// MailboxPauseProcedure is the fully-qualified name of the Mailbox's Pause RPC.
@@ -169,6 +177,16 @@ type MailboxClient interface {
 	Discard(context.Context, *v1.DiscardRequest) (*v1.DiscardResponse, error)
 	// PurgeDead removes all dead letters of a queue.
 	PurgeDead(context.Context, *v1.PurgeDeadRequest) (*v1.PurgeDeadResponse, error)
+	// StartJob counts, redrives or discards a selection of dead letters, whatever their number. The job
+	// goes on after the call, in this daemon. Operation: dlq.
+	StartJob(context.Context, *v1.StartJobRequest) (*v1.StartJobResponse, error)
+	// Jobs lists the jobs of a queue, or of all queues, that run in this daemon or ended in the last
+	// day, the latest first. Operation: dlq.
+	Jobs(context.Context, *v1.JobsRequest) (*connect.ServerStreamForClient[v1.JobsResponse], error)
+	// GetJob shows how far a job has come. Operation: dlq.
+	GetJob(context.Context, *v1.GetJobRequest) (*v1.GetJobResponse, error)
+	// StopJob stops a job, which takes a second at most. What it has done stays done. Operation: dlq.
+	StopJob(context.Context, *v1.StopJobRequest) (*v1.StopJobResponse, error)
 	// Purge removes all ready, delayed and in-flight messages of a queue.
 	Purge(context.Context, *v1.PurgeRequest) (*v1.PurgeResponse, error)
 	// Pause stops deliveries of a queue until Resume: receives wait and return no messages,
@@ -332,6 +350,30 @@ func NewMailboxClient(httpClient connect.HTTPClient, baseURL string, opts ...con
 			httpClient,
 			baseURL+MailboxPurgeDeadProcedure,
 			connect.WithSchema(mailboxMethods.ByName("PurgeDead")),
+			connect.WithClientOptions(opts...),
+		),
+		startJob: connect.NewClient[v1.StartJobRequest, v1.StartJobResponse](
+			httpClient,
+			baseURL+MailboxStartJobProcedure,
+			connect.WithSchema(mailboxMethods.ByName("StartJob")),
+			connect.WithClientOptions(opts...),
+		),
+		jobs: connect.NewClient[v1.JobsRequest, v1.JobsResponse](
+			httpClient,
+			baseURL+MailboxJobsProcedure,
+			connect.WithSchema(mailboxMethods.ByName("Jobs")),
+			connect.WithClientOptions(opts...),
+		),
+		getJob: connect.NewClient[v1.GetJobRequest, v1.GetJobResponse](
+			httpClient,
+			baseURL+MailboxGetJobProcedure,
+			connect.WithSchema(mailboxMethods.ByName("GetJob")),
+			connect.WithClientOptions(opts...),
+		),
+		stopJob: connect.NewClient[v1.StopJobRequest, v1.StopJobResponse](
+			httpClient,
+			baseURL+MailboxStopJobProcedure,
+			connect.WithSchema(mailboxMethods.ByName("StopJob")),
 			connect.WithClientOptions(opts...),
 		),
 		purge: connect.NewClient[v1.PurgeRequest, v1.PurgeResponse](
@@ -510,6 +552,10 @@ type mailboxClient struct {
 	redrive        *connect.Client[v1.RedriveRequest, v1.RedriveResponse]
 	discard        *connect.Client[v1.DiscardRequest, v1.DiscardResponse]
 	purgeDead      *connect.Client[v1.PurgeDeadRequest, v1.PurgeDeadResponse]
+	startJob       *connect.Client[v1.StartJobRequest, v1.StartJobResponse]
+	jobs           *connect.Client[v1.JobsRequest, v1.JobsResponse]
+	getJob         *connect.Client[v1.GetJobRequest, v1.GetJobResponse]
+	stopJob        *connect.Client[v1.StopJobRequest, v1.StopJobResponse]
 	purge          *connect.Client[v1.PurgeRequest, v1.PurgeResponse]
 	pause          *connect.Client[v1.PauseRequest, v1.PauseResponse]
 	resume         *connect.Client[v1.ResumeRequest, v1.ResumeResponse]
@@ -651,6 +697,38 @@ func (c *mailboxClient) Discard(ctx context.Context, req *v1.DiscardRequest) (*v
 // PurgeDead calls mailbox.v1.Mailbox.PurgeDead.
 func (c *mailboxClient) PurgeDead(ctx context.Context, req *v1.PurgeDeadRequest) (*v1.PurgeDeadResponse, error) {
 	response, err := c.purgeDead.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// StartJob calls mailbox.v1.Mailbox.StartJob.
+func (c *mailboxClient) StartJob(ctx context.Context, req *v1.StartJobRequest) (*v1.StartJobResponse, error) {
+	response, err := c.startJob.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Jobs calls mailbox.v1.Mailbox.Jobs.
+func (c *mailboxClient) Jobs(ctx context.Context, req *v1.JobsRequest) (*connect.ServerStreamForClient[v1.JobsResponse], error) {
+	return c.jobs.CallServerStream(ctx, connect.NewRequest(req))
+}
+
+// GetJob calls mailbox.v1.Mailbox.GetJob.
+func (c *mailboxClient) GetJob(ctx context.Context, req *v1.GetJobRequest) (*v1.GetJobResponse, error) {
+	response, err := c.getJob.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// StopJob calls mailbox.v1.Mailbox.StopJob.
+func (c *mailboxClient) StopJob(ctx context.Context, req *v1.StopJobRequest) (*v1.StopJobResponse, error) {
+	response, err := c.stopJob.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -928,6 +1006,16 @@ type MailboxHandler interface {
 	Discard(context.Context, *v1.DiscardRequest) (*v1.DiscardResponse, error)
 	// PurgeDead removes all dead letters of a queue.
 	PurgeDead(context.Context, *v1.PurgeDeadRequest) (*v1.PurgeDeadResponse, error)
+	// StartJob counts, redrives or discards a selection of dead letters, whatever their number. The job
+	// goes on after the call, in this daemon. Operation: dlq.
+	StartJob(context.Context, *v1.StartJobRequest) (*v1.StartJobResponse, error)
+	// Jobs lists the jobs of a queue, or of all queues, that run in this daemon or ended in the last
+	// day, the latest first. Operation: dlq.
+	Jobs(context.Context, *v1.JobsRequest, *connect.ServerStream[v1.JobsResponse]) error
+	// GetJob shows how far a job has come. Operation: dlq.
+	GetJob(context.Context, *v1.GetJobRequest) (*v1.GetJobResponse, error)
+	// StopJob stops a job, which takes a second at most. What it has done stays done. Operation: dlq.
+	StopJob(context.Context, *v1.StopJobRequest) (*v1.StopJobResponse, error)
 	// Purge removes all ready, delayed and in-flight messages of a queue.
 	Purge(context.Context, *v1.PurgeRequest) (*v1.PurgeResponse, error)
 	// Pause stops deliveries of a queue until Resume: receives wait and return no messages,
@@ -1087,6 +1175,30 @@ func NewMailboxHandler(svc MailboxHandler, opts ...connect.HandlerOption) (strin
 		MailboxPurgeDeadProcedure,
 		svc.PurgeDead,
 		connect.WithSchema(mailboxMethods.ByName("PurgeDead")),
+		connect.WithHandlerOptions(opts...),
+	)
+	mailboxStartJobHandler := connect.NewUnaryHandlerSimple(
+		MailboxStartJobProcedure,
+		svc.StartJob,
+		connect.WithSchema(mailboxMethods.ByName("StartJob")),
+		connect.WithHandlerOptions(opts...),
+	)
+	mailboxJobsHandler := connect.NewServerStreamHandlerSimple(
+		MailboxJobsProcedure,
+		svc.Jobs,
+		connect.WithSchema(mailboxMethods.ByName("Jobs")),
+		connect.WithHandlerOptions(opts...),
+	)
+	mailboxGetJobHandler := connect.NewUnaryHandlerSimple(
+		MailboxGetJobProcedure,
+		svc.GetJob,
+		connect.WithSchema(mailboxMethods.ByName("GetJob")),
+		connect.WithHandlerOptions(opts...),
+	)
+	mailboxStopJobHandler := connect.NewUnaryHandlerSimple(
+		MailboxStopJobProcedure,
+		svc.StopJob,
+		connect.WithSchema(mailboxMethods.ByName("StopJob")),
 		connect.WithHandlerOptions(opts...),
 	)
 	mailboxPurgeHandler := connect.NewUnaryHandlerSimple(
@@ -1277,6 +1389,14 @@ func NewMailboxHandler(svc MailboxHandler, opts ...connect.HandlerOption) (strin
 			mailboxDiscardHandler.ServeHTTP(w, r)
 		case MailboxPurgeDeadProcedure:
 			mailboxPurgeDeadHandler.ServeHTTP(w, r)
+		case MailboxStartJobProcedure:
+			mailboxStartJobHandler.ServeHTTP(w, r)
+		case MailboxJobsProcedure:
+			mailboxJobsHandler.ServeHTTP(w, r)
+		case MailboxGetJobProcedure:
+			mailboxGetJobHandler.ServeHTTP(w, r)
+		case MailboxStopJobProcedure:
+			mailboxStopJobHandler.ServeHTTP(w, r)
 		case MailboxPurgeProcedure:
 			mailboxPurgeHandler.ServeHTTP(w, r)
 		case MailboxPauseProcedure:
@@ -1396,6 +1516,22 @@ func (UnimplementedMailboxHandler) Discard(context.Context, *v1.DiscardRequest) 
 
 func (UnimplementedMailboxHandler) PurgeDead(context.Context, *v1.PurgeDeadRequest) (*v1.PurgeDeadResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.PurgeDead is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) StartJob(context.Context, *v1.StartJobRequest) (*v1.StartJobResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.StartJob is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) Jobs(context.Context, *v1.JobsRequest, *connect.ServerStream[v1.JobsResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.Jobs is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) GetJob(context.Context, *v1.GetJobRequest) (*v1.GetJobResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.GetJob is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) StopJob(context.Context, *v1.StopJobRequest) (*v1.StopJobResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.StopJob is not implemented"))
 }
 
 func (UnimplementedMailboxHandler) Purge(context.Context, *v1.PurgeRequest) (*v1.PurgeResponse, error) {
