@@ -110,7 +110,7 @@ func (s *shell) printDead(v messageView) error {
 type selection struct {
 	filterFlags
 	all, dryRun, yes bool
-	limit            int
+	limit, rate      int
 }
 
 func (f *selection) registerAll(c *cobra.Command, verb string) {
@@ -118,6 +118,7 @@ func (f *selection) registerAll(c *cobra.Command, verb string) {
 	c.Flags().BoolVar(&f.all, "all", false, verb+" all of them")
 	c.Flags().BoolVar(&f.dryRun, "dry-run", false, "only count them")
 	c.Flags().IntVarP(&f.limit, "limit", "n", 0, "how many at most, oldest first; 0 means no limit")
+	c.Flags().IntVar(&f.rate, "rate", 0, "how many a second at most; 0 means no limit")
 }
 
 func (f *selection) check(ids []string) error {
@@ -134,8 +135,17 @@ func (f *selection) check(ids []string) error {
 		return usageError("ids, --all and filters exclude each other; use one of them")
 	case f.limit < 0:
 		return usageError("--limit cannot be negative; 0 means no limit")
+	case f.rate < 0:
+		return usageError("--rate cannot be negative; 0 means no limit")
 	}
 	return nil
+}
+
+// job returns the job on the selected dead letters.
+func (f *selection) job(queue, action string) (jobBody, error) {
+	body, err := f.body(queue)
+	body.Limit = f.limit
+	return jobBody{peekBody: body, Action: action, Rate: f.rate}, err
 }
 
 // named returns those of the ids that belong to dead letters, each once.
@@ -173,27 +183,21 @@ func unknownDead(queue string, unknown []string) error {
 	}
 }
 
-// changeDead calls change with parts of the ids, which returns how many dead letters it
-// found, and returns the sum. Ids that the user named are passed
-// one at a time, so that the error can name unknown ones.
-func (s *shell) changeDead(verb, queue string, ids []string, named bool, change func(part []string) (int, error)) (changed int, err error) {
+// changeDead calls change with each of the ids, and returns how many dead letters were found. The error names the others.
+func (s *shell) changeDead(verb, queue string, ids []string, change func(ids []string) (int, error)) (changed int, err error) {
 	bar := s.progress(verb, int64(len(ids)))
 	defer bar.end()
-	size := dlqPart
-	if named {
-		size = 1
-	}
 	var unknown []string
-	for part := range slices.Chunk(ids, size) {
-		n, err := change(part)
+	for _, id := range ids {
+		n, err := change([]string{id})
 		changed += n
 		if err != nil {
 			return changed, err
 		}
-		if named && n == 0 {
-			unknown = append(unknown, part...)
+		if n == 0 {
+			unknown = append(unknown, id)
 		}
-		bar.add(int64(len(part)))
+		bar.add(1)
 	}
 	return changed, unknownDead(queue, unknown)
 }
@@ -209,44 +213,30 @@ func distinct(ids []string) []string {
 	return once
 }
 
-// ids returns the ids of the selected dead letters.
-func (f *selection) ids(ctx context.Context, a *api, queue string) ([]string, error) {
-	var ids []string
-	for looked, err := range a.dead(ctx, &f.filterFlags, queue, f.limit) {
-		if err != nil {
-			return nil, err
+// count counts the dead letters for a command: those that the user named, or those that are selected. It returns a job that
+// does it with the latter, and leaves what dies after it was counted.
+func (s *shell) count(ctx context.Context, a *api, f *selection, queue string, ids []string, action string) (n int, body jobBody, err error) {
+	if len(ids) > 0 {
+		found, err := f.named(ctx, a, queue, ids)
+		if err == nil {
+			err = unknownDead(queue, slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return slices.Contains(found, id) }))
 		}
-		ids = append(ids, looked.MessageID)
+		return len(found), body, err
 	}
-	return ids, nil
+	if body, err = f.job(queue, "count"); err != nil {
+		return 0, body, err
+	}
+	job, err := s.runJob(ctx, a, "counting", body)
+	body.Action, body.Until = action, job.Until
+	return job.Done, body, err
 }
-
-// chosen returns the ids for a command: those that the user named, each once,
-// or those that are selected. Named ids are looked up only for a dry run.
-func (f *selection) chosen(ctx context.Context, a *api, queue string, ids []string) (chosen []string, named bool, err error) {
-	if len(ids) == 0 {
-		chosen, err = f.ids(ctx, a, queue)
-		return chosen, false, err
-	}
-	ids = distinct(ids)
-	if !f.dryRun {
-		return ids, true, nil
-	}
-	found, err := f.named(ctx, a, queue, ids)
-	if err == nil {
-		err = unknownDead(queue, slices.DeleteFunc(ids, func(id string) bool { return slices.Contains(found, id) }))
-	}
-	return found, true, err
-}
-
-// dlqPart is how many dead letters one request names.
-const dlqPart = 1000
 
 func (s *shell) dlqRedrive() *cobra.Command {
 	var f selection
 	c := &cobra.Command{
 		Use: "redrive QUEUE [ID...]", Short: "Make dead letters ready again",
-		Long:    "Make dead letters ready again, at the tail of the queue: some by their ids, those that a filter selects, or all.",
+		Long: "Make dead letters ready again, at the tail of the queue: some by their ids, those that a filter selects, or all.\n" +
+			"A filter and --all start a job in the daemon, which Ctrl-C stops; mailbox jobs lists it. Those that die meanwhile are left.",
 		Example: "mailbox dlq redrive orders --all\nmailbox dlq redrive orders --reason max_attempts --limit 100 --dry-run",
 		Args:    wants(1, -1), ValidArgsFunction: s.completeQueue,
 		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
@@ -268,25 +258,35 @@ type movedView struct {
 }
 
 func (s *shell) redrive(ctx context.Context, a *api, f *selection, queue string, ids []string) error {
-	// The ids are fixed first, so that a message that dies again is not redriven
-	// twice.
-	ids, named, err := f.chosen(ctx, a, queue, ids)
-	if err != nil {
-		return err
-	}
+	ids = distinct(ids)
 	if f.dryRun {
-		return s.say(movedView{queue, len(ids), true}, "%s would be redriven in %s", plural(len(ids), "dead letter"), queue)
+		n, _, err := s.count(ctx, a, f, queue, ids, "redrive")
+		if err != nil {
+			return err
+		}
+		return s.say(movedView{queue, n, true}, "%s would be redriven in %s", plural(n, "dead letter"), queue)
 	}
-	moved, err := s.changeDead("redriving", queue, ids, named, func(part []string) (int, error) {
-		var answer struct {
-			Moved int `json:"moved"`
-		}
-		err := a.call(ctx, apiRequest{path: "/v1/dlq/reprocess", body: map[string]any{"topic": queue, "msg_ids": part}}, &answer)
-		if some, ok := errors.AsType[*partial](err); ok {
-			answer.Moved = some.done
-		}
-		return answer.Moved, err
-	})
+	var moved int
+	body, err := f.job(queue, "redrive")
+	switch {
+	case err != nil:
+		return err
+	case len(ids) == 0:
+		var job jobView
+		job, err = s.runJob(ctx, a, "redriving", body)
+		moved = job.Done
+	default:
+		moved, err = s.changeDead("redriving", queue, ids, func(ids []string) (int, error) {
+			var answer struct {
+				Moved int `json:"moved"`
+			}
+			err := a.call(ctx, apiRequest{path: "/v1/dlq/reprocess", body: map[string]any{"topic": queue, "msg_ids": ids}}, &answer)
+			if some, ok := errors.AsType[*partial](err); ok {
+				answer.Moved = some.done
+			}
+			return answer.Moved, err
+		})
+	}
 	if err == nil || moved > 0 {
 		err = errors.Join(s.say(movedView{Queue: queue, Moved: moved}, "%s redriven in %s", plural(moved, "dead letter"), queue), err)
 	}
@@ -312,25 +312,37 @@ func (s *shell) dlqDiscard() *cobra.Command {
 }
 
 func (s *shell) discard(ctx context.Context, a *api, f *selection, queue string, ids []string) error {
-	ids, named, err := f.chosen(ctx, a, queue, ids)
-	if err != nil {
-		return err
-	}
 	type view struct {
 		removedView
 		DryRun bool `json:"dry_run,omitempty"`
 	}
-	if f.dryRun {
-		return s.say(view{removedView{queue, len(ids)}, true}, "%s would be discarded from %s", plural(len(ids), "dead letter"), queue)
-	}
-	if len(ids) > 0 {
-		if err := s.confirm(f.yes, "discarding "+plural(len(ids), "dead letter")+" of "+queue); err != nil {
+	ids = distinct(ids)
+	n, body := len(ids), jobBody{}
+	if n == 0 || f.dryRun {
+		var err error
+		if n, body, err = s.count(ctx, a, f, queue, ids, "discard"); err != nil {
 			return err
 		}
 	}
-	removed, err := s.changeDead("discarding", queue, ids, named, func(part []string) (int, error) {
-		return a.removed(ctx, "/v1/dlq/discard", map[string]any{"topic": queue, "msg_ids": part})
-	})
+	if f.dryRun {
+		return s.say(view{removedView{queue, n}, true}, "%s would be discarded from %s", plural(n, "dead letter"), queue)
+	}
+	if n > 0 {
+		if err := s.confirm(f.yes, "discarding "+plural(n, "dead letter")+" of "+queue); err != nil {
+			return err
+		}
+	}
+	var removed int
+	var err error
+	if len(ids) > 0 {
+		removed, err = s.changeDead("discarding", queue, ids, func(ids []string) (int, error) {
+			return a.removed(ctx, "/v1/dlq/discard", map[string]any{"topic": queue, "msg_ids": ids})
+		})
+	} else {
+		var job jobView
+		job, err = s.runJob(ctx, a, "discarding", body)
+		removed = job.Done
+	}
 	if err == nil || removed > 0 {
 		err = errors.Join(s.say(view{removedView: removedView{queue, removed}}, "%s discarded from %s", plural(removed, "dead letter"), queue), err)
 	}

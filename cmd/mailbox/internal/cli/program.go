@@ -100,7 +100,7 @@ func (s *shell) root() *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{groupMessages, []*cobra.Command{s.sendCommand(), s.recvCommand(), s.ackCommand(), s.nackCommand(), s.extendCommand(), s.peekCommand(), s.traceCommand(), s.messageCommand()}},
-		{groupQueues, []*cobra.Command{s.queuesCommand(), s.statsCommand(), s.topCommand(), s.workersCommand(), s.pauseCommand(), s.resumeCommand(), s.throttleCommand(), s.schedulesCommand(), s.requestsCommand(), s.dlqCommand(), s.copyCommand()}},
+		{groupQueues, []*cobra.Command{s.queuesCommand(), s.statsCommand(), s.topCommand(), s.workersCommand(), s.pauseCommand(), s.resumeCommand(), s.throttleCommand(), s.schedulesCommand(), s.requestsCommand(), s.dlqCommand(), s.jobsCommand(), s.copyCommand()}},
 		{groupAccess, []*cobra.Command{s.capCommand(), s.keysCommand(), s.auditCommand()}},
 		{groupDaemon, []*cobra.Command{
 			s.doctorCommand(), s.healthCommand(), s.consoleCommand(), s.backupCommand(), s.restoreCommand(), s.checkCommand(), s.dumpCommand(), s.repairCommand(),

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -8,8 +9,8 @@ import (
 	"github.com/mailboxmq/mailbox/server"
 )
 
-// post sends a request to the HTTP API with the operator's token.
-func (d *daemon) post(t *testing.T, path, body string) {
+// post sends a request to the HTTP API with the operator's token, and returns the answer.
+func (d *daemon) post(t *testing.T, path, body string) string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+d.Address(server.HTTP)+path, strings.NewReader(body))
 	if err != nil {
@@ -21,9 +22,11 @@ func (d *daemon) post(t *testing.T, path, body string) {
 		t.Fatal(err)
 	}
 	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		t.Fatalf("%s: %s", path, answer.Status)
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s, %v", path, answer.Status, err)
 	}
+	return string(text)
 }
 
 func TestRequestsAreListedShownAndCancelled(t *testing.T) {
