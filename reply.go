@@ -113,13 +113,33 @@ func (m *Message[T]) respond(ctx context.Context, reply *driver.Outgoing) error 
 	if m != nil && m.origin != nil {
 		return m.origin.respond(ctx, reply)
 	}
-	stored, err := m.answerWithAck(ctx, reply)
-	if m == nil || m.slot.Load() == slotWaits {
+	slot, isSlot, err := m.replySlot(ctx)
+	switch {
+	case err != nil:
+		return err
+	case isSlot:
+		return m.answerAndAck(ctx, &slot, reply)
+	}
+	return m.answer(ctx, reply)
+}
+
+// answerAndAck writes the reply slot, and acks the message if the slot accepts no more.
+func (m *Message[T]) answerAndAck(ctx context.Context, slot *replyslot.Queue, reply *driver.Outgoing) error {
+	var ackErr error
+	acked := false
+	err := m.answerSlot(ctx, reply, func() error {
+		acking, stored, err := slot.ResolveWithAck(ctx, m.mailbox.Queue(), reply)
+		if stored == nil {
+			return err
+		}
+		acked, ackErr = true, m.AckUnanswered(acking)
+		return stored()
+	})
+	if m.slot.Load() == slotWaits {
 		return err
 	}
-	ackErr := m.Ack(ctx)
-	if stored != nil {
-		err = stored()
+	if !acked {
+		ackErr = m.Ack(ctx)
 	}
 	switch {
 	case ackErr == nil || errors.Is(ackErr, ErrSettled):
@@ -128,24 +148,6 @@ func (m *Message[T]) respond(ctx context.Context, reply *driver.Outgoing) error 
 		return ackErr
 	}
 	return errors.Join(err, ackErr)
-}
-
-// answerWithAck is answer before an ack of the message. If stored is not nil, it must be called
-// after the ack.
-func (m *Message[T]) answerWithAck(ctx context.Context, reply *driver.Outgoing) (stored func() error, err error) {
-	slot, isSlot, err := m.replySlot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if !isSlot {
-		return nil, m.answer(ctx, reply)
-	}
-	err = m.answerSlot(ctx, reply, func() error {
-		var err error
-		stored, err = slot.ResolveWithAck(ctx, m.mailbox.Queue(), reply)
-		return err
-	})
-	return stored, err
 }
 
 // answer sends one reply and does not settle the message.

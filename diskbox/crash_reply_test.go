@@ -136,11 +136,11 @@ func (c *callCuts) answer(ctx context.Context, q driver.Queue, slots driver.Link
 			continue
 		}
 		c.note(id, callAnswering)
-		stored, err := slots.ResolveWithAck(ctx, id, callAnswer(id))
+		acking, stored, err := slots.ResolveWithAck(ctx, id, callAnswer(id))
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(q.Ack(ctx, []driver.Receipt{got[0].Receipt}), stored()); err != nil {
+		if err := errors.Join(q.Ack(acking, []driver.Receipt{got[0].Receipt}), stored()); err != nil {
 			return err
 		}
 		c.note(id, callAnswered)

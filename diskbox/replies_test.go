@@ -167,15 +167,15 @@ func TestCallTakesTwoCommits(t *testing.T) {
 			t.Errorf("a request and its slot took %d syncs", n)
 		}
 		got := receive(t, q, 2)
-		stored, err := slots.ResolveWithAck(t.Context(), "a", answerOf("tea"))
+		acking, stored, err := slots.ResolveWithAck(t.Context(), "a", answerOf("tea"))
 		expectCode(t, err, "")
-		expectCode(t, q.Ack(t.Context(), []driver.Receipt{got[1].Receipt}), "")
+		expectCode(t, q.Ack(acking, []driver.Receipt{got[1].Receipt}), "")
 		expectCode(t, stored(), "")
 		if n := syncs.Load(); n != 2 {
 			t.Errorf("an answer and its ack took %d syncs", n-1)
 		}
 		expectSlot(t, slots, "a", driver.SlotResolved, answerOf("tea"))
-		_, err = slots.ResolveWithAck(t.Context(), "a", answerOf("milk"))
+		_, _, err = slots.ResolveWithAck(t.Context(), "a", answerOf("milk"))
 		expectCode(t, err, driver.ErrReplyAlreadySent)
 		_, _, err = slots.CreateWithSend(t.Context(), "a", time.Hour)
 		expectCode(t, err, driver.ErrConflict)

@@ -86,12 +86,15 @@ type LinkedReplyStore interface {
 	// must be one that was never used.
 	CreateWithSend(ctx context.Context, id string, ttl time.Duration) (send context.Context, created func() bool, err error)
 
-	// ResolveWithAck is Resolve for a worker that then acks the request, on a queue that
-	// the store is LinkedTo. It may return before the answer is durable, and the ack is
-	// not durable before the answer is. The caller must call stored after the ack,
-	// whatever became of that: it blocks until the answer is durable, and returns
-	// ErrUnavailable if it is not. Codes: as Resolve; stored is nil then.
-	ResolveWithAck(ctx context.Context, id string, answer Answer) (stored func() error, err error)
+	// ResolveWithAck begins Resolve for a worker that then acks the request, and returns a
+	// context for that ack, of one message, on a queue that the store is LinkedTo. The
+	// answer is stored here or by the ack, which is not durable before the answer is. The
+	// caller must call stored after the ack, whatever became of that, from the same
+	// goroutine: it blocks until the answer is durable, and returns the codes of Resolve.
+	// An ack that stores the answer is done also if the slot was written before or is gone;
+	// with every other error of the answer it is not done, and fails too. Codes: as Resolve;
+	// stored is nil then. The answer belongs to the caller again when stored has returned.
+	ResolveWithAck(ctx context.Context, id string, answer Answer) (ack context.Context, stored func() error, err error)
 }
 
 // A SlotLister is a ReplyStore that can list its slots, for people.

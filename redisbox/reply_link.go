@@ -28,11 +28,11 @@ func (r *replyStore) CreateWithSend(ctx context.Context, id string, ttl time.Dur
 }
 
 // ResolveWithAck implements driver.LinkedReplyStore: the answer is stored when it returns.
-func (r *replyStore) ResolveWithAck(ctx context.Context, id string, answer driver.Answer) (stored func() error, err error) {
+func (r *replyStore) ResolveWithAck(ctx context.Context, id string, answer driver.Answer) (ack context.Context, stored func() error, err error) {
 	if err := r.Resolve(ctx, id, answer); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return func() error { return nil }, nil
+	return ctx, func() error { return nil }, nil
 }
 
 // A linkedSlot is a slot that is created with the message that names it. It belongs to the

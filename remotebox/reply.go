@@ -8,6 +8,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/oap"
+	"github.com/mailboxmq/mailbox/internal/replyslot"
 )
 
 // Replies returns the reply store of the daemon, which is that of its backend. Clients and workers on
@@ -51,15 +52,26 @@ func (r *replies) freed(o *operation, err error) error {
 
 // Resolve stores the answer. It blocks until the daemon has answered.
 func (r *replies) Resolve(ctx context.Context, id string, answer driver.Answer) error {
-	if size := len(answer.Body) + len(answer.Failure) + len(answer.FailureKind); size > r.backend.maxBody() {
-		large := driver.SlotError("resolve", id, driver.ErrTooLarge)
-		large.Field, large.Detail = "Body", fmt.Sprintf("%d bytes, at most %d are allowed", size, r.backend.maxBody())
-		return large
+	if err := r.checkAnswer(id, &answer); err != nil {
+		return err
 	}
 	o := operation{name: "resolve", numbered: true}
 	err := r.do(ctx, &o, id, oap.OpResolveSlot, func(dst []byte, t oap.Ticket) []byte { return oap.AppendResolve(dst, t, id, &answer) })
 	return r.freed(&o, err)
 }
+
+// checkAnswer returns ErrTooLarge for an answer that does not go into a request.
+func (r *replies) checkAnswer(id string, answer *driver.Answer) error {
+	size := answerBytes(answer)
+	if size <= r.backend.maxBody() {
+		return nil
+	}
+	large := driver.SlotError("resolve", id, driver.ErrTooLarge)
+	large.Field, large.Detail = "Body", fmt.Sprintf("%d bytes, at most %d are allowed", size, r.backend.maxBody())
+	return large
+}
+
+func answerBytes(a *driver.Answer) int { return len(a.Body) + len(a.Failure) + len(a.FailureKind) }
 
 // Cancel cancels the slot. It blocks until the daemon has answered.
 func (r *replies) Cancel(ctx context.Context, id string) error {
@@ -70,7 +82,7 @@ func (r *replies) Cancel(ctx context.Context, id string) error {
 
 // Delete removes the slot. It blocks until the daemon has answered.
 func (r *replies) Delete(ctx context.Context, id string) error {
-	o := operation{name: "delete slot", repeatable: true}
+	o := operation{name: "delete slot", numbered: true, repeatable: true}
 	err := r.do(ctx, &o, id, oap.OpDeleteSlot, func(dst []byte, t oap.Ticket) []byte { return oap.AppendSlotID(dst, t, id) })
 	return r.freed(&o, err)
 }
@@ -174,12 +186,71 @@ func (r *replies) CreateWithSend(ctx context.Context, id string, ttl time.Durati
 	return context.WithValue(ctx, linkedSlotKey{}, slot), func() bool { return slot.created }, nil
 }
 
-// ResolveWithAck stores the answer before it returns.
-func (r *replies) ResolveWithAck(ctx context.Context, id string, answer driver.Answer) (stored func() error, err error) {
-	if err := r.Resolve(ctx, id, answer); err != nil {
-		return nil, err
+// ResolveWithAck makes the ack store the answer, in one round trip. It does no I/O.
+func (r *replies) ResolveWithAck(ctx context.Context, id string, answer driver.Answer) (ack context.Context, stored func() error, err error) {
+	if err := r.checkAnswer(id, &answer); err != nil {
+		return nil, nil, err
 	}
-	return func() error { return nil }, nil
+	linked := &linkedAnswer{replies: r, id: id, answer: answer}
+	return context.WithValue(ctx, linkedAnswerKey{}, linked), func() error {
+		if !linked.tried { // the message was settled before
+			return r.Resolve(ctx, id, answer)
+		}
+		return linked.err
+	}, nil
+}
+
+// A linkedAnswer is an answer that is stored with the ack of its request. It belongs to the goroutine
+// that acks.
+type linkedAnswer struct {
+	replies *replies
+	id      string
+	answer  driver.Answer
+	tried   bool
+	err     error // of the slot
+}
+
+// linkedAnswerKey is the key of the *linkedAnswer in the context of an ack.
+type linkedAnswerKey struct{}
+
+// ackAnswering stores an answer and acks its request. With a daemon that cannot do both at once, and for
+// an answer that is too long for that, the answer is stored first.
+func (q *queue) ackAnswering(ctx context.Context, a *linkedAnswer, receipts []driver.Receipt) error {
+	a.tried = true
+	if size := answerBytes(&a.answer) + len(receipts[0].Handle) + driver.MaxNameBytes + textOverhead; size > q.backend.maxElement() {
+		return q.answerAndAck(ctx, a, receipts)
+	}
+	c := q.backend.newCall(oap.OpAnswer, func(dst []byte, t oap.Target) []byte {
+		return oap.AppendAnswering(dst, t, &receipts[0], a.id, &a.answer)
+	})
+	o := operation{name: "ack", queue: q, call: c, numbered: true}
+	err := q.backend.roundTrip(ctx, &o)
+	if errors.Is(err, driver.ErrUnsupported) {
+		return q.answerAndAck(ctx, a, receipts)
+	}
+	if a.err = err; err != nil {
+		return err
+	}
+	defer q.backend.free(c)
+	failed, err := oap.ParseFailures(c.payload, 2)
+	if err != nil {
+		a.err = o.unknown(err.Error())
+		return a.err
+	}
+	if failed == nil {
+		return nil
+	}
+	a.err = failed.Errs[0]
+	return driver.NewBatchError(failed.Errs[1:])
+}
+
+// answerAndAck stores an answer, and then acks its request unless that has failed.
+func (q *queue) answerAndAck(ctx context.Context, a *linkedAnswer, receipts []driver.Receipt) error {
+	a.err = a.replies.Resolve(ctx, a.id, a.answer)
+	if a.err != nil && !replyslot.IsOver(a.err) {
+		return a.err
+	}
+	return q.Ack(ctx, receipts)
 }
 
 // A linkedSlot is a slot that is created with the message that names it. It belongs to the

@@ -16,6 +16,9 @@ const textOverhead = 64
 
 // Ack removes messages permanently. It blocks until the daemon has answered.
 func (q *queue) Ack(ctx context.Context, receipts []driver.Receipt) error {
+	if answer, ok := ctx.Value(linkedAnswerKey{}).(*linkedAnswer); ok && !answer.tried && len(receipts) == 1 {
+		return q.ackAnswering(ctx, answer, receipts)
+	}
 	return settle(ctx, q, "ack", oap.OpAck, receipts, func(c *call, part []driver.Receipt) { c.receipts = part }, oap.ParseFailures,
 		func(r *driver.Receipt) int { return textOverhead + len(r.Handle) })
 }

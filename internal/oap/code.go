@@ -81,6 +81,9 @@ const (
 	OpSweepSlots   uint16 = 0x47
 	// OpSendAsking is OpCreateSlot and OpSend of one message.
 	OpSendAsking uint16 = 0x48
+	// OpAnswer is OpResolveSlot and OpAck of one delivery. Earlier servers answer
+	// StatusUnsupported.
+	OpAnswer uint16 = 0x49
 
 	// EventCancel ends the request with the same correlation id,
 	// and EventCredit lets its stream send more. EventGoodbye, with END, announces

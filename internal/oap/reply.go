@@ -61,6 +61,19 @@ func ParseResolve(payload []byte) (t Ticket, id string, a driver.Answer, err err
 	return t, id, a, r.end()
 }
 
+// AppendAnswering writes the payload of OpAnswer. The answer has failures as OpAck of two elements has:
+// that of the slot, and that of the delivery.
+func AppendAnswering(dst []byte, t Target, receipt *driver.Receipt, id string, a *driver.Answer) []byte {
+	return appendAnswer(appendText(appendReceipt(AppendTarget(dst, t), receipt), id), a)
+}
+
+// ParseAnswering reads the payload of OpAnswer. The answer does not keep the payload.
+func ParseAnswering(payload []byte) (t Target, receipt driver.Receipt, id string, a driver.Answer, err error) {
+	r := reader{rest: payload}
+	t, receipt, id, a = r.target(), r.receipt(), r.text(), r.answer()
+	return t, receipt, id, a, r.end()
+}
+
 func appendAnswer(dst []byte, a *driver.Answer) []byte {
 	return appendText(appendText(appendText(dst, a.Body), a.Failure), a.FailureKind)
 }

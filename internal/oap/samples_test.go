@@ -342,6 +342,10 @@ func slotSamples() []sample {
 			t, id, v, err := oap.ParseResolve(p)
 			return oap.AppendResolve(nil, t, id, &v), err
 		}},
+		{"answer", oap.AppendAnswering(nil, aTarget, &driver.Receipt{Handle: "r"}, "s", &answer), func(p []byte) ([]byte, error) {
+			t, receipt, id, v, err := oap.ParseAnswering(p)
+			return oap.AppendAnswering(nil, t, &receipt, id, &v), err
+		}},
 		{"slots", oap.AppendSlotLimit(nil, ticket, 100), func(p []byte) ([]byte, error) {
 			t, limit, err := oap.ParseSlotLimit(p)
 			return oap.AppendSlotLimit(nil, t, limit), err

@@ -64,19 +64,34 @@ func (q *Queue) Resolve(ctx context.Context, msg *driver.Outgoing) error {
 	return q.resolve(msg, func(answer driver.Answer) error { return q.Store.Resolve(ctx, q.ID, answer) })
 }
 
-// ResolveWithAck is Resolve before an ack of the request, which was received from this queue. If
-// stored is not nil, the caller must call it after the ack; see driver.LinkedReplyStore.
-func (q *Queue) ResolveWithAck(ctx context.Context, requests driver.Queue, msg *driver.Outgoing) (stored func() error, err error) {
+// ResolveWithAck is Resolve before an ack of the request, which was received from this queue, with
+// the context that it returns. If stored is not nil, the caller must call it after the ack; see
+// driver.LinkedReplyStore.
+func (q *Queue) ResolveWithAck(ctx context.Context, requests driver.Queue, msg *driver.Outgoing) (ack context.Context, stored func() error, err error) {
 	linked, ok := q.Store.(driver.LinkedReplyStore)
 	if !ok || !linked.LinkedTo(requests) {
-		return nil, q.Resolve(ctx, msg)
+		return ctx, nil, q.Resolve(ctx, msg)
 	}
-	err = q.resolve(msg, func(answer driver.Answer) error {
-		var err error
-		stored, err = linked.ResolveWithAck(ctx, q.ID, answer)
+	var finish func() error
+	err = q.resolve(msg, func(answer driver.Answer) (err error) {
+		ack, finish, err = linked.ResolveWithAck(ctx, q.ID, answer)
 		return err
 	})
-	return stored, err
+	if err != nil {
+		return ctx, nil, err
+	}
+	return ack, func() error { return q.written(finish()) }, nil
+}
+
+// IsOver reports whether err, of writing to a slot, means that the slot accepts no answer any more. Its
+// request is acked then.
+func IsOver(err error) bool {
+	for _, code := range [...]driver.Code{driver.ErrReplyAlreadySent, driver.ErrReplyCancelled, driver.ErrReplyExpired, driver.ErrNotFound} {
+		if errors.Is(err, code) {
+			return true
+		}
+	}
+	return false
 }
 
 // resolve writes a message with write.
@@ -88,7 +103,11 @@ func (q *Queue) resolve(msg *driver.Outgoing, write func(driver.Answer) error) e
 	if err != nil {
 		return err
 	}
-	err = write(answer)
+	return q.written(write(answer))
+}
+
+// written returns the error of a reply for that of a write to the slot.
+func (q *Queue) written(err error) error {
 	if errors.Is(err, driver.ErrNotFound) {
 		// It was answered and read, or it has expired and was swept. Either way the
 		// client does not wait any more.

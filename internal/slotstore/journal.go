@@ -194,12 +194,12 @@ func (m *Store) CreateWithSend(ctx context.Context, id string, ttl time.Duration
 
 // ResolveWithAck resolves a slot and returns before the answer is durable: an ack that the same
 // journal confirms later confirms it. See driver.LinkedReplyStore.
-func (m *Store) ResolveWithAck(ctx context.Context, id string, answer driver.Answer) (stored func() error, err error) {
+func (m *Store) ResolveWithAck(ctx context.Context, id string, answer driver.Answer) (ack context.Context, stored func() error, err error) {
 	done, err := m.resolve(ctx, id, answer)
 	if err != nil {
-		return nil, m.finish(opResolve, id, done, err)
+		return nil, nil, m.finish(opResolve, id, done, err)
 	}
-	return func() error { return m.finish(opResolve, id, done, nil) }, nil
+	return ctx, func() error { return m.finish(opResolve, id, done, nil) }, nil
 }
 
 // Close ends all calls that wait with ErrClosed, and so all later ones. The slots stay in the

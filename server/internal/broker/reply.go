@@ -3,7 +3,6 @@ package broker
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"time"
 
@@ -34,11 +33,18 @@ var _ driver.ReplyStore = Replies{}
 
 // Quick returns the store for a goroutine with a round, which is flushed if a call has to wait for its
 // turn. all reports whether no call but Wait waits for a disk or a network, and asking whether
-// CreateForSend does not.
+// CreateForSend, StartAnswer and Discard do not.
 func (r Replies) Quick(round *completion.Round) (quick Replies, all, asking bool) {
 	r.round = round
-	store, asking := r.caller.broker.replies.(interface{ InMemory() bool })
+	store, asking := r.caller.broker.replies.(quickStore)
 	return r, asking && store.InMemory(), asking
+}
+
+// A quickStore is a reply store that decides in memory; see slotstore.Store.
+type quickStore interface {
+	InMemory() bool
+	ResolveWithAck(ctx context.Context, id string, answer driver.Answer) (ack context.Context, stored func() error, err error)
+	Discard(ctx context.Context, id string)
 }
 
 // The names of operations on slots, in errors and in the audit log.
@@ -132,36 +138,6 @@ const (
 	replyCancelled = "cancelled"
 )
 
-// Resolve stores the answer and wakes the callers that wait. The body must not be larger than that of
-// a message. It blocks until the answer is as durable as the backend makes it.
-func (r Replies) Resolve(ctx context.Context, id string, answer driver.Answer) error {
-	c, b := r.caller, r.caller.broker
-	size := answerBytes(&answer)
-	by, err := c.authorizeSlot(ctx, id, verify.Load{Messages: 1, Bytes: size, LargestBody: size}, capability.OpAnswer)
-	if err != nil {
-		return err
-	}
-	if limit := c.limits().MaxPayloadBytes; size > int64(limit) {
-		b.metrics.Rejected(metricOversize)
-		large := driver.SlotError(opResolveSlot, id, driver.ErrTooLarge)
-		large.Field, large.Detail = "Body", fmt.Sprintf("at most %d bytes are allowed", limit)
-		return large
-	}
-	return r.inSlot(ctx, opResolveSlot, id, lastForSettling, func(name string) error {
-		err := b.replies.Resolve(ctx, name, answer)
-		if err == nil {
-			by.Charge(1, size) // afterwards: a quota does not delay settling, and the answer comes before the ack
-			b.metrics.Reply(replyAnswered)
-		}
-		return err
-	})
-}
-
-// answerBytes is the size of an answer. A failure counts as a body does.
-func answerBytes(a *driver.Answer) int64 {
-	return int64(len(a.Body) + len(a.Failure) + len(a.FailureKind))
-}
-
 // Cancel cancels the slot and wakes the callers that wait. It blocks until that is as durable as the
 // backend makes it. A cancellation by a token for admin is in the audit log.
 func (r Replies) Cancel(ctx context.Context, id string) (err error) {
@@ -213,14 +189,28 @@ func (r Replies) Consume(ctx context.Context, id string) (slot driver.Slot, err 
 	return c.shownSlot(slot, id, by, err)
 }
 
-// Delete removes the slot.
+// Delete removes the slot. It blocks until that is as durable as the backend makes it.
 func (r Replies) Delete(ctx context.Context, id string) error {
+	return r.deleteWith(ctx, id, func(name string) error { return r.caller.broker.replies.Delete(ctx, name) })
+}
+
+// Discard is Delete that does not block, for a store of which Quick reports asking. After a crash the slot
+// may be there again, until it expires.
+func (r Replies) Discard(ctx context.Context, id string) error {
+	return r.deleteWith(ctx, id, func(name string) error {
+		r.caller.broker.replies.(quickStore).Discard(ctx, name)
+		return nil
+	})
+}
+
+// deleteWith removes a slot with a function of the backend.
+func (r Replies) deleteWith(ctx context.Context, id string, remove func(name string) error) error {
 	c, b := r.caller, r.caller.broker
 	if _, err := c.authorizeSlot(ctx, id, verify.Load{}, capability.OpAsk); err != nil {
 		return err
 	}
 	err := r.inSlot(ctx, opDeleteSlot, id, lastForSettling, func(name string) error {
-		err := b.replies.Delete(ctx, name)
+		err := remove(name)
 		if err == nil {
 			b.slots.remove(name)
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/completion"
 	"github.com/mailboxmq/mailbox/internal/oap"
+	"github.com/mailboxmq/mailbox/internal/replyslot"
 )
 
 // useSlot does requests that concern reply slots.
@@ -37,7 +38,7 @@ func (c *conn) useSlot(ctx context.Context, f *oap.Frame) {
 	case oap.OpCancelSlot:
 		change(replies.Cancel)
 	case oap.OpDeleteSlot:
-		change(replies.Delete)
+		c.deleteSlot(ctx, f)
 	case oap.OpConsumeSlot:
 		if ticket, id, err := oap.ParseSlotID(f.Payload); c.readable(correlation, err) {
 			once(correlation, ticket, func() (func([]byte) []byte, error) {
@@ -49,6 +50,8 @@ func (c *conn) useSlot(ctx context.Context, f *oap.Frame) {
 		c.waitForSlot(ctx, f)
 	case oap.OpSendAsking:
 		c.sendAsking(ctx, f)
+	case oap.OpAnswer:
+		c.answerAndAck(ctx, f)
 	case oap.OpExpiredSlots:
 		if _, limit, err := oap.ParseSlotLimit(f.Payload); c.readable(correlation, err) {
 			stream(ctx, c, correlation, func(ctx context.Context) iter.Seq2[string, error] {
@@ -63,6 +66,19 @@ func (c *conn) useSlot(ctx context.Context, f *oap.Frame) {
 			})
 		}
 	}
+}
+
+// deleteSlot removes a slot. Without a ticket the client does not wait for the disk.
+func (c *conn) deleteSlot(ctx context.Context, f *oap.Frame) {
+	ticket, id, err := oap.ParseSlotID(f.Payload)
+	if !c.readable(f.Correlation, err) {
+		return
+	}
+	if replies, all, quick := c.caller.user.Replies().Quick(&c.round); all || quick && ticket.Sequence == 0 {
+		c.onceHere(f.Correlation, ticket, func() (func([]byte) []byte, error) { return nil, replies.Discard(ctx, id) })
+		return
+	}
+	c.once(f.Correlation, ticket, func() (func([]byte) []byte, error) { return nil, c.caller.user.Replies().Delete(ctx, id) })
 }
 
 // onceHere is once on the goroutine of the reader, for what does not block.
@@ -143,6 +159,48 @@ func (c *conn) startAsking(ctx context.Context, q *queue, r *request, id string,
 		})
 	})
 	c.round.Alone = false
+}
+
+// answerAndAck stores an answer and acks its request.
+func (c *conn) answerAndAck(ctx context.Context, f *oap.Frame) {
+	target, q, ok := c.target(f)
+	if !ok {
+		return
+	}
+	_, receipt, id, answer, err := oap.ParseAnswering(f.Payload)
+	if !c.readable(f.Correlation, err) {
+		return
+	}
+	r := &request{correlation: f.Correlation, ticket: target.Ticket}
+	replies, _, quick := q.caller.user.Replies().Quick(&c.round)
+	if !quick {
+		c.once(f.Correlation, target.Ticket, func() (func([]byte) []byte, error) {
+			return c.answered(q.caller.user.Replies().Answer(ctx, q.name, receipt.Handle, id, answer))
+		})
+		return
+	}
+	if !c.admit(r) {
+		return
+	}
+	c.work.Add(1)
+	c.round.Alone = c.started.Add(1) == 1 && c.in.idle()
+	replies.StartAnswer(ctx, q.name, receipt.Handle, id, answer, func(round *completion.Round, slotErr, ackErr error) {
+		c.started.Add(-1)
+		fill, err := c.answered(slotErr, ackErr)
+		c.respond(round, r, elsewhere(err), fill)
+		c.work.Done()
+	})
+	c.round.Alone = false
+}
+
+// answered returns the answer to OpAnswer, or an error if neither was the slot written nor the delivery
+// acked.
+func (c *conn) answered(slotErr, ackErr error) (fill func([]byte) []byte, err error) {
+	if slotErr != nil && !replyslot.IsOver(slotErr) {
+		return nil, slotErr
+	}
+	c.held.settled(1 - stillHeld(driver.NewBatchError([]error{ackErr}), 1))
+	return func(dst []byte) []byte { return oap.AppendFailures(dst, []error{slotErr, ackErr}) }, nil
 }
 
 // listed returns a list as a sequence, which ends with err if that is not nil.

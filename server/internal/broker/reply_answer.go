@@ -1,0 +1,87 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/completion"
+	"github.com/mailboxmq/mailbox/internal/replyslot"
+	"github.com/mailboxmq/mailbox/internal/verify"
+)
+
+// Resolve stores the answer and wakes the callers that wait. The body must not be larger than that of
+// a message. It blocks until the answer is as durable as the backend makes it.
+func (r Replies) Resolve(ctx context.Context, id string, answer driver.Answer) error {
+	return r.resolveWith(ctx, id, answer, func(name string) error { return r.caller.broker.replies.Resolve(ctx, name, answer) })
+}
+
+// resolveWith stores an answer with a function of the backend.
+func (r Replies) resolveWith(ctx context.Context, id string, answer driver.Answer, resolve func(name string) error) error {
+	c, b := r.caller, r.caller.broker
+	size := answerBytes(&answer)
+	by, err := c.authorizeSlot(ctx, id, verify.Load{Messages: 1, Bytes: size, LargestBody: size}, capability.OpAnswer)
+	if err != nil {
+		return err
+	}
+	if limit := c.limits().MaxPayloadBytes; size > int64(limit) {
+		b.metrics.Rejected(metricOversize)
+		large := driver.SlotError(opResolveSlot, id, driver.ErrTooLarge)
+		large.Field, large.Detail = "Body", fmt.Sprintf("at most %d bytes are allowed", limit)
+		return large
+	}
+	return r.inSlot(ctx, opResolveSlot, id, lastForSettling, func(name string) error {
+		err := resolve(name)
+		if err == nil {
+			by.Charge(1, size) // afterwards: a quota does not delay settling, and the answer comes before the ack
+			b.metrics.Reply(replyAnswered)
+		}
+		return err
+	})
+}
+
+// Answer stores an answer and then acks the request that names the slot. A request whose slot accepts no
+// answer any more is acked all the same (RPL-2); with any other slotErr it is not acked. It blocks until both
+// are as durable as the backend makes them.
+func (r Replies) Answer(ctx context.Context, queue, receipt, id string, answer driver.Answer) (slotErr, ackErr error) {
+	slotErr = r.Resolve(ctx, id, answer)
+	if slotErr == nil || replyslot.IsOver(slotErr) {
+		ackErr = driver.At(r.caller.Ack(ctx, queue, []string{receipt}), 0)
+	}
+	return slotErr, ackErr
+}
+
+// StartAnswer is Answer that does not block, for a store of which Quick reports asking; see package
+// completion. Answer and ack are one commit where the backend has a journal.
+func (r Replies) StartAnswer(ctx context.Context, queue, receipt, id string, answer driver.Answer, done func(round *completion.Round, slotErr, ackErr error)) {
+	stored := func() error { return nil }
+	slotErr := r.resolveWith(ctx, id, answer, func(name string) (err error) {
+		_, finish, err := r.caller.broker.replies.(quickStore).ResolveWithAck(ctx, name, answer)
+		stored = func() error { return named(finish(), driver.SlotAddress(name), driver.SlotAddress(id)) }
+		return err
+	})
+	if slotErr != nil && !replyslot.IsOver(slotErr) {
+		done(r.round, slotErr, nil)
+		return
+	}
+	r.caller.StartAck(ctx, r.round, queue, []string{receipt}, func(round *completion.Round, err error) {
+		ackErr := driver.At(err, 0)
+		switch {
+		case slotErr != nil:
+			done(round, slotErr, ackErr)
+		case ackErr == nil: // the answer, which was recorded before, is durable too
+			done(round, stored(), nil)
+		default:
+			completion.Begin(func() func(*completion.Round) {
+				slotErr := stored()
+				return func(round *completion.Round) { done(round, slotErr, ackErr) }
+			})
+		}
+	})
+}
+
+// answerBytes is the size of an answer. A failure counts as a body does.
+func answerBytes(a *driver.Answer) int64 {
+	return int64(len(a.Body) + len(a.Failure) + len(a.FailureKind))
+}
