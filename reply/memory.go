@@ -12,6 +12,9 @@ type MemoryOptions struct {
 	// MaxBodyBytes bounds the body of an answer. 0 means
 	// driver.DefaultMaxBodyBytes.
 	MaxBodyBytes int
+	// MaxBytes bounds the answers of all slots: beyond it Resolve is ErrFull, and a
+	// worker repeats the request. 0 means 256 MiB.
+	MaxBytes int64
 }
 
 // NewMemory returns an empty reply store in memory, for clients and workers of one
@@ -20,7 +23,7 @@ type MemoryOptions struct {
 func NewMemory(options *MemoryOptions) driver.ReplyStore {
 	var o slotstore.Options
 	if options != nil {
-		o.MaxSlots, o.MaxBodyBytes = options.MaxSlots, options.MaxBodyBytes
+		o.MaxSlots, o.MaxBodyBytes, o.MaxBytes = options.MaxSlots, options.MaxBodyBytes, options.MaxBytes
 	}
 	return slotstore.New(o)
 }

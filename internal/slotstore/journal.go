@@ -165,7 +165,7 @@ func (m *Store) releaseLocked(s *slot) {
 // waits for it.
 func (m *Store) setApartLocked(s *slot) {
 	if s.stored && s.undurable == 0 && s.waiting == 0 && s.state == driver.SlotResolved &&
-		len(s.answer.Body)+len(s.answer.Failure)+len(s.answer.FailureKind) > keptAnswerBytes {
+		answerBytes(&s.answer) > keptAnswerBytes {
 		s.answer, s.apart = driver.Answer{}, true
 	}
 }

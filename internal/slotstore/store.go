@@ -14,6 +14,12 @@ import (
 // DefaultMaxSlots is the default limit on the slots of a store.
 const DefaultMaxSlots = 100_000
 
+// DefaultMaxBytes is the default limit on the answers that a store without a journal keeps.
+const DefaultMaxBytes = 256 << 20
+
+// retryFull is the RetryAfter of that limit: most answers are read within a second.
+const retryFull = time.Second
+
 // LingerExpired is how long an expired slot is kept, so that calls return that it
 // expired. After that, Create sweeps it.
 const LingerExpired = time.Minute
@@ -29,6 +35,8 @@ type Options struct {
 	// MaxBodyBytes bounds the body of an answer, and the text of a failure. 0 means
 	// driver.DefaultMaxBodyBytes.
 	MaxBodyBytes int
+	// MaxBytes bounds the answers of all slots, if there is no journal. 0 means DefaultMaxBytes.
+	MaxBytes int64
 	// Journal makes the slots durable. Nil means that they are in memory only.
 	Journal Journal
 	// Now returns the time on the axis of Record, and Wall the wall clock time. Both or
@@ -42,6 +50,7 @@ type Options struct {
 type Store struct {
 	maxSlots     int
 	maxBodyBytes int
+	maxBytes     int64
 	journal      Journal
 	now          func() time.Duration
 	wall         func() time.Time
@@ -49,6 +58,7 @@ type Store struct {
 
 	mu      sync.Mutex // guards the fields below, and the slots
 	slots   map[string]*slot
+	bytes   int64 // of answers, without a journal
 	living  slotHeap
 	expired slotList
 	waiting int         // callers that wait
@@ -101,7 +111,7 @@ type slot struct {
 // New returns an empty store. It does no I/O.
 func New(o Options) *Store {
 	m := &Store{
-		maxSlots: DefaultMaxSlots, maxBodyBytes: driver.DefaultMaxBodyBytes,
+		maxSlots: DefaultMaxSlots, maxBodyBytes: driver.DefaultMaxBodyBytes, maxBytes: DefaultMaxBytes,
 		journal: o.Journal, now: o.Now, wall: o.Wall, slots: make(map[string]*slot),
 		reads: make(chan struct{}, maxReads),
 	}
@@ -110,6 +120,9 @@ func New(o Options) *Store {
 	}
 	if o.MaxBodyBytes > 0 {
 		m.maxBodyBytes = o.MaxBodyBytes
+	}
+	if o.MaxBytes > 0 {
+		m.maxBytes = o.MaxBytes
 	}
 	if m.now == nil {
 		start := time.Now()
@@ -245,9 +258,32 @@ func (m *Store) resolve(ctx context.Context, id string, answer driver.Answer) (d
 	if s.state != driver.SlotPending { // a slot is written once
 		return m.settledLocked(s), s.state.WriteError(opResolve, id)
 	}
-	s.state, s.answer, s.resolved = driver.SlotResolved, answer, now
+	if m.bytes+answerBytes(&answer) > m.maxBytes && m.journal == nil {
+		full := driver.SlotError(opResolve, id, driver.ErrFull)
+		full.Detail, full.RetryAfter = fmt.Sprintf("the answers that wait to be read have %d bytes, at most %d are allowed", m.bytes, m.maxBytes), retryFull
+		return nil, full
+	}
+	s.state, s.resolved = driver.SlotResolved, now
+	m.setAnswerLocked(s, answer)
 	s.stored = m.journal != nil
 	return m.writtenLocked(s), nil
+}
+
+// setAnswerLocked sets the answer of a slot that is in memory.
+func (m *Store) setAnswerLocked(s *slot, answer driver.Answer) {
+	m.countLocked(answerBytes(&answer) - answerBytes(&s.answer))
+	s.answer = answer
+}
+
+// countLocked counts bytes of answers. A journal has its own bounds, and keeps large ones on disk.
+func (m *Store) countLocked(bytes int64) {
+	if m.journal == nil {
+		m.bytes += bytes
+	}
+}
+
+func answerBytes(a *driver.Answer) int64 {
+	return int64(len(a.Body) + len(a.Failure) + len(a.FailureKind))
 }
 
 // checkAnswer refuses an answer that is too large.
@@ -379,7 +415,8 @@ func (m *Store) advanceLocked() (now time.Duration) {
 		s := m.living[0]
 		m.living.remove(s)
 		m.expired.push(s)
-		s.state, s.answer, s.apart = driver.SlotExpired, driver.Answer{}, false
+		m.setAnswerLocked(s, driver.Answer{})
+		s.state, s.apart = driver.SlotExpired, false
 		s.wakeLocked()
 	}
 	return now
@@ -388,6 +425,7 @@ func (m *Store) advanceLocked() (now time.Duration) {
 // removeLocked removes a slot from memory. Recording that must follow.
 func (m *Store) removeLocked(s *slot) {
 	delete(m.slots, s.id)
+	m.countLocked(-answerBytes(&s.answer)) // callers that were woken may still read it
 	if s.position >= 0 {
 		m.living.remove(s)
 	} else {

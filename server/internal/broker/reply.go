@@ -64,8 +64,9 @@ const (
 const (
 	// retrySlots is the RetryAfter of the limit of slots: most calls take less than a second.
 	retrySlots = time.Second
-	// maxListedSlots is how many expired slots of all tenants are looked through for those of one.
-	maxListedSlots = 1 << 20
+	// maxListedSlots is how many expired slots of all tenants, those that expired first, are looked
+	// through for those of one. Creating slots sweeps the others, so they do not stay in the way.
+	maxListedSlots = 4096
 )
 
 // NewSlotID returns an id for a slot that cannot be guessed.
@@ -104,7 +105,7 @@ func (r Replies) createWith(ctx context.Context, id string, ttl time.Duration, c
 	}
 	return r.inSlot(ctx, opCreateSlot, id, lastForWrites, func(name string) error {
 		owner := c.owner()
-		if err := b.slots.pool.Take(owner[:], 1); err != nil {
+		if err := b.slots.take(ctx, b.replies, owner[:]); err != nil {
 			b.metrics.Rejected(metricSaturated)
 			c.slowRefusal(ctx, r.round, err)
 			return refusedShare(err, opCreateSlot, driver.SlotAddress(id))

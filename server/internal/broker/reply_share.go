@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -22,7 +23,16 @@ type slotTable struct {
 type heldSlot struct {
 	owner   share.Path
 	expires *time.Timer
+	since   time.Time // when it was last created
 }
+
+// A recount asks the store for at most maxRecounted slots of a tenant that were created at least
+// recountAfter ago, among at most maxRecountScan of the table.
+const (
+	maxRecounted   = 64
+	maxRecountScan = 4096
+	recountAfter   = 10 * time.Second
+)
 
 func (t *slotTable) init() {
 	t.pool = share.New("reply slots", "max_reply_slots", 0, retrySlots)
@@ -51,11 +61,12 @@ func (t *slotTable) restore(store driver.ReplyStore) {
 func (t *slotTable) add(name string, owner share.Path, ttl time.Duration) *heldSlot {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.slots[name] != nil {
+	if held := t.slots[name]; held != nil {
+		held.since = time.Now()
 		t.pool.Give(owner, 1)
 		return nil
 	}
-	held := &heldSlot{owner: owner}
+	held := &heldSlot{owner: owner, since: time.Now()}
 	held.expires = time.AfterFunc(ttl, func() { t.drop(name, held) })
 	t.slots[name] = held
 	return held
@@ -83,6 +94,50 @@ func (t *slotTable) removeLocked(name string, held *heldSlot) {
 	held.expires.Stop()
 	delete(t.slots, name)
 	t.pool.Give(held.owner, 1)
+}
+
+// take takes a unit for an owner. Before it refuses one it recounts: slots in a store that several daemons
+// use may have been removed through another. It blocks on the store then.
+func (t *slotTable) take(ctx context.Context, store driver.ReplyStore, owner share.Path) error {
+	err := t.pool.Take(owner, 1)
+	if _, own := store.(quickStore); err == nil || own {
+		return err
+	}
+	if t.recount(ctx, store, owner[0].Name) {
+		err = t.pool.Take(owner, 1)
+	}
+	return err
+}
+
+// recount gives back the units of some slots of a tenant that the store does not have any more, and
+// reports whether there were any.
+func (t *slotTable) recount(ctx context.Context, store driver.ReplyStore, tenant string) (freed bool) {
+	for name, held := range t.sample(tenant) {
+		_, err := store.Get(ctx, name)
+		if errors.Is(err, driver.ErrNotFound) {
+			t.drop(name, held)
+			freed = true
+		} else if err != nil {
+			break
+		}
+	}
+	return freed
+}
+
+// sample returns slots of a tenant for a recount, others each time.
+func (t *slotTable) sample(tenant string) map[string]*heldSlot {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	slots, scanned := make(map[string]*heldSlot), 0
+	for name, held := range t.slots { // in random order
+		if held.owner[0].Name == tenant && time.Since(held.since) >= recountAfter {
+			slots[name] = held
+		}
+		if scanned++; scanned == maxRecountScan || len(slots) == maxRecounted {
+			break
+		}
+	}
+	return slots
 }
 
 // close stops the timers.
