@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/backoff"
 	"github.com/mailboxmq/mailbox/internal/testing/sabotage"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // A saboteur breaks one rule in the reply store behind a daemon.
@@ -18,6 +20,7 @@ type saboteur struct {
 	name   string
 	breaks string // the rule, as in docs/semantics.md
 	spoil  func(*spoiled)
+	timed  bool // no case of InPart notices it
 }
 
 // saboteurs are those that clients notice: remotebox goes on waiting where a store gives up early. The saboteurs of stores alone are in
@@ -27,14 +30,14 @@ var saboteurs = []saboteur{
 		s.create = func(ctx context.Context, id string, ttl time.Duration) error {
 			return cmp.Or(s.ReplyStore.Delete(ctx, id), s.ReplyStore.Create(ctx, id, ttl))
 		}
-	}},
+	}, false},
 	{"expires-late", "RPL-5", func(s *spoiled) {
 		s.create = func(ctx context.Context, id string, ttl time.Duration) error {
 			return s.ReplyStore.Create(ctx, id, min(2*ttl, driver.MaxSlotTTL))
 		}
-	}},
-	{"swallows-the-second-answer", "RPL-2", func(s *spoiled) { s.resolve = s.resolveWithout(driver.ErrReplyAlreadySent) }},
-	{"answers-the-cancelled", "RPL-2", func(s *spoiled) { s.resolve = s.resolveWithout(driver.ErrReplyCancelled) }},
+	}, true},
+	{"swallows-the-second-answer", "RPL-2", func(s *spoiled) { s.resolve = s.resolveWithout(driver.ErrReplyAlreadySent) }, false},
+	{"answers-the-cancelled", "RPL-2", func(s *spoiled) { s.resolve = s.resolveWithout(driver.ErrReplyCancelled) }, false},
 	{"makes-an-answer-of-a-failure", "RPL-6", func(s *spoiled) {
 		s.resolve = func(ctx context.Context, id string, a driver.Answer) error {
 			if a.Failure != "" {
@@ -42,14 +45,14 @@ var saboteurs = []saboteur{
 			}
 			return s.ReplyStore.Resolve(ctx, id, a)
 		}
-	}},
+	}, false},
 	{"forgets-the-kind-of-a-failure", "RPL-6", func(s *spoiled) {
 		s.resolve = func(ctx context.Context, id string, a driver.Answer) error {
 			a.FailureKind = ""
 			return s.ReplyStore.Resolve(ctx, id, a)
 		}
-	}},
-	{"cancels-nothing", "RPL-4", func(s *spoiled) { s.cancel = func(context.Context, string) error { return nil } }},
+	}, false},
+	{"cancels-nothing", "RPL-4", func(s *spoiled) { s.cancel = func(context.Context, string) error { return nil } }, false},
 	{"sleeps-through-the-answer", "RPL-4", func(s *spoiled) {
 		s.wait = func(ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
 			if err := backoff.Pause(ctx, wait); err != nil {
@@ -57,10 +60,10 @@ var saboteurs = []saboteur{
 			}
 			return s.ReplyStore.Get(ctx, id)
 		}
-	}},
-	{"consumes-twice", "RPL-5", func(s *spoiled) { s.consume = s.ReplyStore.Get }},
-	{"deletes-nothing", "RPL-5", func(s *spoiled) { s.remove = func(context.Context, string) error { return nil } }},
-	{"lists-nothing", "RPL-5", func(s *spoiled) { s.expired = func(context.Context, int) ([]string, error) { return nil, nil } }},
+	}, true},
+	{"consumes-twice", "RPL-5", func(s *spoiled) { s.consume = s.ReplyStore.Get }, false},
+	{"deletes-nothing", "RPL-5", func(s *spoiled) { s.remove = func(context.Context, string) error { return nil } }, false},
+	{"lists-nothing", "RPL-5", func(s *spoiled) { s.expired = func(context.Context, int) ([]string, error) { return nil, nil } }, true},
 }
 
 // spoiled is a reply store with the fault of a saboteur. Functions that are nil pass calls on.
@@ -128,6 +131,22 @@ type spoiledBackend struct {
 // ExpectCaught checks that the suite of reply stores sees each saboteur through a wire. store.Open
 // must pass the backend of its daemon through spoil.
 func ExpectCaught(t *testing.T, store func(spoil func(driver.Opener) driver.Opener) drivertest.ReplyStore) {
+	t.Helper()
+	expectCaught(t, saboteurs, store)
+}
+
+// ExpectCaughtInPart is ExpectCaught for a store that calls InPart. Saboteurs that only timed cases notice
+// are tested at length.
+func ExpectCaughtInPart(t *testing.T, store func(spoil func(driver.Opener) driver.Opener) drivertest.ReplyStore) {
+	t.Helper()
+	noticed := saboteurs
+	if !volume.AtLength() {
+		noticed = slices.DeleteFunc(slices.Clone(saboteurs), func(s saboteur) bool { return s.timed })
+	}
+	expectCaught(t, noticed, store)
+}
+
+func expectCaught(t *testing.T, saboteurs []saboteur, store func(spoil func(driver.Opener) driver.Opener) drivertest.ReplyStore) {
 	t.Helper()
 	faults := make([]sabotage.Fault, len(saboteurs))
 	for i := range saboteurs {

@@ -113,10 +113,10 @@ func TestReplyConformance(t *testing.T) {
 }
 
 func TestReplyConformanceOnDisk(t *testing.T) {
-	volume.OnlyAtLength(t, "the broker and HTTP are tested in front of memory")
 	drivertest.RunReplyStore(t, drivertest.ReplyStore{
 		Virtual: true,
 		Open: func(t testing.TB) driver.ReplyStore {
+			replytest.InPart(t)
 			backend, err := diskbox.Open(t.Context(), t.TempDir(), nil)
 			if err != nil {
 				t.Fatal(err)
@@ -127,9 +127,9 @@ func TestReplyConformanceOnDisk(t *testing.T) {
 }
 
 func TestReplyConformanceOnRedis(t *testing.T) {
-	volume.OnlyAtLength(t, "it takes a minute of real time")
 	server := redistest.Standalone(t)
 	drivertest.RunReplyStore(t, drivertest.ReplyStore{Open: func(t testing.TB) driver.ReplyStore {
+		replytest.InPart(t)
 		redis, err := rueidis.NewClient(server.ClientOption())
 		if err != nil {
 			t.Fatal(err)

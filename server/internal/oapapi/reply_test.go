@@ -58,33 +58,36 @@ func TestReplyConformance(t *testing.T) {
 }
 
 func TestReplyConformanceOnDisk(t *testing.T) {
-	volume.OnlyAtLength(t, "it takes a minute of real time")
 	drivertest.RunReplyStore(t, drivertest.ReplyStore{Open: func(t testing.TB) driver.ReplyStore {
+		replytest.InPart(t)
 		backend, err := diskbox.Open(t.Context(), t.TempDir(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := newAsking(t, backend)
-		return newListening(t, d).Replies()
+		return newListening(t, newAsking(t, backend)).Replies()
 	}})
 }
 
 func TestReplyConformanceOnRedis(t *testing.T) {
-	volume.OnlyAtLength(t, "it takes a minute of real time")
 	server := redistest.Standalone(t)
 	drivertest.RunReplyStore(t, drivertest.ReplyStore{Open: func(t testing.TB) driver.ReplyStore {
-		client, err := rueidis.NewClient(server.ClientOption())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(client.Close)
-		backend, err := redisbox.Open(t.Context(), client, &redisbox.Options{Prefix: redistest.Prefix(t)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		d := newAsking(t, backend)
-		return newListening(t, d).Replies()
+		replytest.InPart(t)
+		return newListening(t, newAsking(t, openRedis(t, server))).Replies()
 	}})
+}
+
+func openRedis(t testing.TB, server *redistest.Server) driver.Opener {
+	t.Helper()
+	client, err := rueidis.NewClient(server.ClientOption())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	backend, err := redisbox.Open(t.Context(), client, &redisbox.Options{Prefix: redistest.Prefix(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return backend
 }
 
 // TestSlotSaboteursAreCaughtThroughFrames shows that the suite sees faults of the store through the wire.
@@ -94,6 +97,33 @@ func TestSlotSaboteursAreCaughtThroughFrames(t *testing.T) {
 		return drivertest.ReplyStore{Virtual: true, Open: func(t testing.TB) driver.ReplyStore {
 			d := newAsking(t, spoil(membox.New(nil)))
 			return newRemote(t, d, d.client()).Replies()
+		}}
+	})
+}
+
+// TestSlotSaboteursAreCaughtOnDisk shows that for a daemon in front of a directory.
+func TestSlotSaboteursAreCaughtOnDisk(t *testing.T) {
+	volume.InFull(t)
+	replytest.ExpectCaughtInPart(t, func(spoil func(driver.Opener) driver.Opener) drivertest.ReplyStore {
+		return drivertest.ReplyStore{Open: func(t testing.TB) driver.ReplyStore {
+			replytest.InPart(t)
+			backend, err := diskbox.Open(t.Context(), t.TempDir(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return newListening(t, newAsking(t, spoil(backend))).Replies()
+		}}
+	})
+}
+
+// TestSlotSaboteursAreCaughtOnRedis shows that for a daemon in front of Redis.
+func TestSlotSaboteursAreCaughtOnRedis(t *testing.T) {
+	volume.InFull(t)
+	replytest.ExpectCaughtInPart(t, func(spoil func(driver.Opener) driver.Opener) drivertest.ReplyStore {
+		server := redistest.Standalone(t)
+		return drivertest.ReplyStore{Open: func(t testing.TB) driver.ReplyStore {
+			replytest.InPart(t)
+			return newListening(t, newAsking(t, spoil(openRedis(t, server)))).Replies()
 		}}
 	})
 }

@@ -122,8 +122,8 @@ func TestReplyConformance(t *testing.T) {
 }
 
 func TestReplyConformanceOnDisk(t *testing.T) {
-	volume.OnlyAtLength(t, "it takes a minute of real time")
 	drivertest.RunReplyStore(t, drivertest.ReplyStore{Open: func(t testing.TB) driver.ReplyStore {
+		replytest.InPart(t)
 		backend, err := diskbox.Open(t.Context(), t.TempDir(), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -133,9 +133,9 @@ func TestReplyConformanceOnDisk(t *testing.T) {
 }
 
 func TestReplyConformanceOnRedis(t *testing.T) {
-	volume.OnlyAtLength(t, "it takes a minute of real time")
 	server := redistest.Standalone(t)
 	drivertest.RunReplyStore(t, drivertest.ReplyStore{Open: func(t testing.TB) driver.ReplyStore {
+		replytest.InPart(t)
 		client, err := rueidis.NewClient(server.ClientOption())
 		if err != nil {
 			t.Fatal(err)
