@@ -170,7 +170,7 @@ func (c Caller) StartJob(ctx context.Context, r JobRequest) (Job, error) {
 		cut()
 		return Job{}, refusedShare(err, "start job", r.Queue)
 	}
-	c.record("start "+string(r.Action)+" job", r.Queue, j.now.ID+" "+r.Selection.words(), 0, nil)
+	c.record("start "+string(r.Action)+" job", r.Queue, j.now.ID+" "+r.Selection.Words(), 0, nil)
 	begun := j.now
 	b.jobs.work.Go(func() { j.run(run) })
 	return begun, nil

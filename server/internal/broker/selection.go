@@ -64,8 +64,8 @@ func (s *Selection) wants(m *Peeked, started time.Time) bool {
 	return bytes.Contains(m.Body, s.Text)
 }
 
-// words names the conditions of a selection, for the audit log.
-func (s *Selection) words() string {
+// Words names the conditions of a selection, for people.
+func (s *Selection) Words() string {
 	var words []string
 	add := func(given bool, name string, value any) {
 		if given {

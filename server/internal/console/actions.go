@@ -55,6 +55,8 @@ func init() {
 		{name: "purge", needs: []capability.Operation{capability.OpPurge, capability.OpStats}, preview: previewPurge, do: doPurge},
 		{name: "redrive", needs: dlq, preview: previewRedrive, do: doRedrive},
 		{name: "discard", needs: dlq, preview: previewDiscard, do: doDiscard},
+		{name: "count", needs: dlq, preview: previewCount, do: doCount},
+		{name: "stop-job", needs: dlq, preview: previewStopJob, do: doStopJob},
 		{name: "remove", needs: admin, preview: previewRemove, do: doRemove},
 		{name: "ready", needs: admin, preview: previewReady, do: doReady},
 		{name: "due", needs: admin, preview: previewDue, do: doDue},
@@ -133,7 +135,7 @@ func confirmPage(v *view, p *page) error {
 // carried repeats the parameters of a change in its form.
 func (v *view) carried() g.Node {
 	var nodes g.Group
-	for _, name := range []string{"do", "queue", "id", "cause", "schedule", "slot", "token"} {
+	for _, name := range []string{"do", "queue", "id", "cause", "schedule", "slot", "token", "job"} {
 		nodes = append(nodes, hiddenField(name, v.get(name)))
 	}
 	return nodes

@@ -165,7 +165,12 @@ func screensOf(d *env) []struct{ name, page string } {
 	waiting, dead := d.shop()
 	b := d.logIn(d.mint("", nil))
 	_, cause, _ := strings.Cut(b.get("dead?queue=emails").body, "cause=")
+	job, err := d.caller("").StartJob(d.t.Context(), broker.JobRequest{Queue: "emails", Action: broker.JobDiscard, Rate: 1, Selection: broker.Selection{Query: driver.Query{Reason: driver.ReasonParse}}})
+	if err != nil {
+		d.t.Fatal(err)
+	}
 	return []struct{ name, page string }{
+		{"jobs", "jobs"}, {"job", "job?id=" + job.ID}, {"confirm-redrive", "confirm?do=redrive&queue=emails"},
 		{"overview", ""}, {"queues", "queues"}, {"workers", "workers"}, {"queue", "queue?name=orders"}, {"message", "message?queue=orders&id=" + waiting},
 		{"dead-letters", "dead?queue=emails"}, {"cause", "dead?queue=emails&cause=" + cause[:12]}, {"dead-queues", "dead"},
 		{"dead-message", "message?queue=emails&id=" + dead}, {"schedules", "schedules"}, {"schedule", "schedule?queue=invoices&schedule=nightly-report"},

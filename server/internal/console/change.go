@@ -3,12 +3,14 @@ package console
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	g "maragu.dev/gomponents"
 	h "maragu.dev/gomponents/html"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
 func (v *view) queueBack() string { return link("queue", "name", v.get("queue")) }
@@ -72,49 +74,59 @@ func grown(now, confirmed int) error {
 
 // A selection is the dead letters that a form names: one, those of a cause, or all.
 type selection struct {
-	ids   []string
-	until time.Time // the latest death among them; zero if that does not count
+	id, cause string
+	count     int
+	// until is the latest death among them; zero if that does not count.
+	until time.Time
 	words string
 	back  string
-	after string
-	cut   bool
+	// cut: there are more than were counted.
+	cut bool
 }
-
-// redriveBatch is how many dead letters one call of the broker names.
-const redriveBatch = 100
 
 // selected finds the dead letters that a form names. It is the dry run of a change. A form that was
 // confirmed has the latest death that the person has seen: later dead letters are not selected.
 func (v *view) selected() (selection, error) {
 	queue := v.get("queue")
 	if id := v.get("id"); id != "" {
-		return selection{
-			ids: []string{id}, words: "message " + id + " of " + queue,
-			back: link("message", "queue", queue, "id", id), after: link("queue", "name", queue),
-		}, nil
+		return selection{id: id, count: 1, words: "message " + id + " of " + queue, back: link("message", "queue", queue, "id", id)}, nil
 	}
-	until, _ := time.Parse(time.RFC3339Nano, v.get("until")) // zero before the confirmation
-	found, err := v.survey(queue, until)
-	if err != nil {
-		return selection{}, err
+	s := selection{cause: v.get("cause"), words: "of " + queue, back: link("dead", "queue", queue)}
+	if s.cause != "" {
+		s.words, s.back = "of "+queue+" with one cause", link("dead", "queue", queue, "cause", s.cause)
 	}
-	s := selection{words: "of " + queue, back: link("dead", "queue", queue), cut: found.cut}
-	causes := found.causes
-	if id := v.get("cause"); id != "" {
-		c := found.cause(id)
-		if c == nil {
-			return selection{}, &driver.Error{Code: driver.ErrNotFound, Op: "select", Queue: queue, Detail: "no dead letter has this cause any more"}
+	if id := v.get("job"); id != "" { // which has counted them
+		j, err := v.caller.Job(v.ctx(), id)
+		if err == nil && (j.Queue != queue || j.Action != broker.JobCount || j.State != broker.JobDone || j.Selection.Cause != s.cause) {
+			err = invalid("job", "has not counted these dead letters")
 		}
-		causes = []*cause{c}
-		s.words, s.back, s.after = "of "+queue+" with the cause: "+c.name(), link("dead", "queue", queue, "cause", id), link("dead", "queue", queue)
+		s.count, s.until = j.Done, j.Selection.Until
+		return s, err
+	}
+	if until, err := time.Parse(time.RFC3339Nano, v.get("until")); err == nil { // it was confirmed
+		s.until, s.cut = until, v.get("cut") != ""
+		return s, nil
+	}
+	found, err := v.survey(queue)
+	if err != nil {
+		return s, err
+	}
+	causes := found.causes
+	if s.cause != "" {
+		c := found.cause(s.cause)
+		if c == nil {
+			return s, &driver.Error{Code: driver.ErrNotFound, Op: "select", Queue: queue, Detail: "no dead letter has this cause any more"}
+		}
+		causes, s.words = []*cause{c}, "of "+queue+" with the cause: "+c.name()
 	}
 	for _, c := range causes {
-		for _, l := range c.letters {
-			s.ids = append(s.ids, l.id)
-		}
+		s.count += len(c.letters)
 		if c.last.After(s.until) {
 			s.until = c.last
 		}
+	}
+	if s.cut = found.cut; s.cut { // those behind count too
+		s.until = time.Now()
 	}
 	return s, nil
 }
@@ -124,75 +136,61 @@ func (s *selection) confirmation() g.Node {
 	if s.until.IsZero() {
 		return nil
 	}
-	return hiddenField("until", s.until.Format(time.RFC3339Nano))
+	return g.Group{hiddenField("until", s.until.Format(time.RFC3339Nano)), g.If(s.cut, hiddenField("cut", "yes"))}
 }
 
-// more says that a selection is a part.
-func (s *selection) more() string {
+// number says how many dead letters are selected.
+func (s *selection) number() string {
 	if s.cut {
-		return " There are more: repeat it for the others."
+		return "at least " + count(s.count, "dead letter")
 	}
-	return ""
+	return count(s.count, "dead letter")
+}
+
+// previewDead prepares a redrive or a discard.
+func (v *view) previewDead(verb, sentence string, destructive bool) (preparation, error) {
+	s, err := v.selected()
+	p := preparation{
+		title: verb + " " + s.number(), button: verb + " " + s.number(), destructive: destructive, touched: s.count, back: s.back,
+		sentence: "This " + sentence + " " + s.number() + ", " + s.words + ".",
+	}
+	if s.id != "" {
+		return p, err
+	}
+	p.sentence += " It runs as a job, which shows its progress and can be stopped. Dead letters that die from now on are left."
+	p.fields = g.Group{s.confirmation(), field("At most so many a second; 0 for no limit", "rate", strconv.Itoa(suggestedRate), h.Type("number"), g.Attr("min", "0"), g.Attr("max", strconv.Itoa(broker.MaxJobRate)))}
+	if s.cut {
+		p.details = h.P(g.Text("There are too many to count them for this page. "), h.A(h.Href(link("confirm", "do", "count", "queue", v.get("queue"), "cause", s.cause)), g.Text("Count them first")), g.Text("."))
+	}
+	return p, err
 }
 
 func previewRedrive(v *view) (preparation, error) {
-	s, err := v.selected()
-	n := len(s.ids)
-	return preparation{
-		title: "Redrive " + count(n, "dead letter"), button: "Redrive " + count(n, "message"), touched: n, back: s.back, after: s.after, fields: s.confirmation(),
-		sentence: "This makes " + count(n, "dead letter") + " ready again, " + s.words + ". Their deliveries count from 0." + s.more(),
-	}, err
+	return v.previewDead("Redrive", "makes ready again, with deliveries that count from 0,", false)
 }
 
 func previewDiscard(v *view) (preparation, error) {
-	s, err := v.selected()
-	n := len(s.ids)
-	return preparation{
-		title: "Discard " + count(n, "dead letter"), button: "Discard " + count(n, "message"), destructive: true, touched: n, back: s.back, after: s.after, fields: s.confirmation(),
-		sentence: "This removes " + count(n, "dead letter") + " for good, " + s.words + "." + s.more(),
-	}, err
+	p, err := v.previewDead("Discard", "removes for good", true)
+	if v.get("id") != "" {
+		p.after = v.queueBack()
+	}
+	return p, err
 }
 
 func doRedrive(v *view, confirmed int) (string, error) {
-	moved, err := v.inBatches(confirmed, func(ids []string) (int, error) {
-		return v.caller.Redrive(v.ctx(), v.get("queue"), ids, 0)
-	})
-	return count(moved, "dead letter") + " of " + v.get("queue") + " made ready.", partly(moved, "made ready", err)
+	if id := v.get("id"); id != "" {
+		moved, err := v.caller.Redrive(v.ctx(), v.get("queue"), []string{id}, 0)
+		return count(moved, "dead letter") + " of " + v.get("queue") + " made ready.", err
+	}
+	return v.startJob(broker.JobRedrive, confirmed)
 }
 
 func doDiscard(v *view, confirmed int) (string, error) {
-	removed, err := v.inBatches(confirmed, func(ids []string) (int, error) {
-		return v.caller.Discard(v.ctx(), v.get("queue"), ids)
-	})
-	return count(removed, "dead letter") + " of " + v.get("queue") + " discarded.", partly(removed, "discarded", err)
-}
-
-// inBatches calls change with the ids of the selected dead letters, and with no more of them
-// than were confirmed.
-func (v *view) inBatches(confirmed int, change func(ids []string) (int, error)) (done int, err error) {
-	s, err := v.selected()
-	if err != nil {
-		return 0, err
+	if id := v.get("id"); id != "" {
+		removed, err := v.caller.Discard(v.ctx(), v.get("queue"), []string{id})
+		return count(removed, "dead letter") + " of " + v.get("queue") + " discarded.", err
 	}
-	ids := s.ids[:min(len(s.ids), confirmed)]
-	for len(ids) > 0 {
-		n := min(len(ids), redriveBatch)
-		changed, err := change(ids[:n])
-		done += changed
-		if err != nil {
-			return done, err
-		}
-		ids = ids[n:]
-	}
-	return done, nil
-}
-
-// partly says how far a change came that failed.
-func partly(done int, what string, err error) error {
-	if err == nil || done == 0 {
-		return err
-	}
-	return &driver.Error{Code: driver.ErrUnavailable, Op: "change", Detail: count(done, "message") + " " + what + " before it failed", Err: err}
+	return v.startJob(broker.JobDiscard, confirmed)
 }
 
 func (v *view) messageBack() string {

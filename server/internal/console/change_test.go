@@ -74,13 +74,13 @@ func TestDeadLettersAreGroupedByCause(t *testing.T) {
 	b.expect(a, 200, "5 dead letters in 2 causes", "unknown customer …", "dial …")
 	_, id, _ := strings.Cut(a.body, "cause=")
 	id = id[:12]
-	b.expect(b.get("confirm?do=redrive&queue=orders&cause="+id), 200, "makes 3 dead letters ready")
-	b.change("do=redrive&queue=orders&cause="+id, "3 dead letters of orders made ready")
+	b.expect(b.get("confirm?do=redrive&queue=orders&cause="+id), 200, "3 dead letters")
+	b.finish("do=redrive&queue=orders&cause="+id, "done", "3 messages", "3 of 5")
 	if got, want := d.stats("", "orders"), "3 ready, 0 delayed, 0 in flight, 2 dead, paused false"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	b.change("do=discard&queue=orders&id="+last, "1 dead letter of orders discarded")
-	b.change("do=discard&queue=orders", "1 dead letter of orders discarded")
+	b.finish("do=discard&queue=orders", "done", "1 message")
 	b.expect(b.get("dead?queue=orders"), 200, "no dead letters")
 	b.expect(b.get("dead?queue=orders&cause="+id), 200, "None left")
 }
@@ -91,7 +91,7 @@ func TestRedriveTouchesNoMoreThanConfirmed(t *testing.T) {
 	b := d.logIn(d.mint("", nil))
 	seen := b.get("confirm?do=redrive&queue=orders")
 	d.deadLetter("", "orders", "y", "boom")
-	b.submit(seen)
+	b.await(b.submit(seen))
 	if got, want := d.stats("", "orders"), "1 ready, 0 delayed, 0 in flight, 1 dead, paused false"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -108,8 +108,8 @@ func TestDiscardTouchesOnlyWhatWasSeen(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		d.deadLetter("", "orders", "died since", "another cause")
-		b.submit(confirmation)
-		b.expect(b.get("dead?queue=orders"), 200, "another cause", "0 dead letters of orders discarded")
+		b.expect(b.await(b.submit(confirmation)), 200, "done", "0 messages")
+		b.expect(b.get("dead?queue=orders"), 200, "another cause")
 	})
 }
 
@@ -144,7 +144,7 @@ func TestChangeGoesOnWhenBrowserHasGone(t *testing.T) {
 	b := d.logIn(d.mint("", nil))
 	gone, leave := context.WithCancel(t.Context())
 	leave()
-	b.submitIn(gone, b.get("confirm?do=redrive&queue=orders"))
+	b.await(b.submitIn(gone, b.get("confirm?do=redrive&queue=orders")))
 	if got := d.stats("", "orders"); !strings.HasPrefix(got, "1 ready") {
 		t.Error(got)
 	}

@@ -16,7 +16,7 @@ import (
 func pages(id string) []string {
 	return []string{
 		"", "queues", "queues?q=or", "workers", "queue?name=orders", "queue?name=orders&state=dead", "queue?name=orders&id=" + id, "message?queue=orders&id=" + id,
-		"dead", "dead?queue=orders", "schedules", "schedule?queue=orders&schedule=nightly", "requests", "access", "health",
+		"dead", "dead?queue=orders", "jobs", "jobs?queue=orders", "schedules", "schedule?queue=orders&schedule=nightly", "requests", "access", "health",
 	}
 }
 

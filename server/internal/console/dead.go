@@ -47,20 +47,16 @@ type survey struct {
 	cut bool
 }
 
-// survey groups the dead letters of a queue by cause, within a budget: all of them, or, if until is
-// not zero, those that died until then, which an earlier survey has seen.
-func (v *view) survey(queue string, until time.Time) (survey, error) {
+// survey groups the dead letters of a queue by cause, within a budget.
+func (v *view) survey(queue string) (survey, error) {
 	var s survey
 	known := make(map[string]*cause)
 	limit := v.budget(leastLetters, mostLetters)
-	if !until.IsZero() {
-		limit = v.budget(mostLetters, mostLetters)
-	}
 	for m, err := range v.caller.DeadLetters(v.ctx(), queue) {
 		if err != nil {
 			return s, err
 		}
-		if s.looked > 0 && limit.spent(s.looked) || !until.IsZero() && m.DeadAt.After(until) {
+		if s.looked > 0 && limit.spent(s.looked) {
 			s.cut = true
 			break
 		}
@@ -133,7 +129,7 @@ func deadPage(v *view, p *page) error {
 		p.add(lacks(capability.OpDLQ, "reading dead letters"))
 		return nil
 	}
-	found, err := v.survey(queue, time.Time{})
+	found, err := v.survey(queue)
 	if err != nil {
 		return err
 	}
@@ -143,7 +139,8 @@ func deadPage(v *view, p *page) error {
 		return v.causePage(p, queue, &found, id)
 	}
 	change := found.looked > 0 && v.mayChange(capability.OpDLQ, queue)
-	p.heading(g.Text(p.title), v.button(change, "", "Redrive all…", "redrive", "queue", queue), v.button(change, "danger", "Discard all…", "discard", "queue", queue))
+	p.heading(g.Text(p.title), v.button(change, "", "Redrive all…", "redrive", "queue", queue), v.button(change, "danger", "Discard all…", "discard", "queue", queue),
+		h.A(h.Class("button"), h.Href(link("jobs", "queue", queue, "tenant", v.tenant)), g.Text("Jobs")))
 	p.live("causes", v.causes(queue, &found))
 	return nil
 }
@@ -215,7 +212,7 @@ func deadQueues(v *view, p *page) error {
 	if err != nil {
 		return err
 	}
-	p.heading(g.Text("Dead letters"))
+	p.heading(g.Text("Dead letters"), h.A(h.Class("button"), h.Href(link("jobs", "tenant", v.tenant)), g.Text("Jobs")))
 	limit := v.budget(leastCounted, mostCounted)
 	var rows []g.Node
 	looked := 0

@@ -118,6 +118,8 @@ func init() {
 		{"message", "Message", "Queues", messagePage},
 		{"workers", "Workers", "Workers", workerList},
 		{"dead", "Dead letters", "Dead letters", deadPage},
+		{"jobs", "Jobs", "Dead letters", jobList},
+		{"job", "Job", "Dead letters", jobPage},
 		{"requests", "Requests", "Requests", requestList},
 		{"request", "Request", "Requests", requestPage},
 		{"schedules", "Schedules", "Schedules", scheduleList},

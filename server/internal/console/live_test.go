@@ -77,7 +77,8 @@ func TestChangeIsConfirmedInBrowser(t *testing.T) {
 	p.Eval(`document.querySelector("a.button").click()`, nil)
 	p.at("Redrive 2 dead letters")
 	p.Eval(`document.querySelector("main form button").click()`, nil)
-	p.WaitFor(`document.querySelector(".notice.good")?.textContent.includes("2 dead letters of orders made ready")`)
+	p.WaitFor(`document.querySelector(".notice.good")?.textContent.includes("Started: redriving")`)
+	p.WaitFor(`document.getElementById("job").textContent.includes("2 messages") && document.querySelector("#job progress").value === 2`)
 	if got := d.stats("", "orders"); !strings.HasPrefix(got, "2 ready") {
 		t.Error(got)
 	}

@@ -149,7 +149,7 @@ func help() g.Node {
 	}
 	return h.Dialog(h.ID("help"), h.Aria("labelledby", "help-title"),
 		h.H2(h.ID("help-title"), g.Text("Keys")),
-		h.Dl(h.Class("keys"), row("/", "search or filter"), row("g o", "overview"), row("g q", "queues"), row("g w", "workers"), row("g d", "dead letters"),
+		h.Dl(h.Class("keys"), row("/", "search or filter"), row("g o", "overview"), row("g q", "queues"), row("g w", "workers"), row("g d", "dead letters"), row("g j", "jobs"),
 			row("g r", "requests"), row("g s", "schedules"), row("g a", "access"), row("g h", "health"), row("p", "pause or resume live updates"), row("?", "this help")),
 		h.Form(h.Method("dialog"), h.Button(h.Class("primary"), g.Text("Close"))),
 	)

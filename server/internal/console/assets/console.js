@@ -91,7 +91,7 @@
   }
 
   // Keys.
-  const pages = { o: "./", q: "queues", w: "workers", d: "dead", r: "requests", s: "schedules", a: "access", h: "health" };
+  const pages = { o: "./", q: "queues", w: "workers", d: "dead", j: "jobs", r: "requests", s: "schedules", a: "access", h: "health" };
   let going = false; // g was pressed
   document.addEventListener("keydown", (e) => {
     if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, select, textarea")) return;
