@@ -39,7 +39,7 @@ func init() { driver.RegisterURL(readURL, schemes...) }
 
 // readURL reads a URL of mailbox.OpenURL.
 func readURL(address *url.URL) (driver.URLTarget, error) {
-	parameters, err := opening.ReadParameters(address, "db", "prefix", "tls", "ca", "master_set", "addr...")
+	parameters, err := opening.ReadParameters(address, "db", "prefix", "replicas", "tls", "ca", "master_set", "addr...")
 	if err != nil {
 		return driver.URLTarget{}, err
 	}
@@ -63,10 +63,14 @@ func readURL(address *url.URL) (driver.URLTarget, error) {
 	if err != nil {
 		return driver.URLTarget{}, err
 	}
+	replicas, err := strconv.ParseUint(cmp.Or(parameters.Get("replicas"), "0"), 10, 8)
+	if err != nil {
+		return driver.URLTarget{}, addressError("query", "parameter replicas: want how many replicas of a primary confirm, 0 to 255")
+	}
 	parameters.Del("db") // is part of server
 	key := strings.Join([]string{server, option.Username, option.Password, parameters.Encode()}, "\x00")
 	return driver.URLTarget{Queue: name, Key: key, Open: func(ctx context.Context) (driver.Backend, error) {
-		return openURL(ctx, address.Scheme, option, parameters.Get("prefix"))
+		return openURL(ctx, address.Scheme, option, &Options{Prefix: parameters.Get("prefix"), Replicas: int(replicas)})
 	}}, nil
 }
 
@@ -124,7 +128,7 @@ func (b ownedBackend) Close() error {
 }
 
 // openURL connects, and opens the backend. Cancelling ctx ends the attempt to connect.
-func openURL(ctx context.Context, scheme string, option rueidis.ClientOption, prefix string) (driver.Backend, error) {
+func openURL(ctx context.Context, scheme string, option rueidis.ClientOption, options *Options) (driver.Backend, error) {
 	var connected atomic.Bool
 	option.DialCtxFn = func(dialing context.Context, address string, dialer *net.Dialer, config *tls.Config) (net.Conn, error) {
 		if !connected.Load() {
@@ -163,7 +167,7 @@ func openURL(ctx context.Context, scheme string, option rueidis.ClientOption, pr
 		return nil, addressError("scheme", "the server is not a cluster; want redis://HOST:PORT/QUEUE")
 	}
 	connected.Store(true)
-	backend, err := Open(ctx, client, &Options{Prefix: prefix})
+	backend, err := Open(ctx, client, options)
 	if err != nil {
 		client.Close()
 		return nil, err

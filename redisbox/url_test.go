@@ -133,3 +133,25 @@ func TestURLOpenOfSilentServerEndsWithContext(t *testing.T) {
 		t.Errorf("got %v after %v, want the error of the context at once", err, took)
 	}
 }
+
+// TestURLAsksForReplicas opens a server without replicas, which cannot confirm.
+func TestURLAsksForReplicas(t *testing.T) {
+	t.Parallel() // it waits for replicas
+	server := redistest.SharedServer(t)
+	for parameter, want := range map[string]error{"": nil, "&replicas=1": driver.ErrUnavailable} {
+		backend, err := target(t, "redis://"+server.Addr()+"/orders?prefix="+redistest.Prefix(t)+parameter).Open(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, err := backend.OpenQueue(t.Context(), "orders")
+		if err == nil {
+			_, err = q.Send(t.Context(), []driver.Outgoing{{Body: []byte("a")}})
+		}
+		if !errors.Is(err, want) {
+			t.Errorf("%q: got %v, want %v", parameter, err, want)
+		}
+		if err := backend.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

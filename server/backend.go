@@ -2,8 +2,11 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -82,8 +85,33 @@ func (s *Server) backendName(c *Config) string {
 	return "Redis"
 }
 
+// splitReplicas takes the parameter replicas out of a URL of Redis: how many replicas of a primary
+// confirm. The rest is for the client.
+func splitReplicas(address string) (rest string, replicas int, err error) {
+	parsed, err := url.Parse(address)
+	if err != nil || parsed.Host == "" { // the error of the parser may contain a password
+		return "", 0, errors.New("invalid URL; want redis://HOST:PORT, with ?addr=HOST:PORT for further nodes of a cluster")
+	}
+	parameters := parsed.Query()
+	if parameters.Has("replicas") {
+		n, err := strconv.ParseUint(parameters.Get("replicas"), 10, 8)
+		if err != nil {
+			return "", 0, errors.New("invalid URL: replicas: want how many replicas of a primary confirm, 0 to 255")
+		}
+		replicas = int(n)
+		parameters.Del("replicas")
+		parsed.RawQuery = parameters.Encode()
+		address = parsed.String()
+	}
+	return address, replicas, nil
+}
+
 func (s *Server) openRedis(ctx context.Context, c *Config) (func() error, error) {
-	option, err := rueidis.ParseURL(c.Backend)
+	address, replicas, err := splitReplicas(c.Backend)
+	if err != nil {
+		return nil, err
+	}
+	option, err := rueidis.ParseURL(address)
 	if err != nil {
 		return nil, fmt.Errorf("invalid Redis URL; want redis://HOST:PORT") // not quoted: it may contain a password
 	}
@@ -92,7 +120,7 @@ func (s *Server) openRedis(ctx context.Context, c *Config) (func() error, error)
 	if err != nil {
 		return nil, &driver.Error{Code: driver.ErrUnavailable, Op: "open", Err: err}
 	}
-	backend, err := redisbox.Open(ctx, client, &redisbox.Options{Defaults: c.queueDefaults(), MaxBodyBytes: sqsapi.MaxPayloadBytes, Logger: s.log})
+	backend, err := redisbox.Open(ctx, client, &redisbox.Options{Defaults: c.queueDefaults(), MaxBodyBytes: sqsapi.MaxPayloadBytes, Replicas: replicas, Logger: s.log})
 	if err != nil {
 		client.Close()
 		return nil, err

@@ -72,6 +72,7 @@ func TestBadSettingsAreRefusedWithReason(t *testing.T) {
 		{args: []string{"--tls-client-ca=x"}, want: "needs tls.cert and tls.key"},
 		{args: []string{"--backend=disk:x", "--amnesia"}, want: "which amnesia forbids"},
 		{args: []string{"--backend=mysql:x"}, want: "unknown scheme mysql:"},
+		{args: []string{"--backend=redis://127.0.0.1:6379?replicas=-1"}, want: "replicas: want how many replicas of a primary confirm, 0 to 255"},
 		{args: []string{"--backend=disk:"}, want: "needs a directory"},
 		{args: []string{"--log-level=loud"}, want: "log.level"},
 		{args: []string{"--max-payload-bytes=2MiB"}, want: "limits.max_payload_bytes"},

@@ -52,9 +52,8 @@ func checkBackend(c *Config) error {
 	case scheme == "memory" || scheme == "disk":
 		return nil
 	case scheme == "redis" || scheme == "rediss":
-		parsed, err := url.Parse(c.Backend)
-		if err != nil || parsed.Host == "" { // the error of the parser may contain a password
-			return fmt.Errorf("backend (--backend): invalid URL; want redis://HOST:PORT, with ?addr=HOST:PORT for further nodes of a cluster")
+		if _, _, err := splitReplicas(c.Backend); err != nil {
+			return fmt.Errorf("backend (--backend): %w", err)
 		}
 		return nil
 	case scheme == "postgres" || scheme == "postgresql":

@@ -57,7 +57,7 @@ func TestMistakesInURLsSayWhatToDo(t *testing.T) {
 		{"redis://" + secured + "/q", mailbox.ErrUnauthenticated, "the server wants another user or password"},
 		{"redis://" + single, mailbox.ErrInvalid, "queue: is missing; want redis://HOST:PORT/QUEUE"},
 		{"redis:///q", mailbox.ErrInvalid, "host: is missing; want redis://HOST:PORT/QUEUE"},
-		{"redis://" + single + "/q?database=2", mailbox.ErrInvalid, `unknown parameter "database"; want db, prefix, tls, ca, master_set, addr`},
+		{"redis://" + single + "/q?database=2", mailbox.ErrInvalid, `unknown parameter "database"; want db, prefix, replicas, tls, ca, master_set, addr`},
 		{"redis://" + single + "/q?db=x", mailbox.ErrInvalid, `"x" is not the number of a database`},
 		{"redis://" + single + "/q?addr=h:1", mailbox.ErrInvalid, "addr is for redis+sentinel and redis+cluster"},
 		{"redis://" + single + "/q?tls=true", mailbox.ErrInvalid, "want rediss://HOST:PORT/QUEUE"},
