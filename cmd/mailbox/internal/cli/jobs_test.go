@@ -4,21 +4,29 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/mailboxmq/mailbox/server"
 )
 
 var receipt = regexp.MustCompile(`"receipt":"([^"]+)"`)
+
+// kill makes dead letters, a multiple of 32, in a queue that allows one delivery.
+func (d *daemon) kill(t *testing.T, queue string, count int) {
+	t.Helper()
+	for range count / 32 {
+		d.post(t, "/v1/send/batch", `{"topic":"`+queue+`","messages":[`+strings.Repeat(`{"idem_key":"","payload_b64":""},`, 31)+`{"idem_key":"","payload_b64":""}]}`)
+		receipts := receipt.FindAllStringSubmatch(d.post(t, "/v1/recv", `{"topic":"`+queue+`","max_messages":32,"visibility_ms":600000}`), -1)
+		for _, r := range receipts {
+			d.post(t, "/v1/nack", `{"topic":"`+queue+`","nacks":[{"receipt":"`+r[1]+`"}]}`)
+		}
+	}
+}
 
 // TestRedriveIsJobThatInterruptStops is CON-2 at the command line: progress can be watched, and Ctrl-C stops the job.
 func TestRedriveIsJobThatInterruptStops(t *testing.T) {
 	d := start(t, onDisk())
 	d.must(t, "queues", "create", "q", "--max-attempts", "1")
-	for range 10 { // enough that a job with a rate of 1 does not end before it is stopped
-		d.post(t, "/v1/send/batch", `{"topic":"q","messages":[`+strings.Repeat(`{"idem_key":"","payload_b64":""},`, 31)+`{"idem_key":"","payload_b64":""}]}`)
-		receipts := receipt.FindAllStringSubmatch(d.post(t, "/v1/recv", `{"topic":"q","max_messages":32,"visibility_ms":600000}`), -1)
-		for _, r := range receipts {
-			d.post(t, "/v1/nack", `{"topic":"q","nacks":[{"receipt":"`+r[1]+`"}]}`)
-		}
-	}
+	d.kill(t, "q", 320) // enough that a job with a rate of 1 does not end before it is stopped
 	if got := d.must(t, "jobs", "ls"); got != "" {
 		t.Errorf("without jobs: %q", got)
 	}
@@ -54,5 +62,24 @@ func TestRedriveIsJobThatInterruptStops(t *testing.T) {
 	d.must(t, "dlq", "discard", "q", "--all", "--yes")
 	if got := d.must(t, "dlq", "ls", "q"); got != "" {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestRedriveGoesOnAfterRestart restarts the daemon, which forgets the job, while a command watches it.
+func TestRedriveGoesOnAfterRestart(t *testing.T) {
+	d := start(t, onDisk())
+	d.must(t, "queues", "create", "q", "--max-attempts", "1")
+	d.kill(t, "q", 64)
+	command := begin(t, d.environ(), nil, "dlq", "redrive", "q", "--all", "--rate", "20")
+	for !strings.Contains(d.must(t, "jobs", "ls", "q", "--json"), `"action":"redrive"`) {
+		continue
+	}
+	config := onDisk()
+	config.DataDir, config.Listen, config.ListenOAP = d.dir, d.Address(server.HTTP), d.Address(server.OAP)
+	d.stop()
+	d = start(t, config)
+	command.wait().wantCode(t, 0, "")
+	if got := d.must(t, "stats", "q", "--json"); !strings.Contains(got, `"ready":64`) || !strings.Contains(got, `"dead":0`) {
+		t.Errorf("after a redrive of 64 dead letters: %s", got)
 	}
 }
