@@ -236,6 +236,10 @@ bench-sqs: ## mailboxd beside emulators of SQS, S1 and S2 (BENCHFLAGS="-run S1 -
 bench-postgres: ## pgbox beside River and a table with SKIP LOCKED: rates, and claims with a transaction held open for HELD (30m)
 	cd bench && $(GO) run . -suite postgres -held $(HELD) $(BENCHFLAGS)
 
+.PHONY: bench-fleet
+bench-fleet: ## Daemons on one disk, on Redis Clusters and on PostgreSQL, and what each process takes of a processor
+	cd bench && $(GO) run . -suite fleet $(BENCHFLAGS)
+
 .PHONY: bench-test
 bench-test: ## Run each Go benchmark once, and test the module bench
 	$(GO) test -run '^$$' -bench . -benchtime 1x ./... 2>&1 | $(REPORT)
@@ -244,6 +248,7 @@ bench-test: ## Run each Go benchmark once, and test the module bench
 .PHONY: bench-page
 bench-page: ## Write docs/benchmarks.md from the figures in bench/results
 	cd bench && $(GO) run . -page ../docs/benchmarks.md results/*.json
+	cd bench && $(GO) run . -fleet ../docs/scaling.md results/fleet/fleet.json
 
 .PHONY: bench-chart
 bench-chart: ## Draw docs/postgres-held.svg from the figures in bench/results/postgres

@@ -25,6 +25,7 @@ type daemonStand struct {
 	flushes *flushCounter
 	sqs     *sqsWorkers // of a server that speaks the protocol of SQS
 	rate    float64     // of the last flood, in messages a second
+	last    uint64      // messages of the last flood
 	runs    uint64
 }
 
@@ -131,7 +132,7 @@ func (s *daemonStand) flood(during time.Duration) (daemonPace, error) {
 		}
 	})
 	pace := before.pace(s.meter(), r.last.Load(), time.Duration(r.ended.Load()))
-	s.rate = pace.Rate
+	s.rate, s.last = pace.Rate, r.last.Load()
 	return pace, r.check()
 }
 

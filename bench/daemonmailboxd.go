@@ -161,6 +161,19 @@ func overOAP(connections int) dialer {
 	}
 }
 
+// dialAll connects to several daemons, which the workers use in turn.
+func (s *daemonStand) dialAll(doors []daemonDoor) error {
+	var backends []driver.Opener
+	for _, door := range doors {
+		backend, err := s.dialOAP(door)
+		if err != nil {
+			return errors.Join(err, s.close())
+		}
+		backends = append(backends, backend)
+	}
+	return s.useQueues(backends...)
+}
+
 func (s *daemonStand) dialOAP(door daemonDoor) (*remotebox.Backend, error) {
 	backend, err := remotebox.Open(context.Background(), []string{door.oap}, door.token, nil)
 	if err != nil {

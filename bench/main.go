@@ -6,6 +6,7 @@
 //	go run . -suite daemon [-run W1,W2] [-peers redis,nats] [-baseline OLD] [-json FILE]
 //	go run . -suite sqs [-run S1] [-peers fauxqs,goaws] [-baseline OLD] [-json FILE]
 //	go run . -suite postgres [-run held,rates] [-peers river] [-held 30m] [-json FILE]
+//	go run . -suite fleet [-run disk] [-json FILE]
 //
 // It is a module of its own, so that users of Mailbox do not download its peers.
 package main
@@ -37,6 +38,7 @@ var suites = []struct {
 	{"growth", 3, growthSuite},
 	{"sqs", 5, sqsSuite},
 	{"postgres", 3, postgresSuite},
+	{"fleet", 3, fleetSuite},
 }
 
 func main() {
@@ -49,8 +51,20 @@ func main() {
 	flag.IntVar(&r.backlog, "backlog", 500_000, "how many messages wait in the disk suite's backlog and in W4")
 	page := flag.String("page", "", "write this page of the documentation from the JSON files that are arguments, and measure nothing")
 	chart := flag.String("chart", "", "write this chart of claims under a held transaction from the JSON file that is the argument, and measure nothing")
+	fleet := flag.String("fleet", "", "write the table of this page from the JSON file of the fleet suite that is the argument, and measure nothing")
 	r.daemonFlags()
 	flag.Parse()
+	if *fleet != "" {
+		text, err := fleetPage(*fleet, flag.Arg(0))
+		if err == nil {
+			err = os.WriteFile(*fleet, []byte(text), 0o644)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if *chart != "" {
 		if err := writeHeldChart(*chart, flag.Arg(0)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -86,7 +100,7 @@ func (r *report) daemonFlags() {
 			return nil
 		}
 	}
-	flag.Func("run", "daemon suite: the workloads to run, such as W1,W3; SQS suite: S1 or S2; growth suite: some of workers,queues,body,waiting,idle; PostgreSQL suite: held or rates (default all)", list(&r.workloads))
+	flag.Func("run", "daemon suite: the workloads to run, such as W1,W3; SQS suite: S1 or S2; growth suite: some of workers,queues,body,waiting,idle; PostgreSQL suite: held or rates; fleet suite: disk, Redis Cluster or PostgreSQL (default all)", list(&r.workloads))
 	flag.Func("peers", "daemon and SQS suite: the peers to run beside mailboxd, such as redis,beanstalkd; PostgreSQL suite: pgbox,river,table (default all)", list(&r.peers))
 	flag.IntVar(&r.connections, "connections", 1, "daemon suite: the connections that workers of mailboxd share")
 	flag.StringVar(&r.storage, "storage", "", "daemon and SQS suite: memory or disk (default both)")

@@ -156,3 +156,42 @@ func TestPageShowsKeptFigures(t *testing.T) {
 		t.Error("docs/benchmarks.md differs from bench/results: run make bench-page")
 	}
 }
+
+// The fleet suite keeps a figure for each step and size of a call.
+func TestFleetHasFigureForEachStep(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs the daemon, which takes a minute: run it without -short")
+	}
+	dir := t.TempDir()
+	r := &report{rounds: 1, each: 10 * time.Millisecond, dir: dir, workloads: []string{"disk"}, json: filepath.Join(dir, "figures.json")}
+	if err := r.fleet(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(r.json)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var results fleetResults
+	if err := json.Unmarshal(text, &results); err != nil {
+		t.Fatal(err)
+	}
+	if len(results.Figures) != len(fleetBatches) || results.Figures[0].Rate <= 0 || results.Figures[0].DaemonCPU <= 0 {
+		t.Errorf("got %+v", results.Figures)
+	}
+}
+
+// The page about growing shows the figures that are kept.
+func TestFleetPageShowsKeptFigures(t *testing.T) {
+	const page = "../docs/scaling.md"
+	want, err := fleetPage(page, "results/fleet/fleet.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Error("docs/scaling.md differs from bench/results/fleet: run make bench-page")
+	}
+}

@@ -33,6 +33,7 @@ var documents = []document{
 	{path: "dead-letters.md", config: inMemory()},
 	{path: "operating.md", config: onDisk()},
 	{path: "requests.md", config: inMemory()},
+	{path: "scaling.md", config: inMemory()},
 	{path: "schedules.md", config: inMemory()},
 	{path: "tenants.md", config: inMemory()},
 	{path: "errors.md", config: inMemory()},
