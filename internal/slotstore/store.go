@@ -35,7 +35,7 @@ type Options struct {
 	// MaxBodyBytes bounds the body of an answer, and the text of a failure. 0 means
 	// driver.DefaultMaxBodyBytes.
 	MaxBodyBytes int
-	// MaxBytes bounds the answers of all slots, if there is no journal. 0 means DefaultMaxBytes.
+	// MaxBytes bounds the answers of all slots in a store without a journal. 0 means DefaultMaxBytes.
 	MaxBytes int64
 	// Journal makes the slots durable. Nil means that they are in memory only.
 	Journal Journal

@@ -297,34 +297,6 @@ func TestCancellationByAdminIsAudited(t *testing.T) {
 	}
 }
 
-func TestSlotsAreSharedFairly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, ctx := newReplyBench(t, broker.Limits{MaxReplySlots: 16}), t.Context()
-		create := func(store broker.Replies, prefix string) (made int, err error) {
-			for ; err == nil; made++ {
-				err = store.Create(ctx, prefix+string(rune('a'+made)), time.Minute)
-			}
-			return made - 1, err
-		}
-		greedy, quiet := b.replies("greedy"), b.replies("quiet")
-		made, err := create(greedy, "g")
-		if e, ok := errors.AsType[*driver.Error](err); made != 13 || !ok || e.Code != driver.ErrFull || !strings.Contains(e.Detail, "reply slots") || e.RetryAfter == 0 {
-			t.Errorf("a tenant alone got %d, then %v", made, err)
-		}
-		if made, _ = create(quiet, "q"); made == 0 {
-			t.Error("another tenant got none")
-		}
-		if err := greedy.Delete(ctx, "ga"); err != nil {
-			t.Fatal(err)
-		}
-		expectSlotCode(t, greedy.Create(ctx, "again", time.Minute), driver.ErrFull, "more than half beside another tenant")
-		time.Sleep(2 * time.Minute) // all expire
-		if made, _ = create(greedy, "x"); made < 8 {
-			t.Errorf("after the others have expired: %d", made)
-		}
-	})
-}
-
 // TestSlotsOfBeforeCountAfterRestart: two brokers have one store, one after the other.
 func TestSlotsOfBeforeCountAfterRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -375,60 +347,6 @@ type sharedStore struct {
 func (s *sharedStore) Expired(ctx context.Context, limit int) ([]string, error) {
 	s.listed = max(s.listed, limit)
 	return s.ReplyStore.Expired(ctx, limit)
-}
-
-// TestSlotsRemovedElsewhereAreNotCounted (OPS-4): two daemons have one store, and slots that were created
-// through one are removed through the other.
-func TestSlotsRemovedElsewhereAreNotCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, ctx := newReplyBenchOn(t, broker.Limits{MaxReplySlots: 16}, &sharedStore{ReplyStore: reply.NewMemory(nil)}), t.Context()
-		other, err := broker.New(broker.Options{Opener: membox.New(nil), Replies: b.store, Ring: b.ring, Verifier: verify.New(b.ring, nil)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = other.Close() }()
-		here := b.replies("busy")
-		elsewhere := (&replyBench{Broker: other, t: t, ring: b.ring}).replies("busy")
-		id := func(n int) string { return string(rune('a' + n)) }
-		for n := range 13 {
-			if err := here.Create(ctx, id(n), time.Hour); err != nil {
-				t.Fatal(err)
-			}
-		}
-		time.Sleep(time.Minute)
-		expectSlotCode(t, here.Create(ctx, "more", time.Hour), driver.ErrFull, "while all exist")
-		for n := range 5 {
-			if err := elsewhere.Delete(ctx, id(n)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := here.Create(ctx, "more", time.Hour); err != nil {
-			t.Errorf("after five were removed: %v", err)
-		}
-		if used := usedSlots(b.Broker); used != 9 {
-			t.Errorf("%d slots are counted, want the 8 that are left and one more", used)
-		}
-	})
-}
-
-// TestExpiredSlotsAreListedInBounds: a tenant's list does not read all slots of all tenants.
-func TestExpiredSlotsAreListedInBounds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &sharedStore{ReplyStore: reply.NewMemory(nil)}
-		b, ctx := newReplyBenchOn(t, broker.Limits{}, store), t.Context()
-		for n := range 3 {
-			if err := b.replies("a").Create(ctx, string(rune('a'+n)), time.Second); err != nil {
-				t.Fatal(err)
-			}
-		}
-		time.Sleep(2 * time.Second)
-		if ids, err := b.replies("a").Expired(ctx, 2); err != nil || len(ids) != 2 || store.listed > 4096 {
-			t.Errorf("listed %q, %v, and asked the store for %d", ids, err, store.listed)
-		}
-		if n, err := b.replies("a").Sweep(ctx, 1<<30); err != nil || n != 3 || store.listed > 4096 {
-			t.Errorf("swept %d, %v, and asked the store for %d", n, err, store.listed)
-		}
-	})
 }
 
 func usedSlots(b *broker.Broker) int64 {

@@ -162,7 +162,7 @@ func TestEveryBlockOfTheDocumentsIsRun(t *testing.T) {
 		}
 		for _, name := range testName.FindAllString(test, -1) {
 			if !tests[name] {
-				t.Errorf("elsewhere names %s, and there is no such test", name)
+				t.Errorf("elsewhere names %s, which is not a test", name)
 			}
 		}
 	}
