@@ -48,6 +48,7 @@ func TestLoneWorkerReceivesAndAcksItself(t *testing.T) {
 		var received, handled, settled goroutines
 		s.run(worker.New(orders, func(context.Context, *message) error {
 			handled.note()
+			<-time.After(time.Microsecond) // the fetcher waits for room before the handler ends
 			return nil
 		}, s.options(options{Hooks: worker.Hooks{
 			Received: func(context.Context, string, int) { received.note() },
