@@ -228,7 +228,8 @@ func (j *journal) Removed(shard host.ShardID, e *engine.Entry) {
 		return
 	}
 	j.erase(shard, e, e.Place)
-	if e.Deliveries > 1 || e.Releases() > 0 || e.Is(engine.LeasedAgain) { // otherwise it has never returned
+	returned := e.Deliveries > 1 || e.Releases() > 0 || e.Is(engine.LeasedAgain)
+	if returned || e.Outcome == engine.Expires { // a nack has reset how often it was released
 		j.remove(stateKind, shard, e.Seq)
 	}
 	j.ledger.change(shard).left(e)

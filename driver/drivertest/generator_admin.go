@@ -39,6 +39,7 @@ func (g *planner) configure(t *rapid.T) operation {
 	if config.StrictGroups || config.FairGroups {
 		config.PriorityAging = 0
 	}
+	g.config = config
 	return configureOperation{config}
 }
 

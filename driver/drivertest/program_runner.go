@@ -77,7 +77,9 @@ func (s *programRunner) runOn(t *testing.T, opener driver.Opener, name string, p
 	}
 	if s.backend.Restart != nil {
 		executor.restart = func(how Crash) (queue, other driver.Queue, err error) {
-			opener = s.backend.Restart(t, opener, how)
+			gathered := &gatherer{TB: t}
+			opener = s.backend.Restart(gathered, opener, how)
+			gathered.report()
 			return openQueues(ctx, opener, name, p)
 		}
 	}
@@ -133,6 +135,28 @@ func runSafely(ctx context.Context, p *executor, op operation) (r result, err er
 		}
 	}()
 	return p.run(ctx, op), nil
+}
+
+// A gatherer turns the failures of a restart into a panic, for runSafely.
+type gatherer struct {
+	testing.TB
+	failures []string
+}
+
+func (g *gatherer) Error(args ...any)                 { g.failures = append(g.failures, fmt.Sprint(args...)) }
+func (g *gatherer) Errorf(format string, args ...any) { g.Error(fmt.Sprintf(format, args...)) }
+
+func (g *gatherer) Fatal(args ...any) {
+	g.Error(args...)
+	g.report()
+}
+
+func (g *gatherer) Fatalf(format string, args ...any) { g.Fatal(fmt.Sprintf(format, args...)) }
+
+func (g *gatherer) report() {
+	if len(g.failures) > 0 {
+		panic(strings.Join(g.failures, "\n")) // the restart may be in the midst of Fatal, which does not return
+	}
 }
 
 // callers lists the function that panicked and its callers. Unlike debug.Stack it prints

@@ -433,6 +433,21 @@ func TestPanicIsReportedWithItsProgram(t *testing.T) {
 	}
 }
 
+func TestFailureOfRestartIsReportedWithItsProgram(t *testing.T) {
+	setFlag(t, "rapid.shrinktime", "1s")
+	b := modelBackend(nil)
+	b.Restart = func(t testing.TB, old driver.Opener, _ Crash) driver.Opener {
+		t.Errorf("page %d is torn", 7)
+		return old
+	}
+	failure := provoke(t, b, 100_000)
+	for _, want := range []string{"panics: page 7 is torn", "\nrestart clean\n", "-rapid.seed="} {
+		if !strings.Contains(failure, want) {
+			t.Errorf("the failure lacks %q:\n%s", want, failure)
+		}
+	}
+}
+
 func TestUnsupportedConfigurationsAreSkipped(t *testing.T) {
 	b := modelBackend(nil)
 	b.Open = func(testing.TB) driver.Opener { return onlyPlain{newModelBox(nil)} }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // memoryBacklog is the simplest Backlog: it keeps copies of all messages.
@@ -153,7 +155,8 @@ func (b *memoryBacklog) Err() error { return nil }
 // holds a few messages and on one that holds all, with staging and publishing apart,
 // and restores the first from its backlog now and then.
 func TestShardWithBacklogBehavesLikeOneWithout(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	volume.InFull(t)
+	randomly(t, 200, func(t *rapid.T) {
 		config := anyConfig(t)
 		limit := rapid.IntRange(1, 6).Draw(t, "limit")
 		p := &pair{t: t, whole: New(config, 1), store: newMemoryBacklog(), limits: Limits{

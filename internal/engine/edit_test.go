@@ -99,3 +99,44 @@ func TestAgesOfDelayedMessagesAreForgotten(t *testing.T) {
 		})
 	}
 }
+
+// A message that was edited is held beside the end of the window, not at it. Those that return
+// after that, to earlier places, are delivered before it, and each message once.
+func TestMessageBeyondEndOfWindowIsDeliveredOnce(t *testing.T) {
+	s := newBacklogShard(driver.Config{})
+	for _, id := range []string{"a", "b", "c", "d", "e"} {
+		s.publish(wallAt(1), s.StageSend(wallAt(1), Content{ID: id}, 0))
+	}
+	leased, _ := s.Receive(wallAt(1), 5, 0, time.Minute, nil)
+	deliveries := make(map[string]Delivery)
+	for _, e := range leased {
+		deliveries[e.ID] = Delivery{Seq: e.Seq, Nonce: e.Nonce, ID: e.ID}
+	}
+	s.record()
+	release := func(id string) {
+		e, err := s.StageNack(wallAt(1), deliveries[id], 0, "", driver.NackRelease)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.publish(wallAt(1), e)
+	}
+	release("e")
+	e, _ := s.Find(wallAt(1), "e")
+	s.Reschedule(wallAt(1), e, 0)
+	s.record()
+	s.Available(wallAt(1))
+	for _, id := range []string{"a", "b", "c", "d"} {
+		release(id)
+	}
+	got := ""
+	for range 6 {
+		leased, _ := s.Receive(wallAt(1), 1, 0, time.Minute, nil)
+		for _, e := range leased {
+			got += e.ID
+		}
+		s.record()
+	}
+	if got != "abcde" {
+		t.Errorf("received %s, want abcde", got)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // TestQuietGroupIsFoundDuringBacklog: after a restart the groups behind a long backlog
@@ -46,7 +47,8 @@ func TestQuietGroupIsFoundDuringBacklog(t *testing.T) {
 // TestFairGroupsBeyondLimitAreDelivered: messages of groups beyond the limit wait like
 // messages without a group, and none is lost.
 func TestFairGroupsBeyondLimitAreDelivered(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	volume.InFull(t)
+	randomly(t, 20, func(t *rapid.T) {
 		limits := Limits{
 			Messages: rapid.IntRange(1, 4).Draw(t, "messages"), Bytes: 1000, Groups: 2,
 			Look: rapid.SampledFrom([]int{1, 3, 1000}).Draw(t, "look"),

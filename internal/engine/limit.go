@@ -201,6 +201,7 @@ func (s *Shard) refund(g *group) {
 	if state.until > s.clock {
 		state.full = max(state.full, state.until.Add(state.slack))
 	}
+	s.regroup(g)
 }
 
 // remembers reports whether a group that is idle has a bucket that is not full. It is then

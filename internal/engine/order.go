@@ -55,6 +55,10 @@ func (o *order) isLast(e *Entry) bool {
 	return last != nil && o.before(last, e)
 }
 
+// isBeyond reports whether e certainly comes after all entries, and there are some. Entries that
+// came back to an earlier place may have overtaken the end of the FIFO since.
+func (o *order) isBeyond(e *Entry) bool { return len(o.back) == 0 && o.isLast(e) }
+
 // head returns the lowest entry that is not gone, or nil.
 func (o *order) head() *Entry {
 	for {

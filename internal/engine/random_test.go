@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // at is a moment i seconds into a test.
@@ -62,10 +63,21 @@ func anyMode(t *rapid.T) driver.NackMode {
 	return rapid.SampledFrom([]driver.NackMode{driver.NackFailed, driver.NackRelease, driver.NackPutBack}).Draw(t, "mode")
 }
 
+// randomly checks rounds of a hundred random programs each.
+func randomly(t *testing.T, rounds int, check func(*rapid.T)) {
+	t.Helper()
+	for range volume.Count(t, rounds, 100*rounds) {
+		if rapid.Check(t, check); t.Failed() {
+			return
+		}
+	}
+}
+
 // TestStructureHoldsUnderRandomPrograms runs random operations and checks every
 // invariant after each of them.
 func TestStructureHoldsUnderRandomPrograms(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	volume.InFull(t)
+	randomly(t, 50, func(t *rapid.T) {
 		s := New(anyConfig(t), 1)
 		s.RecordEffects(rapid.Bool().Draw(t, "effects"))
 		now, sent := 0, 0
@@ -85,7 +97,7 @@ func TestStructureHoldsUnderRandomPrograms(t *testing.T) {
 		seconds := func(name string, most int) time.Duration {
 			return time.Duration(rapid.IntRange(0, most).Draw(t, name)) * time.Second
 		}
-		actions := map[string]func(*rapid.T){
+		t.Repeat(map[string]func(*rapid.T){
 			"send": func(t *rapid.T) {
 				body := make([]byte, rapid.IntRange(0, 3).Draw(t, "size"))
 				if s.Room(at(now), len(body)) != nil {
@@ -180,7 +192,6 @@ func TestStructureHoldsUnderRandomPrograms(t *testing.T) {
 					t.Fatalf("next deadline %d is before the clock %d", next, s.clock)
 				}
 			},
-		}
-		t.Repeat(actions)
+		})
 	})
 }

@@ -93,7 +93,6 @@ func (s *Shard) Configure(now Moment, config driver.Config) {
 	if s.levels != nil {
 		s.levels.stale = staleRanks
 	}
-	s.expireDeadByCount()
 	s.Advance(now)
 }
 

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // TestBlockedBacklogIsNotReadThrough: a group whose head is in flight may have any
@@ -91,7 +92,8 @@ func TestSendDelaysOfGroupAreNotReadAgain(t *testing.T) {
 // TestStrictGroupsBeyondLimitAreDelivered: a shard knows a limited number of groups,
 // and loses no message of the others.
 func TestStrictGroupsBeyondLimitAreDelivered(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	volume.InFull(t)
+	randomly(t, 20, func(t *rapid.T) {
 		limits := Limits{
 			Messages: rapid.IntRange(1, 4).Draw(t, "messages"), Bytes: 1000, Groups: rapid.SampledFrom([]int{2, 4, 100}).Draw(t, "groups"),
 			Look: rapid.SampledFrom([]int{1, 3, 1000}).Draw(t, "look"),

@@ -124,3 +124,23 @@ func TestMessageIsNotDeliveredAtItsEnd(t *testing.T) {
 		t.Fatalf("at the end of b: %+v", got)
 	}
 }
+
+// A new configuration handles what it makes late in the order of time: the old dead letter goes,
+// and makes room, before the time to live of b is over. That it is one too many comes later.
+func TestNewConfigurationActsInOrderOfTime(t *testing.T) {
+	s := New(driver.Config{MaxDead: 2}, 1)
+	mortal(s, at(0), "old", 1, 0)
+	mortal(s, at(0), "young", 4, 0)
+	s.Send(at(3), Content{ID: "a"}, 0)
+	mortal(s, at(3), "b", 2, 0)
+	if got := s.Stats(at(5)); got != (driver.Stats{Ready: 2, Dead: 2}) {
+		t.Fatalf("with full dead letters: %+v", got)
+	}
+	s.Configure(at(5), driver.Config{
+		MaxDead: 2, DropExpired: true,
+		RetainReady: driver.Retention{Count: 1}, RetainDead: driver.Retention{Age: 2 * time.Second, Count: 1},
+	})
+	if got := s.Stats(at(5)); got != (driver.Stats{Dead: 1}) {
+		t.Fatalf("with the new configuration: %+v", got)
+	}
+}

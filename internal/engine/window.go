@@ -109,7 +109,7 @@ func (w *window) empty() {
 // admits reports whether a message that becomes ready enters the window.
 func (s *Shard) admits(e *Entry) bool {
 	held, horizon := s.readyFor(e.Priority), s.horizonOf(e.Priority)
-	if *horizon == allPlaces && s.fullOf(held) && held.isLast(e) {
+	if *horizon == allPlaces && s.fullOf(held) && held.isBeyond(e) {
 		*horizon = e.Place
 	}
 	return e.Place < *horizon
@@ -323,7 +323,7 @@ func (s *Shard) trimDelayed(d *delays, held *timers) {
 func (w *window) admitsDead(e *Entry, held *deadLetters) bool {
 	byDeath := &held.byDeath
 	full := w.limits.enough(byDeath.size, held.bytes)
-	if full && w.deadHorizon == allPlaces && byDeath.isLast(e) {
+	if full && w.deadHorizon == allPlaces && byDeath.isBeyond(e) {
 		w.deadHorizon = e.Place
 	}
 	return e.Place < w.deadHorizon

@@ -197,7 +197,7 @@ func (s *Shard) dropStrays(name string) (first uint64) {
 func (s *Shard) offerInWindow(g *group, e *Entry) {
 	s.know(g, e.Place)
 	enough := g.waiting.size >= groupFill || s.window.full()
-	last := g.waiting.head() == nil || g.waiting.isLast(e)
+	last := g.waiting.head() == nil || g.waiting.isBeyond(e)
 	if !g.more && enough && last {
 		g.more, g.from, g.sure = true, e.Place, true
 	}

@@ -180,6 +180,11 @@ func (q *Queue) PurgeDead(context.Context) (removed int, err error) {
 }
 
 func (q *Queue) Peek(_ context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
+	if query.Cursor != nil {
+		return func(yield func(driver.Peeked, error) bool) {
+			yield(driver.Peeked{}, &driver.Error{Code: driver.ErrUnsupported, Op: "peek", Field: "Cursor"})
+		}
+	}
 	return WithoutErrors(At(q, func(now time.Duration) []driver.Peeked { return q.Model.Peek(now, query) }))
 }
 
