@@ -6,6 +6,7 @@
 //	go run . -suite daemon [-run W1,W2] [-peers redis,nats] [-baseline OLD] [-json FILE]
 //	go run . -suite sqs [-run S1] [-peers fauxqs,goaws] [-baseline OLD] [-json FILE]
 //	go run . -suite postgres [-run held,rates] [-peers river] [-held 30m] [-json FILE]
+//	go run . -suite redis [-run calls] [-mailboxd FILE]
 //	go run . -suite fleet [-run disk] [-json FILE]
 //
 // It is a module of its own, so that users of Mailbox do not download its peers.
@@ -100,7 +101,7 @@ func (r *report) daemonFlags() {
 			return nil
 		}
 	}
-	flag.Func("run", "daemon suite: the workloads to run, such as W1,W3; SQS suite: S1 or S2; growth suite: some of workers,queues,body,waiting,idle; PostgreSQL suite: held or rates; fleet suite: disk, Redis Cluster or PostgreSQL (default all)", list(&r.workloads))
+	flag.Func("run", "daemon suite: the workloads to run, such as W1,W3; SQS suite: S1 or S2; growth suite: some of workers,queues,body,waiting,idle; PostgreSQL suite: held or rates; Redis suite: rates, wake-ups or calls; fleet suite: disk, Redis Cluster or PostgreSQL (default all)", list(&r.workloads))
 	flag.Func("peers", "daemon and SQS suite: the peers to run beside mailboxd, such as redis,beanstalkd; PostgreSQL suite: pgbox,river,table (default all)", list(&r.peers))
 	flag.IntVar(&r.connections, "connections", 1, "daemon suite: the connections that workers of mailboxd share")
 	flag.StringVar(&r.storage, "storage", "", "daemon and SQS suite: memory or disk (default both)")

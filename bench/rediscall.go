@@ -5,8 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -43,10 +47,84 @@ func (r *report) redisCalls() (err error) {
 		{name: "Call over redisbox", open: func(string) (*target, error) { return redisboxCalls(server.addr) }},
 		{name: "Call through mailboxd", open: func(dir string) (*target, error) { return mailboxdCalls(server.addr, binary, dir) }},
 	}
-	return r.latencies("request and answer over Redis, one caller and one worker", loads, map[string]promise{
+	err = r.latencies("request and answer over Redis, one caller and one worker", loads, map[string]promise{
 		"Call over redisbox":    {middle: 3, slow: 3},
 		"Call through mailboxd": {middle: 3, slow: 3},
 	})
+	return cmp.Or(err, r.countCommands(server.addr, loads))
+}
+
+// countCommands prints how many commands of clients the server runs for a call. A script is one; what it
+// runs is not counted.
+func (r *report) countCommands(addr string, loads []load) error {
+	client, err := newRueidis(addr)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	fmt.Println("\ncommands of a call")
+	for _, l := range loads {
+		counts, err := commandsOfCall(client, l, filepath.Join(r.dir, "mailbox-bench-commands"))
+		if err != nil {
+			return fmt.Errorf("%s: %w", l.name, err)
+		}
+		fmt.Printf("  %s:%s\n", l.name, counts)
+	}
+	return nil
+}
+
+// commandsOfCall runs calls and returns the commands that each took.
+func commandsOfCall(client rueidis.Client, l load, dir string) (text string, err error) {
+	defer func() { _ = os.RemoveAll(dir) }()
+	target, err := l.open(dir)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = cmp.Or(err, target.close()) }()
+	const calls = 500
+	call := target.newCaller()
+	run := func() error {
+		for range calls {
+			if err := call(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := run(); err != nil { // to warm up
+		return "", err
+	}
+	before, err := commandCounts(client)
+	if err != nil {
+		return "", err
+	}
+	if err := run(); err != nil {
+		return "", err
+	}
+	after, err := commandCounts(client)
+	if err != nil {
+		return "", err
+	}
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		if each := float64(after[name]-before[name]) / calls; each >= 0.01 {
+			text += fmt.Sprintf(" %s %.2f", name, each)
+		}
+	}
+	return text, nil
+}
+
+// commandCounts returns how often each command ran since the server started.
+func commandCounts(client rueidis.Client) (map[string]int, error) {
+	info, err := client.Do(context.Background(), client.B().Info().Section("commandstats").Build()).ToString()
+	counts := make(map[string]int)
+	for line := range strings.Lines(info) {
+		name, rest, _ := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
+		number, _, _ := strings.Cut(rest, ",")
+		if n, err := strconv.Atoi(number); err == nil {
+			counts[name] = n
+		}
+	}
+	return counts, err
 }
 
 // bareCalls is a worker that echoes what it pops.

@@ -176,6 +176,8 @@ func (q Query) Check() error {
 		return invalid("Limit", "%d is negative; 0 means no limit", q.Limit)
 	case q.OlderThan < 0:
 		return invalid("OlderThan", "%v is negative", q.OlderThan)
+	case q.Cursor != nil && (len(q.States) != 1 || q.ID != ""):
+		return invalid("Cursor", "%.40q needs one state, and no id", *q.Cursor)
 	case q.Reason != "" && !q.Reason.Valid():
 		return invalid("Reason", "%q is not a reason; want max_attempts, fatal, parse, integrity, expired or operator", q.Reason)
 	}

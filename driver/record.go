@@ -285,6 +285,12 @@ type Query struct {
 	Reason Reason
 	// Limit bounds how many are yielded; 0 means no bound.
 	Limit int
+	// Cursor, if it is not nil, points to where Peek begins: "" for the beginning, or what an earlier
+	// Peek in the same state left there. When the sequence ends, or the loop over it does, Peek sets
+	// it to behind the last message that it yielded, and to "" if it came to the end. A message that
+	// stays in its state is yielded once by a chain of such peeks; States has one state then,
+	// and ID is empty. Trait: PeekCursor.
+	Cursor *string
 }
 
 // Edit is a change of one waiting message. Exactly one of its fields is set.

@@ -29,6 +29,8 @@ type Traits struct {
 	Pause       bool
 	Edit        bool
 	Schedules   bool
+	// PeekCursor: Query.Cursor is accepted.
+	PeekCursor bool
 	// Release: Nack takes NackRelease and NackPutBack.
 	Release bool
 	// DeliverAt: Outgoing.DeliverAt is accepted.

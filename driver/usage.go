@@ -8,6 +8,8 @@ type Usage struct {
 	Shards []ShardUsage
 	// DedupKeys is how many dedup keys are remembered.
 	DedupKeys int
+	// UniqueKeys is how many unique keys messages hold.
+	UniqueKeys int
 }
 
 // ShardUsage is how much of its part of the bounds a shard uses.

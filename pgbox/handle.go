@@ -105,15 +105,16 @@ func (q *queue) usageOnce(ctx context.Context, ages bool) (usage driver.Usage, d
 		all[n] = int32(n)
 	}
 	from := q.lowest(all)
-	r := request{sql: "SELECT * FROM mailbox.measure($1, $2, $3, $4, $5, $6)", args: []any{ages, false, from.place, from.due, from.levels}, wide: 2, repeatable: true}
+	const sql = "SELECT m.*, CASE WHEN $2 AND m.shard = 0 THEN mailbox.keys_held($1) END FROM mailbox.measure($1, $2, $3, $4, $5, $6) m"
+	r := request{sql: sql, args: []any{ages, false, from.place, from.due, from.levels}, wide: 2, repeatable: true}
 	err = q.call(ctx, r, func(rows pgx.Rows) error {
 		usage = driver.Usage{}
 		for rows.Next() {
 			var shard int32
 			var part driver.ShardUsage
-			var bytes, keys *int64
+			var bytes, keys, uniqueKeys *int64
 			var ready, dead int64
-			err := rows.Scan(&shard, &done, &part.Ready, &part.Delayed, &part.InFlight, &part.Dead, &bytes, &keys, &ready, &dead, &part.Paused, &version, &woken, &endings, &part.Throttled)
+			err := rows.Scan(&shard, &done, &part.Ready, &part.Delayed, &part.InFlight, &part.Dead, &bytes, &keys, &ready, &dead, &part.Paused, &version, &woken, &endings, &part.Throttled, &uniqueKeys)
 			if err != nil {
 				return err
 			}
@@ -122,6 +123,9 @@ func (q *queue) usageOnce(ctx context.Context, ages bool) (usage driver.Usage, d
 			}
 			if keys != nil {
 				usage.DedupKeys += int(*keys)
+			}
+			if uniqueKeys != nil {
+				usage.UniqueKeys += int(*uniqueKeys)
 			}
 			part.OldestReady, part.OldestDead = time.Duration(ready)*time.Microsecond, time.Duration(dead)*time.Microsecond
 			usage.Shards = append(usage.Shards, part)

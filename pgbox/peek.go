@@ -3,6 +3,7 @@ package pgbox
 import (
 	"context"
 	"iter"
+	"math"
 	"slices"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/oklog/ulid/v2"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/cursor"
 )
 
 func (h *handle) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
@@ -69,6 +71,7 @@ func (o peekOrder) sql() string {
 // A peekedRow is a message that was read, and where it stands among those in its state.
 type peekedRow struct {
 	driver.Peeked
+	shard   int
 	at, seq int64
 	age     time.Duration
 }
@@ -84,12 +87,24 @@ func (h *handle) look(ctx context.Context, op string, query driver.Query) iter.S
 			yield(driver.Peeked{}, h.outcome(err, op))
 			return
 		}
+		from, atEnd := peekedFrom{}, false
+		if query.Cursor != nil {
+			if from, err = parsePeekedFrom(*query.Cursor); err != nil {
+				yield(driver.Peeked{}, h.outcome(err, op))
+				return
+			}
+			defer func() {
+				if *query.Cursor = ""; !atEnd {
+					*query.Cursor = from.String()
+				}
+			}()
+		}
 		shown := make(map[string]bool) // a message that changes its state is shown once
 		for _, order := range peekOrders {
 			if len(query.States) > 0 && !slices.Contains(query.States, order.state) || query.Reason != "" && order.state != driver.StateDead {
 				continue
 			}
-			for row, err := range h.inState(ctx, order, query.ID) {
+			for row, err := range h.inState(ctx, order, query.ID, from) {
 				if err == nil {
 					err = h.check(ctx, op)
 				}
@@ -101,12 +116,50 @@ func (h *handle) look(ctx context.Context, op string, query driver.Query) iter.S
 					continue
 				}
 				shown[row.ID] = true
+				if query.Cursor != nil { // otherwise the next state begins at its beginning
+					from = peekedFrom{row.shard, row.at, row.seq}
+				}
 				if !yield(row.Peeked, nil) || len(shown) == query.Limit {
 					return
 				}
 			}
 		}
+		atEnd = true
 	}
+}
+
+// A peekedFrom is a point in the order of a state: the message at a position of a shard. The zero value is
+// before all messages.
+type peekedFrom struct {
+	shard   int
+	at, seq int64
+}
+
+func (f peekedFrom) String() string {
+	return cursor.Encode([]uint64{uint64(f.shard), uint64(f.at), uint64(f.seq)})
+}
+
+// parsePeekedFrom reads what String returned.
+func parsePeekedFrom(text string) (peekedFrom, error) {
+	marks, err := cursor.Decode(text, 3)
+	if marks == nil || err != nil {
+		return peekedFrom{}, err
+	}
+	return peekedFrom{int(min(marks[0], math.MaxInt32)), int64(marks[1]), int64(marks[2])}, nil
+}
+
+// in returns the point where the messages of a shard begin that are behind f. Of messages at one
+// position, those of the first shard come first.
+func (f peekedFrom) in(shard int) (at, seq int64) {
+	switch {
+	case f == peekedFrom{}:
+		return -1 << 62, 0
+	case shard < f.shard:
+		return f.at, math.MaxInt64
+	case shard > f.shard:
+		return f.at, math.MinInt64
+	}
+	return f.at, f.seq
 }
 
 // matches reports whether a message is one that a query asks for.
@@ -120,8 +173,8 @@ func (r *peekedRow) matches(query driver.Query) bool {
 }
 
 // inState yields the messages in one state, or only the one with this id: ready ones in order,
-// shard by shard, the others by time.
-func (h *handle) inState(ctx context.Context, order peekOrder, id string) iter.Seq2[peekedRow, error] {
+// shard by shard, the others by time. It begins behind from.
+func (h *handle) inState(ctx context.Context, order peekOrder, id string, from peekedFrom) iter.Seq2[peekedRow, error] {
 	return func(yield func(peekedRow, error) bool) {
 		var wanted *[16]byte
 		if id != "" {
@@ -132,8 +185,11 @@ func (h *handle) inState(ctx context.Context, order peekOrder, id string) iter.S
 			wanted = &packed
 		}
 		if order.state == driver.StateReady {
-			for n := range h.shards {
-				if !h.pages(ctx, order, wanted, []int{n}, yield) {
+			for n := from.shard; n < len(h.shards); n++ {
+				if n > from.shard {
+					from = peekedFrom{}
+				}
+				if !h.pages(ctx, order, wanted, []int{n}, from, yield) {
 					return
 				}
 			}
@@ -143,12 +199,12 @@ func (h *handle) inState(ctx context.Context, order peekOrder, id string) iter.S
 		for n := range all {
 			all[n] = n
 		}
-		h.pages(ctx, order, wanted, all, yield)
+		h.pages(ctx, order, wanted, all, from, yield)
 	}
 }
 
 // pages yields the messages of shards in one order. It reports false if yield did.
-func (h *handle) pages(ctx context.Context, order peekOrder, id *[16]byte, shards []int, yield func(peekedRow, error) bool) bool {
+func (h *handle) pages(ctx context.Context, order peekOrder, id *[16]byte, shards []int, from peekedFrom, yield func(peekedRow, error) bool) bool {
 	type cursor struct {
 		rows    []peekedRow
 		at, seq int64
@@ -156,7 +212,7 @@ func (h *handle) pages(ctx context.Context, order peekOrder, id *[16]byte, shard
 	}
 	cursors := make([]cursor, len(shards))
 	for i := range cursors {
-		cursors[i].at = -1 << 62
+		cursors[i].at, cursors[i].seq = from.in(shards[i])
 	}
 	for {
 		first := -1
@@ -181,6 +237,7 @@ func (h *handle) pages(ctx context.Context, order peekOrder, id *[16]byte, shard
 			return true
 		}
 		row := cursors[first].rows[0]
+		row.shard = shards[first]
 		cursors[first].rows = cursors[first].rows[1:]
 		if !yield(row, nil) {
 			return false

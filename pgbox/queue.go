@@ -65,6 +65,7 @@ func (b *Backend) newSettings(config driver.Config, version int64) *settings {
 		FairGroups:    config.FairGroups,
 		DeadLetters:   true,
 		Peek:          true,
+		PeekCursor:    true,
 		Move:          true,
 		LateAck:       true,
 		ForgetDedup:   true,

@@ -349,6 +349,7 @@ func (b *Backend) newSettings(config driver.Config, version int64) *shard.Settin
 		StrictGroups:  config.StrictGroups,
 		DeadLetters:   true,
 		Peek:          true,
+		PeekCursor:    true,
 		Move:          true,
 		LateAck:       true,
 		ForgetDedup:   true,

@@ -18,7 +18,7 @@ func (h *handle) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, e
 			yield(driver.DeadLetter{}, err)
 			return
 		}
-		for seen, err := range h.inState(ctx, driver.StateDead, "") {
+		for seen, err := range h.inState(ctx, driver.StateDead, "", nil) {
 			if err == nil {
 				err = h.check(ctx, "dead-letters")
 			}

@@ -84,6 +84,7 @@ func (h *handle) Usage(ctx context.Context) (driver.Usage, error) {
 	for _, part := range parts {
 		total.Shards = append(total.Shards, part.ShardUsage)
 		total.DedupKeys += part.Keys
+		total.UniqueKeys += part.UniqueKeys
 	}
 	return total, nil
 }

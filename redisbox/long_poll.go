@@ -6,12 +6,15 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/waitlist"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // Long polling: a receive that finds no message registers as a waiter and sleeps
 // until a signal. A script that adds messages announces them (engine.announce in
 // shard.lua), shardWatcher.onAnnouncement receives that and calls waitlist.List.Wake, and
-// the woken receive asks the server again.
+// the woken receive asks the server again. A message that this process sends needs no
+// announcement: the receive also parks its request, which the call of the send takes along
+// (Shard.takeAlong in batch.go).
 
 // await receives messages, waiting as long as the request says. A receiver first
 // registers as a waiter and then looks, and a sender first adds its message and then
@@ -38,8 +41,11 @@ func (h *handle) await(ctx context.Context, req driver.ReceiveRequest) ([]driver
 				continue
 			}
 		}
-		woken, err := h.waitForSignal(ctx, w, patience)
+		got, woken, err := h.waitForSignal(ctx, w, patience, req)
 		switch {
+		case len(got) > 0:
+			h.stopWaiting(w, woken)
+			return got, nil
 		case err != nil:
 			h.stopWaiting(w, true)
 			return nil, err
@@ -101,28 +107,47 @@ func (h *handle) awaitSubscription(ctx context.Context, patience *time.Timer) bo
 	return true
 }
 
-// waitForSignal waits for a signal. It reports false when the wait of the request is
-// over, and returns an error when the context, the handle or the queue has ended.
-func (h *handle) waitForSignal(ctx context.Context, w *waitlist.Waiter, patience *time.Timer) (woken bool, err error) {
+// waitForSignal waits for a signal, or for messages of a call that took the request along. It
+// reports false when the wait of the request is over, and returns an error when the context,
+// the handle or the queue has ended.
+func (h *handle) waitForSignal(ctx context.Context, w *waitlist.Waiter, patience *time.Timer, req driver.ReceiveRequest) (got []driver.Delivery, woken bool, err error) {
 	var poll <-chan time.Time
 	if !h.subscribed() {
 		timer := time.NewTimer(pollInterval)
 		defer timer.Stop()
 		poll = timer.C
 	}
-	select {
-	case <-w.Signal():
-		h.waiters.Acknowledge(w)
-		return true, nil
-	case <-poll:
-		return true, nil
-	case <-patience.C:
-		return false, nil
-	case <-ctx.Done():
-		return false, ctx.Err()
-	case <-h.closed:
-		return false, h.failure(driver.ErrClosed, "receive")
-	case <-h.ended:
-		return false, h.failure(h.code, "receive")
+	for {
+		parked := shard.NewReceiveOp(ctx, req, true)
+		h.Parked.Park(parked)
+		taken := false
+		select {
+		case <-parked.Done:
+			taken = true
+		case <-w.Signal():
+			h.waiters.Acknowledge(w)
+			woken = true
+		case <-poll:
+			woken = true
+		case <-patience.C:
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-h.closed:
+			err = h.failure(driver.ErrClosed, "receive")
+		case <-h.ended:
+			err = h.failure(h.code, "receive")
+		}
+		if taken || (!h.Parked.Withdraw(parked) && h.awaitAnswer(parked)) {
+			// An error is that of the send, and this receive still waits.
+			got, more, failure := h.read(ctx, parked)
+			if len(got) > 0 {
+				return got, woken || err != nil, nil
+			}
+			if taken && (failure != nil || !more) {
+				continue
+			}
+			woken = woken || more
+		}
+		return nil, woken, err
 	}
 }

@@ -2,6 +2,7 @@ package redisbox
 
 import (
 	"bytes"
+	"context"
 	"runtime/pprof"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/testing/redistest"
+	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // waiting starts a receive with a long wait, and returns when it waits.
@@ -181,5 +183,73 @@ func TestWatcherAdvancesShardWithoutCalls(t *testing.T) {
 	eventually(t, "the message is dead-lettered", func() bool {
 		n, err := client.Do(t.Context(), client.B().Zcard().Key(keyOf(q, "dead")).Build()).AsInt64()
 		return err == nil && n == 1
+	})
+}
+
+// TestSendTakesWaitingReceiveAlong: a message reaches a receive of the same process in the call that sends it.
+func TestSendTakesWaitingReceiveAlong(t *testing.T) {
+	server := redistest.SharedServer(t)
+	proxy := redistest.NewProxy(t, server.Addr())
+	q := openQueue(t, open(t, connect(t, through(server, proxy)), &Options{Prefix: redistest.Prefix(t)}))
+	scripts := countScripts(proxy)
+	eventually(t, "a send and a receive are one script", func() bool {
+		done := waiting(t, q)
+		scripts()
+		send(t, q, "a")
+		wantWoken(t, done, "a")
+		return scripts() == 1 // more if the shard watcher looks meanwhile
+	})
+}
+
+// TestReceiveWaitsOnAfterFailedSend: a receive that a failed call has taken along gets the next message.
+func TestReceiveWaitsOnAfterFailedSend(t *testing.T) {
+	b := newFailingServer(t)
+	done := waiting(t, b.handle)
+	b.failNext("ERR no", 1)
+	if _, err := b.Send(t.Context(), []driver.Outgoing{{Body: []byte("lost")}}); err == nil {
+		t.Fatal("the send has not failed")
+	}
+	send(t, b, "a")
+	wantWoken(t, done, "a")
+}
+
+// TestCancelledReceiveGivesBackWhatSendBrings: a receive that is cancelled during a call that has taken it
+// along returns the message, or leaves it ready.
+func TestCancelledReceiveGivesBackWhatSendBrings(t *testing.T) {
+	server := redistest.SharedServer(t)
+	proxy := redistest.NewProxy(t, server.Addr())
+	q := openQueue(t, open(t, connect(t, through(server, proxy)), &Options{Prefix: redistest.Prefix(t)}))
+	send(t, q, "the scripts are loaded")
+	receive(t, q, 1, hold)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan int, 1)
+	go func() {
+		got, _ := q.Receive(ctx, driver.ReceiveRequest{Max: 1, Visibility: hold, Wait: time.Minute})
+		done <- len(got)
+	}()
+	eventually(t, "the receiver waits", func() bool { return q.waiters.Len() > 0 && q.subscribed() })
+	pause(50 * time.Millisecond) // until it has looked
+	held, release := holdFirst(proxy, shard.BatchScript, func([]string) bool { return true })
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		send(t, q, "a")
+	}()
+	<-held
+	cancel()
+	got := 0
+	select {
+	case got = <-done: // after cancelGrace
+	case <-time.After(soon):
+		t.Fatal("the cancelled receive has not returned")
+	}
+	release()
+	<-sent
+	if got > 0 {
+		t.Fatalf("got %d messages before they were sent", got)
+	}
+	eventually(t, "the message is ready again", func() bool {
+		stats, err := q.Stats(t.Context())
+		return err == nil && stats == driver.Stats{Ready: 1, InFlight: 1}
 	})
 }

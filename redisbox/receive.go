@@ -91,23 +91,29 @@ func (h *handle) takeFrom(ctx context.Context, s *shard.Shard, req driver.Receiv
 		if err := h.awaitReceive(ctx, s, op); err != nil {
 			return nil, false, err
 		}
-		if op.Err != nil {
-			return nil, false, op.Err
-		}
-		got, damaged, err := op.Deliveries(s)
-		if err != nil {
-			return nil, false, err
-		}
-		for i := range got {
-			h.noteSlot(got[i].ReplyTo)
-		}
-		if len(damaged) > 0 {
-			s.DeadLetterDamaged(ctx, damaged)
-		}
-		if len(got) > 0 || (len(damaged) == 0 && !op.Cut) {
-			return got, op.Blocked, nil
+		if got, more, err := h.read(ctx, op); !more {
+			return got, op.Blocked, err
 		}
 	}
+}
+
+// read returns the messages of a request that was answered. more reports that it got none, and
+// that the shard may have others. Damaged messages are dead-lettered.
+func (h *handle) read(ctx context.Context, op *shard.ReceiveOp) (got []driver.Delivery, more bool, err error) {
+	if op.Err != nil {
+		return nil, false, op.Err
+	}
+	got, damaged, err := op.Deliveries()
+	if err != nil {
+		return nil, false, err
+	}
+	for i := range got {
+		h.noteSlot(got[i].ReplyTo)
+	}
+	if len(damaged) > 0 {
+		op.Shard.DeadLetterDamaged(ctx, damaged)
+	}
+	return got, len(got) == 0 && (len(damaged) > 0 || op.Cut), nil
 }
 
 // cancelGrace is how long a receive that is cancelled during its call waits for the
@@ -133,21 +139,24 @@ func (h *handle) awaitReceive(ctx context.Context, s *shard.Shard, op *shard.Rec
 	case <-h.ended:
 		reason = h.failure(h.code, "receive")
 	}
-	if s.Receives.Withdraw(op) {
+	if s.Receives.Withdraw(op) || !h.awaitAnswer(op) {
 		return reason
 	}
+	return nil
+}
+
+// awaitAnswer waits for the answer of a request whose caller leaves during its call, and reports
+// whether it has messages. After a while they are given back instead.
+func (h *handle) awaitAnswer(op *shard.ReceiveOp) bool {
 	timer := time.NewTimer(max(cancelGrace, shortLease-op.Req.Visibility))
 	defer timer.Stop()
 	select {
 	case <-op.Done:
 	case <-timer.C:
 		if op.Abandon() {
-			return reason
+			return false
 		}
 		<-op.Done // the answer came this very moment
 	}
-	if op.Err != nil || op.Count == 0 {
-		return reason
-	}
-	return nil
+	return op.Err == nil && op.Count > 0
 }

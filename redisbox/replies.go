@@ -143,13 +143,22 @@ func (r *replyStore) Create(ctx context.Context, id string, ttl time.Duration) e
 // trip. Codes: ErrReplyAlreadySent, ErrReplyCancelled, ErrReplyExpired,
 // ErrNotFound, ErrTooLarge, ErrUnavailable, ErrClosed.
 func (r *replyStore) Resolve(ctx context.Context, id string, answer driver.Answer) error {
-	if size, most := len(answer.Body), r.backend.options.MaxBodyBytes; size > most {
-		large := driver.SlotError(opResolve, id, driver.ErrTooLarge)
-		large.Field, large.Detail = "Body", fmt.Sprintf("%d bytes, at most %d are allowed", size, most)
-		return large
+	if err := r.checkAnswer(id, answer); err != nil {
+		return err
 	}
 	code, _, err := r.bucket(id).Write(ctx, shard.ReplySlotScript, shard.SlotRequest{What: "r", ID: id, Answer: answer})
 	return r.written(err, opResolve, id, code)
+}
+
+// checkAnswer returns ErrTooLarge for an answer that is too large.
+func (r *replyStore) checkAnswer(id string, answer driver.Answer) error {
+	size, most := len(answer.Body), r.backend.options.MaxBodyBytes
+	if size <= most {
+		return nil
+	}
+	large := driver.SlotError(opResolve, id, driver.ErrTooLarge)
+	large.Field, large.Detail = "Body", fmt.Sprintf("%d bytes, at most %d are allowed", size, most)
+	return large
 }
 
 // Cancel says that the answer is not needed any more, and wakes waiters. It blocks for a

@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/replyslot"
 	"github.com/mailboxmq/mailbox/redisbox/internal/shard"
 )
 
 // Where a queue and the reply slots are on one server, which is everywhere but in a
 // cluster, one script creates a slot and sends the request that names it, and one leases
-// a request and reads its slot; see fast_slots.lua and fast_receive.lua.
+// a request and reads its slot; see fast_slots.lua and fast_receive.lua. One resolves a slot and
+// acks its request.
 
 var _ driver.LinkedReplyStore = (*replyStore)(nil)
 
@@ -27,12 +29,59 @@ func (r *replyStore) CreateWithSend(ctx context.Context, id string, ttl time.Dur
 	return context.WithValue(ctx, linkedSlotKey{}, slot), func() bool { return slot.created }, nil
 }
 
-// ResolveWithAck implements driver.LinkedReplyStore: the answer is stored when it returns.
+// ResolveWithAck implements driver.LinkedReplyStore: the ack stores the answer. It does no I/O.
 func (r *replyStore) ResolveWithAck(ctx context.Context, id string, answer driver.Answer) (ack context.Context, stored func() error, err error) {
-	if err := r.Resolve(ctx, id, answer); err != nil {
+	if err := r.checkAnswer(id, answer); err != nil {
 		return nil, nil, err
 	}
-	return ctx, func() error { return nil }, nil
+	linked := &linkedAnswer{replies: r, id: id, answer: answer}
+	return context.WithValue(ctx, linkedAnswerKey{}, linked), func() error {
+		if !linked.tried { // the ack was not sent
+			linked.resolve(ctx)
+		}
+		return linked.err
+	}, nil
+}
+
+// A linkedAnswer is an answer that is stored with the ack of its request. It belongs to the
+// goroutine that acks.
+type linkedAnswer struct {
+	replies *replyStore
+	id      string
+	answer  driver.Answer
+	tried   bool
+	err     error // of storing the answer
+}
+
+// linkedAnswerKey is the key of the *linkedAnswer in the context of an ack.
+type linkedAnswerKey struct{}
+
+// resolve stores the answer without an ack.
+func (l *linkedAnswer) resolve(ctx context.Context) {
+	l.tried, l.err = true, l.replies.Resolve(ctx, l.id, l.answer)
+}
+
+// ackWithAnswer stores an answer and acks its request: in one step if the server can, and otherwise
+// the answer first. It does not ack if the slot can still be written and was not.
+func (h *handle) ackWithAnswer(ctx context.Context, receipts []driver.Receipt, l *linkedAnswer) error {
+	if l.replies.isClosed() {
+		l.resolve(ctx) // it knows the error
+		return l.err
+	}
+	err := h.settleParts(ctx, "ack", len(receipts), acks(receipts), func(part *shard.SettleOp) {
+		part.Answer, l.tried = l.replies.bucket(l.id).NewAnswer(l.id, l.answer), true
+	}, func(part *shard.SettleOp) { l.err = l.replies.written(nil, opResolve, l.id, part.Answered) })
+	if l.tried && !errors.Is(err, shard.ErrSlotsApart) {
+		if _, ofElement := errors.AsType[*driver.BatchError](err); err != nil && !ofElement {
+			l.err = err
+		}
+		return err
+	}
+	l.resolve(ctx)
+	if l.err != nil && !replyslot.IsOver(l.err) {
+		return l.err
+	}
+	return h.settle(ctx, "ack", len(receipts), acks(receipts))
 }
 
 // A linkedSlot is a slot that is created with the message that names it. It belongs to the
@@ -50,10 +99,14 @@ type linkedSlot struct {
 // linkedSlotKey is the key of the *linkedSlot in the context of a send.
 type linkedSlotKey struct{}
 
-// namedBy reports whether the slot is still to be created, and msgs is the message that
-// names it.
+// namedBy reports whether the slot is still to be created, and msgs is a request that names
+// one. A daemon stores a slot under its id with the tenant, and the request has the id alone.
 func (l *linkedSlot) namedBy(msgs []driver.Outgoing) bool {
-	return !l.created && len(msgs) == 1 && msgs[0].ReplyTo == driver.SlotAddress(l.id)
+	if l.created || len(msgs) != 1 {
+		return false
+	}
+	_, isSlot := driver.SlotID(msgs[0].ReplyTo)
+	return isSlot
 }
 
 // sendWithSlot sends a message and creates its slot: in one step if the message is plain
@@ -78,7 +131,7 @@ func (h *handle) sendWithSlot(ctx context.Context, msgs []driver.Outgoing, slot 
 
 // begin registers a waiter before the slot is created, and returns what the message is sent
 // with. It does nothing for a nil slot. finish or abandon has to follow.
-func (l *linkedSlot) begin(ctx context.Context) *shard.NewSlot {
+func (l *linkedSlot) begin(ctx context.Context) *shard.SlotWrite {
 	if l == nil {
 		return nil
 	}

@@ -69,7 +69,7 @@ func TestRequestAndSlotTakeOneScript(t *testing.T) {
 	}
 }
 
-func TestWorkerOfCallRunsThreeScripts(t *testing.T) {
+func TestWorkerOfCallRunsTwoScripts(t *testing.T) {
 	here, there, proxy := desks(t)
 	worker := openQueue(t, here.backend)
 	requests := mailbox.New("orders", worker, &mailbox.Options[string]{Replies: here})
@@ -89,10 +89,10 @@ func TestWorkerOfCallRunsThreeScripts(t *testing.T) {
 	serve("first") // loads the scripts, and tells the worker that requests name slots
 	scripts := countScripts(proxy)
 	next := 0
-	eventually(t, "the worker runs three scripts: receive, resolve, ack", func() bool {
+	eventually(t, "the worker runs two scripts: receive, answer and ack", func() bool {
 		next++
 		serve(fmt.Sprint("request ", next))
-		return scripts() == 3 // more if the request is started too late, see slotKnownFor
+		return scripts() == 2 // more if the request is started too late, see slotKnownFor
 	})
 }
 

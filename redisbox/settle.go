@@ -10,9 +10,15 @@ import (
 )
 
 func (h *handle) Ack(ctx context.Context, receipts []driver.Receipt) error {
-	return h.settle(ctx, "ack", len(receipts), func(i int) (driver.Receipt, string, string, error) {
-		return receipts[i], "a", "", nil
-	})
+	if answer, ok := ctx.Value(linkedAnswerKey{}).(*linkedAnswer); ok && !answer.tried && len(receipts) == 1 {
+		return h.ackWithAnswer(ctx, receipts, answer)
+	}
+	return h.settle(ctx, "ack", len(receipts), acks(receipts))
+}
+
+// acks returns the elements of an ack, see settle.
+func acks(receipts []driver.Receipt) func(i int) (receipt driver.Receipt, what, detail string, err error) {
+	return func(i int) (driver.Receipt, string, string, error) { return receipts[i], "a", "", nil }
 }
 
 // AckLate removes messages like Ack, and accepts expired receipts too; see
@@ -55,7 +61,7 @@ func (h *handle) extend(ctx context.Context, extensions []driver.Extension, what
 		extension := &extensions[i]
 		err := driver.CheckVisibility("extend", "Visibility", extension.Visibility, &traits)
 		return extension.Receipt, what, shard.PackDoubles(shard.Micros(extension.Visibility)), err
-	}, func(part *shard.SettleOp) { part.CutsInto(cuts) })
+	}, func(*shard.SettleOp) {}, func(part *shard.SettleOp) { part.CutsInto(cuts) })
 	granted := driver.GrantedAsAsked(extensions, err)
 	for i, cut := range cuts {
 		if i < len(granted) {
@@ -81,11 +87,12 @@ func (h *handle) DeadLetter(ctx context.Context, requests []driver.DeadLetterReq
 // settle settles a batch. each returns the receipt of an element, the operation and its
 // details, or an error.
 func (h *handle) settle(ctx context.Context, op string, n int, each func(i int) (receipt driver.Receipt, what, detail string, err error)) error {
-	return h.settleParts(ctx, op, n, each, func(*shard.SettleOp) {})
+	return h.settleParts(ctx, op, n, each, func(*shard.SettleOp) {}, func(*shard.SettleOp) {})
 }
 
-// settleParts is settle, and calls done with each part that the shard has answered.
-func (h *handle) settleParts(ctx context.Context, op string, n int, each func(i int) (receipt driver.Receipt, what, detail string, err error), done func(*shard.SettleOp)) error {
+// settleParts is settle, and calls begin with each part before it is sent, and done when the shard has
+// answered it.
+func (h *handle) settleParts(ctx context.Context, op string, n int, each func(i int) (receipt driver.Receipt, what, detail string, err error), begin, done func(*shard.SettleOp)) error {
 	if err := h.check(ctx, op); err != nil {
 		return err
 	}
@@ -106,6 +113,7 @@ func (h *handle) settleParts(ctx context.Context, op string, n int, each func(i 
 		parts[len(parts)-1].Add(i, what, receipt, detail)
 	}
 	for _, part := range parts {
+		begin(part)
 		part.Shard.Shared.Submit(ctx, part)
 	}
 	for _, part := range parts {

@@ -97,8 +97,13 @@ func (q *queue) PurgeDead(ctx context.Context) (removed int, err error) {
 	return q.count(ctx, "purge dead letters", oap.OpPurgeDead, oap.AppendTarget)
 }
 
-// Peek yields messages without touching them, a page at a time.
+// Peek yields messages without touching them, a page at a time. The protocol has no cursors.
 func (q *queue) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
+	if query.Cursor != nil {
+		return func(yield func(driver.Peeked, error) bool) {
+			yield(driver.Peeked{}, &driver.Error{Code: driver.ErrUnsupported, Op: "peek", Queue: q.name, Field: "Cursor", Detail: "the protocol of the daemon has no cursors; use its HTTP API"})
+		}
+	}
 	return pages(ctx, q.backend, &listing{
 		name: "peek", code: oap.OpPeek, queue: q,
 		fill: func(dst []byte, t oap.Target) []byte { return oap.AppendPeek(dst, t, &query) },

@@ -91,7 +91,7 @@ type Config struct {
 	ShardBytes    int
 	// GlobalInFlight bounds the messages in flight over all queues.
 	GlobalInFlight int
-	// GlobalDedup bounds the dedup keys that are remembered over all queues.
+	// GlobalDedup bounds the dedup keys that are remembered over all queues, and the unique keys that are held.
 	GlobalDedup int
 	// MaxQueues bounds the number of queues. Existing queues can always be used.
 	MaxQueues int

@@ -2,7 +2,10 @@ package drivertest
 
 import (
 	"context"
+	"fmt"
 	"iter"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -13,6 +16,21 @@ var peekCases = []testCase{
 	{id: "CNT-2", title: "a peek can stop early and does not block others", needs: []need{needPeek}, run: peekBlocksNoReceiver},
 	{id: "CNT-2", title: "a cancelled peek ends with the context's error", needs: []need{needPeek}, run: cancelledPeekSaysSo},
 	{id: "CNT-2", title: "an invalid query is refused", needs: []need{needPeek}, run: badQueryIsRefused},
+	{id: "CNT-2", title: "peeks with a cursor show each message once", needs: []need{needPeekCursor, needDeadLetters}, run: cursorShowsEachMessageOnce},
+	{
+		id: "CNT-2", title: "peeks with a cursor in shards show each message once",
+		config: always(driver.Config{Shards: 4}), needs: []need{needPeekCursor, needDeadLetters}, run: cursorShowsEachMessageOnce,
+	},
+	{
+		id: "CNT-2", title: "peeks with a cursor in strict groups show each message once",
+		config: strict, needs: []need{needPeekCursor, needDeadLetters}, run: cursorShowsEachMessageOnce,
+	},
+	{
+		id: "CNT-2", title: "peeks with a cursor in fair groups show each message once",
+		config: fair, needs: append([]need{needPeekCursor, needDeadLetters}, fairNeeds...), run: cursorShowsEachMessageOnce,
+	},
+	{id: "CNT-2", title: "a cursor is behind what a peek has yielded", needs: []need{needPeekCursor}, run: cursorIsBehindYielded},
+	{id: "CNT-2", title: "an invalid cursor is refused", needs: []need{needPeekCursor}, run: badCursorIsRefused},
 }
 
 // peek returns the messages that a query finds.
@@ -123,5 +141,123 @@ func badQueryIsRefused(e *env, q driver.Queue) {
 	} {
 		err := sequenceError(q.Peek(e.ctx(), query))
 		e.expectInvalid(err, driver.ErrInvalid, "", "peek with "+what)
+	}
+}
+
+// peekIDs returns the ids of the messages that a query finds.
+func (e *env) peekIDs(q driver.Queue, query driver.Query) []string {
+	e.t.Helper()
+	var ids []string
+	for _, seen := range e.peek(q, query) {
+		ids = append(ids, seen.ID)
+	}
+	return ids
+}
+
+// sendVaried sends messages with the groups and priorities that the queue takes, in one batch if it may be.
+func (e *env) sendVaried(q driver.Queue, name string, n int) {
+	e.t.Helper()
+	var all []driver.Outgoing
+	for i, body := range numbered(name, n) {
+		m := driver.Outgoing{Body: []byte(body)}
+		if q.Traits().Groups && i%4 != 0 {
+			m.Group = body
+		}
+		if q.Traits().Priorities && i%3 == 0 {
+			m.Priority = i % (driver.MaxPriority + 1)
+		}
+		all = append(all, m)
+	}
+	for batch := range slices.Chunk(all, q.Traits().MaxBatch) {
+		_, err := q.Send(e.ctx(), batch)
+		e.ok(err, "send %s messages", name)
+	}
+}
+
+// cursorShowsEachMessageOnce reads each state in pages, while others take messages away.
+func cursorShowsEachMessageOnce(e *env, q driver.Queue) {
+	for i := range 2 { // those of a batch fall due together
+		batch := make([]driver.Outgoing, min(8, q.Traits().MaxBatch))
+		for k := range batch {
+			batch[k] = driver.Outgoing{Body: fmt.Append(nil, "later", i, k), Delay: e.hold}
+			if k%2 == 1 && q.Traits().DeliverAt {
+				batch[k].Delay, batch[k].DeliverAt = 0, time.Now().Add(e.hold)
+			}
+		}
+		_, err := q.Send(e.ctx(), batch)
+		e.ok(err, "send delayed messages")
+	}
+	e.sendVaried(q, "dead", 12)
+	for _, d := range e.receive(q, 12) {
+		e.deadLetter(q, d, driver.ReasonFatal)
+	}
+	e.sendVaried(q, "held", 14)
+	held := e.receive(q, 14)
+	e.sendVaried(q, "ready", 23)
+	e.nack(q, held[0], 0, "")
+	e.nack(q, held[1], 0, "")
+	const pageLen = 5
+	for _, state := range []driver.State{driver.StateReady, driver.StateDelayed, driver.StateInFlight, driver.StateDead} {
+		states := []driver.State{state}
+		want := e.peekIDs(q, driver.Query{States: states})
+		var got []string
+		cursor := ""
+		for pages := 0; ; pages++ {
+			page := e.peekIDs(q, driver.Query{States: states, Limit: pageLen, Cursor: &cursor})
+			got = append(got, page...)
+			if cursor == "" {
+				break
+			}
+			if len(page) == 0 || pages > len(want) {
+				e.failf("peek at %s messages from cursor %q: got a page of %d, and more to come", state, cursor, len(page))
+			}
+			if state == driver.StateReady && pages == 1 {
+				taken := e.receive(q, 3)
+				e.ack(q, taken...)
+				for _, d := range taken {
+					if !slices.Contains(got, d.ID) {
+						want = slices.DeleteFunc(want, func(id string) bool { return id == d.ID })
+					}
+				}
+			}
+		}
+		if !slices.Equal(got, want) {
+			e.failf("pages of %s messages: got %d, %q; want %d, %q", state, len(got), got, len(want), want)
+		}
+	}
+}
+
+// cursorIsBehindYielded stops a loop over a peek, and goes on.
+func cursorIsBehindYielded(e *env, q driver.Queue) {
+	e.send(q, numbered("m", 10)...)
+	states := []driver.State{driver.StateReady}
+	want := e.peekIDs(q, driver.Query{States: states})
+	var got []string
+	cursor := ""
+	for seen, err := range q.Peek(e.ctx(), driver.Query{States: states, Cursor: &cursor}) {
+		e.ok(err, "peek")
+		if got = append(got, seen.ID); len(got) == 4 {
+			break
+		}
+	}
+	if cursor == "" {
+		e.failf("a peek that was stopped after 4 of 10 messages: got no cursor")
+	}
+	got = append(got, e.peekIDs(q, driver.Query{States: states, Cursor: &cursor})...)
+	if cursor != "" || !slices.Equal(got, want) {
+		e.failf("a peek that was stopped after 4 messages, and the rest: got %q, cursor %q; want %q and none", got, cursor, want)
+	}
+}
+
+func badCursorIsRefused(e *env, q driver.Queue) {
+	nonsense, long, beginning := "nonsense", strings.Repeat("A", 1<<16), ""
+	ready := []driver.State{driver.StateReady}
+	for what, query := range map[string]driver.Query{
+		"a cursor that none returned": {States: ready, Cursor: &nonsense},
+		"a cursor that is too long":   {States: ready, Cursor: &long},
+		"a cursor in all states":      {Cursor: &beginning},
+		"a cursor and an id":          {States: ready, ID: unknownID, Cursor: &beginning},
+	} {
+		e.expectInvalid(sequenceError(q.Peek(e.ctx(), query)), driver.ErrInvalid, "", "peek with "+what)
 	}
 }

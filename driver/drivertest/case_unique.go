@@ -17,6 +17,7 @@ var uniqueNeeds = []need{needUniqueKeys}
 // stories/unique.txt.
 var uniqueCases = []testCase{
 	{id: "FLOW-5", title: "a unique key has a limit, and is text", needs: uniqueNeeds, run: uniqueKeysHaveALimit},
+	{id: "FLOW-5", title: "usage counts the unique keys that messages hold", needs: []need{needUniqueKeys, needUsage, needDeadLetters}, run: usageCountsUniqueKeys},
 	{id: "FLOW-5", title: "replacing needs a unique key", needs: uniqueNeeds, run: replacingNeedsAKey},
 	{id: "FLOW-5", title: "of many sends at once with one key, one counts", needs: uniqueNeeds, run: parallelUniqueSends},
 	{id: "FLOW-5", title: "the last of many that replace at once is delivered", needs: uniqueNeeds, run: parallelReplaces},
@@ -247,4 +248,30 @@ func schedulesHaveNoKeys(e *env, q driver.Queue) {
 	})
 	e.expectInvalid(err, driver.ErrInvalid, "", "a message of a schedule with a unique key")
 	e.expectEmpty(q)
+}
+
+// usageCountsUniqueKeys: a message counts until it is acked or dead, and one that is replaced once.
+func usageCountsUniqueKeys(e *env, q driver.Queue) {
+	expect := func(want int, when string) {
+		usage, err := q.Usage(e.ctx())
+		e.ok(err, "measure")
+		if usage.UniqueKeys != want {
+			e.failf("%s: %d unique keys are held, want %d", when, usage.UniqueKeys, want)
+		}
+	}
+	expect(0, "an empty queue")
+	e.sendOne(q, driver.Outgoing{Body: []byte("plain")})
+	for _, key := range []string{"a", "b", "c"} {
+		e.sendOne(q, driver.Outgoing{Body: []byte(key), UniqueKey: key})
+	}
+	e.sendOne(q, driver.Outgoing{Body: []byte("again"), UniqueKey: "c"})
+	e.sendOne(q, driver.Outgoing{Body: []byte("other"), UniqueKey: "c", Replace: true})
+	expect(3, "after three keys were sent")
+	got := e.receive(q, 3)
+	expect(3, "in flight")
+	e.ack(q, got[0])
+	e.ack(q, got[1])
+	expect(2, "after the ack of one")
+	e.deadLetter(q, got[2], driver.ReasonFatal)
+	expect(1, "after the death of another")
 }

@@ -76,6 +76,15 @@ var needTTL = need{
 	},
 }
 
+// needPeekCursor: a peek can go on where another one ended.
+var needPeekCursor = need{
+	met: func(_ *env, q driver.Queue) bool { return q.Traits().PeekCursor },
+	refused: func(e *env, q driver.Queue) {
+		err := sequenceError(q.Peek(e.ctx(), driver.Query{States: []driver.State{driver.StateReady}, Cursor: new(string)}))
+		e.expectCode(err, driver.ErrUnsupported, "peek with a cursor in a queue that takes none")
+	},
+}
+
 // needPriorities: messages can have priorities. Without it no message can be given one.
 var needPriorities = need{
 	met: func(_ *env, q driver.Queue) bool { return q.Traits().Priorities },

@@ -85,6 +85,17 @@ func (p *Point) Pass(e *Entry) {
 	}
 }
 
+// Covers reports whether e, which is in this state, is at the position or before it.
+func (p *Point) Covers(state State, e *Entry) bool {
+	switch {
+	case state == Ready || state == Dead:
+		return e.Place <= p.Place
+	case e.Is(Wall):
+		return !p.Alarm.before(e.duePoint())
+	}
+	return !p.Due.before(e.duePoint())
+}
+
 // After is InState after a point, for a shard with a backlog and all states but
 // InFlight. It yields every entry that it reads, and whether it is in that state.
 func (s *Shard) After(state State, last Point) iter.Seq2[*Entry, bool] {

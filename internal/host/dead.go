@@ -45,7 +45,7 @@ func (h *handle) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLetter, e
 			yield(driver.DeadLetter{}, err)
 			return
 		}
-		for peeked := range h.look(ctx, driver.Query{States: []driver.State{driver.StateDead}}) {
+		for peeked := range h.look(ctx, driver.Query{States: []driver.State{driver.StateDead}}, nil) {
 			if err := h.check(ctx, "dead-letters"); err != nil {
 				yield(driver.DeadLetter{}, err)
 				return

@@ -168,6 +168,7 @@ func (h *handle) Usage(ctx context.Context) (driver.Usage, error) {
 			sh.actLocked()
 		}
 		usage.Shards[i] = sh.engine.Usage(h.now())
+		usage.UniqueKeys += sh.engine.KeysHeld()
 		sh.unlock()
 	}
 	return usage, nil

@@ -21,6 +21,11 @@ type pages[T any] struct {
 	page []T
 	last engine.Point
 	done bool
+
+	// position, if it is not nil, is set to the point of each message that is taken: points has
+	// those of the page.
+	position *engine.Point
+	points   []engine.Point
 }
 
 const (
@@ -56,6 +61,9 @@ func (p *pages[T]) first() *T {
 func (p *pages[T]) take() T {
 	taken := p.page[0]
 	p.page = p.page[1:]
+	if p.position != nil {
+		*p.position, p.points = p.points[0], p.points[1:]
+	}
 	return taken
 }
 
@@ -71,6 +79,10 @@ func (p *pages[T]) readPage() {
 		return
 	}
 	for e := range sh.engine.InState(p.state) {
+		if p.last.Covers(p.state, e) {
+			continue
+		}
+		p.last.Pass(e)
 		if p.add(e, now) {
 			break
 		}
@@ -101,6 +113,9 @@ func (p *pages[T]) add(e *engine.Entry, now engine.Moment) (last bool) {
 	shown, ok := p.show(e, now)
 	if ok {
 		p.page = append(p.page, shown)
+		if p.position != nil {
+			p.points = append(p.points, p.last)
+		}
 	}
 	return ok && p.limit > 0 && len(p.page) == p.limit
 }

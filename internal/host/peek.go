@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/cursor"
 	"github.com/mailboxmq/mailbox/internal/engine"
 )
 
@@ -17,9 +18,21 @@ func (h *handle) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.
 		if err == nil {
 			err = driver.Annotate(query.Check(), h.name, "peek")
 		}
+		var position []engine.Point
+		if err == nil && query.Cursor != nil {
+			position, err = h.position(query.States[0], *query.Cursor)
+		}
 		if err != nil {
 			yield(driver.Peeked{}, err)
 			return
+		}
+		atEnd := false
+		if position != nil {
+			defer func() {
+				if *query.Cursor = ""; !atEnd {
+					*query.Cursor = cursorOf(query.States[0], position)
+				}
+			}()
 		}
 		if query.ID != "" {
 			peeked, found, wanted := h.lookFor(query)
@@ -32,7 +45,9 @@ func (h *handle) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.
 			// Of a message that was moved or redriven the id does not tell where a journal has it,
 			// so that is searched among all.
 		}
-		for peeked := range h.look(ctx, query) {
+		left := query.Limit
+		for peeked := range h.look(ctx, query, position) {
+			left--
 			if err := h.check(ctx, "peek"); err != nil {
 				yield(driver.Peeked{}, err)
 				return
@@ -45,8 +60,46 @@ func (h *handle) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.
 			yield(driver.Peeked{}, err)
 		} else if err := h.check(ctx, "peek"); err != nil { // look ended early
 			yield(driver.Peeked{}, err)
+		} else {
+			atEnd = left != 0 || query.Limit == 0
 		}
 	}
+}
+
+// position reads the cursor of a peek: a point in each shard.
+func (h *handle) position(state driver.State, text string) ([]engine.Point, error) {
+	position := make([]engine.Point, len(h.shards))
+	each := 1
+	if state == driver.StateDelayed || state == driver.StateInFlight {
+		each = 4
+	}
+	marks, err := cursor.Decode(text, each*len(position))
+	if err != nil || marks == nil {
+		return position, driver.Annotate(err, h.name, "peek")
+	}
+	for i := range position {
+		p, marks := &position[i], marks[each*i:]
+		if each == 1 {
+			p.Place = marks[0]
+			continue
+		}
+		p.Due, p.Alarm = engine.DuePoint{Due: engine.Instant(marks[0]), Seq: marks[1]}, engine.DuePoint{Due: engine.Instant(marks[2]), Seq: marks[3]}
+	}
+	return position, nil
+}
+
+// cursorOf returns the text that position reads.
+func cursorOf(state driver.State, position []engine.Point) string {
+	var marks []uint64
+	for _, p := range position {
+		switch state {
+		case driver.StateDelayed, driver.StateInFlight:
+			marks = append(marks, uint64(p.Due.Due), p.Due.Seq, uint64(p.Alarm.Due), p.Alarm.Seq)
+		default:
+			marks = append(marks, p.Place)
+		}
+	}
+	return cursor.Encode(marks)
 }
 
 // lookFor finds the message with the id of a query in the ways that are quick, and reports whether
@@ -90,15 +143,16 @@ var engineStates = map[driver.State]engine.State{
 // stateOrder is the order in which Peek shows the states.
 var stateOrder = []driver.State{driver.StateReady, driver.StateDelayed, driver.StateInFlight, driver.StateDead}
 
-// look yields the messages that match a valid query. It ends early if the context ends.
-func (q *queue) look(ctx context.Context, query driver.Query) iter.Seq[driver.Peeked] {
+// look yields the messages that match a valid query. It ends early if the context ends. If position is
+// not nil, it begins there, and position is behind the latest message in each shard.
+func (q *queue) look(ctx context.Context, query driver.Query, position []engine.Point) iter.Seq[driver.Peeked] {
 	return func(yield func(driver.Peeked) bool) {
 		left := query.Limit
 		for _, state := range stateOrder {
 			if !looksIn(&query, state) {
 				continue
 			}
-			for peeked := range q.lookAt(ctx, state, query, left) {
+			for peeked := range q.lookAt(ctx, state, query, left, position) {
 				if !yield(peeked) {
 					return
 				}
@@ -112,9 +166,9 @@ func (q *queue) look(ctx context.Context, query driver.Query) iter.Seq[driver.Pe
 
 // lookAt yields the matches in one state: ready ones shard by shard, the others by due
 // time or time of death. At most limit are searched in each shard (0: all).
-func (q *queue) lookAt(ctx context.Context, state driver.State, query driver.Query, limit int) iter.Seq[driver.Peeked] {
+func (q *queue) lookAt(ctx context.Context, state driver.State, query driver.Query, limit int, position []engine.Point) iter.Seq[driver.Peeked] {
 	var shards []*pages[driver.Peeked]
-	for _, sh := range q.shards {
+	for i, sh := range q.shards {
 		shards = append(shards, &pages[driver.Peeked]{
 			ended: ctx.Done(), shard: sh, state: engineStates[state], limit: limit,
 			show: func(e *engine.Entry, now engine.Moment) (driver.Peeked, bool) {
@@ -124,6 +178,9 @@ func (q *queue) lookAt(ctx context.Context, state driver.State, query driver.Que
 				return q.peeked(state, e, now), true
 			},
 		})
+		if position != nil {
+			shards[i].last, shards[i].position = position[i], &position[i]
+		}
 	}
 	return merge(shards, func(a, b *driver.Peeked) bool {
 		return cmp.Or(a.DueAt.Compare(b.DueAt), a.DeadAt.Compare(b.DeadAt)) < 0

@@ -116,6 +116,7 @@ func (b *Backend) traitsOf(config driver.Config, shards int) driver.Traits {
 		FairGroups:    config.FairGroups,
 		DeadLetters:   true,
 		Peek:          true,
+		PeekCursor:    true,
 		Move:          true,
 		LateAck:       true,
 		ForgetDedup:   true,

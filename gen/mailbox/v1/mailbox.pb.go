@@ -1230,7 +1230,19 @@ type PeekRequest struct {
 	// Only dead letters with this reason; see BuryEntry.reason.
 	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	// How many messages at most; 0 means no limit.
-	Limit         int32 `protobuf:"varint,7,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit int32 `protobuf:"varint,7,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Only messages whose body contains this text.
+	Text string `protobuf:"bytes,8,opt,name=text,proto3" json:"text,omitempty"`
+	// Only messages of this group.
+	Group string `protobuf:"bytes,9,opt,name=group,proto3" json:"group,omitempty"`
+	// Only messages with this priority.
+	Priority *int32 `protobuf:"varint,10,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
+	// Makes the peek a search with an end: it begins here ("" for the beginning, or what an earlier one
+	// answered), ends when limit or within_ms is reached, and says how far it looked. A chain of
+	// searches finds a message that stays in its state once.
+	Cursor *string `protobuf:"bytes,11,opt,name=cursor,proto3,oneof" json:"cursor,omitempty"`
+	// How long to look, up to 30 s; 0 means 1 s. At least 500 messages in each state are looked at. Needs cursor.
+	WithinMs      float64 `protobuf:"fixed64,12,opt,name=within_ms,json=withinMs,proto3" json:"within_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1314,12 +1326,49 @@ func (x *PeekRequest) GetLimit() int32 {
 	return 0
 }
 
+func (x *PeekRequest) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *PeekRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *PeekRequest) GetPriority() int32 {
+	if x != nil && x.Priority != nil {
+		return *x.Priority
+	}
+	return 0
+}
+
+func (x *PeekRequest) GetCursor() string {
+	if x != nil && x.Cursor != nil {
+		return *x.Cursor
+	}
+	return ""
+}
+
+func (x *PeekRequest) GetWithinMs() float64 {
+	if x != nil {
+		return x.WithinMs
+	}
+	return 0
+}
+
 // PeekResponse has some of the messages.
 type PeekResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Ready messages in the order in which they would be delivered, then delayed,
 	// in-flight and dead ones by time.
-	Messages      []*Peeked `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	Messages []*Peeked `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
+	// How far a search with a cursor looked; in the last response of one.
+	Extent        *PeekExtent `protobuf:"bytes,2,opt,name=extent,proto3" json:"extent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1361,6 +1410,92 @@ func (x *PeekResponse) GetMessages() []*Peeked {
 	return nil
 }
 
+func (x *PeekResponse) GetExtent() *PeekExtent {
+	if x != nil {
+		return x.Extent
+	}
+	return nil
+}
+
+// PeekExtent is how far a search looked.
+type PeekExtent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many messages it looked at in each state.
+	Ready    int64 `protobuf:"varint,1,opt,name=ready,proto3" json:"ready,omitempty"`
+	Delayed  int64 `protobuf:"varint,2,opt,name=delayed,proto3" json:"delayed,omitempty"`
+	InFlight int64 `protobuf:"varint,3,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
+	Dead     int64 `protobuf:"varint,4,opt,name=dead,proto3" json:"dead,omitempty"`
+	// Where the next search goes on; empty if this one came to the end.
+	Cursor        string `protobuf:"bytes,5,opt,name=cursor,proto3" json:"cursor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PeekExtent) Reset() {
+	*x = PeekExtent{}
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PeekExtent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PeekExtent) ProtoMessage() {}
+
+func (x *PeekExtent) ProtoReflect() protoreflect.Message {
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PeekExtent.ProtoReflect.Descriptor instead.
+func (*PeekExtent) Descriptor() ([]byte, []int) {
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *PeekExtent) GetReady() int64 {
+	if x != nil {
+		return x.Ready
+	}
+	return 0
+}
+
+func (x *PeekExtent) GetDelayed() int64 {
+	if x != nil {
+		return x.Delayed
+	}
+	return 0
+}
+
+func (x *PeekExtent) GetInFlight() int64 {
+	if x != nil {
+		return x.InFlight
+	}
+	return 0
+}
+
+func (x *PeekExtent) GetDead() int64 {
+	if x != nil {
+		return x.Dead
+	}
+	return 0
+}
+
+func (x *PeekExtent) GetCursor() string {
+	if x != nil {
+		return x.Cursor
+	}
+	return ""
+}
+
 // LifeRequest asks for the trace of one message.
 type LifeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1374,7 +1509,7 @@ type LifeRequest struct {
 
 func (x *LifeRequest) Reset() {
 	*x = LifeRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[21]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +1521,7 @@ func (x *LifeRequest) String() string {
 func (*LifeRequest) ProtoMessage() {}
 
 func (x *LifeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[21]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +1534,7 @@ func (x *LifeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifeRequest.ProtoReflect.Descriptor instead.
 func (*LifeRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{21}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LifeRequest) GetTopic() string {
@@ -1429,7 +1564,7 @@ type LifeResponse struct {
 
 func (x *LifeResponse) Reset() {
 	*x = LifeResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[22]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1441,7 +1576,7 @@ func (x *LifeResponse) String() string {
 func (*LifeResponse) ProtoMessage() {}
 
 func (x *LifeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[22]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1454,7 +1589,7 @@ func (x *LifeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifeResponse.ProtoReflect.Descriptor instead.
 func (*LifeResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{22}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *LifeResponse) GetMessage() *Peeked {
@@ -1491,7 +1626,7 @@ type LifeEvent struct {
 
 func (x *LifeEvent) Reset() {
 	*x = LifeEvent{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[23]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1503,7 +1638,7 @@ func (x *LifeEvent) String() string {
 func (*LifeEvent) ProtoMessage() {}
 
 func (x *LifeEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[23]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1516,7 +1651,7 @@ func (x *LifeEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifeEvent.ProtoReflect.Descriptor instead.
 func (*LifeEvent) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{23}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LifeEvent) GetAt() *timestamppb.Timestamp {
@@ -1565,7 +1700,7 @@ type WorkersRequest struct {
 
 func (x *WorkersRequest) Reset() {
 	*x = WorkersRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[24]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1577,7 +1712,7 @@ func (x *WorkersRequest) String() string {
 func (*WorkersRequest) ProtoMessage() {}
 
 func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[24]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1590,7 +1725,7 @@ func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersRequest.ProtoReflect.Descriptor instead.
 func (*WorkersRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{24}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WorkersRequest) GetTopic() string {
@@ -1611,7 +1746,7 @@ type WorkersResponse struct {
 
 func (x *WorkersResponse) Reset() {
 	*x = WorkersResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[25]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1623,7 +1758,7 @@ func (x *WorkersResponse) String() string {
 func (*WorkersResponse) ProtoMessage() {}
 
 func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[25]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1636,7 +1771,7 @@ func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersResponse.ProtoReflect.Descriptor instead.
 func (*WorkersResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{25}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WorkersResponse) GetWorkers() []*Worker {
@@ -1682,7 +1817,7 @@ type Worker struct {
 
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[26]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1694,7 +1829,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[26]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1707,7 +1842,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{26}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Worker) GetTopic() string {
@@ -1818,7 +1953,7 @@ type HeldMessage struct {
 
 func (x *HeldMessage) Reset() {
 	*x = HeldMessage{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[27]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1830,7 +1965,7 @@ func (x *HeldMessage) String() string {
 func (*HeldMessage) ProtoMessage() {}
 
 func (x *HeldMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[27]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1843,7 +1978,7 @@ func (x *HeldMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldMessage.ProtoReflect.Descriptor instead.
 func (*HeldMessage) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{27}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *HeldMessage) GetMsgId() string {
@@ -1885,7 +2020,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[28]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +2032,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[28]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +2045,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{28}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StatsRequest) GetTopic() string {
@@ -1941,7 +2076,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[29]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1953,7 +2088,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[29]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1966,7 +2101,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{29}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StatsResponse) GetReady() int64 {
@@ -2024,7 +2159,7 @@ type DeadLettersRequest struct {
 
 func (x *DeadLettersRequest) Reset() {
 	*x = DeadLettersRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[30]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2036,7 +2171,7 @@ func (x *DeadLettersRequest) String() string {
 func (*DeadLettersRequest) ProtoMessage() {}
 
 func (x *DeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[30]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2049,7 +2184,7 @@ func (x *DeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*DeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{30}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeadLettersRequest) GetTopic() string {
@@ -2077,7 +2212,7 @@ type DeadLettersResponse struct {
 
 func (x *DeadLettersResponse) Reset() {
 	*x = DeadLettersResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[31]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2089,7 +2224,7 @@ func (x *DeadLettersResponse) String() string {
 func (*DeadLettersResponse) ProtoMessage() {}
 
 func (x *DeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[31]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2102,7 +2237,7 @@ func (x *DeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*DeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{31}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DeadLettersResponse) GetMessages() []*Peeked {
@@ -2129,7 +2264,7 @@ type RedriveRequest struct {
 
 func (x *RedriveRequest) Reset() {
 	*x = RedriveRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[32]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2141,7 +2276,7 @@ func (x *RedriveRequest) String() string {
 func (*RedriveRequest) ProtoMessage() {}
 
 func (x *RedriveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[32]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2154,7 +2289,7 @@ func (x *RedriveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveRequest.ProtoReflect.Descriptor instead.
 func (*RedriveRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{32}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RedriveRequest) GetTopic() string {
@@ -2196,7 +2331,7 @@ type RedriveResponse struct {
 
 func (x *RedriveResponse) Reset() {
 	*x = RedriveResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[33]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2208,7 +2343,7 @@ func (x *RedriveResponse) String() string {
 func (*RedriveResponse) ProtoMessage() {}
 
 func (x *RedriveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[33]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2221,7 +2356,7 @@ func (x *RedriveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveResponse.ProtoReflect.Descriptor instead.
 func (*RedriveResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{33}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RedriveResponse) GetMoved() int64 {
@@ -2244,7 +2379,7 @@ type DiscardRequest struct {
 
 func (x *DiscardRequest) Reset() {
 	*x = DiscardRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[34]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2256,7 +2391,7 @@ func (x *DiscardRequest) String() string {
 func (*DiscardRequest) ProtoMessage() {}
 
 func (x *DiscardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[34]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2269,7 +2404,7 @@ func (x *DiscardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardRequest.ProtoReflect.Descriptor instead.
 func (*DiscardRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{34}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DiscardRequest) GetTopic() string {
@@ -2297,7 +2432,7 @@ type DiscardResponse struct {
 
 func (x *DiscardResponse) Reset() {
 	*x = DiscardResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[35]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2309,7 +2444,7 @@ func (x *DiscardResponse) String() string {
 func (*DiscardResponse) ProtoMessage() {}
 
 func (x *DiscardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[35]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2322,7 +2457,7 @@ func (x *DiscardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardResponse.ProtoReflect.Descriptor instead.
 func (*DiscardResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{35}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DiscardResponse) GetRemoved() int64 {
@@ -2343,7 +2478,7 @@ type PurgeDeadRequest struct {
 
 func (x *PurgeDeadRequest) Reset() {
 	*x = PurgeDeadRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[36]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2355,7 +2490,7 @@ func (x *PurgeDeadRequest) String() string {
 func (*PurgeDeadRequest) ProtoMessage() {}
 
 func (x *PurgeDeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[36]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2368,7 +2503,7 @@ func (x *PurgeDeadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadRequest.ProtoReflect.Descriptor instead.
 func (*PurgeDeadRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{36}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PurgeDeadRequest) GetTopic() string {
@@ -2389,7 +2524,7 @@ type PurgeDeadResponse struct {
 
 func (x *PurgeDeadResponse) Reset() {
 	*x = PurgeDeadResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[37]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2401,7 +2536,7 @@ func (x *PurgeDeadResponse) String() string {
 func (*PurgeDeadResponse) ProtoMessage() {}
 
 func (x *PurgeDeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[37]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2414,7 +2549,7 @@ func (x *PurgeDeadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadResponse.ProtoReflect.Descriptor instead.
 func (*PurgeDeadResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{37}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PurgeDeadResponse) GetRemoved() int64 {
@@ -2435,7 +2570,7 @@ type PurgeRequest struct {
 
 func (x *PurgeRequest) Reset() {
 	*x = PurgeRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[38]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2447,7 +2582,7 @@ func (x *PurgeRequest) String() string {
 func (*PurgeRequest) ProtoMessage() {}
 
 func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[38]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2460,7 +2595,7 @@ func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeRequest.ProtoReflect.Descriptor instead.
 func (*PurgeRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{38}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PurgeRequest) GetTopic() string {
@@ -2481,7 +2616,7 @@ type PurgeResponse struct {
 
 func (x *PurgeResponse) Reset() {
 	*x = PurgeResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[39]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2493,7 +2628,7 @@ func (x *PurgeResponse) String() string {
 func (*PurgeResponse) ProtoMessage() {}
 
 func (x *PurgeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[39]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2506,7 +2641,7 @@ func (x *PurgeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeResponse.ProtoReflect.Descriptor instead.
 func (*PurgeResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{39}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PurgeResponse) GetRemoved() int64 {
@@ -2527,7 +2662,7 @@ type PauseRequest struct {
 
 func (x *PauseRequest) Reset() {
 	*x = PauseRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[40]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2539,7 +2674,7 @@ func (x *PauseRequest) String() string {
 func (*PauseRequest) ProtoMessage() {}
 
 func (x *PauseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[40]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2552,7 +2687,7 @@ func (x *PauseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRequest.ProtoReflect.Descriptor instead.
 func (*PauseRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{40}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PauseRequest) GetTopic() string {
@@ -2571,7 +2706,7 @@ type PauseResponse struct {
 
 func (x *PauseResponse) Reset() {
 	*x = PauseResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[41]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2583,7 +2718,7 @@ func (x *PauseResponse) String() string {
 func (*PauseResponse) ProtoMessage() {}
 
 func (x *PauseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[41]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2596,7 +2731,7 @@ func (x *PauseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseResponse.ProtoReflect.Descriptor instead.
 func (*PauseResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{41}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{42}
 }
 
 // ResumeRequest ends a pause.
@@ -2610,7 +2745,7 @@ type ResumeRequest struct {
 
 func (x *ResumeRequest) Reset() {
 	*x = ResumeRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[42]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2622,7 +2757,7 @@ func (x *ResumeRequest) String() string {
 func (*ResumeRequest) ProtoMessage() {}
 
 func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[42]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2635,7 +2770,7 @@ func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{42}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ResumeRequest) GetTopic() string {
@@ -2654,7 +2789,7 @@ type ResumeResponse struct {
 
 func (x *ResumeResponse) Reset() {
 	*x = ResumeResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[43]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2666,7 +2801,7 @@ func (x *ResumeResponse) String() string {
 func (*ResumeResponse) ProtoMessage() {}
 
 func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[43]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2679,7 +2814,7 @@ func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeResponse.ProtoReflect.Descriptor instead.
 func (*ResumeResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{43}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{44}
 }
 
 // ThrottleRequest throttles a group.
@@ -2697,7 +2832,7 @@ type ThrottleRequest struct {
 
 func (x *ThrottleRequest) Reset() {
 	*x = ThrottleRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[44]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2709,7 +2844,7 @@ func (x *ThrottleRequest) String() string {
 func (*ThrottleRequest) ProtoMessage() {}
 
 func (x *ThrottleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[44]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2722,7 +2857,7 @@ func (x *ThrottleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThrottleRequest.ProtoReflect.Descriptor instead.
 func (*ThrottleRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{44}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ThrottleRequest) GetTopic() string {
@@ -2755,7 +2890,7 @@ type ThrottleResponse struct {
 
 func (x *ThrottleResponse) Reset() {
 	*x = ThrottleResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[45]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2767,7 +2902,7 @@ func (x *ThrottleResponse) String() string {
 func (*ThrottleResponse) ProtoMessage() {}
 
 func (x *ThrottleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[45]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2780,7 +2915,7 @@ func (x *ThrottleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThrottleResponse.ProtoReflect.Descriptor instead.
 func (*ThrottleResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{45}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{46}
 }
 
 // EditRequest changes one waiting message.
@@ -2804,7 +2939,7 @@ type EditRequest struct {
 
 func (x *EditRequest) Reset() {
 	*x = EditRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[46]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2816,7 +2951,7 @@ func (x *EditRequest) String() string {
 func (*EditRequest) ProtoMessage() {}
 
 func (x *EditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[46]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2829,7 +2964,7 @@ func (x *EditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EditRequest.ProtoReflect.Descriptor instead.
 func (*EditRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{46}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *EditRequest) GetTopic() string {
@@ -2885,7 +3020,7 @@ type EditResponse struct {
 
 func (x *EditResponse) Reset() {
 	*x = EditResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[47]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2897,7 +3032,7 @@ func (x *EditResponse) String() string {
 func (*EditResponse) ProtoMessage() {}
 
 func (x *EditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[47]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2910,7 +3045,7 @@ func (x *EditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EditResponse.ProtoReflect.Descriptor instead.
 func (*EditResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{47}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *EditResponse) GetState() MessageState {
@@ -2929,7 +3064,7 @@ type PingRequest struct {
 
 func (x *PingRequest) Reset() {
 	*x = PingRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[48]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2941,7 +3076,7 @@ func (x *PingRequest) String() string {
 func (*PingRequest) ProtoMessage() {}
 
 func (x *PingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[48]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2954,7 +3089,7 @@ func (x *PingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PingRequest.ProtoReflect.Descriptor instead.
 func (*PingRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{48}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{49}
 }
 
 // PingResponse is empty.
@@ -2966,7 +3101,7 @@ type PingResponse struct {
 
 func (x *PingResponse) Reset() {
 	*x = PingResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[49]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2978,7 +3113,7 @@ func (x *PingResponse) String() string {
 func (*PingResponse) ProtoMessage() {}
 
 func (x *PingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[49]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2991,7 +3126,7 @@ func (x *PingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PingResponse.ProtoReflect.Descriptor instead.
 func (*PingResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{49}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{50}
 }
 
 var File_mailbox_v1_mailbox_proto protoreflect.FileDescriptor
@@ -3074,7 +3209,7 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\fSettleResult\x12-\n" +
 	"\x05error\x18\x01 \x01(\v2\x17.mailbox.v1.ErrorDetailR\x05error\x12(\n" +
 	"\rvisibility_ms\x18\x02 \x01(\x01H\x00R\fvisibilityMs\x88\x01\x01B\x10\n" +
-	"\x0e_visibility_ms\"\xb2\x02\n" +
+	"\x0e_visibility_ms\"\xcf\x03\n" +
 	"\vPeekRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x120\n" +
 	"\x06states\x18\x02 \x03(\x0e2\x18.mailbox.v1.MessageStateR\x06states\x12\x15\n" +
@@ -3082,13 +3217,29 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\x05attrs\x18\x04 \x03(\v2\".mailbox.v1.PeekRequest.AttrsEntryR\x05attrs\x12\"\n" +
 	"\rolder_than_ms\x18\x05 \x01(\x01R\volderThanMs\x12\x16\n" +
 	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x14\n" +
-	"\x05limit\x18\a \x01(\x05R\x05limit\x1a8\n" +
+	"\x05limit\x18\a \x01(\x05R\x05limit\x12\x12\n" +
+	"\x04text\x18\b \x01(\tR\x04text\x12\x14\n" +
+	"\x05group\x18\t \x01(\tR\x05group\x12\x1f\n" +
+	"\bpriority\x18\n" +
+	" \x01(\x05H\x00R\bpriority\x88\x01\x01\x12\x1b\n" +
+	"\x06cursor\x18\v \x01(\tH\x01R\x06cursor\x88\x01\x01\x12\x1b\n" +
+	"\twithin_ms\x18\f \x01(\x01R\bwithinMs\x1a8\n" +
 	"\n" +
 	"AttrsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\">\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\v\n" +
+	"\t_priorityB\t\n" +
+	"\a_cursor\"n\n" +
 	"\fPeekResponse\x12.\n" +
-	"\bmessages\x18\x01 \x03(\v2\x12.mailbox.v1.PeekedR\bmessages\":\n" +
+	"\bmessages\x18\x01 \x03(\v2\x12.mailbox.v1.PeekedR\bmessages\x12.\n" +
+	"\x06extent\x18\x02 \x01(\v2\x16.mailbox.v1.PeekExtentR\x06extent\"\x85\x01\n" +
+	"\n" +
+	"PeekExtent\x12\x14\n" +
+	"\x05ready\x18\x01 \x01(\x03R\x05ready\x12\x18\n" +
+	"\adelayed\x18\x02 \x01(\x03R\adelayed\x12\x1b\n" +
+	"\tin_flight\x18\x03 \x01(\x03R\binFlight\x12\x12\n" +
+	"\x04dead\x18\x04 \x01(\x03R\x04dead\x12\x16\n" +
+	"\x06cursor\x18\x05 \x01(\tR\x06cursor\":\n" +
 	"\vLifeRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x15\n" +
 	"\x06msg_id\x18\x02 \x01(\tR\x05msgId\"k\n" +
@@ -3252,7 +3403,7 @@ func file_mailbox_v1_mailbox_proto_rawDescGZIP() []byte {
 }
 
 var file_mailbox_v1_mailbox_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_mailbox_v1_mailbox_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_mailbox_v1_mailbox_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_mailbox_v1_mailbox_proto_goTypes = []any{
 	(NackMode)(0),                  // 0: mailbox.v1.NackMode
 	(*SendRequest)(nil),            // 1: mailbox.v1.SendRequest
@@ -3276,221 +3427,223 @@ var file_mailbox_v1_mailbox_proto_goTypes = []any{
 	(*SettleResult)(nil),           // 19: mailbox.v1.SettleResult
 	(*PeekRequest)(nil),            // 20: mailbox.v1.PeekRequest
 	(*PeekResponse)(nil),           // 21: mailbox.v1.PeekResponse
-	(*LifeRequest)(nil),            // 22: mailbox.v1.LifeRequest
-	(*LifeResponse)(nil),           // 23: mailbox.v1.LifeResponse
-	(*LifeEvent)(nil),              // 24: mailbox.v1.LifeEvent
-	(*WorkersRequest)(nil),         // 25: mailbox.v1.WorkersRequest
-	(*WorkersResponse)(nil),        // 26: mailbox.v1.WorkersResponse
-	(*Worker)(nil),                 // 27: mailbox.v1.Worker
-	(*HeldMessage)(nil),            // 28: mailbox.v1.HeldMessage
-	(*StatsRequest)(nil),           // 29: mailbox.v1.StatsRequest
-	(*StatsResponse)(nil),          // 30: mailbox.v1.StatsResponse
-	(*DeadLettersRequest)(nil),     // 31: mailbox.v1.DeadLettersRequest
-	(*DeadLettersResponse)(nil),    // 32: mailbox.v1.DeadLettersResponse
-	(*RedriveRequest)(nil),         // 33: mailbox.v1.RedriveRequest
-	(*RedriveResponse)(nil),        // 34: mailbox.v1.RedriveResponse
-	(*DiscardRequest)(nil),         // 35: mailbox.v1.DiscardRequest
-	(*DiscardResponse)(nil),        // 36: mailbox.v1.DiscardResponse
-	(*PurgeDeadRequest)(nil),       // 37: mailbox.v1.PurgeDeadRequest
-	(*PurgeDeadResponse)(nil),      // 38: mailbox.v1.PurgeDeadResponse
-	(*PurgeRequest)(nil),           // 39: mailbox.v1.PurgeRequest
-	(*PurgeResponse)(nil),          // 40: mailbox.v1.PurgeResponse
-	(*PauseRequest)(nil),           // 41: mailbox.v1.PauseRequest
-	(*PauseResponse)(nil),          // 42: mailbox.v1.PauseResponse
-	(*ResumeRequest)(nil),          // 43: mailbox.v1.ResumeRequest
-	(*ResumeResponse)(nil),         // 44: mailbox.v1.ResumeResponse
-	(*ThrottleRequest)(nil),        // 45: mailbox.v1.ThrottleRequest
-	(*ThrottleResponse)(nil),       // 46: mailbox.v1.ThrottleResponse
-	(*EditRequest)(nil),            // 47: mailbox.v1.EditRequest
-	(*EditResponse)(nil),           // 48: mailbox.v1.EditResponse
-	(*PingRequest)(nil),            // 49: mailbox.v1.PingRequest
-	(*PingResponse)(nil),           // 50: mailbox.v1.PingResponse
-	nil,                            // 51: mailbox.v1.PeekRequest.AttrsEntry
-	(*Outgoing)(nil),               // 52: mailbox.v1.Outgoing
-	(*ErrorDetail)(nil),            // 53: mailbox.v1.ErrorDetail
-	(*Delivery)(nil),               // 54: mailbox.v1.Delivery
-	(*DeliveryRef)(nil),            // 55: mailbox.v1.DeliveryRef
-	(MessageState)(0),              // 56: mailbox.v1.MessageState
-	(*Peeked)(nil),                 // 57: mailbox.v1.Peeked
-	(*timestamppb.Timestamp)(nil),  // 58: google.protobuf.Timestamp
-	(*StartJobRequest)(nil),        // 59: mailbox.v1.StartJobRequest
-	(*JobsRequest)(nil),            // 60: mailbox.v1.JobsRequest
-	(*GetJobRequest)(nil),          // 61: mailbox.v1.GetJobRequest
-	(*StopJobRequest)(nil),         // 62: mailbox.v1.StopJobRequest
-	(*PutScheduleRequest)(nil),     // 63: mailbox.v1.PutScheduleRequest
-	(*GetScheduleRequest)(nil),     // 64: mailbox.v1.GetScheduleRequest
-	(*SchedulesRequest)(nil),       // 65: mailbox.v1.SchedulesRequest
-	(*PauseScheduleRequest)(nil),   // 66: mailbox.v1.PauseScheduleRequest
-	(*ResumeScheduleRequest)(nil),  // 67: mailbox.v1.ResumeScheduleRequest
-	(*RunScheduleRequest)(nil),     // 68: mailbox.v1.RunScheduleRequest
-	(*DeleteScheduleRequest)(nil),  // 69: mailbox.v1.DeleteScheduleRequest
-	(*CreateSlotRequest)(nil),      // 70: mailbox.v1.CreateSlotRequest
-	(*ResolveSlotRequest)(nil),     // 71: mailbox.v1.ResolveSlotRequest
-	(*WaitSlotRequest)(nil),        // 72: mailbox.v1.WaitSlotRequest
-	(*CancelSlotRequest)(nil),      // 73: mailbox.v1.CancelSlotRequest
-	(*ConsumeSlotRequest)(nil),     // 74: mailbox.v1.ConsumeSlotRequest
-	(*DeleteSlotRequest)(nil),      // 75: mailbox.v1.DeleteSlotRequest
-	(*ExpiredSlotsRequest)(nil),    // 76: mailbox.v1.ExpiredSlotsRequest
-	(*SweepSlotsRequest)(nil),      // 77: mailbox.v1.SweepSlotsRequest
-	(*TraitsRequest)(nil),          // 78: mailbox.v1.TraitsRequest
-	(*TopicsRequest)(nil),          // 79: mailbox.v1.TopicsRequest
-	(*DescribeRequest)(nil),        // 80: mailbox.v1.DescribeRequest
-	(*ConfigureRequest)(nil),       // 81: mailbox.v1.ConfigureRequest
-	(*DeleteRequest)(nil),          // 82: mailbox.v1.DeleteRequest
-	(*StartJobResponse)(nil),       // 83: mailbox.v1.StartJobResponse
-	(*JobsResponse)(nil),           // 84: mailbox.v1.JobsResponse
-	(*GetJobResponse)(nil),         // 85: mailbox.v1.GetJobResponse
-	(*StopJobResponse)(nil),        // 86: mailbox.v1.StopJobResponse
-	(*PutScheduleResponse)(nil),    // 87: mailbox.v1.PutScheduleResponse
-	(*GetScheduleResponse)(nil),    // 88: mailbox.v1.GetScheduleResponse
-	(*SchedulesResponse)(nil),      // 89: mailbox.v1.SchedulesResponse
-	(*PauseScheduleResponse)(nil),  // 90: mailbox.v1.PauseScheduleResponse
-	(*ResumeScheduleResponse)(nil), // 91: mailbox.v1.ResumeScheduleResponse
-	(*RunScheduleResponse)(nil),    // 92: mailbox.v1.RunScheduleResponse
-	(*DeleteScheduleResponse)(nil), // 93: mailbox.v1.DeleteScheduleResponse
-	(*CreateSlotResponse)(nil),     // 94: mailbox.v1.CreateSlotResponse
-	(*ResolveSlotResponse)(nil),    // 95: mailbox.v1.ResolveSlotResponse
-	(*WaitSlotResponse)(nil),       // 96: mailbox.v1.WaitSlotResponse
-	(*CancelSlotResponse)(nil),     // 97: mailbox.v1.CancelSlotResponse
-	(*ConsumeSlotResponse)(nil),    // 98: mailbox.v1.ConsumeSlotResponse
-	(*DeleteSlotResponse)(nil),     // 99: mailbox.v1.DeleteSlotResponse
-	(*ExpiredSlotsResponse)(nil),   // 100: mailbox.v1.ExpiredSlotsResponse
-	(*SweepSlotsResponse)(nil),     // 101: mailbox.v1.SweepSlotsResponse
-	(*TraitsResponse)(nil),         // 102: mailbox.v1.TraitsResponse
-	(*TopicsResponse)(nil),         // 103: mailbox.v1.TopicsResponse
-	(*DescribeResponse)(nil),       // 104: mailbox.v1.DescribeResponse
-	(*ConfigureResponse)(nil),      // 105: mailbox.v1.ConfigureResponse
-	(*DeleteResponse)(nil),         // 106: mailbox.v1.DeleteResponse
+	(*PeekExtent)(nil),             // 22: mailbox.v1.PeekExtent
+	(*LifeRequest)(nil),            // 23: mailbox.v1.LifeRequest
+	(*LifeResponse)(nil),           // 24: mailbox.v1.LifeResponse
+	(*LifeEvent)(nil),              // 25: mailbox.v1.LifeEvent
+	(*WorkersRequest)(nil),         // 26: mailbox.v1.WorkersRequest
+	(*WorkersResponse)(nil),        // 27: mailbox.v1.WorkersResponse
+	(*Worker)(nil),                 // 28: mailbox.v1.Worker
+	(*HeldMessage)(nil),            // 29: mailbox.v1.HeldMessage
+	(*StatsRequest)(nil),           // 30: mailbox.v1.StatsRequest
+	(*StatsResponse)(nil),          // 31: mailbox.v1.StatsResponse
+	(*DeadLettersRequest)(nil),     // 32: mailbox.v1.DeadLettersRequest
+	(*DeadLettersResponse)(nil),    // 33: mailbox.v1.DeadLettersResponse
+	(*RedriveRequest)(nil),         // 34: mailbox.v1.RedriveRequest
+	(*RedriveResponse)(nil),        // 35: mailbox.v1.RedriveResponse
+	(*DiscardRequest)(nil),         // 36: mailbox.v1.DiscardRequest
+	(*DiscardResponse)(nil),        // 37: mailbox.v1.DiscardResponse
+	(*PurgeDeadRequest)(nil),       // 38: mailbox.v1.PurgeDeadRequest
+	(*PurgeDeadResponse)(nil),      // 39: mailbox.v1.PurgeDeadResponse
+	(*PurgeRequest)(nil),           // 40: mailbox.v1.PurgeRequest
+	(*PurgeResponse)(nil),          // 41: mailbox.v1.PurgeResponse
+	(*PauseRequest)(nil),           // 42: mailbox.v1.PauseRequest
+	(*PauseResponse)(nil),          // 43: mailbox.v1.PauseResponse
+	(*ResumeRequest)(nil),          // 44: mailbox.v1.ResumeRequest
+	(*ResumeResponse)(nil),         // 45: mailbox.v1.ResumeResponse
+	(*ThrottleRequest)(nil),        // 46: mailbox.v1.ThrottleRequest
+	(*ThrottleResponse)(nil),       // 47: mailbox.v1.ThrottleResponse
+	(*EditRequest)(nil),            // 48: mailbox.v1.EditRequest
+	(*EditResponse)(nil),           // 49: mailbox.v1.EditResponse
+	(*PingRequest)(nil),            // 50: mailbox.v1.PingRequest
+	(*PingResponse)(nil),           // 51: mailbox.v1.PingResponse
+	nil,                            // 52: mailbox.v1.PeekRequest.AttrsEntry
+	(*Outgoing)(nil),               // 53: mailbox.v1.Outgoing
+	(*ErrorDetail)(nil),            // 54: mailbox.v1.ErrorDetail
+	(*Delivery)(nil),               // 55: mailbox.v1.Delivery
+	(*DeliveryRef)(nil),            // 56: mailbox.v1.DeliveryRef
+	(MessageState)(0),              // 57: mailbox.v1.MessageState
+	(*Peeked)(nil),                 // 58: mailbox.v1.Peeked
+	(*timestamppb.Timestamp)(nil),  // 59: google.protobuf.Timestamp
+	(*StartJobRequest)(nil),        // 60: mailbox.v1.StartJobRequest
+	(*JobsRequest)(nil),            // 61: mailbox.v1.JobsRequest
+	(*GetJobRequest)(nil),          // 62: mailbox.v1.GetJobRequest
+	(*StopJobRequest)(nil),         // 63: mailbox.v1.StopJobRequest
+	(*PutScheduleRequest)(nil),     // 64: mailbox.v1.PutScheduleRequest
+	(*GetScheduleRequest)(nil),     // 65: mailbox.v1.GetScheduleRequest
+	(*SchedulesRequest)(nil),       // 66: mailbox.v1.SchedulesRequest
+	(*PauseScheduleRequest)(nil),   // 67: mailbox.v1.PauseScheduleRequest
+	(*ResumeScheduleRequest)(nil),  // 68: mailbox.v1.ResumeScheduleRequest
+	(*RunScheduleRequest)(nil),     // 69: mailbox.v1.RunScheduleRequest
+	(*DeleteScheduleRequest)(nil),  // 70: mailbox.v1.DeleteScheduleRequest
+	(*CreateSlotRequest)(nil),      // 71: mailbox.v1.CreateSlotRequest
+	(*ResolveSlotRequest)(nil),     // 72: mailbox.v1.ResolveSlotRequest
+	(*WaitSlotRequest)(nil),        // 73: mailbox.v1.WaitSlotRequest
+	(*CancelSlotRequest)(nil),      // 74: mailbox.v1.CancelSlotRequest
+	(*ConsumeSlotRequest)(nil),     // 75: mailbox.v1.ConsumeSlotRequest
+	(*DeleteSlotRequest)(nil),      // 76: mailbox.v1.DeleteSlotRequest
+	(*ExpiredSlotsRequest)(nil),    // 77: mailbox.v1.ExpiredSlotsRequest
+	(*SweepSlotsRequest)(nil),      // 78: mailbox.v1.SweepSlotsRequest
+	(*TraitsRequest)(nil),          // 79: mailbox.v1.TraitsRequest
+	(*TopicsRequest)(nil),          // 80: mailbox.v1.TopicsRequest
+	(*DescribeRequest)(nil),        // 81: mailbox.v1.DescribeRequest
+	(*ConfigureRequest)(nil),       // 82: mailbox.v1.ConfigureRequest
+	(*DeleteRequest)(nil),          // 83: mailbox.v1.DeleteRequest
+	(*StartJobResponse)(nil),       // 84: mailbox.v1.StartJobResponse
+	(*JobsResponse)(nil),           // 85: mailbox.v1.JobsResponse
+	(*GetJobResponse)(nil),         // 86: mailbox.v1.GetJobResponse
+	(*StopJobResponse)(nil),        // 87: mailbox.v1.StopJobResponse
+	(*PutScheduleResponse)(nil),    // 88: mailbox.v1.PutScheduleResponse
+	(*GetScheduleResponse)(nil),    // 89: mailbox.v1.GetScheduleResponse
+	(*SchedulesResponse)(nil),      // 90: mailbox.v1.SchedulesResponse
+	(*PauseScheduleResponse)(nil),  // 91: mailbox.v1.PauseScheduleResponse
+	(*ResumeScheduleResponse)(nil), // 92: mailbox.v1.ResumeScheduleResponse
+	(*RunScheduleResponse)(nil),    // 93: mailbox.v1.RunScheduleResponse
+	(*DeleteScheduleResponse)(nil), // 94: mailbox.v1.DeleteScheduleResponse
+	(*CreateSlotResponse)(nil),     // 95: mailbox.v1.CreateSlotResponse
+	(*ResolveSlotResponse)(nil),    // 96: mailbox.v1.ResolveSlotResponse
+	(*WaitSlotResponse)(nil),       // 97: mailbox.v1.WaitSlotResponse
+	(*CancelSlotResponse)(nil),     // 98: mailbox.v1.CancelSlotResponse
+	(*ConsumeSlotResponse)(nil),    // 99: mailbox.v1.ConsumeSlotResponse
+	(*DeleteSlotResponse)(nil),     // 100: mailbox.v1.DeleteSlotResponse
+	(*ExpiredSlotsResponse)(nil),   // 101: mailbox.v1.ExpiredSlotsResponse
+	(*SweepSlotsResponse)(nil),     // 102: mailbox.v1.SweepSlotsResponse
+	(*TraitsResponse)(nil),         // 103: mailbox.v1.TraitsResponse
+	(*TopicsResponse)(nil),         // 104: mailbox.v1.TopicsResponse
+	(*DescribeResponse)(nil),       // 105: mailbox.v1.DescribeResponse
+	(*ConfigureResponse)(nil),      // 106: mailbox.v1.ConfigureResponse
+	(*DeleteResponse)(nil),         // 107: mailbox.v1.DeleteResponse
 }
 var file_mailbox_v1_mailbox_proto_depIdxs = []int32{
-	52,  // 0: mailbox.v1.SendRequest.messages:type_name -> mailbox.v1.Outgoing
+	53,  // 0: mailbox.v1.SendRequest.messages:type_name -> mailbox.v1.Outgoing
 	3,   // 1: mailbox.v1.SendResponse.results:type_name -> mailbox.v1.SendResult
-	53,  // 2: mailbox.v1.SendResult.error:type_name -> mailbox.v1.ErrorDetail
-	54,  // 3: mailbox.v1.RecvResponse.messages:type_name -> mailbox.v1.Delivery
-	54,  // 4: mailbox.v1.RecvStreamResponse.messages:type_name -> mailbox.v1.Delivery
-	55,  // 5: mailbox.v1.AckRequest.deliveries:type_name -> mailbox.v1.DeliveryRef
+	54,  // 2: mailbox.v1.SendResult.error:type_name -> mailbox.v1.ErrorDetail
+	55,  // 3: mailbox.v1.RecvResponse.messages:type_name -> mailbox.v1.Delivery
+	55,  // 4: mailbox.v1.RecvStreamResponse.messages:type_name -> mailbox.v1.Delivery
+	56,  // 5: mailbox.v1.AckRequest.deliveries:type_name -> mailbox.v1.DeliveryRef
 	19,  // 6: mailbox.v1.AckResponse.results:type_name -> mailbox.v1.SettleResult
 	11,  // 7: mailbox.v1.NackRequest.entries:type_name -> mailbox.v1.NackEntry
-	55,  // 8: mailbox.v1.NackEntry.delivery:type_name -> mailbox.v1.DeliveryRef
+	56,  // 8: mailbox.v1.NackEntry.delivery:type_name -> mailbox.v1.DeliveryRef
 	0,   // 9: mailbox.v1.NackEntry.mode:type_name -> mailbox.v1.NackMode
 	19,  // 10: mailbox.v1.NackResponse.results:type_name -> mailbox.v1.SettleResult
 	14,  // 11: mailbox.v1.ExtendRequest.entries:type_name -> mailbox.v1.ExtendEntry
-	55,  // 12: mailbox.v1.ExtendEntry.delivery:type_name -> mailbox.v1.DeliveryRef
+	56,  // 12: mailbox.v1.ExtendEntry.delivery:type_name -> mailbox.v1.DeliveryRef
 	19,  // 13: mailbox.v1.ExtendResponse.results:type_name -> mailbox.v1.SettleResult
 	17,  // 14: mailbox.v1.BuryRequest.entries:type_name -> mailbox.v1.BuryEntry
-	55,  // 15: mailbox.v1.BuryEntry.delivery:type_name -> mailbox.v1.DeliveryRef
+	56,  // 15: mailbox.v1.BuryEntry.delivery:type_name -> mailbox.v1.DeliveryRef
 	19,  // 16: mailbox.v1.BuryResponse.results:type_name -> mailbox.v1.SettleResult
-	53,  // 17: mailbox.v1.SettleResult.error:type_name -> mailbox.v1.ErrorDetail
-	56,  // 18: mailbox.v1.PeekRequest.states:type_name -> mailbox.v1.MessageState
-	51,  // 19: mailbox.v1.PeekRequest.attrs:type_name -> mailbox.v1.PeekRequest.AttrsEntry
-	57,  // 20: mailbox.v1.PeekResponse.messages:type_name -> mailbox.v1.Peeked
-	57,  // 21: mailbox.v1.LifeResponse.message:type_name -> mailbox.v1.Peeked
-	24,  // 22: mailbox.v1.LifeResponse.events:type_name -> mailbox.v1.LifeEvent
-	58,  // 23: mailbox.v1.LifeEvent.at:type_name -> google.protobuf.Timestamp
-	27,  // 24: mailbox.v1.WorkersResponse.workers:type_name -> mailbox.v1.Worker
-	58,  // 25: mailbox.v1.Worker.since:type_name -> google.protobuf.Timestamp
-	58,  // 26: mailbox.v1.Worker.seen:type_name -> google.protobuf.Timestamp
-	28,  // 27: mailbox.v1.Worker.held:type_name -> mailbox.v1.HeldMessage
-	58,  // 28: mailbox.v1.HeldMessage.taken_at:type_name -> google.protobuf.Timestamp
-	58,  // 29: mailbox.v1.HeldMessage.until:type_name -> google.protobuf.Timestamp
-	57,  // 30: mailbox.v1.DeadLettersResponse.messages:type_name -> mailbox.v1.Peeked
-	58,  // 31: mailbox.v1.EditRequest.deliver_at:type_name -> google.protobuf.Timestamp
-	56,  // 32: mailbox.v1.EditResponse.state:type_name -> mailbox.v1.MessageState
-	1,   // 33: mailbox.v1.Mailbox.Send:input_type -> mailbox.v1.SendRequest
-	4,   // 34: mailbox.v1.Mailbox.Recv:input_type -> mailbox.v1.RecvRequest
-	6,   // 35: mailbox.v1.Mailbox.RecvStream:input_type -> mailbox.v1.RecvStreamRequest
-	8,   // 36: mailbox.v1.Mailbox.Ack:input_type -> mailbox.v1.AckRequest
-	10,  // 37: mailbox.v1.Mailbox.Nack:input_type -> mailbox.v1.NackRequest
-	13,  // 38: mailbox.v1.Mailbox.Extend:input_type -> mailbox.v1.ExtendRequest
-	16,  // 39: mailbox.v1.Mailbox.Bury:input_type -> mailbox.v1.BuryRequest
-	20,  // 40: mailbox.v1.Mailbox.Peek:input_type -> mailbox.v1.PeekRequest
-	22,  // 41: mailbox.v1.Mailbox.Life:input_type -> mailbox.v1.LifeRequest
-	29,  // 42: mailbox.v1.Mailbox.Stats:input_type -> mailbox.v1.StatsRequest
-	25,  // 43: mailbox.v1.Mailbox.Workers:input_type -> mailbox.v1.WorkersRequest
-	31,  // 44: mailbox.v1.Mailbox.DeadLetters:input_type -> mailbox.v1.DeadLettersRequest
-	33,  // 45: mailbox.v1.Mailbox.Redrive:input_type -> mailbox.v1.RedriveRequest
-	35,  // 46: mailbox.v1.Mailbox.Discard:input_type -> mailbox.v1.DiscardRequest
-	37,  // 47: mailbox.v1.Mailbox.PurgeDead:input_type -> mailbox.v1.PurgeDeadRequest
-	59,  // 48: mailbox.v1.Mailbox.StartJob:input_type -> mailbox.v1.StartJobRequest
-	60,  // 49: mailbox.v1.Mailbox.Jobs:input_type -> mailbox.v1.JobsRequest
-	61,  // 50: mailbox.v1.Mailbox.GetJob:input_type -> mailbox.v1.GetJobRequest
-	62,  // 51: mailbox.v1.Mailbox.StopJob:input_type -> mailbox.v1.StopJobRequest
-	39,  // 52: mailbox.v1.Mailbox.Purge:input_type -> mailbox.v1.PurgeRequest
-	41,  // 53: mailbox.v1.Mailbox.Pause:input_type -> mailbox.v1.PauseRequest
-	43,  // 54: mailbox.v1.Mailbox.Resume:input_type -> mailbox.v1.ResumeRequest
-	45,  // 55: mailbox.v1.Mailbox.Throttle:input_type -> mailbox.v1.ThrottleRequest
-	47,  // 56: mailbox.v1.Mailbox.Edit:input_type -> mailbox.v1.EditRequest
-	63,  // 57: mailbox.v1.Mailbox.PutSchedule:input_type -> mailbox.v1.PutScheduleRequest
-	64,  // 58: mailbox.v1.Mailbox.GetSchedule:input_type -> mailbox.v1.GetScheduleRequest
-	65,  // 59: mailbox.v1.Mailbox.Schedules:input_type -> mailbox.v1.SchedulesRequest
-	66,  // 60: mailbox.v1.Mailbox.PauseSchedule:input_type -> mailbox.v1.PauseScheduleRequest
-	67,  // 61: mailbox.v1.Mailbox.ResumeSchedule:input_type -> mailbox.v1.ResumeScheduleRequest
-	68,  // 62: mailbox.v1.Mailbox.RunSchedule:input_type -> mailbox.v1.RunScheduleRequest
-	69,  // 63: mailbox.v1.Mailbox.DeleteSchedule:input_type -> mailbox.v1.DeleteScheduleRequest
-	70,  // 64: mailbox.v1.Mailbox.CreateSlot:input_type -> mailbox.v1.CreateSlotRequest
-	71,  // 65: mailbox.v1.Mailbox.ResolveSlot:input_type -> mailbox.v1.ResolveSlotRequest
-	72,  // 66: mailbox.v1.Mailbox.WaitSlot:input_type -> mailbox.v1.WaitSlotRequest
-	73,  // 67: mailbox.v1.Mailbox.CancelSlot:input_type -> mailbox.v1.CancelSlotRequest
-	74,  // 68: mailbox.v1.Mailbox.ConsumeSlot:input_type -> mailbox.v1.ConsumeSlotRequest
-	75,  // 69: mailbox.v1.Mailbox.DeleteSlot:input_type -> mailbox.v1.DeleteSlotRequest
-	76,  // 70: mailbox.v1.Mailbox.ExpiredSlots:input_type -> mailbox.v1.ExpiredSlotsRequest
-	77,  // 71: mailbox.v1.Mailbox.SweepSlots:input_type -> mailbox.v1.SweepSlotsRequest
-	78,  // 72: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
-	79,  // 73: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
-	80,  // 74: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
-	81,  // 75: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
-	82,  // 76: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
-	49,  // 77: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
-	2,   // 78: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
-	5,   // 79: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
-	7,   // 80: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
-	9,   // 81: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
-	12,  // 82: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
-	15,  // 83: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
-	18,  // 84: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
-	21,  // 85: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
-	23,  // 86: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
-	30,  // 87: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
-	26,  // 88: mailbox.v1.Mailbox.Workers:output_type -> mailbox.v1.WorkersResponse
-	32,  // 89: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
-	34,  // 90: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
-	36,  // 91: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
-	38,  // 92: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
-	83,  // 93: mailbox.v1.Mailbox.StartJob:output_type -> mailbox.v1.StartJobResponse
-	84,  // 94: mailbox.v1.Mailbox.Jobs:output_type -> mailbox.v1.JobsResponse
-	85,  // 95: mailbox.v1.Mailbox.GetJob:output_type -> mailbox.v1.GetJobResponse
-	86,  // 96: mailbox.v1.Mailbox.StopJob:output_type -> mailbox.v1.StopJobResponse
-	40,  // 97: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
-	42,  // 98: mailbox.v1.Mailbox.Pause:output_type -> mailbox.v1.PauseResponse
-	44,  // 99: mailbox.v1.Mailbox.Resume:output_type -> mailbox.v1.ResumeResponse
-	46,  // 100: mailbox.v1.Mailbox.Throttle:output_type -> mailbox.v1.ThrottleResponse
-	48,  // 101: mailbox.v1.Mailbox.Edit:output_type -> mailbox.v1.EditResponse
-	87,  // 102: mailbox.v1.Mailbox.PutSchedule:output_type -> mailbox.v1.PutScheduleResponse
-	88,  // 103: mailbox.v1.Mailbox.GetSchedule:output_type -> mailbox.v1.GetScheduleResponse
-	89,  // 104: mailbox.v1.Mailbox.Schedules:output_type -> mailbox.v1.SchedulesResponse
-	90,  // 105: mailbox.v1.Mailbox.PauseSchedule:output_type -> mailbox.v1.PauseScheduleResponse
-	91,  // 106: mailbox.v1.Mailbox.ResumeSchedule:output_type -> mailbox.v1.ResumeScheduleResponse
-	92,  // 107: mailbox.v1.Mailbox.RunSchedule:output_type -> mailbox.v1.RunScheduleResponse
-	93,  // 108: mailbox.v1.Mailbox.DeleteSchedule:output_type -> mailbox.v1.DeleteScheduleResponse
-	94,  // 109: mailbox.v1.Mailbox.CreateSlot:output_type -> mailbox.v1.CreateSlotResponse
-	95,  // 110: mailbox.v1.Mailbox.ResolveSlot:output_type -> mailbox.v1.ResolveSlotResponse
-	96,  // 111: mailbox.v1.Mailbox.WaitSlot:output_type -> mailbox.v1.WaitSlotResponse
-	97,  // 112: mailbox.v1.Mailbox.CancelSlot:output_type -> mailbox.v1.CancelSlotResponse
-	98,  // 113: mailbox.v1.Mailbox.ConsumeSlot:output_type -> mailbox.v1.ConsumeSlotResponse
-	99,  // 114: mailbox.v1.Mailbox.DeleteSlot:output_type -> mailbox.v1.DeleteSlotResponse
-	100, // 115: mailbox.v1.Mailbox.ExpiredSlots:output_type -> mailbox.v1.ExpiredSlotsResponse
-	101, // 116: mailbox.v1.Mailbox.SweepSlots:output_type -> mailbox.v1.SweepSlotsResponse
-	102, // 117: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
-	103, // 118: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
-	104, // 119: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
-	105, // 120: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
-	106, // 121: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
-	50,  // 122: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
-	78,  // [78:123] is the sub-list for method output_type
-	33,  // [33:78] is the sub-list for method input_type
-	33,  // [33:33] is the sub-list for extension type_name
-	33,  // [33:33] is the sub-list for extension extendee
-	0,   // [0:33] is the sub-list for field type_name
+	54,  // 17: mailbox.v1.SettleResult.error:type_name -> mailbox.v1.ErrorDetail
+	57,  // 18: mailbox.v1.PeekRequest.states:type_name -> mailbox.v1.MessageState
+	52,  // 19: mailbox.v1.PeekRequest.attrs:type_name -> mailbox.v1.PeekRequest.AttrsEntry
+	58,  // 20: mailbox.v1.PeekResponse.messages:type_name -> mailbox.v1.Peeked
+	22,  // 21: mailbox.v1.PeekResponse.extent:type_name -> mailbox.v1.PeekExtent
+	58,  // 22: mailbox.v1.LifeResponse.message:type_name -> mailbox.v1.Peeked
+	25,  // 23: mailbox.v1.LifeResponse.events:type_name -> mailbox.v1.LifeEvent
+	59,  // 24: mailbox.v1.LifeEvent.at:type_name -> google.protobuf.Timestamp
+	28,  // 25: mailbox.v1.WorkersResponse.workers:type_name -> mailbox.v1.Worker
+	59,  // 26: mailbox.v1.Worker.since:type_name -> google.protobuf.Timestamp
+	59,  // 27: mailbox.v1.Worker.seen:type_name -> google.protobuf.Timestamp
+	29,  // 28: mailbox.v1.Worker.held:type_name -> mailbox.v1.HeldMessage
+	59,  // 29: mailbox.v1.HeldMessage.taken_at:type_name -> google.protobuf.Timestamp
+	59,  // 30: mailbox.v1.HeldMessage.until:type_name -> google.protobuf.Timestamp
+	58,  // 31: mailbox.v1.DeadLettersResponse.messages:type_name -> mailbox.v1.Peeked
+	59,  // 32: mailbox.v1.EditRequest.deliver_at:type_name -> google.protobuf.Timestamp
+	57,  // 33: mailbox.v1.EditResponse.state:type_name -> mailbox.v1.MessageState
+	1,   // 34: mailbox.v1.Mailbox.Send:input_type -> mailbox.v1.SendRequest
+	4,   // 35: mailbox.v1.Mailbox.Recv:input_type -> mailbox.v1.RecvRequest
+	6,   // 36: mailbox.v1.Mailbox.RecvStream:input_type -> mailbox.v1.RecvStreamRequest
+	8,   // 37: mailbox.v1.Mailbox.Ack:input_type -> mailbox.v1.AckRequest
+	10,  // 38: mailbox.v1.Mailbox.Nack:input_type -> mailbox.v1.NackRequest
+	13,  // 39: mailbox.v1.Mailbox.Extend:input_type -> mailbox.v1.ExtendRequest
+	16,  // 40: mailbox.v1.Mailbox.Bury:input_type -> mailbox.v1.BuryRequest
+	20,  // 41: mailbox.v1.Mailbox.Peek:input_type -> mailbox.v1.PeekRequest
+	23,  // 42: mailbox.v1.Mailbox.Life:input_type -> mailbox.v1.LifeRequest
+	30,  // 43: mailbox.v1.Mailbox.Stats:input_type -> mailbox.v1.StatsRequest
+	26,  // 44: mailbox.v1.Mailbox.Workers:input_type -> mailbox.v1.WorkersRequest
+	32,  // 45: mailbox.v1.Mailbox.DeadLetters:input_type -> mailbox.v1.DeadLettersRequest
+	34,  // 46: mailbox.v1.Mailbox.Redrive:input_type -> mailbox.v1.RedriveRequest
+	36,  // 47: mailbox.v1.Mailbox.Discard:input_type -> mailbox.v1.DiscardRequest
+	38,  // 48: mailbox.v1.Mailbox.PurgeDead:input_type -> mailbox.v1.PurgeDeadRequest
+	60,  // 49: mailbox.v1.Mailbox.StartJob:input_type -> mailbox.v1.StartJobRequest
+	61,  // 50: mailbox.v1.Mailbox.Jobs:input_type -> mailbox.v1.JobsRequest
+	62,  // 51: mailbox.v1.Mailbox.GetJob:input_type -> mailbox.v1.GetJobRequest
+	63,  // 52: mailbox.v1.Mailbox.StopJob:input_type -> mailbox.v1.StopJobRequest
+	40,  // 53: mailbox.v1.Mailbox.Purge:input_type -> mailbox.v1.PurgeRequest
+	42,  // 54: mailbox.v1.Mailbox.Pause:input_type -> mailbox.v1.PauseRequest
+	44,  // 55: mailbox.v1.Mailbox.Resume:input_type -> mailbox.v1.ResumeRequest
+	46,  // 56: mailbox.v1.Mailbox.Throttle:input_type -> mailbox.v1.ThrottleRequest
+	48,  // 57: mailbox.v1.Mailbox.Edit:input_type -> mailbox.v1.EditRequest
+	64,  // 58: mailbox.v1.Mailbox.PutSchedule:input_type -> mailbox.v1.PutScheduleRequest
+	65,  // 59: mailbox.v1.Mailbox.GetSchedule:input_type -> mailbox.v1.GetScheduleRequest
+	66,  // 60: mailbox.v1.Mailbox.Schedules:input_type -> mailbox.v1.SchedulesRequest
+	67,  // 61: mailbox.v1.Mailbox.PauseSchedule:input_type -> mailbox.v1.PauseScheduleRequest
+	68,  // 62: mailbox.v1.Mailbox.ResumeSchedule:input_type -> mailbox.v1.ResumeScheduleRequest
+	69,  // 63: mailbox.v1.Mailbox.RunSchedule:input_type -> mailbox.v1.RunScheduleRequest
+	70,  // 64: mailbox.v1.Mailbox.DeleteSchedule:input_type -> mailbox.v1.DeleteScheduleRequest
+	71,  // 65: mailbox.v1.Mailbox.CreateSlot:input_type -> mailbox.v1.CreateSlotRequest
+	72,  // 66: mailbox.v1.Mailbox.ResolveSlot:input_type -> mailbox.v1.ResolveSlotRequest
+	73,  // 67: mailbox.v1.Mailbox.WaitSlot:input_type -> mailbox.v1.WaitSlotRequest
+	74,  // 68: mailbox.v1.Mailbox.CancelSlot:input_type -> mailbox.v1.CancelSlotRequest
+	75,  // 69: mailbox.v1.Mailbox.ConsumeSlot:input_type -> mailbox.v1.ConsumeSlotRequest
+	76,  // 70: mailbox.v1.Mailbox.DeleteSlot:input_type -> mailbox.v1.DeleteSlotRequest
+	77,  // 71: mailbox.v1.Mailbox.ExpiredSlots:input_type -> mailbox.v1.ExpiredSlotsRequest
+	78,  // 72: mailbox.v1.Mailbox.SweepSlots:input_type -> mailbox.v1.SweepSlotsRequest
+	79,  // 73: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
+	80,  // 74: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
+	81,  // 75: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
+	82,  // 76: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
+	83,  // 77: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
+	50,  // 78: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
+	2,   // 79: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
+	5,   // 80: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
+	7,   // 81: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
+	9,   // 82: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
+	12,  // 83: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
+	15,  // 84: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
+	18,  // 85: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
+	21,  // 86: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
+	24,  // 87: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
+	31,  // 88: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
+	27,  // 89: mailbox.v1.Mailbox.Workers:output_type -> mailbox.v1.WorkersResponse
+	33,  // 90: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
+	35,  // 91: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
+	37,  // 92: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
+	39,  // 93: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
+	84,  // 94: mailbox.v1.Mailbox.StartJob:output_type -> mailbox.v1.StartJobResponse
+	85,  // 95: mailbox.v1.Mailbox.Jobs:output_type -> mailbox.v1.JobsResponse
+	86,  // 96: mailbox.v1.Mailbox.GetJob:output_type -> mailbox.v1.GetJobResponse
+	87,  // 97: mailbox.v1.Mailbox.StopJob:output_type -> mailbox.v1.StopJobResponse
+	41,  // 98: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
+	43,  // 99: mailbox.v1.Mailbox.Pause:output_type -> mailbox.v1.PauseResponse
+	45,  // 100: mailbox.v1.Mailbox.Resume:output_type -> mailbox.v1.ResumeResponse
+	47,  // 101: mailbox.v1.Mailbox.Throttle:output_type -> mailbox.v1.ThrottleResponse
+	49,  // 102: mailbox.v1.Mailbox.Edit:output_type -> mailbox.v1.EditResponse
+	88,  // 103: mailbox.v1.Mailbox.PutSchedule:output_type -> mailbox.v1.PutScheduleResponse
+	89,  // 104: mailbox.v1.Mailbox.GetSchedule:output_type -> mailbox.v1.GetScheduleResponse
+	90,  // 105: mailbox.v1.Mailbox.Schedules:output_type -> mailbox.v1.SchedulesResponse
+	91,  // 106: mailbox.v1.Mailbox.PauseSchedule:output_type -> mailbox.v1.PauseScheduleResponse
+	92,  // 107: mailbox.v1.Mailbox.ResumeSchedule:output_type -> mailbox.v1.ResumeScheduleResponse
+	93,  // 108: mailbox.v1.Mailbox.RunSchedule:output_type -> mailbox.v1.RunScheduleResponse
+	94,  // 109: mailbox.v1.Mailbox.DeleteSchedule:output_type -> mailbox.v1.DeleteScheduleResponse
+	95,  // 110: mailbox.v1.Mailbox.CreateSlot:output_type -> mailbox.v1.CreateSlotResponse
+	96,  // 111: mailbox.v1.Mailbox.ResolveSlot:output_type -> mailbox.v1.ResolveSlotResponse
+	97,  // 112: mailbox.v1.Mailbox.WaitSlot:output_type -> mailbox.v1.WaitSlotResponse
+	98,  // 113: mailbox.v1.Mailbox.CancelSlot:output_type -> mailbox.v1.CancelSlotResponse
+	99,  // 114: mailbox.v1.Mailbox.ConsumeSlot:output_type -> mailbox.v1.ConsumeSlotResponse
+	100, // 115: mailbox.v1.Mailbox.DeleteSlot:output_type -> mailbox.v1.DeleteSlotResponse
+	101, // 116: mailbox.v1.Mailbox.ExpiredSlots:output_type -> mailbox.v1.ExpiredSlotsResponse
+	102, // 117: mailbox.v1.Mailbox.SweepSlots:output_type -> mailbox.v1.SweepSlotsResponse
+	103, // 118: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
+	104, // 119: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
+	105, // 120: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
+	106, // 121: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
+	107, // 122: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
+	51,  // 123: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
+	79,  // [79:124] is the sub-list for method output_type
+	34,  // [34:79] is the sub-list for method input_type
+	34,  // [34:34] is the sub-list for extension type_name
+	34,  // [34:34] is the sub-list for extension extendee
+	0,   // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_mailbox_v1_mailbox_proto_init() }
@@ -3508,14 +3661,15 @@ func file_mailbox_v1_mailbox_proto_init() {
 	file_mailbox_v1_mailbox_proto_msgTypes[5].OneofWrappers = []any{}
 	file_mailbox_v1_mailbox_proto_msgTypes[10].OneofWrappers = []any{}
 	file_mailbox_v1_mailbox_proto_msgTypes[18].OneofWrappers = []any{}
-	file_mailbox_v1_mailbox_proto_msgTypes[46].OneofWrappers = []any{}
+	file_mailbox_v1_mailbox_proto_msgTypes[19].OneofWrappers = []any{}
+	file_mailbox_v1_mailbox_proto_msgTypes[47].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mailbox_v1_mailbox_proto_rawDesc), len(file_mailbox_v1_mailbox_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   51,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -12,7 +12,7 @@ import (
 // Usage is the answer of usage.lua.
 type Usage struct {
 	driver.ShardUsage
-	Keys int
+	Keys, UniqueKeys int
 }
 
 // Usage calls usage.lua. ToForward is how many dead letters wait to be forwarded.
@@ -22,13 +22,13 @@ func (s *Shard) Usage(ctx context.Context, wants string) (u Usage, toForward int
 		return u, 0, err
 	}
 	numbers, err := a.Rest[0].AsIntSlice()
-	if err != nil || len(numbers) != 9 {
+	if err != nil || len(numbers) != 10 {
 		return u, 0, UnreadableAnswer(err)
 	}
 	u.Stats = driver.Stats{
 		Ready: int(numbers[0]), Delayed: int(numbers[1]), InFlight: int(numbers[2]), Dead: int(numbers[3]), Paused: numbers[8] != 0,
 	}
-	u.Bytes, u.Keys = int(numbers[4]), int(numbers[5])
+	u.Bytes, u.Keys, u.UniqueKeys = int(numbers[4]), int(numbers[5]), int(numbers[9])
 	u.OldestReady, u.OldestDead = time.Duration(numbers[6])*time.Microsecond, time.Duration(numbers[7])*time.Microsecond
 	return u, a.ToForward, nil
 }

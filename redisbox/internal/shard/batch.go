@@ -30,6 +30,7 @@ func (s *Shard) Perform(ctx context.Context, sess *Session, batch []Operation) {
 			b.receives = append(b.receives, op)
 		}
 	}
+	s.takeAlong(&b)
 	opts := CallOptions{Session: sess, abandoned: func() bool { return allCancelled(batch) }}
 	if durable {
 		opts.replicas = s.Queue.Server.Replicas
@@ -51,7 +52,27 @@ func (s *Shard) Perform(ctx context.Context, sess *Session, batch []Operation) {
 	}
 }
 
-// failSlots fails the sends that create slots, and removes them from the batch.
+// takeAlong adds parked receives for the messages that the batch sends and that its own receives
+// do not ask for. It adds none for special messages, which may be delayed, nor if replicas have
+// to confirm the call: receives do not wait for them.
+func (s *Shard) takeAlong(b *Batch) {
+	n := 0
+	for _, op := range b.Sends {
+		if op.special {
+			return
+		}
+		n += len(op.IDs)
+	}
+	for _, op := range b.receives {
+		n -= op.Req.Max
+	}
+	if n > 0 && s.Receives == s.Shared {
+		b.receives = append(b.receives, s.Queue.Parked.take(n)...)
+	}
+}
+
+// failSlots fails the sends that create slots and the acks that resolve them, and removes them from
+// the batch.
 func (b *Batch) failSlots(err error) {
 	var failed Batch
 	others := b.Sends[:0]
@@ -63,6 +84,15 @@ func (b *Batch) failSlots(err error) {
 		}
 	}
 	b.Sends = others
+	acks := b.Settles[:0]
+	for _, op := range b.Settles {
+		if op.Answer != nil {
+			failed.Settles = append(failed.Settles, op)
+		} else {
+			acks = append(acks, op)
+		}
+	}
+	b.Settles = acks
 	failed.fail(err)
 }
 
@@ -100,7 +130,8 @@ func (s *Shard) RunBatch(ctx context.Context, b *Batch, opts CallOptions) error 
 	if err != nil {
 		return err
 	}
-	r, err := readResults(&a)
+	answers := b.answers()
+	r, err := readResults(&a, len(answers))
 	if err != nil || len(r.counts) != 3*len(b.receives) || len(r.more) != details(r.added) {
 		return UnreadableAnswer(err)
 	}
@@ -110,6 +141,9 @@ func (s *Shard) RunBatch(ctx context.Context, b *Batch, opts CallOptions) error 
 	}
 	if err := shareCodes(b.Settles, r.settled); err != nil {
 		return err
+	}
+	for i, op := range answers {
+		op.Answered = r.resolved[i : i+1]
 	}
 	for _, op := range b.Settles {
 		close(op.Done)
@@ -136,16 +170,18 @@ type results struct {
 	settled, added string
 	counts         string // three bytes for each request
 	more           []string
+	resolved       string // a byte for each answer
 }
 
-func readResults(a *Answer) (r results, err error) {
+func readResults(a *Answer, answers int) (r results, err error) {
 	if len(a.Rest) < 2 {
 		return r, UnreadableAnswer(nil)
 	}
 	packed, err := a.Rest[0].ToString()
-	if err != nil || len(packed) < 8+3*2 {
+	if err != nil || len(packed) < 8+3*2+answers {
 		return r, UnreadableAnswer(err)
 	}
+	packed, r.resolved = packed[:len(packed)-answers], packed[len(packed)-answers:]
 	r.left = int(DoubleAt(packed, 0))
 	rest := packed[8+3*2:]
 	for i, text := range []*string{&r.settled, &r.added, &r.counts} {
@@ -173,7 +209,7 @@ func (s *Shard) hand(ctx context.Context, receives []*ReceiveOp, counts string, 
 		op.Count = int(counts[0]) | int(counts[1])<<8
 		op.Blocked, op.Cut = counts[2] == 1, counts[2] == 2
 		counts = counts[3:]
-		op.leased = leased.take(op.Count)
+		op.Shard, op.leased = s, leased.take(op.Count)
 		if !op.answer() {
 			s.giveBack(ctx, op)
 		}
@@ -182,7 +218,8 @@ func (s *Shard) hand(ctx context.Context, receives []*ReceiveOp, counts string, 
 
 // Arguments returns the arguments of batch.lua.
 func (s *Shard) Arguments(b *Batch) []string {
-	sends, special, bytes, size := 0, false, 0, 8+5*b.slots()+5*len(b.receives)
+	answers := b.answers()
+	sends, special, bytes, size := 0, false, 0, 9+5*b.slots()+5*len(answers)+5*len(b.receives)
 	for _, op := range b.Settles {
 		size += 2 * len(op.Settlements)
 	}
@@ -205,11 +242,14 @@ func (s *Shard) Arguments(b *Batch) []string {
 	}
 	args := make([]string, 0, size)
 	args = append(args, "", counts[0], counts[1], strconv.Itoa(bytes),
-		PackDoubles(float64(b.nonce)), strconv.Itoa(answerBytes), Digit(s.Queue.Owner.Waiting() > waiting), strconv.Itoa(b.slots()))
+		PackDoubles(float64(b.nonce)), strconv.Itoa(answerBytes), Digit(s.Queue.Owner.Waiting() > waiting), strconv.Itoa(b.slots()), strconv.Itoa(len(answers)))
 	for _, op := range b.Sends {
 		if op.Slot != nil {
 			args = append(args, op.Slot.args...)
 		}
+	}
+	for _, op := range answers {
+		args = append(args, op.Answer.args...)
 	}
 	args, settles := appendSettlements(args, b.Settles)
 	args[0] = strconv.Itoa(settles)
@@ -251,12 +291,25 @@ func (b *Batch) slots() (n int) {
 	return n
 }
 
-// SlotKeys returns the keys of slots for a batch; see ofShardAndSlots.
+// answers returns the settlements that resolve slots.
+func (b *Batch) answers() (ops []*SettleOp) {
+	for _, op := range b.Settles {
+		if op.Answer != nil {
+			ops = append(ops, op)
+		}
+	}
+	return ops
+}
+
+// slotKeys returns the keys of slots for a batch; see ofShardAndSlots.
 func (s *Shard) slotKeys(b *Batch) (keys []string) {
 	for _, op := range b.Sends {
 		if op.Slot != nil {
 			keys = append(keys, op.Slot.keys...)
 		}
+	}
+	for _, op := range b.answers() {
+		keys = append(keys, op.Answer.keys...)
 	}
 	if all := s.Queue.SlotKeys.Load(); all != nil && len(b.receives) > 0 {
 		keys = append(keys, *all...)

@@ -42,16 +42,22 @@ func BucketOf(id string) int { return int(Hash(id) % Buckets) }
 
 // NewSlot returns a slot that is created with the message that names it. It expires after
 // ttl, and this process is notified of its answer if waits.
-func (k *Bucket) NewSlot(id string, ttl time.Duration, waits bool) *NewSlot {
+func (k *Bucket) NewSlot(id string, ttl time.Duration, waits bool) *SlotWrite {
 	waiter := ""
 	if waits {
 		waiter = k.waiter
 	}
+	return k.write(id, Decimal(Micros(ttl)), strconv.Itoa(k.most), waiter)
+}
+
+// NewAnswer returns a slot that is resolved with the ack of its request.
+func (k *Bucket) NewAnswer(id string, answer driver.Answer) *SlotWrite {
+	return k.write(id, answer.Failure, answer.FailureKind, string(answer.Body))
+}
+
+func (k *Bucket) write(args ...string) *SlotWrite {
 	_, term := k.clock.Floor()
-	return &NewSlot{
-		keys: []string{k.Key("meta"), k.Key("slots"), k.Key("ends")},
-		args: []string{id, Decimal(Micros(ttl)), strconv.Itoa(k.most), waiter, Decimal(term)},
-	}
+	return &SlotWrite{keys: []string{k.Key("meta"), k.Key("slots"), k.Key("ends")}, args: append(args, Decimal(term))}
 }
 
 // bucketKeys are the keys of a bucket, in the order in which scripts take them.

@@ -15,8 +15,21 @@ import (
 // PeekedMessage is a message in a peek, with its sort key.
 type PeekedMessage struct {
 	driver.Peeked
-	shard *Shard
+	Shard *Shard
 	Rank  float64 // its sort key: a place, or the wall time of its due or death
+	Mark  PeekMark
+}
+
+// A PeekMark is the position of a message among those of its shard in one state. The zero mark is
+// before all messages.
+type PeekMark struct {
+	Score float64 // the place, due or death as the server has it
+	ID    string
+}
+
+// covers reports whether a message is at the mark or before it.
+func (m PeekMark) covers(score float64, id string) bool {
+	return score < m.Score || (score == m.Score && id <= m.ID)
 }
 
 func (s *PeekedMessage) before(other *PeekedMessage) bool {
@@ -25,7 +38,7 @@ func (s *PeekedMessage) before(other *PeekedMessage) bool {
 
 // Matches reports whether a message matches all conditions of a query but the id.
 func (s *PeekedMessage) Matches(query driver.Query) bool {
-	if query.OlderThan > 0 && s.shard.Clock.wallNow()-s.EnqueuedAt.UnixNano() < int64(query.OlderThan) {
+	if query.OlderThan > 0 && s.Shard.Clock.wallNow()-s.EnqueuedAt.UnixNano() < int64(query.OlderThan) {
 		return false
 	}
 	if query.Reason != "" && s.Reason != query.Reason {
@@ -79,8 +92,8 @@ func Merge(all []iter.Seq2[PeekedMessage, error]) iter.Seq2[PeekedMessage, error
 	}
 }
 
-// PeekState yields the messages of a shard in one state, or only the one with this id.
-func (s *Shard) PeekState(ctx context.Context, state driver.State, id string) iter.Seq2[PeekedMessage, error] {
+// PeekState yields the messages of a shard in one state that are behind a mark, or only the one with this id.
+func (s *Shard) PeekState(ctx context.Context, state driver.State, id string, after PeekMark) iter.Seq2[PeekedMessage, error] {
 	strict := s.Queue.Settings.Load().Config.StrictGroups
 	walk := func(which string, pages func(visit func([]StoredMessage) error) error) iter.Seq2[PeekedMessage, error] {
 		return s.walk(state, func(visit func([]StoredMessage) error) error {
@@ -99,16 +112,16 @@ func (s *Shard) PeekState(ctx context.Context, state driver.State, id string) it
 		which := map[driver.State]string{
 			driver.StateDelayed: "delayed", driver.StateInFlight: "invisible", driver.StateDead: "dead",
 		}[state]
-		return walk(which, func(visit func([]StoredMessage) error) error { return s.Pages(ctx, which, false, visit) })
+		return walk(which, func(visit func([]StoredMessage) error) error { return s.pagesAfter(ctx, which, after, visit) })
 	case strict:
-		return walk("groups", func(visit func([]StoredMessage) error) error { return s.grouped(ctx, visit) })
+		return walk("groups", func(visit func([]StoredMessage) error) error { return s.grouped(ctx, after, visit) })
 	case id != "":
 		return walk("pending", nil)
 	}
 	return Merge([]iter.Seq2[PeekedMessage, error]{
-		walk("pending", func(visit func([]StoredMessage) error) error { return s.listed(ctx, visit) }),
-		walk("returned", func(visit func([]StoredMessage) error) error { return s.Pages(ctx, "returned", false, visit) }),
-		walk("levels", func(visit func([]StoredMessage) error) error { return s.levels(ctx, visit) }),
+		walk("pending", func(visit func([]StoredMessage) error) error { return s.listed(ctx, after, visit) }),
+		walk("returned", func(visit func([]StoredMessage) error) error { return s.pagesAfter(ctx, "returned", after, visit) }),
+		walk("levels", func(visit func([]StoredMessage) error) error { return s.levels(ctx, after, visit) }),
 	})
 }
 
@@ -132,7 +145,7 @@ func (s *Shard) walk(state driver.State, pages func(visit func([]StoredMessage) 
 
 // readPeeked reads a stored message.
 func (s *Shard) readPeeked(state driver.State, i *StoredMessage) PeekedMessage {
-	seen := PeekedMessage{shard: s}
+	seen := PeekedMessage{Shard: s, Mark: PeekMark{i.Score, i.ID}}
 	seen.State, seen.ID = state, i.ID
 	e, readable := ReadEntry(i.Entry)
 	e.fill(&seen.Message)
@@ -170,7 +183,22 @@ var errStopped = &driver.Error{Code: driver.ErrClosed, Detail: "stopped"}
 
 // Pages visits all messages in an order, a page at a time.
 func (s *Shard) Pages(ctx context.Context, which string, brief bool, visit func([]StoredMessage) error) error {
-	from, limit, skip := "-inf", peekPage, 0
+	return s.pagesFrom(ctx, which, "-inf", brief, visit)
+}
+
+// pagesAfter visits the messages in an order that are behind a mark.
+func (s *Shard) pagesAfter(ctx context.Context, which string, after PeekMark, visit func([]StoredMessage) error) error {
+	if after == (PeekMark{}) {
+		return s.Pages(ctx, which, false, visit)
+	}
+	return s.pagesFrom(ctx, which, Decimal(after.Score), false, func(stored []StoredMessage) error {
+		return visit(slices.DeleteFunc(stored, func(i StoredMessage) bool { return after.covers(i.Score, i.ID) }))
+	})
+}
+
+// pagesFrom is Pages from a score.
+func (s *Shard) pagesFrom(ctx context.Context, which, from string, brief bool, visit func([]StoredMessage) error) error {
+	limit, skip := peekPage, 0
 	seen := make(map[string]bool) // ids with the last score
 	for {
 		stored, err := s.Peek(ctx, which, from, skip, limit, brief, nil)
@@ -184,30 +212,33 @@ func (s *Shard) Pages(ctx context.Context, which string, brief bool, visit func(
 			continue
 		}
 		skip = 0
-		if err := visit(stored); err != nil {
-			return err
-		}
 		last := stored[len(stored)-1].Score
 		if which == "dead" || which == "outbox" {
 			from = "(" + Decimal(last) // scores of dead letters are unique
-			continue
-		}
-		if next := Decimal(last); next != from {
-			from = next
-			clear(seen)
-		}
-		for _, i := range stored {
-			if i.Score == last {
-				seen[i.ID] = true
+		} else {
+			if next := Decimal(last); next != from {
+				from = next
+				clear(seen)
 			}
+			for _, i := range stored {
+				if i.Score == last {
+					seen[i.ID] = true
+				}
+			}
+			limit = peekPage + len(seen)
 		}
-		limit = peekPage + len(seen)
+		if err := visit(stored); err != nil { // which may take some out
+			return err
+		}
 	}
 }
 
-// listed visits the ready messages in pending.
-func (s *Shard) listed(ctx context.Context, visit func([]StoredMessage) error) error {
-	from, position := "", 0
+// listed visits the ready messages in pending that are behind a mark.
+func (s *Shard) listed(ctx context.Context, after PeekMark, visit func([]StoredMessage) error) error {
+	from, position, err := s.findListed(ctx, after)
+	if err != nil {
+		return err
+	}
 	for {
 		stored, err := s.Peek(ctx, "pending", from, position, peekPage, false, nil)
 		if err != nil || len(stored) == 0 {
@@ -223,9 +254,55 @@ func (s *Shard) listed(ctx context.Context, visit func([]StoredMessage) error) e
 	}
 }
 
-// levels visits the ready messages with a priority, by place.
-func (s *Shard) levels(ctx context.Context, visit func([]StoredMessage) error) error {
-	for from := ""; ; {
+// findListed returns the position in pending of the first message behind a mark, and the locator
+// before it. The list is in order, so it doubles its steps and then halves them.
+func (s *Shard) findListed(ctx context.Context, after PeekMark) (from string, position int, err error) {
+	if after == (PeekMark{}) {
+		return "", 0, nil
+	}
+	// covered reports whether the message at a position is not behind the mark.
+	covered := func(position int) (bool, error) {
+		stored, err := s.Peek(ctx, "pending", "", position, 1, true, nil)
+		if err != nil || len(stored) == 0 || !after.covers(stored[0].Score, stored[0].ID[:ident.TextLen]) {
+			return false, err
+		}
+		from = stored[0].ID
+		return true, nil
+	}
+	high := 1 // low is covered, and high is not
+	low := -1
+	for {
+		yes, err := covered(high - 1)
+		if err != nil {
+			return "", 0, err
+		}
+		if !yes {
+			break
+		}
+		low, high = high-1, 2*high
+	}
+	for high--; high-low > 1; {
+		middle := low + (high-low)/2
+		yes, err := covered(middle)
+		if err != nil {
+			return "", 0, err
+		}
+		if yes {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return from, low + 1, nil
+}
+
+// levels visits the ready messages with a priority that are behind a mark, by place.
+func (s *Shard) levels(ctx context.Context, after PeekMark, visit func([]StoredMessage) error) error {
+	from := ""
+	if after != (PeekMark{}) {
+		from = levelPoint(after.Score, after.ID)
+	}
+	for {
 		stored, err := s.Peek(ctx, "levels", from, 0, peekPage, false, nil)
 		if err != nil || len(stored) == 0 {
 			return err
@@ -234,13 +311,16 @@ func (s *Shard) levels(ctx context.Context, visit func([]StoredMessage) error) e
 			return err
 		}
 		last := stored[len(stored)-1]
-		from = fmt.Sprintf("%016.0f", last.Score) + last.ID
+		from = levelPoint(last.Score, last.ID)
 	}
 }
 
-// grouped visits all ready messages of a queue with strict groups by place. The server
-// has them by group, so all places are read first.
-func (s *Shard) grouped(ctx context.Context, visit func([]StoredMessage) error) error {
+// levelPoint is the point of a message in the order of its priority.
+func levelPoint(place float64, id string) string { return fmt.Sprintf("%016.0f", place) + id }
+
+// grouped visits the ready messages of a queue with strict groups that are behind a mark, by place. The
+// server has them by group, so all places are read first.
+func (s *Shard) grouped(ctx context.Context, after PeekMark, visit func([]StoredMessage) error) error {
 	var ready []StoredMessage
 	for from := ""; ; {
 		members, err := s.Peek(ctx, "groups", from, 0, 10*peekPage, true, nil)
@@ -251,19 +331,24 @@ func (s *Shard) grouped(ctx context.Context, visit func([]StoredMessage) error) 
 			break
 		}
 		for _, member := range members {
-			ready = append(ready, StoredMessage{ID: member.ID[memberID:], Score: member.Score})
+			if id := member.ID[memberID:]; !after.covers(member.Score, id) {
+				ready = append(ready, StoredMessage{ID: id, Score: member.Score})
+			}
 		}
 		from = members[len(members)-1].ID
 	}
-	slices.SortFunc(ready, func(a, b StoredMessage) int { return cmp.Compare(a.Score, b.Score) })
+	slices.SortFunc(ready, func(a, b StoredMessage) int { return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.ID, b.ID)) })
 	for page := range slices.Chunk(ready, peekPage) {
-		ids := make([]string, len(page))
+		ids, places := make([]string, len(page)), make(map[string]float64, len(page))
 		for i := range page {
-			ids[i] = page[i].ID
+			ids[i], places[page[i].ID] = page[i].ID, page[i].Score
 		}
 		stored, err := s.Show(ctx, "groups", false, ids)
 		if err != nil {
 			return err
+		}
+		for i := range stored {
+			stored[i].Score = places[stored[i].ID]
 		}
 		if err := visit(stored); err != nil {
 			return err

@@ -21,6 +21,8 @@ type Queue struct {
 	// SlotKeys are the slots of all buckets, which receives read from then on that this is
 	// set; see ofShardAndSlots.
 	SlotKeys atomic.Pointer[[]string]
+	// Parked are receives that wait, and that a call with a send takes along.
+	Parked parkedReceives
 }
 
 // An Owner is told by the shards of a queue what their calls have found.

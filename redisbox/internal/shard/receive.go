@@ -3,6 +3,7 @@ package shard
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 
 	"github.com/redis/rueidis"
@@ -33,6 +34,7 @@ type ReceiveOp struct {
 	answered  bool
 
 	Done    chan struct{} // closed when the fields below are set
+	Shard   *Shard        // that has answered
 	leased  leasedMessages
 	Count   int
 	Blocked bool // only the in-flight limit kept it from getting any
@@ -56,6 +58,47 @@ func (o *ReceiveOp) same(other *ReceiveOp) bool {
 		o.Req.Visibility == other.Req.Visibility && o.waits == other.waits
 }
 
+// parkedReceives are requests of receives that wait, oldest first. A call that sends takes some
+// of them along, so that its messages reach a receive of the same process without an
+// announcement and a call of their own. The zero value is empty.
+type parkedReceives struct {
+	mu  sync.Mutex // guards ops
+	ops []*ReceiveOp
+}
+
+// Park adds a request.
+func (p *parkedReceives) Park(op *ReceiveOp) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ops = append(p.ops, op)
+}
+
+// Withdraw removes a request, and reports false if a call has taken it: its Done is closed when
+// the call ends.
+func (p *parkedReceives) Withdraw(op *ReceiveOp) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := slices.Index(p.ops, op)
+	if at >= 0 {
+		p.ops = slices.Delete(p.ops, at, at+1)
+	}
+	return at >= 0
+}
+
+// take removes requests for up to n messages, the oldest first.
+func (p *parkedReceives) take(n int) (taken []*ReceiveOp) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	count := 0
+	for count < len(p.ops) && n > 0 {
+		n -= p.ops[count].Req.Max
+		count++
+	}
+	taken = slices.Clone(p.ops[:count])
+	p.ops = slices.Delete(p.ops, 0, count)
+	return taken
+}
+
 // Abandon records that the caller has left. It reports false if the answer was first.
 func (o *ReceiveOp) Abandon() bool {
 	o.mu.Lock()
@@ -75,10 +118,11 @@ func (o *ReceiveOp) answer() bool {
 
 // Deliveries reads the answer. It returns messages whose stored bytes are not those
 // that were sent as damaged.
-func (o *ReceiveOp) Deliveries(s *Shard) (got []driver.Delivery, damaged []driver.Receipt, err error) {
+func (o *ReceiveOp) Deliveries() (got []driver.Delivery, damaged []driver.Receipt, err error) {
 	if o.Count == 0 {
 		return nil, nil, nil
 	}
+	s := o.Shard
 	got = make([]driver.Delivery, 0, o.Count)
 	for i := range o.Count {
 		id, e, sent, err := o.leased.message(i)
@@ -104,7 +148,7 @@ func (s *Shard) giveBack(ctx context.Context, op *ReceiveOp) {
 	if op.Count == 0 {
 		return
 	}
-	got, damaged, err := op.Deliveries(s)
+	got, damaged, err := op.Deliveries()
 	if err != nil {
 		return // their leases run out
 	}

@@ -43,8 +43,8 @@ const (
 	ofShard        = "the shard"
 	ofShardAndGone = "the shard, gone" // gone: the tombstone of a deleted queue
 	ofBucket       = "the bucket"
-	// ofShardAndSlots: for each slot to create the meta, slots and ends of its bucket,
-	// and the slots of all buckets if leased messages may name slots, or none.
+	// ofShardAndSlots: for each slot to create, and each to resolve, the meta, slots and ends of
+	// its bucket, and the slots of all buckets if leased messages may name slots, or none.
 	ofShardAndSlots = "the shard, reply slots"
 )
 
@@ -56,8 +56,9 @@ var (
 	openScript   = newScript("open", ofShardAndGone, []string{"what", "queue", "version", "shards", "config", "settings"})
 	deleteScript = newScript("delete", ofShardAndGone, []string{"what", "queue"})
 	PingScript   = newScript("ping", ofRegistry, nil)
-	BatchScript  = newScript("batch", ofShardAndSlots, with("settles", "plain", "special", "size", "nonce", "most", "others", "slots"),
+	BatchScript  = newScript("batch", ofShardAndSlots, with("settles", "plain", "special", "size", "nonce", "most", "others", "slots", "answers"),
 		elements{"slots", []string{"slot", "life", "limit", "waiter", "term"}},
+		elements{"answers", []string{"slot", "failure", "kind", "body", "term"}},
 		elements{"settles", []string{"ids", "how"}},
 		elements{"plain", []string{"id", "record"}},
 		elements{"special", []string{"id", "record", "extra"}},

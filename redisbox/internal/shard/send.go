@@ -93,8 +93,8 @@ type SendOp struct {
 	args      []string // three for each message
 	special   bool     // one of the messages has an extra
 	bytes     int
-	bodies    int      // bytes of the bodies alone
-	Slot      *NewSlot // created with the only message; nil if there is none
+	bodies    int        // bytes of the bodies alone
+	Slot      *SlotWrite // created with the only message; nil if there is none
 
 	Done  chan struct{} // closed when the fields below are set
 	Wall  float64       // the server's wall time
@@ -127,8 +127,8 @@ func (o *SendOp) AddSent(i int, id string, wall int64, msg *driver.Outgoing, e E
 	o.bodies += len(msg.Body)
 }
 
-// A NewSlot is a reply slot that is created with a message; see batch.lua.
-type NewSlot struct {
+// A SlotWrite is a reply slot that is created with a message, or resolved with an ack; see batch.lua.
+type SlotWrite struct {
 	keys []string // the meta, slots and ends of its bucket
 	args []string
 }

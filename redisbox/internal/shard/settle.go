@@ -34,11 +34,13 @@ type SettleOp struct {
 	ctx         context.Context // of the caller
 	Positions   []int
 	Settlements []settlement
+	Answer      *SlotWrite // stored with the only settlement, an ack; nil if there is none
 
-	Done   chan struct{} // closed when the fields below are set
-	Codes  string
-	grants string // times granted to extensions that were cut, packed
-	Err    error
+	Done     chan struct{} // closed when the fields below are set
+	Codes    string
+	Answered string // the code of the answer, see reply_slot.lua
+	grants   string // times granted to extensions that were cut, packed
+	Err      error
 }
 
 // shareCodes gives each of settles its part of an answer; see settle.lua.
@@ -142,6 +144,13 @@ func appendSettlements(args []string, settles []*SettleOp) (_ []string, pairs in
 	return args, pairs
 }
 
-func (o *SettleOp) size() (elements, bytes int) { return len(o.Positions), 0 }
+func (o *SettleOp) size() (elements, bytes int) {
+	if o.Answer != nil {
+		for _, arg := range o.Answer.args {
+			bytes += len(arg)
+		}
+	}
+	return len(o.Positions), bytes
+}
 
 func (o *SettleOp) context() context.Context { return o.ctx }

@@ -30,3 +30,16 @@ func TestAcksOfOneBundleAreOneArgument(t *testing.T) {
 		t.Errorf("%d pairs: got %q, want %q", pairs, args, want)
 	}
 }
+
+func TestAnswersCountTowardsBytesOfCall(t *testing.T) {
+	server := NewServer(nil, Options{})
+	bucket := NewBucket(server, 0, "w", 1, func() bool { return false })
+	op := &SettleOp{Positions: []int{0}}
+	if elements, bytes := op.size(); elements != 1 || bytes != 0 {
+		t.Errorf("an ack has %d elements and %d bytes, want 1 and 0", elements, bytes)
+	}
+	op.Answer = bucket.NewAnswer("id", driver.Answer{Body: make([]byte, maxBytes)})
+	if _, bytes := op.size(); bytes < maxBytes {
+		t.Errorf("an ack with an answer has %d bytes, want %d or more", bytes, maxBytes)
+	}
+}

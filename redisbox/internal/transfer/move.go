@@ -131,7 +131,7 @@ func (m *mover) moveToTarget(ctx context.Context, s *shard.Shard) error {
 // These wait before the others, so it finds the others by their ids.
 func (m *mover) moveOthers(ctx context.Context, s *shard.Shard, last float64, held []string) error {
 	others := returning{target: m.target}
-	for seen, err := range s.PeekState(ctx, driver.StateReady, "") {
+	for seen, err := range s.PeekState(ctx, driver.StateReady, "", shard.PeekMark{}) {
 		if err == nil {
 			err = m.check()
 		}
@@ -183,7 +183,7 @@ type returning struct {
 // findReturning finds the ready messages of a shard that came from an existing queue, and
 // counts them: as many as wanted, if that is not 0.
 func (m *mover) findReturning(ctx context.Context, s *shard.Shard, wanted int) (found []*returning, n int, err error) {
-	for seen, err := range s.PeekState(ctx, driver.StateReady, "") {
+	for seen, err := range s.PeekState(ctx, driver.StateReady, "", shard.PeekMark{}) {
 		if err == nil {
 			err = m.check()
 		}

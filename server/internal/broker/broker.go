@@ -85,6 +85,7 @@ type Broker struct {
 	// receives may add. waits divides the receives that wait.
 	inFlight, waits *share.Pool
 	dedup           dedupKeys
+	unique          uniqueKeys
 	// work bounds the operations on the backend, in turns, and memory the bytes of
 	// requests and answers.
 	work, memory *share.Gate
@@ -130,6 +131,7 @@ func New(options Options) (*Broker, error) {
 	b.initTurns()
 	b.workers = newWorkerPool()
 	b.dedup.init()
+	b.unique.init()
 	b.scheduler.init()
 	b.slots.init()
 	b.histories.init()
@@ -175,7 +177,7 @@ func (b *Broker) Shares() []share.Stats {
 		Resource: "quota meters", Used: int64(verifier.Quotas), Limit: int64(verifier.MaxQuotas),
 		Owners: verifier.QuotaTenants, Refusals: verifier.QuotaRefusals,
 	}
-	return []share.Stats{quotas, b.inFlight.Stats(), b.census.pool.Stats(), b.scheduler.pool.Stats(), b.slots.pool.Stats(), b.waits.Stats(), b.workers.Stats(), b.jobs.pool.Stats(), b.dedup.stats(b.now()), b.work.Stats(), b.memory.Stats(), b.refusals.Stats(), b.creations.Stats(), b.looks.Stats(), b.strangers.Stats()}
+	return []share.Stats{quotas, b.inFlight.Stats(), b.census.pool.Stats(), b.scheduler.pool.Stats(), b.slots.pool.Stats(), b.waits.Stats(), b.workers.Stats(), b.jobs.pool.Stats(), b.dedup.stats(b.now()), b.unique.pool.Stats(), b.work.Stats(), b.memory.Stats(), b.refusals.Stats(), b.creations.Stats(), b.looks.Stats(), b.strangers.Stats()}
 }
 
 // now returns the time of leases: monotonic, since New.

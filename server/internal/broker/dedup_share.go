@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
@@ -72,21 +73,31 @@ func (k *dedupKeys) stats(now time.Duration) share.Stats {
 	return k.pool.Stats()
 }
 
-// takeKeys takes room in the caller's share for the dedup keys of messages that are
+// takeKeys takes room in the caller's shares for the dedup and unique keys of messages that are
 // about to be sent: before they cost anything else. Codes: ErrFull.
-func (c *Caller) takeKeys(q *queue, messages []Outgoing) (taken int64, err error) {
+func (c *Caller) takeKeys(ctx context.Context, s *sendCall, q *queue, traits *driver.Traits, messages []Outgoing) error {
+	keys, unique := int64(0), int64(0)
 	for i := range messages {
 		if messages[i].DedupKey != "" {
-			taken++
+			keys++
+		}
+		if messages[i].UniqueKey != "" && traits.Usage {
+			unique++
 		}
 	}
-	if taken == 0 {
-		return 0, nil
+	if keys > 0 {
+		if err := c.broker.dedup.take(c.owner(), keys, c.broker.now()); err != nil {
+			return refusedShare(err, "send", q.name)
+		}
 	}
-	if err := c.broker.dedup.take(c.owner(), taken, c.broker.now()); err != nil {
-		return 0, refusedShare(err, "send", q.name)
+	if unique > 0 {
+		if err := c.takeUniqueKeys(ctx, q, unique); err != nil {
+			c.broker.dedup.settle(c.owner(), keys, 0, 0)
+			return err
+		}
 	}
-	return taken, nil
+	s.keys, s.uniqueKeys = keys, unique
+	return nil
 }
 
 // settleKeys counts the dedup keys that the backend remembers, or may remember, after a
@@ -105,9 +116,14 @@ func (c *Caller) settleKeys(s *sendCall, sent []driver.Sent, err error) {
 // message. Keys of cancelled sends count too, and so do those of messages that were not added
 // because their unique key is held.
 func mayRemember(msg *driver.Outgoing, sent []driver.Sent, err error, i int) bool {
+	return mayBeSent(sent, err, i) || msg.UniqueKey != "" && driver.At(err, i) == nil && i < len(sent)
+}
+
+// mayBeSent reports whether a send added a message, or may have.
+func mayBeSent(sent []driver.Sent, err error, i int) bool {
 	failure := driver.At(err, i)
 	if failure == nil {
-		return i < len(sent) && (!sent[i].Duplicate || msg.UniqueKey != "")
+		return i < len(sent) && !sent[i].Duplicate
 	}
 	for _, refused := range []driver.Code{driver.ErrInvalid, driver.ErrConflict, driver.ErrFull, driver.ErrTooLarge, driver.ErrNotFound, driver.ErrUnsupported} {
 		if errors.Is(failure, refused) {

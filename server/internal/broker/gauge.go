@@ -78,10 +78,12 @@ func (b *Broker) measure(ctx context.Context, q *queue) (metrics.Level, error) {
 		return metrics.Level{}, driver.ErrNotFound
 	}
 	defer q.release(time.Duration(q.lastUsed.Load())) // measuring does not count as use
+	counted := b.unique.of(key)
 	usage, err := usageOf(ctx, q.handle)
 	if err != nil {
 		return metrics.Level{}, err
 	}
+	b.unique.lower(key, counted, int64(usage.UniqueKeys))
 	var config driver.Config
 	if b.admin != nil {
 		if config, err = b.admin.QueueConfig(ctx, q.backend); err != nil {

@@ -172,11 +172,14 @@ func (c Caller) StartJob(ctx context.Context, r JobRequest) (Job, error) {
 	}
 	c.record("start "+string(r.Action)+" job", r.Queue, j.now.ID+" "+r.Selection.Words(), 0, nil)
 	begun := j.now
-	b.jobs.work.Go(func() { j.run(run) })
+	go func() {
+		defer b.jobs.work.Done()
+		j.run(run)
+	}()
 	return begun, nil
 }
 
-// add adds a job that begins to run.
+// add adds a job that begins to run. StopJobs waits for it from then on.
 func (t *jobTable) add(j *job) error {
 	owner := j.caller.owner()
 	if err := t.pool.Take(owner[:], 1); err != nil {
@@ -190,6 +193,7 @@ func (t *jobTable) add(j *job) error {
 	}
 	t.tidyLocked(j.now.Started)
 	t.byID[j.now.ID] = j
+	t.work.Add(1)
 	return nil
 }
 
@@ -277,13 +281,20 @@ func (t *jobTable) all() []*job {
 }
 
 // Job returns a job. It needs a token for dlq on its queue. Codes: ErrNotFound (this daemon does not know
-// it, or it is of another tenant).
+// it, or it is of another tenant), ErrUnavailable (the daemon stops, and so did the job: ask again when it is back).
 func (c Caller) Job(ctx context.Context, id string) (Job, error) {
 	j, err := c.job(ctx, "show job", id)
 	if err != nil {
 		return Job{}, err
 	}
-	return j.snapshot(), nil
+	now := j.snapshot()
+	t := &c.broker.jobs
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return Job{}, &driver.Error{Code: driver.ErrUnavailable, Op: "show job", Detail: "the daemon stops"}
+	}
+	return now, nil
 }
 
 func (c *Caller) job(ctx context.Context, op, id string) (*job, error) {

@@ -2,6 +2,7 @@ package broker_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -189,6 +190,20 @@ func TestJobLeavesWhatDiesLater(t *testing.T) {
 	})
 }
 
+// TestJobIsUnknownWhileDaemonStops: one that looks at a job does not take the end of the daemon for that of the job.
+func TestJobIsUnknownWhileDaemonStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory(t, broker.Limits{})
+		c := b.as("")
+		b.makeDead(c, "jobs", 10, "x")
+		job := start(t, c, broker.JobRequest{Queue: "jobs", Action: broker.JobRedrive, Rate: 1})
+		b.StopJobs()
+		if got, err := c.Job(t.Context(), job.ID); !errors.Is(err, driver.ErrUnavailable) {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+}
+
 // TestJobEndsWithItsToken: a token that is revoked or expires stops what it started.
 func TestJobEndsWithItsToken(t *testing.T) {
 	for _, way := range []string{"revoked", "expired"} {
@@ -242,11 +257,15 @@ func TestJobGoesOnAfterRestart(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	b.StopJobs()
-	stopped := look(t, c, job.ID)
+	jobs, err := c.Jobs(t.Context(), "jobs")
+	if err != nil || len(jobs) != 1 {
+		t.Fatalf("%+v, %v", jobs, err)
+	}
+	stopped := jobs[0]
 	if stopped.State != broker.JobStopped || stopped.Done == n || !strings.Contains(stopped.Why, "start the job again") {
 		t.Errorf("%+v", stopped)
 	}
-	_, err := c.StartJob(t.Context(), broker.JobRequest{Queue: "jobs", Action: broker.JobCount})
+	_, err = c.StartJob(t.Context(), broker.JobRequest{Queue: "jobs", Action: broker.JobCount})
 	expectCode(t, err, driver.ErrUnavailable, "start a job in a daemon that stops")
 	end()
 

@@ -24,7 +24,7 @@ type Limits struct {
 	// through this broker. 0 means no bound.
 	MaxInFlight int
 	// MaxDedupKeys bounds the remembered dedup keys over all queues that were sent
-	// through this broker. 0 means no bound.
+	// through this broker, and the unique keys that messages hold. 0 means no bound.
 	MaxDedupKeys int
 	// MaxWaiting bounds the receives that wait at once. 0 means DefaultMaxWaiting.
 	MaxWaiting int
@@ -144,6 +144,7 @@ func (b *Broker) SetLimits(l Limits) error {
 	b.scheduler.pool.SetLimit(int64(l.MaxSchedules))
 	b.slots.pool.SetLimit(int64(l.MaxReplySlots))
 	b.dedup.pool.SetLimit(int64(l.MaxDedupKeys))
+	b.unique.pool.SetLimit(int64(l.MaxDedupKeys))
 	b.waits.SetLimit(int64(l.MaxWaiting))
 	b.metrics.InFlightLimit.Set(float64(l.MaxInFlight))
 	b.metrics.QueueLimit.Set(float64(l.MaxQueues))

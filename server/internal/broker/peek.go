@@ -113,12 +113,6 @@ func inQueue[R any](ctx context.Context, c *Caller, op, name string, last State,
 // the sequence. Codes: ErrInvalid, ErrNotFound, ErrUnsupported (the backend does not
 // support peek), ErrUnavailable.
 func (c Caller) Peek(ctx context.Context, queue string, query driver.Query) iter.Seq2[Peeked, error] {
-	return c.Search(ctx, queue, query, func(*Peeked) bool { return true })
-}
-
-// Search is Peek for conditions that a query does not have: it yields the messages that wanted
-// accepts, and quotas count those. The limit of the query bounds how many are looked at.
-func (c Caller) Search(ctx context.Context, queue string, query driver.Query, wanted func(*Peeked) bool) iter.Seq2[Peeked, error] {
 	return func(yield func(Peeked, error) bool) {
 		grant, err := c.authorize(ctx, capability.OpPeek, queue)
 		if err == nil {
@@ -129,9 +123,6 @@ func (c Caller) Search(ctx context.Context, queue string, query driver.Query, wa
 			return
 		}
 		for peeked, err := range c.look(ctx, queue, query) {
-			if err == nil && !wanted(&peeked) {
-				continue
-			}
 			if err == nil {
 				c.charge(grant, &peeked.Message)
 			}
@@ -159,6 +150,10 @@ func (c *Caller) look(ctx context.Context, name string, query driver.Query) iter
 		}
 		defer func() { q.release(c.broker.now()) }()
 		if err := q.lacks(q.handle.Traits().Peek, "peek", "backend does not support peek"); err != nil {
+			yield(Peeked{}, err)
+			return
+		}
+		if err := q.lacks(query.Cursor == nil || q.handle.Traits().PeekCursor, "peek", "backend does not support searching with a cursor"); err != nil {
 			yield(Peeked{}, err)
 			return
 		}

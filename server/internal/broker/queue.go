@@ -21,6 +21,7 @@ type queue struct {
 	queueKey
 	backend string // its name in the backend
 	handle  driver.Queue
+	linked  bool             // the reply store is on one server with the queue
 	started completion.Queue // handle, for operations that are not waited for
 	seals   bool             // the backend keeps seals
 	// identity is empty if the backend has none.
@@ -190,7 +191,11 @@ func (c *Caller) open(ctx context.Context, op, backend, name string, create bool
 	}
 	b.census.add(backend, capability.TokenID{})
 	started := completion.Of(handle) // to close it closes the handle
-	return &queue{backend: backend, handle: started, started: started, seals: handle.Traits().Seals, identity: handle.Identity()}, nil
+	store, linked := b.replies.(driver.LinkedReplyStore)
+	return &queue{
+		backend: backend, handle: started, started: started, seals: handle.Traits().Seals, identity: handle.Identity(),
+		linked: linked && store.LinkedTo(handle),
+	}, nil
 }
 
 // enter adds an opened queue. If another caller has added it meanwhile, enter closes

@@ -43,7 +43,13 @@ func (r Replies) Quick(round *completion.Round) (quick Replies, all, asking bool
 // A quickStore is a reply store that decides in memory; see slotstore.Store.
 type quickStore interface {
 	InMemory() bool
+	CreateWithSend(ctx context.Context, id string, ttl time.Duration) (send context.Context, created func() bool, err error)
 	ResolveWithAck(ctx context.Context, id string, answer driver.Answer) (ack context.Context, stored func() error, err error)
+	discarder
+}
+
+// A discarder is a reply store that removes resolved slots without waiting for the server or the disk.
+type discarder interface {
 	Discard(ctx context.Context, id string)
 }
 
@@ -78,19 +84,50 @@ func (r Replies) Create(ctx context.Context, id string, ttl time.Duration) error
 	return r.createWith(ctx, id, ttl, func(name string) error { return r.caller.broker.replies.Create(ctx, name, ttl) })
 }
 
-// CreateForSend is Create for a slot whose request is sent next, and which must be deleted if that fails.
-// The slot is durable when the request is: a backend that can makes both so in one step.
+// CreateForSend is Create for a slot whose request is sent next, and which must be deleted if that fails,
+// for a store of which Quick reports asking. The slot is durable when the request is.
 func (r Replies) CreateForSend(ctx context.Context, id string, ttl time.Duration) error {
-	store := r.caller.broker.replies
 	return r.createWith(ctx, id, ttl, func(name string) error {
-		if linked, ok := store.(driver.LinkedReplyStore); ok {
-			// Other stores create the slot in the send, and have done nothing yet.
-			if _, created, err := linked.CreateWithSend(ctx, name, ttl); err != nil || created() {
-				return err
-			}
-		}
-		return store.Create(ctx, name, ttl)
+		_, _, err := r.caller.broker.replies.(quickStore).CreateWithSend(ctx, name, ttl)
+		return err
 	})
+}
+
+// Ask creates a slot and sends the request that names it, in one step where the backend can. If it fails,
+// the slot is removed. It blocks until both are as durable as the backend makes them.
+func (r Replies) Ask(ctx context.Context, queue, id string, ttl time.Duration, request Outgoing) ([]driver.Sent, error) {
+	c := r.caller
+	store, linked := c.linkedStore(queue)
+	sending, created := ctx, func() bool { return true }
+	err := r.createWith(ctx, id, ttl, func(name string) (err error) {
+		if !linked {
+			return c.broker.replies.Create(ctx, name, ttl)
+		}
+		sending, created, err = store.CreateWithSend(ctx, name, ttl)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	sent, err := c.Send(sending, queue, []Outgoing{request})
+	if err == nil && !created() {
+		err = &driver.Error{Code: driver.ErrUnavailable, Op: opCreateSlot, Queue: driver.SlotAddress(id), Detail: "the request was sent without its slot"}
+	}
+	if err != nil {
+		_ = r.Delete(context.WithoutCancel(ctx), id) // otherwise it expires
+	}
+	return sent, err
+}
+
+// linkedStore returns the store if it is on one server with a queue that is open.
+func (c *Caller) linkedStore(queue string) (store driver.LinkedReplyStore, linked bool) {
+	q := c.useOpen(queue)
+	if q == nil {
+		return nil, false
+	}
+	defer q.release(c.broker.now())
+	store, _ = c.broker.replies.(driver.LinkedReplyStore)
+	return store, q.linked
 }
 
 // createWith creates a slot with a function of the backend.
@@ -195,11 +232,17 @@ func (r Replies) Delete(ctx context.Context, id string) error {
 	return r.deleteWith(ctx, id, func(name string) error { return r.caller.broker.replies.Delete(ctx, name) })
 }
 
-// Discard is Delete that does not block, for a store of which Quick reports asking. After a crash the slot
-// may be there again, until it expires.
+// Discard is Delete for a slot that is not needed any more. It does not block if Quick reports asking for the
+// store. After a crash the slot may be there again, until it expires.
 func (r Replies) Discard(ctx context.Context, id string) error {
+	b := r.caller.broker
+	store, ok := b.replies.(discarder)
+	_, quick := store.(quickStore)
 	return r.deleteWith(ctx, id, func(name string) error {
-		r.caller.broker.replies.(quickStore).Discard(ctx, name)
+		if !ok || !quick && !b.slots.wasRead(name) { // callers may wait for it
+			return b.replies.Delete(ctx, name)
+		}
+		store.Discard(ctx, name)
 		return nil
 	})
 }

@@ -19,35 +19,58 @@ func (r Replies) Resolve(ctx context.Context, id string, answer driver.Answer) e
 
 // resolveWith stores an answer with a function of the backend.
 func (r Replies) resolveWith(ctx context.Context, id string, answer driver.Answer, resolve func(name string) error) error {
+	answered, err := r.beginResolve(ctx, id, answer, resolve)
+	if err == nil {
+		answered()
+	}
+	return err
+}
+
+// beginResolve is resolveWith for a function that may leave the storing to an ack. answered counts the answer
+// when it is stored.
+func (r Replies) beginResolve(ctx context.Context, id string, answer driver.Answer, resolve func(name string) error) (answered func(), err error) {
 	c, b := r.caller, r.caller.broker
 	size := answerBytes(&answer)
 	by, err := c.authorizeSlot(ctx, id, verify.Load{Messages: 1, Bytes: size, LargestBody: size}, capability.OpAnswer)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if limit := c.limits().MaxPayloadBytes; size > int64(limit) {
 		b.metrics.Rejected(metricOversize)
 		large := driver.SlotError(opResolveSlot, id, driver.ErrTooLarge)
 		large.Field, large.Detail = "Body", fmt.Sprintf("at most %d bytes are allowed", limit)
-		return large
+		return nil, large
 	}
-	return r.inSlot(ctx, opResolveSlot, id, lastForSettling, func(name string) error {
-		err := resolve(name)
-		if err == nil {
-			by.Charge(1, size) // afterwards: a quota does not delay settling, and the answer comes before the ack
-			b.metrics.Reply(replyAnswered)
-		}
-		return err
-	})
+	return func() {
+		by.Charge(1, size) // afterwards: a quota does not delay settling, and the answer comes before the ack
+		b.metrics.Reply(replyAnswered)
+	}, r.inSlot(ctx, opResolveSlot, id, lastForSettling, resolve)
 }
 
-// Answer stores an answer and then acks the request that names the slot. A request whose slot accepts no
-// answer any more is acked all the same (RPL-2); with any other slotErr it is not acked. It blocks until both
-// are as durable as the backend makes them.
+// Answer stores an answer and then acks the request that names the slot, in one step where the backend can. A
+// request whose slot accepts no answer any more is acked all the same (RPL-2); with any other slotErr it is not
+// acked. It blocks until both are as durable as the backend makes them.
 func (r Replies) Answer(ctx context.Context, queue, receipt, id string, answer driver.Answer) (slotErr, ackErr error) {
-	slotErr = r.Resolve(ctx, id, answer)
-	if slotErr == nil || replyslot.IsOver(slotErr) {
-		ackErr = driver.At(r.caller.Ack(ctx, queue, []string{receipt}), 0)
+	store, linked := r.caller.linkedStore(queue)
+	acking, stored := ctx, func() error { return nil }
+	answered, slotErr := r.beginResolve(ctx, id, answer, func(name string) (err error) {
+		if !linked {
+			return r.caller.broker.replies.Resolve(ctx, name, answer)
+		}
+		var finish func() error
+		acking, finish, err = store.ResolveWithAck(ctx, name, answer)
+		stored = func() error { return named(finish(), driver.SlotAddress(name), driver.SlotAddress(id)) }
+		return err
+	})
+	if slotErr != nil && !replyslot.IsOver(slotErr) {
+		return slotErr, nil
+	}
+	ackErr = driver.At(r.caller.Ack(acking, queue, []string{receipt}), 0)
+	if slotErr == nil {
+		slotErr = stored()
+	}
+	if slotErr == nil {
+		answered()
 	}
 	return slotErr, ackErr
 }

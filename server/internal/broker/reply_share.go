@@ -24,6 +24,7 @@ type heldSlot struct {
 	owner   share.Path
 	expires *time.Timer
 	since   time.Time // when it was last created
+	read    bool      // a caller has got its answer
 }
 
 // A recount asks the store for at most maxRecounted slots of a tenant that were created at least
@@ -62,7 +63,7 @@ func (t *slotTable) add(name string, owner share.Path, ttl time.Duration) *heldS
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if held := t.slots[name]; held != nil {
-		held.since = time.Now()
+		held.since, held.read = time.Now(), false
 		t.pool.Give(owner, 1)
 		return nil
 	}
@@ -79,6 +80,23 @@ func (t *slotTable) drop(name string, held *heldSlot) {
 	if held != nil && t.slots[name] == held {
 		t.removeLocked(name, held)
 	}
+}
+
+// noteRead records that a caller has got the answer of a slot.
+func (t *slotTable) noteRead(name string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if held := t.slots[name]; held != nil {
+		held.read = true
+	}
+}
+
+// wasRead reports whether a caller has got the answer of a slot.
+func (t *slotTable) wasRead(name string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	held := t.slots[name]
+	return held != nil && held.read
 }
 
 // remove gives back the unit of a slot, if the slot is known.

@@ -123,6 +123,8 @@ func (w *slotWait) end(ctx context.Context, slot driver.Slot, err error) (driver
 	if err == nil {
 		if err = b.verifier.Valid(ctx, c.token); err != nil {
 			c.refused(ctx, c.request(w.by.operation, ""), err)
+		} else if slot.State == driver.SlotResolved {
+			b.slots.noteRead(w.name)
 		}
 	}
 	return c.shownSlot(slot, w.id, w.by, named(err, driver.SlotAddress(w.name), driver.SlotAddress(w.id)))

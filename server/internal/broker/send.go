@@ -101,7 +101,7 @@ func loadOf(messages []Outgoing) verify.Load {
 // no room for it.
 func (c *Caller) sendTo(ctx context.Context, q *queue, messages []Outgoing) (sent []driver.Sent, prepared bool, err error) {
 	var call sendCall
-	if err := c.prepareSend(&call, q, messages); err != nil {
+	if err := c.prepareSend(ctx, &call, q, messages); err != nil {
 		return nil, false, err
 	}
 	if call.any() {
@@ -120,20 +120,21 @@ type sendCall struct {
 	failed   []error           // by position; nil while none has failed
 	stamped  []driver.Outgoing // those that have not failed
 	seals    []byte            // of stamped
-	keys     int64             // dedup keys that were taken from the caller's share
-	window   time.Duration
+	// keys and uniqueKeys were taken from the caller's shares.
+	keys, uniqueKeys int64
+	window           time.Duration
 }
 
 // any reports whether the backend has something to do.
 func (s *sendCall) any() bool { return len(s.stamped) > 0 || s.messages == 0 }
 
-// prepareSend seals the messages that can be sent, and takes room for their dedup keys.
-func (c *Caller) prepareSend(s *sendCall, q *queue, messages []Outgoing) (err error) {
+// prepareSend seals the messages that can be sent, and takes room for their keys.
+func (c *Caller) prepareSend(ctx context.Context, s *sendCall, q *queue, messages []Outgoing) error {
 	traits := q.traits(c.limits())
 	if err := c.checkBatch("send", q, &traits, len(messages)); err != nil {
 		return err
 	}
-	if s.keys, err = c.takeKeys(q, messages); err != nil {
+	if err := c.takeKeys(ctx, s, q, &traits, messages); err != nil {
 		for range messages {
 			c.broker.metrics.Rejected(metricSaturated)
 		}
@@ -164,6 +165,9 @@ func (s *sendCall) finish(sent []driver.Sent, err error) ([]driver.Sent, error) 
 	c := s.caller
 	if s.keys > 0 {
 		c.settleKeys(s, sent, err)
+	}
+	if s.uniqueKeys > 0 {
+		c.settleUniqueKeys(s, sent, err)
 	}
 	if s.failed != nil {
 		sent, err = Spread(sent, err, s.failed)

@@ -259,6 +259,13 @@ func TestDedupKeysOfTenantLeaveOthersRoom(t *testing.T) {
 	})
 }
 
+func mustName(name string, err error) string {
+	if err != nil {
+		panic(err)
+	}
+	return name
+}
+
 // stalled is a backend that opens and configures no queue until begin is closed.
 type stalled struct {
 	*membox.Backend

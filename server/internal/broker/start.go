@@ -73,7 +73,7 @@ func (c *Caller) StartSend(ctx context.Context, r *completion.Round, queue strin
 		return nil
 	}
 	s := newStartedSend(c, q, units, done)
-	err = c.prepareSend(&s.sendCall, q, messages)
+	err = c.prepareSend(ctx, &s.sendCall, q, messages)
 	if err != nil {
 		c.done(units) // before the wait
 		s.units = 0

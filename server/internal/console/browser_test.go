@@ -165,7 +165,7 @@ func screensOf(d *env) []struct{ name, page string } {
 	waiting, dead := d.shop()
 	b := d.logIn(d.mint("", nil))
 	_, cause, _ := strings.Cut(b.get("dead?queue=emails").body, "cause=")
-	job, err := d.caller("").StartJob(d.t.Context(), broker.JobRequest{Queue: "emails", Action: broker.JobDiscard, Rate: 1, Selection: broker.Selection{Query: driver.Query{Reason: driver.ReasonParse}}})
+	job, err := d.caller("").StartJob(d.t.Context(), broker.JobRequest{Queue: "emails", Action: broker.JobCount})
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -174,11 +174,11 @@ func screensOf(d *env) []struct{ name, page string } {
 		{"overview", ""}, {"queues", "queues"}, {"workers", "workers"}, {"queue", "queue?name=orders"}, {"message", "message?queue=orders&id=" + waiting},
 		{"dead-letters", "dead?queue=emails"}, {"cause", "dead?queue=emails&cause=" + cause[:12]}, {"dead-queues", "dead"},
 		{"dead-message", "message?queue=emails&id=" + dead}, {"schedules", "schedules"}, {"schedule", "schedule?queue=invoices&schedule=nightly-report"},
-		{"requests", "requests"}, {"request", "request?slot=rates-1"}, {"access", "access"}, {"health", "health"}, {"confirm", "confirm?do=purge&queue=orders"}, {"empty", "queue?name=orders&older=99h"}, {"error", "queue?name=missing"},
+		{"requests", "requests"}, {"request", "request?slot=rates-1"}, {"access", "access"}, {"health", "health"}, {"confirm", "confirm?do=purge&queue=orders"}, {"search", "queue?name=orders&text=A-17&limit=5"}, {"empty", "queue?name=orders&older=99h"}, {"error", "queue?name=missing"},
 	}
 }
 
-// TestPagesAreSoundInBrowser: every screen, light and dark, narrow and wide, without an error of the
+// TestPagesAreSoundInBrowser is CON-1 and CON-2: every screen, light and dark, narrow and wide, without an error of the
 // script, a violation of the policy, or a page that is wider than the window. With
 // MAILBOX_SCREENSHOTS it writes the pictures of docs/console.md there; make screenshots does so.
 func TestPagesAreSoundInBrowser(t *testing.T) {
@@ -220,7 +220,7 @@ func TestPagesAreSoundInBrowser(t *testing.T) {
 
 // pictured are the pictures of docs/console.md.
 var pictured = []string{
-	"login", "overview", "queues-dark", "workers", "queue", "queue-dark-narrow", "message", "dead-message", "dead-queues", "dead-letters", "cause", "requests", "request", "schedules", "schedule", "access", "health", "confirm",
+	"login", "overview", "queues-dark", "workers", "queue", "queue-dark-narrow", "message", "dead-message", "dead-queues", "dead-letters", "cause", "jobs", "job", "confirm-redrive", "search", "requests", "request", "schedules", "schedule", "access", "health", "confirm",
 }
 
 // open shows a page, which may be an error.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	g "maragu.dev/gomponents"
@@ -89,7 +90,7 @@ type selection struct {
 func (v *view) selected() (selection, error) {
 	queue := v.get("queue")
 	if id := v.get("id"); id != "" {
-		return selection{id: id, count: 1, words: "message " + id + " of " + queue, back: link("message", "queue", queue, "id", id)}, nil
+		return selection{id: id, count: 1, words: "of " + queue + ", message " + id, back: link("message", "queue", queue, "id", id)}, nil
 	}
 	s := selection{cause: v.get("cause"), words: "of " + queue, back: link("dead", "queue", queue)}
 	if s.cause != "" {
@@ -148,17 +149,17 @@ func (s *selection) number() string {
 }
 
 // previewDead prepares a redrive or a discard.
-func (v *view) previewDead(verb, sentence string, destructive bool) (preparation, error) {
+func (v *view) previewDead(verb, outcome string, destructive bool) (preparation, error) {
 	s, err := v.selected()
 	p := preparation{
 		title: verb + " " + s.number(), button: verb + " " + s.number(), destructive: destructive, touched: s.count, back: s.back,
-		sentence: "This " + sentence + " " + s.number() + ", " + s.words + ".",
+		sentence: "This " + strings.ToLower(verb) + "s " + s.number() + " " + s.words + ". " + outcome,
 	}
 	if s.id != "" {
 		return p, err
 	}
 	p.sentence += " It runs as a job, which shows its progress and can be stopped. Dead letters that die from now on are left."
-	p.fields = g.Group{s.confirmation(), field("At most so many a second; 0 for no limit", "rate", strconv.Itoa(suggestedRate), h.Type("number"), g.Attr("min", "0"), g.Attr("max", strconv.Itoa(broker.MaxJobRate)))}
+	p.fields = g.Group{s.confirmation(), field("Dead letters a second at most; 0 for no limit", "rate", strconv.Itoa(suggestedRate), h.Type("number"), g.Attr("min", "0"), g.Attr("max", strconv.Itoa(broker.MaxJobRate)))}
 	if s.cut {
 		p.details = h.P(g.Text("There are too many to count them for this page. "), h.A(h.Href(link("confirm", "do", "count", "queue", v.get("queue"), "cause", s.cause)), g.Text("Count them first")), g.Text("."))
 	}
@@ -166,11 +167,11 @@ func (v *view) previewDead(verb, sentence string, destructive bool) (preparation
 }
 
 func previewRedrive(v *view) (preparation, error) {
-	return v.previewDead("Redrive", "makes ready again, with deliveries that count from 0,", false)
+	return v.previewDead("Redrive", "Redriven messages are ready again, and their deliveries count from 0.", false)
 }
 
 func previewDiscard(v *view) (preparation, error) {
-	p, err := v.previewDead("Discard", "removes for good", true)
+	p, err := v.previewDead("Discard", "Discarded messages are removed for good.", true)
 	if v.get("id") != "" {
 		p.after = v.queueBack()
 	}

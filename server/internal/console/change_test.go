@@ -22,6 +22,7 @@ func (b *browser) change(confirmation, done string, pairs ...string) {
 	b.expect(b.get(strings.TrimPrefix(a.header.Get("Location"), "./")), 200, done)
 }
 
+// TestQueueIsPausedResumedAndPurged is CON-1.
 func TestQueueIsPausedResumedAndPurged(t *testing.T) {
 	d := open(t)
 	for range 3 {
@@ -49,6 +50,7 @@ func TestQueueIsPausedResumedAndPurged(t *testing.T) {
 	}
 }
 
+// TestPurgeTouchesNoMoreThanConfirmed is CON-1.
 func TestPurgeTouchesNoMoreThanConfirmed(t *testing.T) {
 	d := open(t)
 	d.send("", "orders", "x")
@@ -62,6 +64,7 @@ func TestPurgeTouchesNoMoreThanConfirmed(t *testing.T) {
 	}
 }
 
+// TestDeadLettersAreGroupedByCause is CON-2.
 func TestDeadLettersAreGroupedByCause(t *testing.T) {
 	d := open(t)
 	for i := range 3 {
@@ -85,6 +88,7 @@ func TestDeadLettersAreGroupedByCause(t *testing.T) {
 	b.expect(b.get("dead?queue=orders&cause="+id), 200, "None left")
 }
 
+// TestRedriveTouchesNoMoreThanConfirmed is CON-1.
 func TestRedriveTouchesNoMoreThanConfirmed(t *testing.T) {
 	d := open(t)
 	d.deadLetter("", "orders", "x", "boom")
@@ -97,6 +101,7 @@ func TestRedriveTouchesNoMoreThanConfirmed(t *testing.T) {
 	}
 }
 
+// TestDiscardTouchesOnlyWhatWasSeen is CON-1.
 func TestDiscardTouchesOnlyWhatWasSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t)
@@ -195,6 +200,7 @@ func TestWrongDueTimeIsExplained(t *testing.T) {
 	b.expect(b.get("message?queue=orders&id="+id), 200, "want a time in UTC")
 }
 
+// TestScheduleIsPausedResumedRunAndRemoved is CON-2.
 func TestScheduleIsPausedResumedRunAndRemoved(t *testing.T) {
 	d := open(t)
 	d.send("", "orders", "x")

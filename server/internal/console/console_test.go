@@ -20,6 +20,7 @@ func pages(id string) []string {
 	}
 }
 
+// TestEveryPageIsServedSecurely is CON-1.
 func TestEveryPageIsServedSecurely(t *testing.T) {
 	d := open(t)
 	id := d.deadLetter("", "orders", `{"n":12345678901234567890}`, "boom 1")
@@ -51,6 +52,7 @@ func TestEveryPageIsServedSecurely(t *testing.T) {
 	b.expect(b.get("message?queue=orders&id="+id), 200, "12345678901234567890", "dead-lettered", "boom 1")
 }
 
+// TestStrangerIsSentToLogin is CON-1.
 func TestStrangerIsSentToLogin(t *testing.T) {
 	d := open(t)
 	d.send("", "orders", "x")
@@ -69,6 +71,7 @@ func TestStrangerIsSentToLogin(t *testing.T) {
 	}
 }
 
+// TestLoginKeepsTokenOutOfPagesAndAddresses is CON-1.
 func TestLoginKeepsTokenOutOfPagesAndAddresses(t *testing.T) {
 	d := open(t)
 	token := d.mint("", nil)
@@ -120,6 +123,7 @@ func TestLoginRefusesWhatIsNoToken(t *testing.T) {
 	}
 }
 
+// TestLoginDoesNotAcceptCookieOfOthers is CON-1.
 func TestLoginDoesNotAcceptCookieOfOthers(t *testing.T) {
 	d := open(t)
 	b := d.browser()
@@ -176,6 +180,7 @@ func TestOneTimeCodeWorksOnceWithinMinute(t *testing.T) {
 	refused.expect(refused.post("code"), http.StatusUnauthorized)
 }
 
+// TestChangesNeedCSRFTokenOfSession is CON-1.
 func TestChangesNeedCSRFTokenOfSession(t *testing.T) {
 	d := open(t)
 	d.send("", "orders", "x")
@@ -198,6 +203,7 @@ func TestChangesNeedCSRFTokenOfSession(t *testing.T) {
 	}
 }
 
+// TestLookingChangesNothing is CON-1.
 func TestLookingChangesNothing(t *testing.T) {
 	d := open(t)
 	id := d.deadLetter("", "orders", "x", "boom")
@@ -218,6 +224,7 @@ func TestLookingChangesNothing(t *testing.T) {
 // hostile is text that a sender controls and that would run if it were not escaped.
 const hostile = `"><script>alert(1)</script><img src=x onerror=alert(1)>`
 
+// TestStoredScriptsStayText is CON-1.
 func TestStoredScriptsStayText(t *testing.T) {
 	d := open(t)
 	attributed := func(out *driver.Outgoing) {
@@ -282,6 +289,7 @@ func TestSessionsAreBoundedByTenant(t *testing.T) {
 	d.logIn(d.mint("b", nil))
 }
 
+// TestRevokedTokenEndsSession is CON-1.
 func TestRevokedTokenEndsSession(t *testing.T) {
 	d := open(t)
 	d.send("", "orders", "secret body")

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/console"
 )
 
@@ -34,7 +36,11 @@ func TestSearchSaysHowFarItLooked(t *testing.T) {
 	d.console = console.New(console.Options{Broker: d.broker, LookTime: time.Hour}) // a busy machine finds it too
 	b = d.logIn(d.mint("", nil))
 	a = b.get(html.UnescapeString(further[:strings.IndexByte(further, '"')]))
-	b.expect(a, 200, "All that match: 1 message.", "message 500.")
+	b.expect(a, 200, "1 message found, in the next 100 ready.", "message 500.")
+	if strings.Contains(a.body, "Go on") {
+		t.Error("the search came to the end, and the page goes on")
+	}
+	b.expect(b.get("queue?name=orders&cursor=nonsense"), 200, "is not a cursor of this search")
 }
 
 // TestLivePageUsesNoQuota: a page that stays open takes nothing from what workers with the same token may do.
@@ -63,4 +69,23 @@ func TestLivePageUsesNoQuota(t *testing.T) {
 			t.Errorf("%s was counted in no quota: %s", page, main(a.body))
 		}
 	}
+}
+
+func TestQueueTellsWhatWaitsForLimitsOfGroups(t *testing.T) {
+	d := open(t)
+	c := d.caller("")
+	if err := c.Configure(t.Context(), "orders", driver.Config{FairGroups: true, GroupLimits: "in-flight=1"}); err != nil {
+		t.Fatal(err)
+	}
+	b := d.logIn(d.mint("", nil))
+	for range 3 {
+		if _, err := c.Send(t.Context(), "orders", []broker.Outgoing{{Outgoing: driver.Outgoing{Body: []byte("x"), Group: "shop"}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.lacks(b.get("queue?name=orders"), "at their limit")
+	if got, err := c.Receive(t.Context(), "orders", driver.ReceiveRequest{Max: 3, Visibility: time.Minute}); err != nil || len(got) != 1 {
+		t.Fatalf("received %d messages, %v", len(got), err)
+	}
+	b.expect(b.get("queue?name=orders"), 200, "2 of the ready messages are in groups at their limit.")
 }

@@ -37,9 +37,20 @@ type env struct {
 	tokens  map[string]capability.Token // by tenant
 }
 
+// A backend is one that the console looks into.
+type backend interface {
+	driver.Opener
+	driver.Admin
+	Close() error
+}
+
 func open(t testing.TB) *env {
 	t.Helper()
-	backend := membox.New(&membox.Options{Defaults: driver.Config{MaxDeliveries: 2}})
+	return openOn(t, membox.New(&membox.Options{Defaults: driver.Config{MaxDeliveries: 2}}))
+}
+
+func openOn(t testing.TB, backend backend) *env {
+	t.Helper()
 	d := &env{t: t, ring: keyring.New(keyring.NewKey()), tokens: make(map[string]capability.Token)}
 	revoked := new(revocation.Memory)
 	var err error

@@ -17,6 +17,7 @@ func (p *tab) at(title string) {
 	p.WaitFor(`document.readyState === "complete" && document.querySelector("h1")?.textContent === "` + title + `"`)
 }
 
+// TestPageFollowsQueueUntilPaused is CON-2.
 func TestPageFollowsQueueUntilPaused(t *testing.T) {
 	d := open(t)
 	d.send("", "orders", "first")
@@ -46,6 +47,7 @@ func TestFocusStaysWhileRowsAreReplaced(t *testing.T) {
 	p.WaitFor(`document.activeElement.textContent === "` + first + `"`)
 }
 
+// TestConsoleIsUsedByKeyboard is CON-2.
 func TestConsoleIsUsedByKeyboard(t *testing.T) {
 	d := open(t)
 	d.shop()
@@ -67,6 +69,7 @@ func TestConsoleIsUsedByKeyboard(t *testing.T) {
 	p.sound("dead")
 }
 
+// TestChangeIsConfirmedInBrowser is CON-1.
 func TestChangeIsConfirmedInBrowser(t *testing.T) {
 	d := open(t)
 	d.deadLetter("", "orders", "x", "boom 1")
@@ -121,6 +124,7 @@ func TestPageSaysThatSessionHasEnded(t *testing.T) {
 	p.at("Sign in")
 }
 
+// TestPageComesBackAfterRestart is CON-2.
 func TestPageComesBackAfterRestart(t *testing.T) {
 	d := open(t)
 	d.send("", "orders", "x")

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -21,7 +22,7 @@ func messagePage(v *view, p *page) error {
 		return invalid("id", "want the name of a queue and the id of a message")
 	}
 	further := v.get("look") != ""
-	ctx, cancel := v.lookTimeout(further)
+	ctx, cancel := context.WithDeadline(v.ctx(), v.lookEnd(further))
 	defer cancel()
 	trace, err := v.caller.Trace(ctx, queue, id)
 	cut := trace.Message == nil && ctx.Err() != nil && v.ctx().Err() == nil

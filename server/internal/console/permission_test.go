@@ -8,6 +8,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 )
 
+// TestTenantsSeeOnlyTheirQueues is CON-1.
 func TestTenantsSeeOnlyTheirQueues(t *testing.T) {
 	d := open(t)
 	mine, theirs := d.send("a", "orders", "body of a"), d.send("b", "orders", "body of b")
@@ -33,6 +34,7 @@ func TestTenantsSeeOnlyTheirQueues(t *testing.T) {
 	}
 }
 
+// TestOperatorReadsTenantsAndChangesNothing is CON-1.
 func TestOperatorReadsTenantsAndChangesNothing(t *testing.T) {
 	d := open(t)
 	id := d.deadLetter("a", "orders", "body of a", "boom")
@@ -50,6 +52,7 @@ func TestOperatorReadsTenantsAndChangesNothing(t *testing.T) {
 	b.expect(b.get("confirm?do=purge&queue=orders"), http.StatusNotFound)
 }
 
+// TestReadersSeeNoButtons is CON-1.
 func TestReadersSeeNoButtons(t *testing.T) {
 	d := open(t)
 	id := d.deadLetter("", "orders", "x", "boom")
@@ -100,6 +103,7 @@ func TestLookingIsNotCountedAsRefused(t *testing.T) {
 	}
 }
 
+// TestPartsWithoutPermissionSayWhatIsMissing is CON-1.
 func TestPartsWithoutPermissionSayWhatIsMissing(t *testing.T) {
 	d := open(t)
 	d.send("", "orders", "secret body")

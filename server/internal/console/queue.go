@@ -52,7 +52,15 @@ func queuePage(v *view, p *page) error {
 			p.add(failed(problem))
 			break
 		}
-		p.live("messages", v.messages(name, &filter, &stats, counted))
+		known := &stats
+		if !counted {
+			known = nil
+		}
+		if filter.Cursor != "" { // looks far, and shows what was behind the page before
+			p.add(v.messages(name, &filter, known))
+			break
+		}
+		p.live("messages", v.messages(name, &filter, known))
 	}
 	p.add(v.queueSettings(name))
 	return nil
@@ -88,6 +96,7 @@ func (v *view) stateTabs(name, current string, stats *driver.Stats) g.Node {
 	}
 	return g.Group{
 		h.Ul(h.Class("tiles"), h.Aria("label", "States"), nodes),
+		g.If(stats.Throttled > 0, h.P(g.Text(number(stats.Throttled)+" of the ready messages are in groups at their limit."))),
 		g.If(stats.Dead > 0 && v.may(capability.OpDLQ, name), h.P(h.A(h.Href(link("dead", "queue", name, "tenant", v.tenant)), g.Text("Dead letters by cause →")))),
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
+// TestRequestsAreShownAndCancelled is CON-2.
 func TestRequestsAreShownAndCancelled(t *testing.T) {
 	d := open(t)
 	d.request("", "waits", nil)

@@ -343,6 +343,9 @@ func (q *clientQueue) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLett
 }
 
 func (q *clientQueue) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
+	if query.Cursor != nil { // a client that stops has no last line
+		return driver.Unsupported{}.Peek(ctx, query)
+	}
 	request := object{"topic": q.name, "msg_id": query.ID, "older_than_ms": ms(query.OlderThan), "reason": query.Reason, "limit": query.Limit}
 	if query.States != nil {
 		request["states"] = query.States

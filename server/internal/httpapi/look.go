@@ -62,8 +62,9 @@ func lineOf(l *broker.Peeked) lookedLine {
 	return line
 }
 
-// list streams messages, up to limit lines; 0 means no limit.
-func (c *call) list(messages iter.Seq2[broker.Peeked, error], limit int) error {
+// list streams messages, up to limit lines; 0 means no limit. last, if it is not nil, returns a value for
+// the last line, or nil.
+func (c *call) list(messages iter.Seq2[broker.Peeked, error], limit int, last func() any) error {
 	out := &lines{call: c}
 	n := 0
 	for looked, err := range messages {
@@ -75,6 +76,11 @@ func (c *call) list(messages iter.Seq2[broker.Peeked, error], limit int) error {
 		}
 		if n++; n == limit {
 			break
+		}
+	}
+	if last != nil {
+		if line := last(); line != nil {
+			return out.end(out.addValue(line))
 		}
 	}
 	return out.end(nil)
@@ -97,7 +103,7 @@ func (h *Handler) deadLetters(c *call) error {
 	case r.Limit < 0:
 		return schemaError("limit", "is negative; 0 means no limit")
 	}
-	return c.list(c.caller.DeadLetters(c.ctx(), r.Queue), r.Limit)
+	return c.list(c.caller.DeadLetters(c.ctx(), r.Queue), r.Limit, nil)
 }
 
 type peekRequest struct {
@@ -107,7 +113,19 @@ type peekRequest struct {
 	Attributes  map[string]string `json:"attrs"`
 	OlderThanMS duration          `json:"older_than_ms"`
 	Reason      string            `json:"reason"`
+	Text        string            `json:"text"`
+	Group       string            `json:"group"`
+	Priority    *int              `json:"priority"`
 	Limit       int               `json:"limit"`
+	Cursor      *string           `json:"cursor"` // nil if missing
+	WithinMS    duration          `json:"within_ms"`
+}
+
+// lookedExtent is the last line of a search with a cursor: how far it looked, and where the next one
+// goes on; "" at the end.
+type lookedExtent struct {
+	Looked map[driver.State]int `json:"looked"`
+	Cursor string               `json:"cursor"`
 }
 
 // peek is POST /v1/peek.
@@ -123,13 +141,29 @@ func (h *Handler) peek(c *call) error {
 }
 
 func (h *Handler) peekFor(c *call, r *peekRequest) error {
-	query := driver.Query{
-		ID: r.MessageID, Attributes: r.Attributes, OlderThan: time.Duration(r.OlderThanMS), Reason: driver.Reason(r.Reason), Limit: r.Limit,
+	search := broker.Search{
+		Query: driver.Query{ID: r.MessageID, Attributes: r.Attributes, OlderThan: time.Duration(r.OlderThanMS), Reason: driver.Reason(r.Reason), Limit: r.Limit},
+		Text:  r.Text, Group: r.Group, Priority: r.Priority,
 	}
 	for _, state := range r.States {
-		query.States = append(query.States, driver.State(state))
+		search.Query.States = append(search.Query.States, driver.State(state))
 	}
-	return c.list(c.caller.Peek(c.ctx(), r.Queue, query), 0)
+	switch {
+	case r.Cursor != nil:
+		if err := search.Page(*r.Cursor, time.Duration(r.WithinMS)); err != nil {
+			return err
+		}
+	case r.WithinMS != 0:
+		return schemaError("within_ms", "needs a cursor; \"\" is the beginning")
+	case !search.Selective():
+		return c.list(c.caller.Peek(c.ctx(), r.Queue, search.Query), 0, nil)
+	}
+	return c.list(c.caller.Search(c.ctx(), r.Queue, &search), 0, func() any {
+		if r.Cursor == nil {
+			return nil
+		}
+		return lookedExtent{search.Looked, search.Cursor}
+	})
 }
 
 type redriveRequest struct {

@@ -84,6 +84,10 @@ func (c *call) decodeQuery(target any) error {
 		if len(texts) > 1 {
 			return c.rejectQuery(name, "is given twice")
 		}
+		if field.Kind() == reflect.Pointer {
+			field.Set(reflect.New(field.Type().Elem()))
+			field = field.Elem()
+		}
 		var token json.Token = texts[0]
 		switch {
 		case field.Kind() == reflect.Bool && (texts[0] == "true" || texts[0] == "false"):
@@ -147,7 +151,12 @@ type peekQuery struct {
 	MessageID   string   `json:"msg_id"`
 	OlderThanMS duration `json:"older_than_ms"`
 	Reason      string   `json:"reason"`
+	Text        string   `json:"text"`
+	Group       string   `json:"group"`
+	Priority    *int     `json:"priority"`
 	Limit       int      `json:"limit"`
+	Cursor      *string  `json:"cursor"`
+	WithinMS    duration `json:"within_ms"`
 }
 
 // peekPage is GET /v1/queues/{queue}/messages. It leases nothing.
@@ -168,7 +177,8 @@ func (h *Handler) peekPage(c *call) error {
 	c.caller = c.caller.Existing()
 	return h.peekFor(c, &peekRequest{
 		Queue: c.request.PathValue("topic"), States: query.States, MessageID: query.MessageID,
-		OlderThanMS: query.OlderThanMS, Reason: query.Reason, Limit: query.Limit,
+		OlderThanMS: query.OlderThanMS, Reason: query.Reason, Text: query.Text, Group: query.Group, Priority: query.Priority,
+		Limit: query.Limit, Cursor: query.Cursor, WithinMS: query.WithinMS,
 	})
 }
 

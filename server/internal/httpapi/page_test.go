@@ -239,3 +239,54 @@ func TestRefusalNamesOperationAndQueueOverHTTP(t *testing.T) {
 		}
 	})
 }
+
+// TestPeekSearchesWithCursor: CNT-2 over HTTP: the last line says how far a search looked and where to go on.
+func TestPeekSearchesWithCursor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{}, driver.Config{})
+		for _, body := range []string{"a 1", "b", "a 2"} {
+			d.expect(d.post("/v1/queues/jobs/messages?group=g&priority=2", body), 200, "")
+		}
+		type line struct {
+			Payload []byte         `json:"payload_b64"`
+			Looked  map[string]int `json:"looked"`
+			Cursor  string         `json:"cursor"`
+		}
+		search := func(request string) (bodies []string, last line) {
+			got := d.post("/v1/peek", request)
+			d.expect(got, 200, "")
+			for text := range strings.Lines(got.body) {
+				last = line{}
+				if err := json.Unmarshal([]byte(text), &last); err != nil {
+					t.Fatal(err)
+				}
+				if last.Looked == nil {
+					bodies = append(bodies, string(last.Payload))
+				}
+			}
+			return bodies, last
+		}
+		bodies, last := search(`{"topic":"jobs","text":"a","group":"g","priority":2,"limit":1,"cursor":""}`)
+		if !slices.Equal(bodies, []string{"a 1"}) || last.Looked["ready"] != 1 || last.Cursor == "" {
+			t.Errorf("got %q, %+v; want the first, and a cursor", bodies, last)
+		}
+		bodies, last = search(`{"topic":"jobs","text":"a","limit":5,"within_ms":1000,"cursor":"` + last.Cursor + `"}`)
+		if !slices.Equal(bodies, []string{"a 2"}) || last.Looked["ready"] != 2 || last.Cursor != "" {
+			t.Errorf("going on: got %q, %+v; want the last, and the end", bodies, last)
+		}
+		if bodies, last = search(`{"topic":"jobs","text":"a"}`); len(bodies) != 2 || last.Looked != nil {
+			t.Errorf("without a cursor: got %q, %+v; want two, and no last line", bodies, last)
+		}
+		if got := d.page("/v1/queues/jobs/messages?text=b&priority=2&cursor=&within_ms=5"); got.status != 200 || !strings.Contains(got.body, `{"looked":{"dead":0,"delayed":0,"in flight":0,"ready":3},"cursor":""}`) {
+			t.Errorf("by GET: %s", got.body)
+		}
+		for request, field := range map[string]string{
+			`{"topic":"jobs","cursor":"nonsense"}`: "cursor", `{"topic":"jobs","cursor":"","within_ms":60000}`: "within_ms", `{"topic":"jobs","within_ms":5}`: "within_ms",
+		} {
+			got := d.post("/v1/peek", request)
+			if got.status != 400 || got.fields["field"] != field {
+				t.Errorf("%s: got %d %s, want a refusal of %s", request, got.status, got.body, field)
+			}
+		}
+	})
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/completion"
 	"github.com/mailboxmq/mailbox/internal/oap"
 	"github.com/mailboxmq/mailbox/internal/replyslot"
+	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
 // useSlot does requests that concern reply slots.
@@ -78,7 +79,11 @@ func (c *conn) deleteSlot(ctx context.Context, f *oap.Frame) {
 		c.onceHere(f.Correlation, ticket, func() (func([]byte) []byte, error) { return nil, replies.Discard(ctx, id) })
 		return
 	}
-	c.once(f.Correlation, ticket, func() (func([]byte) []byte, error) { return nil, c.caller.user.Replies().Delete(ctx, id) })
+	remove := c.caller.user.Replies().Delete
+	if ticket.Sequence == 0 {
+		remove = c.caller.user.Replies().Discard
+	}
+	c.once(f.Correlation, ticket, func() (func([]byte) []byte, error) { return nil, remove(ctx, id) })
 }
 
 // onceHere is once on the goroutine of the reader, for what does not block.
@@ -110,17 +115,12 @@ func (c *conn) sendAsking(ctx context.Context, f *oap.Frame) {
 		return
 	}
 	c.once(f.Correlation, target.Ticket, func() (func([]byte) []byte, error) {
-		if err := user.Replies().CreateForSend(ctx, id, ttl); err != nil {
-			return nil, err
-		}
 		absent := q.absent.Load()
 		if !absent {
 			user = user.Existing()
 		}
-		sent, err := user.Send(ctx, q.name, brokerMessages([]driver.Outgoing{message}))
-		if err != nil {
-			_ = user.Replies().Delete(context.WithoutCancel(ctx), id) // otherwise it expires
-		} else if absent {
+		sent, err := user.Replies().Ask(ctx, q.name, id, ttl, broker.Outgoing{Outgoing: message})
+		if err == nil && absent {
 			q.absent.Store(false)
 		}
 		errs, whole := outcome(elsewhere(err))

@@ -123,6 +123,25 @@ var wireStates = map[driver.State]mailboxv1.MessageState{
 }
 
 // query reads a query.
+// searchOf reads what messages are looked for by.
+func searchOf(r *mailboxv1.PeekRequest) (s broker.Search, err error) {
+	if s.Query, err = query(r); err != nil {
+		return s, err
+	}
+	s.Text, s.Group = r.GetText(), r.GetGroup()
+	if r.Priority != nil {
+		priority := int(r.GetPriority())
+		s.Priority = &priority
+	}
+	switch within := duration(r.GetWithinMs()); {
+	case r.Cursor != nil:
+		err = s.Page(r.GetCursor(), within)
+	case within != 0:
+		err = schemaError("within_ms", "needs a cursor; \"\" is the beginning")
+	}
+	return s, err
+}
+
 func query(r *mailboxv1.PeekRequest) (driver.Query, error) {
 	q := driver.Query{
 		ID: r.GetMsgId(), Attributes: r.GetAttrs(), OlderThan: duration(r.GetOlderThanMs()),

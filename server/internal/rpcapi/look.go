@@ -7,6 +7,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/mailboxmq/mailbox/driver"
 	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
@@ -24,13 +25,25 @@ func (s *service) Stats(ctx context.Context, r *mailboxv1.StatsRequest) (*mailbo
 
 // Peek lists messages.
 func (s *service) Peek(ctx context.Context, r *mailboxv1.PeekRequest, stream *connect.ServerStream[mailboxv1.PeekResponse]) error {
-	wanted, err := query(r)
+	search, err := searchOf(r)
 	if err != nil {
 		return err
 	}
-	return inChunks(callOf(ctx).caller.Peek(ctx, r.GetTopic(), wanted), 0, peeked, func(chunk []*mailboxv1.Peeked) error {
+	messages := callOf(ctx).caller.Search(ctx, r.GetTopic(), &search)
+	if r.Cursor == nil && !search.Selective() {
+		messages = callOf(ctx).caller.Peek(ctx, r.GetTopic(), search.Query)
+	}
+	err = inChunks(messages, 0, peeked, func(chunk []*mailboxv1.Peeked) error {
 		return stream.Send(&mailboxv1.PeekResponse{Messages: chunk})
 	})
+	if err != nil || r.Cursor == nil {
+		return err
+	}
+	looked := func(state driver.State) int64 { return int64(search.Looked[state]) }
+	return stream.Send(&mailboxv1.PeekResponse{Extent: &mailboxv1.PeekExtent{
+		Ready: looked(driver.StateReady), Delayed: looked(driver.StateDelayed), InFlight: looked(driver.StateInFlight), Dead: looked(driver.StateDead),
+		Cursor: search.Cursor,
+	}})
 }
 
 // DeadLetters lists the dead letters of a queue.

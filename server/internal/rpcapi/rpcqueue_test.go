@@ -306,6 +306,9 @@ var states = map[driver.State]mailboxv1.MessageState{
 }
 
 func (q *rpcQueue) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
+	if query.Cursor != nil { // a client that stops has no extent
+		return driver.Unsupported{}.Peek(ctx, query)
+	}
 	return func(yield func(driver.Peeked, error) bool) {
 		if err := q.check("peek"); err != nil {
 			yield(driver.Peeked{}, err)

@@ -297,3 +297,41 @@ func decode(text string) string {
 	raw, _ := base64.RawStdEncoding.DecodeString(text)
 	return string(raw)
 }
+
+// TestPeekSearchesWithCursor: CNT-2 over gRPC: the last response says how far a search looked and where to go on.
+func TestPeekSearchesWithCursor(t *testing.T) {
+	withDaemon(t, func(t *testing.T, d *daemon) {
+		rpc := d.rpc(d.mint(t, ""), connect.WithGRPC())
+		send(t, rpc, 5)
+		cursor, found, looked := "", 0, int64(0)
+		for steps := 0; steps == 0 || cursor != ""; steps++ {
+			stream, err := rpc.Peek(t.Context(), &mailboxv1.PeekRequest{Topic: "orders", Limit: 2, Priority: proto.Int32(0), Cursor: &cursor, WithinMs: 30_000})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var extent *mailboxv1.PeekExtent
+			for stream.Receive() {
+				found += len(stream.Msg().GetMessages())
+				extent = stream.Msg().GetExtent()
+			}
+			if stream.Err() != nil || extent == nil || steps > 5 {
+				t.Fatalf("step %d: extent %v, %v", steps, extent, stream.Err())
+			}
+			looked += extent.GetReady()
+			cursor = extent.GetCursor()
+		}
+		if found != 5 || looked != 5 {
+			t.Errorf("found %d, looked at %d; want 5 and 5", found, looked)
+		}
+		for _, r := range []*mailboxv1.PeekRequest{{Topic: "orders", Cursor: proto.String("nonsense")}, {Topic: "orders", WithinMs: 5}} {
+			stream, err := rpc.Peek(t.Context(), r)
+			if err == nil {
+				stream.Receive()
+				err = stream.Err()
+			}
+			if connect.CodeOf(err) != connect.CodeInvalidArgument {
+				t.Errorf("%v: got %v", r, err)
+			}
+		}
+	})
+}

@@ -116,7 +116,7 @@ var fields = map[string]string{
 	"Body": "payload", "DedupKey": "idem_key", "UniqueKey": "unique_key", "Replace": "replace", "Delay": "delay_ms", "DeliverAt": "deliver_at", "TTL": "ttl_ms", "PriorityAging": "priority_aging_ms", "Group": "group", "ReplyTo": "reply_to",
 	"CorrelationID": "correlation_id", "Attributes": "attrs", "Visibility": "visibility_ms", "Wait": "wait_ms",
 	"Every": "every_ms", "Created": "created_at",
-	"Max": "max_messages", "MaxBytes": "max_bytes", "Limit": "limit", "States": "states", "OlderThan": "older_than_ms",
+	"Max": "max_messages", "MaxBytes": "max_bytes", "Limit": "limit", "States": "states", "OlderThan": "older_than_ms", "Cursor": "cursor", "Within": "within_ms",
 	"Reason": "reason", "Cause": "reason", "ID": "msg_id", "name": "topic", "MaxDeliveries": "max_attempts",
 	"DedupWindow": "dedup_window_ms", "RetainReady": "retain_ready_ms", "RetainDead": "retain_dead_ms", "MaxHold": "max_hold_ms",
 }

@@ -172,6 +172,9 @@ type peekedBody struct {
 	ErrorType       string            `json:"error_type"`
 	DeadAt          *time.Time        `json:"dead_at"`
 	Redrives        int               `json:"redrives"`
+	// Looked and Cursor are in the last line of a search with a cursor, and nothing else is.
+	Looked map[string]int `json:"looked"`
+	Cursor string         `json:"cursor"`
 }
 
 func (b *peekedBody) view() messageView {

@@ -245,3 +245,29 @@ func TestSocketServesEveryCommand(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 }
+
+func TestPeekSearchesAndGoesOn(t *testing.T) {
+	d := start(t, inMemory())
+	for i := range 4 {
+		d.must(t, "send", "orders", fmt.Sprintf("total %d", i), "--group", "g")
+	}
+	r := d.mailbox(t, "peek", "orders", "--text", "total", "--group", "g", "--priority", "0", "--within", "30s", "--limit", "3")
+	r.wantCode(t, 0)
+	_, cursor, ok := strings.Cut(strings.TrimSpace(r.stderr), "looked at 3 ready; go on with --cursor ")
+	if !ok || strings.Count(r.stdout, "total") != 3 {
+		t.Fatalf("printed %q and %q", r.stdout, r.stderr)
+	}
+	r = d.mailbox(t, "peek", "orders", "--text", "total", "--cursor", cursor)
+	r.wantCode(t, 0)
+	if !strings.Contains(r.stdout, "total 3") || strings.Count(r.stdout, "total") != 1 || !strings.Contains(r.stderr, "looked at 1 ready: all that were left") {
+		t.Errorf("going on printed %q and %q", r.stdout, r.stderr)
+	}
+	if got := d.must(t, "peek", "orders", "--text", "nowhere", "--within", "1s", "--json"); !strings.Contains(got, `"cursor":""`) || !strings.Contains(got, `"ready":4`) {
+		t.Errorf("JSON has %s", got)
+	}
+	for _, wrong := range [][]string{{"--priority", "10"}, {"--within", "0s"}} {
+		if r := d.mailbox(t, append([]string{"peek", "orders"}, wrong...)...); r.code != 2 {
+			t.Errorf("%q: code %d, %s", wrong, r.code, r.stderr)
+		}
+	}
+}

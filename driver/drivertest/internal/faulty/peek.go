@@ -105,6 +105,24 @@ var peekFaults = []Saboteur{
 				return q.Receive(ctx, req)
 			},
 		}},
+	{Name: "ignores-the-cursor-of-a-peek", Breaks: "CNT-2",
+		What: "A peek with a cursor begins at the beginning.",
+		on: hooks{peek: func(q *queue, ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
+			if query.Cursor != nil && query.Check() == nil && len(*query.Cursor) < 1<<10 && *query.Cursor != "nonsense" {
+				*query.Cursor = ""
+			}
+			return q.Peek(ctx, query)
+		}}},
+	{Name: "skips-a-message-between-peeks", Breaks: "CNT-2",
+		What: "A cursor is one message behind what a peek has yielded.",
+		on: hooks{peek: func(q *queue, ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
+			if query.Cursor == nil || query.Limit == 0 {
+				return q.Peek(ctx, query)
+			}
+			shown := query.Limit
+			query.Limit++
+			return filter(q.Peek(ctx, query), func(*driver.Peeked) bool { shown--; return shown >= 0 })
+		}}},
 	{Name: "shows-no-error-type", Breaks: "CNT-2", Also: []string{"DLQ-4"}, Rare: true,
 		What: "A peek at a dead letter does not show its error type.",
 		on:   hooks{peek: filterSeen(func(seen *driver.Peeked) bool { seen.ErrorType = ""; return true })}},

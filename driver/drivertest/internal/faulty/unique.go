@@ -79,6 +79,13 @@ var uniqueFaults = []Saboteur{
 		on: hooks{send: stuckKeys, ack: afterEach((*queue).Ack, func(q *queue, receipt driver.Receipt) {
 			q.stick(q.delivered.at(receipt).ID)
 		})}},
+	{Name: "measures-no-unique-keys", Breaks: "FLOW-5",
+		What: "Usage does not count the unique keys that messages hold.",
+		on: hooks{usage: func(q *queue, ctx context.Context) (driver.Usage, error) {
+			usage, err := q.Usage(ctx)
+			usage.UniqueKeys = 0
+			return usage, err
+		}}},
 	{Name: "keeps-unique-keys-after-a-late-ack", Breaks: "FLOW-5",
 		What: "A message that was acked late holds its unique key.",
 		on: hooks{send: stuckKeys, ackLate: afterEach((*queue).AckLate, func(q *queue, receipt driver.Receipt) {

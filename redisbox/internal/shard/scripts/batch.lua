@@ -4,8 +4,8 @@
 --
 -- KEYS: the shard, reply slots
 -- ARGV: queue, floor, fence, session, turn, settles, plain, special, size, nonce,
---   most, others, slots; for each slot slot, life, limit, waiter, term;
---   for each settlement ids, how; for each plain message id,
+--   most, others, slots, answers; for each slot slot, life, limit, waiter, term;
+--   for each answer slot, failure, kind, body, term; for each settlement ids, how; for each plain message id,
 --   record; for each special message id, record, extra; for each kind of request
 --   number, max, bytes, visibility, waits
 -- Result: head; results; locators; for each message leased, in the order of the
@@ -18,19 +18,20 @@
 -- operations see settle.lua, send.lua and receive.lua. results packs how many more
 -- messages could be received now; a code for each delivery, or nothing if all are
 -- settled; a code for each message, or nothing if all are sent; for each request how
--- many messages it got and why it got none; and the details of the codes of messages.
+-- many messages it got and why it got none; the details of the codes of messages; and a
+-- code for each answer, see reply_slot.lua.
 -- locators are those of the messages leased, if none was delivered before, and after
 -- them a digit for each message if slots were read: 1 if its slot is pending.
 --
--- slots is the number of reply slots to create for the messages that are sent. They are
--- created with the messages, on the fast path; the status apart says that nothing was
--- done, and that they have to be created first.
+-- slots is the number of reply slots to create for the messages that are sent, and answers
+-- that of slots to resolve for requests that are acked. Both are written on the fast path;
+-- the status apart says that nothing was done, and that they have to be written first.
 --
 -- Because it does not say "allow-oom", a server that is out of memory refuses it; a
 -- call that sends no messages runs a copy that says so.
 
-local SLOTS = 14 -- where the first slot to create is in ARGV
-local SETTLE = SLOTS + 5 * ARGV[13]
+local SLOTS = 15 -- where the first slot to create is in ARGV; those to resolve follow
+local SETTLE = SLOTS + 5 * (ARGV[13] + ARGV[14])
 local SLOT_KEYS = 24 -- how many keys the shard has
 local PLAIN = SETTLE + 2 * ARGV[6]
 local SPECIAL = PLAIN + 2 * ARGV[7]
@@ -41,6 +42,7 @@ local NUMBERS = '\0\1\2\3\4\5\6\7\8\9\10\11\12\13\14\15' -- in a bundle
 local bundles = KEYS[19]
 
 local settled, added, counts -- the answers of the fast path
+local resolved = '' -- the codes of reply slots
 local answers, ids, left, taken = { '', '', '', '' }, {}, 0, 0
 
 local simple = strict == 0 and readyCount == 0 and now < next and not repeated and RECEIVE == SPECIAL
@@ -108,5 +110,5 @@ if not added then
 end
 engine.advance()
 left, counts, answers, ids = engine.receive(RECEIVE, parse('<d', NONCE), MOST, ARGV[12] == '1')
-local results = pack('<HHHc0c0c0', #settled, #added, #counts, settled, added, counts) .. more
+local results = pack('<HHHc0c0c0', #settled, #added, #counts, settled, added, counts) .. more .. resolved
 return engine.finish('s' .. results .. concat(ids), pack('<d', left) .. results, '', unpack(answers))

@@ -56,7 +56,7 @@ if simple and demand > 0 and hasReturned == 0 and not prioritized
     call('HSET', bundles, unpack(contents))
     bundleCount, bundledCount = bundleCount + #leases / 2, bundledCount + taken
     answers[4] = concat(locators, '', 1, taken)
-    local first = SLOT_KEYS + 3 * ARGV[13] + 1 -- the slots of the first bucket
+    local first = SLOT_KEYS + 3 * (ARGV[13] + ARGV[14]) + 1 -- the slots of the first bucket
     for i = 1, KEYS[first] and taken or 0 do
       local message, slot = answers[i + 4], nil
       local group = byte(message, SENT_BYTES + 1) or 128
@@ -99,7 +99,7 @@ end
 
 if simple and (counts or demand == 0) then
   settled, added, counts = settled or '', added or '', counts or ''
-  local results = pack('<HHHc0c0c0', #settled, #added, #counts, settled, added, counts)
+  local results = pack('<HHHc0c0c0', #settled, #added, #counts, settled, added, counts) .. resolved
   fast, answers[3] = answers, pack('<d', left) .. results
   memory = pack('<d', turn) .. 's' .. results .. concat(ids, '', 1, taken)
 end

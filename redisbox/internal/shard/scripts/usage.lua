@@ -5,8 +5,8 @@
 -- ARGV: queue, floor, fence, session, turn, wants
 -- Result: head; a list of the numbers of ready, delayed, in-flight and dead
 --   messages, of bytes and dedup keys, of the microseconds since the oldest ready
---   message could be delivered and the oldest dead letter died, and 1 if the shard is
---   paused; how many could be received now
+--   message could be delivered and the oldest dead letter died, 1 if the shard is
+--   paused, and the number of unique keys; how many could be received now
 -- Uses: head session time shard entry bundle order priority strict retention ttl dead advance advance_first
 --
 -- wants: 1 asks for announcements of earlier deadlines from now on, 2 for announcements
@@ -34,4 +34,5 @@ if wants < 0 then
   _, death = engine.oldestDead()
 end
 return engine.finish(nil, { ready, late, engine.inFlight(), call('ZCARD', shard.dead),
-  shard.bytes, call('HLEN', shard.dedup), age(oldest), age(death), shard.paused and 1 or 0 }, left)
+  shard.bytes, call('HLEN', shard.dedup), age(oldest), age(death), shard.paused and 1 or 0,
+  shard.keyed and call('HLEN', shard.holders) or 0 }, left)
