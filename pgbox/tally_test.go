@@ -14,15 +14,20 @@ import (
 	"github.com/mailboxmq/mailbox/internal/testing/pgtest"
 )
 
-// miscounts names the shards whose counts are not those of their messages, and the groups that have another number in
-// flight. It looks at one moment, whatever runs meanwhile.
+// miscounts names the shards whose counts are not those of their messages, the groups that have another number in
+// flight, and what is before a mark that should be behind it. It looks at one moment, whatever runs meanwhile.
 const miscounts = `SELECT q.name || ' ' || s || ': counted ' || c::text || ', messages ' || r::text
 	FROM mailbox.queue q CROSS JOIN LATERAL generate_series(0, q.shards - 1) s CROSS JOIN LATERAL mailbox.counts(q, s) c
 	CROSS JOIN LATERAL (SELECT sum(a.ready)::bigint, sum(a.delayed)::bigint, sum(a.in_flight)::bigint, sum(a.dead)::bigint, sum(a.bytes)::bigint FROM mailbox.count_rows(q.qid, s) a) r
 	WHERE q.counted AND c::text <> r::text
 	UNION ALL SELECT q.name || ': group ' || encode(g.name, 'escape') || ' has ' || g.busy || ' in flight, and ' || f.n || ' messages' FROM mailbox.strict_group g JOIN mailbox.queue q USING (qid)
 	CROSS JOIN LATERAL (SELECT (SELECT count(*) FROM mailbox.message a WHERE a.qid = g.qid AND a.shard = g.shard AND a.grp = g.name AND a.state = 'f')
-		+ (SELECT count(*) FROM mailbox.inbox a WHERE a.qid = g.qid AND a.shard = g.shard AND a.kind = 'g' AND a.grp = g.name) AS n) f WHERE g.busy <> f.n`
+		+ (SELECT count(*) FROM mailbox.inbox a WHERE a.qid = g.qid AND a.shard = g.shard AND a.kind = 'g' AND a.grp = g.name) AS n) f WHERE g.busy <> f.n
+	UNION ALL SELECT q.name || ': group ' || encode(g.name, 'escape') || ' stands at ' || g.stands || ', before the turns of rank ' || g.rank FROM mailbox.strict_group g JOIN mailbox.queue q USING (qid)
+	WHERE g.stands IS NOT NULL AND NOT coalesce((SELECT t.lows[array_position(t.ranks, g.rank)] <= g.stands FROM mailbox.turn t WHERE t.qid = g.qid AND t.shard = g.shard ORDER BY t.version DESC LIMIT 1), false)
+	UNION ALL SELECT q.name || ': message in state ' || a.state::text || ' at ' || a.place || ', before the first of group ' || encode(a.grp, 'escape') FROM mailbox.message a JOIN mailbox.queue q USING (qid)
+	WHERE (q.is_strict AND a.state IN ('s', 'f', 'w') OR q.is_fair AND a.state = 's') AND NOT EXISTS (SELECT FROM mailbox.strict_group g
+		WHERE g.qid = a.qid AND g.shard = a.shard AND g.name = a.grp AND CASE a.state WHEN 's' THEN g.first_ready ELSE g.first_held END <= a.place)`
 
 // checkCounts fails the test if a count of a schema is wrong. A server that is gone is not asked.
 func checkCounts(t testing.TB, pool *pgxpool.Pool, schema string) {
