@@ -6,9 +6,10 @@ import (
 	"github.com/mailboxmq/mailbox/internal/engine"
 )
 
-// pages reads the messages of a shard in one state page by page, so that neither its
-// memory nor the time it holds the lock depends on their number. Without a journal all
-// messages are in memory anyway, and in one page.
+// pages reads the messages of a shard in one state page by page, so that with a journal neither
+// its memory nor the time it holds the lock depends on their number. Without a journal reading a page begins
+// at the first message again, so each page is twice as long as the one before: a caller that stops early pays
+// for about what it took. Delayed and in-flight messages in memory are one page: they are collected in any case.
 type pages[T any] struct {
 	// ended is closed when no more pages are wanted; nil if all are.
 	ended <-chan struct{}
@@ -19,6 +20,7 @@ type pages[T any] struct {
 	show func(e *engine.Entry, now engine.Moment) (shown T, ok bool)
 
 	page []T
+	room int // messages that the next page in memory has at most
 	last engine.Point
 	done bool
 
@@ -29,7 +31,7 @@ type pages[T any] struct {
 }
 
 const (
-	// pageLen bounds the messages of a page.
+	// pageLen bounds the messages of a page, and of the first one in memory.
 	pageLen = 64
 	// pageLook bounds the messages that are read for a page. The lock of the shard is held
 	// meanwhile, and a commit with operations of this shard waits for it, together with the
@@ -78,9 +80,14 @@ func (p *pages[T]) readPage() {
 		p.readBacklogPage(now)
 		return
 	}
+	p.room = max(2*p.room, p.limit, pageLen)
+	paged := p.state == engine.Ready || p.state == engine.Dead
 	for e := range sh.engine.InState(p.state) {
 		if p.last.Covers(p.state, e) {
 			continue
+		}
+		if paged && len(p.page) == p.room {
+			return
 		}
 		p.last.Pass(e)
 		if p.add(e, now) {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -65,7 +66,8 @@ func testLargePages(t *testing.T, backend backend, messages int) {
 				t.Errorf("%s: status %d, %d bytes, want at most %d", shortPage(page), a.status, size, maxPageBytes)
 			}
 		}
-		t.Logf("%-60s %6d bytes, first %v, then %v and %v; processor %v", shortPage(page), size, ms(took[0]), ms(took[1]), ms(took[2]), ms(used[2]))
+		slices.Sort(used[:]) // the collector may have run during one of them
+		t.Logf("%-60s %6d bytes, first %v, then %v and %v; processor %v", shortPage(page), size, ms(took[0]), ms(took[1]), ms(took[2]), ms(used[1]))
 	}
 	if volume.AtLength() {
 		for _, streams := range []int{1, 100} {
@@ -206,6 +208,10 @@ func (d *env) largePages(ids largeIDs) []string {
 	b := d.logIn(d.mint("", nil))
 	_, cause, _ := strings.Cut(b.get("dead?queue=orders").body, "cause=")
 	job, err := d.caller("").StartJob(d.t.Context(), broker.JobRequest{Queue: "orders", Action: broker.JobCount})
+	for err == nil && job.State == broker.JobRunning { // its work is not that of a page
+		<-time.After(time.Millisecond)
+		job, err = d.caller("").Job(d.t.Context(), job.ID)
+	}
 	if err != nil {
 		d.t.Fatal(err)
 	}
