@@ -40,16 +40,21 @@ func spoilBatch(j *journal) {
 	j.batch.Set([]byte{0}, nil) // such keys are the store's own
 }
 
-// A stalledDisk holds up syncs of the log while it is told to.
+// A stalledDisk counts syncs of the log, and holds them up while it is told to.
 type stalledDisk struct {
 	*storetest.Disk
 	stalled atomic.Pointer[chan struct{}]
+	syncs   atomic.Int64
 }
 
 func newStalledDisk() *stalledDisk {
 	d := &stalledDisk{Disk: storetest.NewDisk()}
 	d.Before(func(op storetest.Operation) error {
-		if wait := d.stalled.Load(); wait != nil && op.Kind == storetest.Sync && strings.HasSuffix(op.Path, ".log") {
+		if op.Kind != storetest.Sync || !strings.HasSuffix(op.Path, ".log") {
+			return nil
+		}
+		d.syncs.Add(1)
+		if wait := d.stalled.Load(); wait != nil {
 			<-*wait
 		}
 		return nil

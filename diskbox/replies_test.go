@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -222,6 +223,50 @@ func TestAnswerIsSeenWhenDurable(t *testing.T) {
 		synctest.Wait()
 		if n := seen.Load(); n != 5 {
 			t.Errorf("%d calls returned after the answer was durable, want 5", n)
+		}
+	})
+}
+
+// TestReadsOfUndurableAnswerShareItsCommit reads and waits for an answer before its ack is recorded, and
+// while both are written.
+func TestReadsOfUndurableAnswerShareItsCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := newStalledDisk()
+		m := start(t, disk.Disk)
+		q, slots := openQueue(t, m, "requests"), m.Replies()
+		expectCode(t, slots.Create(t.Context(), "a", time.Hour), "")
+		send(t, q, driver.Outgoing{ReplyTo: driver.SlotAddress("a")})
+		request := receive(t, q, 1)[0]
+		flush(t, m)
+		disk.syncs.Store(0)
+		disk.stall()
+		var reads sync.WaitGroup
+		read := func(wait time.Duration) {
+			reads.Go(func() {
+				got, err := slots.Wait(t.Context(), "a", wait)
+				if err != nil || got.State != driver.SlotResolved {
+					t.Errorf("got %+v, error %v", got, err)
+				}
+			})
+			synctest.Wait()
+		}
+		acking, stored, err := slots.ResolveWithAck(t.Context(), "a", answerOf("tea"))
+		expectCode(t, err, "")
+		read(time.Hour)
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			expectCode(t, q.Ack(acking, []driver.Receipt{request.Receipt}), "")
+			expectCode(t, stored(), "")
+		}()
+		synctest.Wait()
+		read(time.Hour)
+		read(0)
+		disk.goOn()
+		reads.Wait()
+		<-answered
+		if n := disk.syncs.Load(); n != 1 {
+			t.Errorf("an answer, its ack and three reads took %d syncs, want 1", n)
 		}
 	})
 }

@@ -135,18 +135,24 @@ func (m *Store) recordLocked(s *slot, record func(Journal)) durable {
 	m.journal.Lock()
 	record(m.journal)
 	m.journal.AwaitThen(func(err error) {
-		m.publish(s)
+		m.publish(s, err)
 		done <- err
 	})
 	m.journal.Unlock()
 	return done
 }
 
-// publish wakes the callers that wait for a slot after a write, durable or failed.
-func (m *Store) publish(s *slot) {
+// publish wakes the callers that wait for a slot after a write, which is durable or failed with err.
+func (m *Store) publish(s *slot, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s.undurable--
+	if s.undurable == 0 {
+		for _, settled := range s.settling {
+			settled <- err // a journal that has failed fails all later writes too
+		}
+		s.settling = nil
+	}
 	if s.state != driver.SlotPending || s.removed {
 		s.wakeLocked()
 	}
@@ -170,15 +176,14 @@ func (m *Store) setApartLocked(s *slot) {
 	}
 }
 
-// settledLocked returns when all writes of a slot so far are durable, nil if they are.
+// settledLocked returns when all writes of a slot so far are durable, nil if they are. It waits
+// for the commits of these writes, and needs none of its own.
 func (m *Store) settledLocked(s *slot) durable {
 	if s.undurable == 0 {
 		return nil
 	}
 	done := make(durable, 1)
-	m.journal.Lock()
-	m.journal.AwaitThen(func(err error) { done <- err })
-	m.journal.Unlock()
+	s.settling = append(s.settling, done)
 	return done
 }
 

@@ -102,9 +102,10 @@ type slot struct {
 	prev, next *slot // in the list
 	removed    bool
 
-	// With a journal: how many writes are not durable, whether the journal has an answer, and
-	// whether only the journal has it.
+	// With a journal: how many writes are not durable, the calls that wait until none is, whether
+	// the journal has an answer, and whether only the journal has it.
 	undurable     int
+	settling      []durable
 	stored, apart bool
 }
 

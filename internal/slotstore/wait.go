@@ -52,7 +52,7 @@ func (m *Store) read(ctx context.Context, op, id string, wait time.Duration) (dr
 		return driver.Slot{}, driver.SlotError(op, id, driver.ErrNotFound)
 	}
 	var err error
-	if s.state == driver.SlotPending && wait > 0 {
+	if s.unsettled() && wait > 0 {
 		err = m.awaitLocked(ctx, op, s, now, wait)
 		m.advanceLocked()
 	}
@@ -91,6 +91,10 @@ func (m *Store) readLocked(op string, s *slot, err error) (driver.Slot, error) {
 	}
 	return found, nil
 }
+
+// unsettled reports whether a wait has something to wait for: a write, or the commit of one. The call
+// that writes begins that commit. A wait that began it would commit an answer without the ack that follows.
+func (s *slot) unsettled() bool { return s.state == driver.SlotPending || s.undurable > 0 }
 
 // awaitLocked blocks, without the lock, until the slot has changed or wait has
 // passed.
@@ -220,7 +224,7 @@ func (m *Store) StartWait(id string, wait time.Duration, done func(driver.Slot, 
 	m.mu.Lock()
 	now := m.advanceLocked()
 	s := m.slots[id]
-	if s == nil || m.closed || s.state != driver.SlotPending || wait <= 0 {
+	if s == nil || m.closed || !s.unsettled() || wait <= 0 {
 		m.mu.Unlock()
 		read := func() { done(m.read(context.Background(), opWait, id, 0)) } // nothing cancels it: it does not wait for the slot
 		if m.journal == nil {
