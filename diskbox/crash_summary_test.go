@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // A crashSummary counts the results of all images.
@@ -86,7 +88,7 @@ func (t *crashSummary) fill(tb *testing.T, images int, configure func(*crashEnv)
 	var budget atomic.Int64
 	budget.Store(int64(images))
 	var seeds, lives atomic.Uint64
-	seeds.Store(uint64(numberFromEnv(tb, "MAILBOX_CRASH_SEED", 1) - 1))
+	seeds.Store(volume.Seed(tb) - 1)
 	start := time.Now()
 	tb.Run("lives", func(tb *testing.T) {
 		for n := range runtime.GOMAXPROCS(0) {

@@ -1,8 +1,6 @@
 package diskbox
 
 import (
-	"os"
-	"strconv"
 	"testing"
 
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
@@ -12,7 +10,7 @@ import (
 // operation that affects the disk, and after every answer. Each image of a disk is opened, and
 // its content is compared with the models. Everything happens in virtual time.
 //
-// MAILBOX_VOLUME sets the total number of images (see package volume), and MAILBOX_CRASH_SEED the first seed.
+// MAILBOX_VOLUME sets the total number of images (see package volume), and MAILBOX_SEED the first seed.
 // A seed fixes the operations of clients and the moments of power cuts; with more than one
 // client, it does not fix the scheduling.
 
@@ -22,20 +20,6 @@ const crashDir = "/data/queues"
 func crashImages(t testing.TB) int {
 	t.Helper()
 	return volume.Count(t, volume.Part(2000, 10), 1_000_000)
-}
-
-// numberFromEnv returns the number in an environment variable, or usual if it is not set.
-func numberFromEnv(t testing.TB, variable string, usual int) int {
-	t.Helper()
-	text := os.Getenv(variable)
-	if text == "" {
-		return usual
-	}
-	number, err := strconv.Atoi(text)
-	if err != nil || number < 1 {
-		t.Fatalf("%s is %q; set it to a number", variable, text)
-	}
-	return number
 }
 
 func TestNoPowerCutLosesWhatWasAcknowledged(t *testing.T) {

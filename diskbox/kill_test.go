@@ -420,10 +420,10 @@ func (k *killRun) drain(ctx context.Context, q driver.Queue, name string) (histo
 
 func TestKillingTheProcessLosesNothing(t *testing.T) {
 	kills := volume.Count(t, 25, 1000)
-	const seed = 1
+	seed := volume.Seed(t)
 	k := &killRun{dir: t.TempDir(), rng: rand.New(rand.NewPCG(seed, 0)), events: make(map[string]map[eventKey]history.Event)}
 	for n := range kills {
-		if err := k.round(t.Context(), uint64(1+n)); err != nil {
+		if err := k.round(t.Context(), seed+uint64(n)); err != nil {
 			t.Fatalf("seed %d, process %d: %v", seed, n+1, err)
 		}
 	}

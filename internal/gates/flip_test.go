@@ -34,7 +34,7 @@ func TestG7FlippedBitsAreFound(t *testing.T) {
 	}
 	d.Stop(t)
 	files := dataFiles(t, origin)
-	random := rand.New(rand.NewPCG(7, 7))
+	random := rand.New(rand.NewPCG(volume.Seed(t), 7))
 	flips := volume.Count(t, 20, 50)
 	outcomes := make(map[string]int)
 	for flip := range flips {

@@ -17,6 +17,9 @@ type experiment struct {
 	Promise string
 	Command string // for a shell; %d is the length
 	Goal    int    // the length at size 1
+	Length  string // that length in words, if its unit is not that of the figure
+	// Seeded: a run begins with the seed behind those of earlier runs (volume.Seed).
+	Seeded bool
 	// Figure finds what was done in the lines of the output: the sum of its group, or the number of
 	// lines if it has none.
 	Figure *regexp.Regexp
@@ -26,19 +29,20 @@ type experiment struct {
 }
 
 var experiments = []experiment{
-	{"crash", "SND-1", "no power cut loses what was acknowledged on disk", "make -s crash N=%d", 1_000_000, regexp.MustCompile(`(\d+) images \(`), "crash images", nil},
-	{"kill", "SND-1", "kill -9 of a process loses nothing that was acknowledged on disk", "make -s kill N=%d", 1000, regexp.MustCompile(`(\d+) processes were killed`), "kills", nil},
-	{"simulation", "SND-1", "a daemon whose power and connections fail, with clients that stay, keeps every promise", "make -s simulation N=%d", 10_000, regexp.MustCompile(`^ +--- PASS: TestDaemonKeepsItsPromises/`), "simulations", nil},
-	{"flip", "INT-2", "a flipped bit in the daemon's files is found", "MAILBOX_VOLUME=%d go test -v -count=1 -timeout 0 -run '^TestG7FlippedBitsAreFound$' ./internal/gates", 10_000, regexp.MustCompile(`(\d+) flipped bits`), "flipped bits", nil},
-	{"random", "RCV-1", "random programs do what the model does, in memory", "make -s random RANDOM_FOR=%ds", 4000, regexp.MustCompile(`(\d+) operations in`), "operations", nil},
-	{"forgery", "CAP-2", "no forged or misused token is accepted", "make -s forgery N=%d", 1_000_000, regexp.MustCompile(`(\d+) forgeries`), "forgeries", nil},
-	{"failover", "RED-3", "failovers, hangs and slot moves of Redis Cluster, and failovers by Sentinel, lose nothing that replicas confirmed", "make -s failover N=%d", 200, regexp.MustCompile(`healthy again after`), "failures of servers", nil},
-	{"pg-failover", "SND-1", "crashes of a PostgreSQL primary with promotion of its synchronous standby lose nothing that was confirmed", "make -s pg-failover N=%d", 200, nil, "crashes of the primary", nil},
-	{"gates", "SVC-9", "daemons that are killed under load lose nothing that was confirmed", "make -s gates N=%d", 200, regexp.MustCompile(`(\d+) kills in`), "kills of daemons", nil},
-	{"hostile", "OPS-4", "a tenant that attacks over every protocol does not harm another", "make -s hostile N=%d", 300, nil, "seconds of attack", nil},
-	{"chaos", "LOOP-3", "workers that fail, hang, are killed and restarted lose nothing", "make -s chaos N=%d", 600, nil, "seconds of chaos", nil},
-	{"year", "TIME-1", "five processes that run the same schedules for a year of virtual time send one message for each due time", "go test -v -count=%d -run '^TestFiveRunnersSendOneMessageForEachDueTime$' ./schedule", 20, regexp.MustCompile(`^--- PASS`), "years", nil},
-	{"soak", "SVC-6", "memory, goroutines and open files of a daemon under load do not grow", "MAILBOX_VOLUME=%ds go test -v -count=1 -timeout 0 -run '^TestDaemonDoesNotGrowUnderLoad$' ./internal/gates", 7200, regexp.MustCompile(`(\d+) operations in`), "operations", regexp.MustCompile(`after +[0-9.]+%: .*`)},
+	{"crash", "SND-1", "no power cut loses what was acknowledged on disk", "make -s crash N=%d", 1_000_000, "", true, regexp.MustCompile(`(\d+) images \(`), "crash images", nil},
+	{"kill", "SND-1", "kill -9 of a process loses nothing that was acknowledged on disk", "make -s kill N=%d", 1000, "", true, regexp.MustCompile(`(\d+) processes were killed`), "kills", nil},
+	{"simulation", "SND-1", "a daemon whose power and connections fail, with clients that stay, keeps every promise", "make -s simulation N=%d", 10_000, "", true, regexp.MustCompile(`^ +--- PASS: TestDaemonKeepsItsPromises/`), "simulations", nil},
+	{"flip", "INT-2", "a flipped bit in the daemon's files is found", "MAILBOX_VOLUME=%d go test -v -count=1 -timeout 0 -run '^TestG7FlippedBitsAreFound$' ./internal/gates", 10_000, "", true, regexp.MustCompile(`(\d+) flipped bits`), "flipped bits", nil},
+	{"random", "RCV-1", "random programs do what the model does, in memory", "make -s random RANDOM_FOR=%ds", 10_000, "100,000,000", false, regexp.MustCompile(`(\d+) operations in`), "operations", nil},
+	{"forgery", "CAP-2", "no forged or misused token is accepted", "make -s forgery N=%d", 1_000_000, "", false, regexp.MustCompile(`(\d+) forgeries`), "forgeries", nil},
+	{"failover", "RED-3", "failovers, hangs and slot moves of a Redis Cluster lose nothing that replicas confirmed", "MAILBOX_VOLUME=%d go test -race -v -count=1 -timeout 0 -run '^(TestFailover|TestHangWithoutReplicas|TestKilledProcesses)' ./redisbox", 200, "200 of each kind", false, regexp.MustCompile(`healthy again after`), "failures of servers", nil},
+	{"sentinel", "RED-3", "failovers by Redis Sentinel lose nothing that replicas confirmed", "MAILBOX_VOLUME=%d go test -race -v -count=1 -timeout 0 -run '^TestSentinelFailover' ./redisbox", 300, "200 of each kind", false, regexp.MustCompile(`healthy again after`), "failures of servers", nil},
+	{"pg-failover", "SND-1", "crashes of a PostgreSQL primary with promotion of its synchronous standby lose nothing that was confirmed", "make -s pg-failover N=%d", 200, "", false, nil, "crashes of the primary", nil},
+	{"gates", "SVC-9", "daemons that are killed under load lose nothing that was confirmed", "make -s gates N=%d", 200, "", false, regexp.MustCompile(`(\d+) kills in`), "kills of daemons", nil},
+	{"hostile", "OPS-4", "a tenant that attacks over every protocol does not harm another", "make -s hostile N=%d", 300, "", false, nil, "seconds of attack", nil},
+	{"chaos", "LOOP-3", "workers that fail, hang, are killed and restarted lose nothing", "make -s chaos N=%d", 600, "", false, nil, "seconds of chaos", nil},
+	{"year", "TIME-1", "five processes that run the same schedules for a year of virtual time send one message for each due time", "go test -v -count=%d -run '^TestFiveRunnersSendOneMessageForEachDueTime$' ./schedule", 20, "", false, regexp.MustCompile(`^--- PASS`), "years", nil},
+	{"soak", "SVC-6", "memory, goroutines and open files of a daemon under load do not grow", "MAILBOX_VOLUME=%ds go test -v -count=1 -timeout 0 -run '^TestDaemonDoesNotGrowUnderLoad$' ./internal/gates", 7200, "two hours", false, regexp.MustCompile(`(\d+) operations in`), "operations", regexp.MustCompile(`after +[0-9.]+%: .*`)},
 }
 
 // A runResult is what one run of an experiment showed.
@@ -68,17 +72,17 @@ func runExperiments(only *regexp.Regexp, size float64, within time.Duration) err
 			_, _ = fmt.Fprintln(os.Stdout, "there are more; run them with -only")
 			break
 		}
-		result := e.run(size)
+		earlier, err := readResults[runResult](runsFile)
+		if err != nil {
+			return err
+		}
+		result := e.run(size, e.done(earlier))
 		result.place = where
 		_, _ = fmt.Fprintf(os.Stdout, "%-12s %10d %s in %.0f s %s\n", e.ID, result.Figure, e.Unit, result.Seconds, result.Failure)
 		if result.Failure != "" {
 			failed++
 		}
-		results, err := readResults[runResult](runsFile)
-		if err == nil {
-			err = writeResults(runsFile, append(results, result))
-		}
-		if err != nil {
+		if err := writeResults(runsFile, append(earlier, result)); err != nil {
 			return err
 		}
 	}
@@ -88,9 +92,31 @@ func runExperiments(only *regexp.Regexp, size float64, within time.Duration) err
 	return nil
 }
 
-func (e *experiment) run(size float64) runResult {
+// goal describes the length at size 1, or says that it is not counted in the unit of the figure.
+func (e *experiment) goal() string {
+	if e.Length == "" {
+		return grouped(int64(e.Goal))
+	}
+	return e.Length
+}
+
+// done returns what the runs of the experiment add up to.
+func (e *experiment) done(runs []runResult) (sum int64) {
+	for i := range runs {
+		if runs[i].ID == e.ID {
+			sum += runs[i].Figure
+		}
+	}
+	return sum
+}
+
+// run runs the experiment, after runs that have done something.
+func (e *experiment) run(size float64, done int64) runResult {
 	length := max(1, int(float64(e.Goal)*size))
 	result := runResult{ID: e.ID, Command: fmt.Sprintf(e.Command, length)}
+	if e.Seeded {
+		result.Command = fmt.Sprintf("MAILBOX_SEED=%d %s", done+1, result.Command) // one seed for each at most
+	}
 	command := exec.Command("sh", "-c", result.Command)
 	command.Stderr = os.Stderr
 	began := time.Now()

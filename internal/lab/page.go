@@ -48,43 +48,37 @@ type pageWriter struct{ bytes.Buffer }
 
 func (p *pageWriter) printf(format string, args ...any) { _, _ = fmt.Fprintf(p, format, args...) }
 
-// experiments writes a row for each experiment that was run, with the sum of all its runs, and all
-// runs that failed.
+// experiments writes a row for each experiment, with the sum of all its runs, and a row for each run.
 func (p *pageWriter) experiments(runs []runResult) {
-	p.WriteString("## Experiments\n\n`make lab SIZE=1` runs all of them at full length, which takes days; `SIZE=0.01` a hundredth of it. Runs add up.\n\n" +
-		"| rule | promise | done | runs | hours | failed | latest command | commits |\n|---|---|---|---|---|---|---|---|\n")
+	p.WriteString("## Experiments\n\n`make lab SIZE=1` runs all of them to their goals, which takes days; `SIZE=0.01` a hundredth of it. Runs add up: those with a seed begin behind the seeds of earlier ones, and those without at 1.\n\n" +
+		"| rule | promise | done | goal | hours | failed |\n|---|---|---|---|---|---|\n")
 	for i := range experiments {
 		e := &experiments[i]
-		var sum int64
-		var commits []string
-		all, failed, seconds, latest := 0, 0, 0.0, ""
+		failed, seconds := 0, 0.0
 		for _, r := range runs {
 			if r.ID != e.ID {
 				continue
 			}
-			all++
-			sum += r.Figure
 			seconds += r.Seconds
-			latest = r.Command
 			if r.Failure != "" {
 				failed++
 			}
-			if !slices.Contains(commits, r.Commit) {
-				commits = append(commits, r.Commit)
-			}
 		}
-		if all > 0 {
-			p.printf("| %s | %s | %s %s | %d | %.2f | %d | `%s` | %s |\n", e.Rule, e.Promise, grouped(sum), e.Unit, all, seconds/3600, failed, latest, strings.Join(commits, ", "))
+		p.printf("| %s | %s | %s %s | %s | %.2f | %d |\n", e.Rule, e.Promise, grouped(e.done(runs)), e.Unit, e.goal(), seconds/3600, failed)
+	}
+	p.WriteString("\n### Runs\n\n| done | command | seconds | commit | date | [machine](#machines) | failure |\n|---|---|---|---|---|---|---|\n")
+	machines := machinesOf(nil, runs)
+	for i := range experiments {
+		for _, r := range runs {
+			if r.ID == experiments[i].ID {
+				p.printf("| %s %s | `%s` | %.0f | %s | %s | %d | %s |\n", grouped(r.Figure), experiments[i].Unit, r.Command, r.Seconds, r.Commit, r.Date,
+					1+slices.Index(machines, r.Machine), r.Failure)
+			}
 		}
 	}
 	p.WriteString("\n")
 	for i := range experiments {
 		p.notes(experiments[i].ID, runs)
-	}
-	for _, r := range runs {
-		if r.Failure != "" {
-			p.printf("- failed: `%s` at %s on %s: %s\n", r.Command, r.Commit, r.Date, r.Failure)
-		}
 	}
 }
 
@@ -141,9 +135,8 @@ that `+"`make test`"+` runs alone, until the first one fails. The seconds are fr
 `, len(bugs), caughtNow, ran, rows.String())
 }
 
-// machines lists the machines of all results.
-func (p *pageWriter) machines(bugs []bugResult, runs []runResult) {
-	var machines []string
+// machinesOf returns the machines of all results.
+func machinesOf(bugs []bugResult, runs []runResult) (machines []string) {
 	add := func(where place) {
 		if !slices.Contains(machines, where.Machine) {
 			machines = append(machines, where.Machine)
@@ -155,8 +148,13 @@ func (p *pageWriter) machines(bugs []bugResult, runs []runResult) {
 	for _, r := range bugs {
 		add(r.place)
 	}
+	return machines
+}
+
+// machines lists the machines of all results, by the numbers that runs name.
+func (p *pageWriter) machines(bugs []bugResult, runs []runResult) {
 	p.WriteString("## Machines\n\n")
-	for _, m := range machines {
-		p.printf("- %s\n", m)
+	for i, m := range machinesOf(bugs, runs) {
+		p.printf("%d. %s\n", i+1, m)
 	}
 }

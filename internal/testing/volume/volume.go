@@ -12,6 +12,9 @@ import (
 // Variable is the environment variable that sets the volume.
 const Variable = "MAILBOX_VOLUME"
 
+// SeedVariable is the environment variable that sets the first seed of tests that ask [Seed].
+const SeedVariable = "MAILBOX_SEED"
+
 // soak is the value of Variable for everything at full volume.
 const soak = "soak"
 
@@ -60,6 +63,21 @@ func Count(t testing.TB, everyday, soaking int) int {
 		}
 		return n
 	}
+}
+
+// Seed returns the first seed of a test that tries many: 1, or that of SeedVariable, so that another
+// run tries others.
+func Seed(t testing.TB) uint64 {
+	t.Helper()
+	text := os.Getenv(SeedVariable)
+	if text == "" {
+		return 1
+	}
+	seed, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || seed < 1 {
+		t.Fatalf("%s is %q; set it to a number above 0", SeedVariable, text)
+	}
+	return seed
 }
 
 // Duration returns how long a test runs: everyday, or soaking in a soak, or as Variable says.

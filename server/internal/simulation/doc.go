@@ -7,7 +7,7 @@
 // all of it, as package remotebox does, and record each call: package internal/testing/history
 // checks that no promise was broken.
 //
-// MAILBOX_SIMULATION_SEED sets the seed of the faults and of the clients' choices. It does not
+// MAILBOX_SEED sets the seed of the faults and of the clients' choices. It does not
 // fix the scheduling of goroutines, so a failure may need several runs of its seed. The number of
 // simulations is the volume of the tests, see package volume.
 package simulation

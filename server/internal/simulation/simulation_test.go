@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -77,20 +76,6 @@ func simulated(f *faults, failures int, spoil func(*machine)) drivertest.Backend
 	}
 }
 
-// firstSeed returns the seed of the first simulation.
-func firstSeed(t *testing.T) uint64 {
-	t.Helper()
-	text := os.Getenv("MAILBOX_SIMULATION_SEED")
-	if text == "" {
-		return 1
-	}
-	seed, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("MAILBOX_SIMULATION_SEED is %q; set it to a number", text)
-	}
-	return seed
-}
-
 // simulate runs one simulation, and returns how often each fault happened.
 func simulate(t *testing.T, seed uint64, config driver.Config, spoil func(*machine)) map[string]int {
 	t.Helper()
@@ -117,7 +102,7 @@ var configs = []driver.Config{
 func TestDaemonKeepsItsPromises(t *testing.T) {
 	volume.Repeats(t)
 	total := make(map[string]int)
-	first := firstSeed(t)
+	first := volume.Seed(t)
 	for n := range uint64(volume.Count(t, volume.Part(3*len(configs), 8), 10_000)) {
 		seed := first + n
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
