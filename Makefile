@@ -56,8 +56,8 @@ export MAILBOX_REQUIRE_SERVERS := 1
 # Failures are printed again at the end, with their output.
 REPORT := awk -f tools/report.awk
 # Vet runs before the tests. They are linked without data for debuggers, which takes half the
-# time; stack traces have their lines all the same.
-TEST   := $(GO) test -vet=off -timeout $(TIMEOUT) -ldflags='-s -w'
+# time; stack traces have their lines all the same. Without paths, clones share what is compiled.
+TEST   := $(GO) test -vet=off -trimpath -timeout $(TIMEOUT) -ldflags='-s -w'
 # Under the race detector.
 RACE   := $(TEST) -race -exec "'$(CURDIR)/tools/racetest.sh'"
 # Without it, and only the tests that do a part under it: others have done everything there.

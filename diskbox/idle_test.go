@@ -2,6 +2,7 @@ package diskbox
 
 import (
 	"fmt"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
@@ -30,6 +31,7 @@ const (
 // have a waiting, a delayed and a leased message. Delays and leases end in the meantime, but no
 // receiver waits for that, so nothing may run: the next call handles the due events.
 func TestIdleQueuesUseNoGoroutinesOrTimers(t *testing.T) {
+	volume.InFull(t)
 	one := idle(t, 1)
 	many := idle(t, manyQueues)
 	t.Logf("with one queue: %+v; with %d: %+v", one, manyQueues, many)

@@ -2,6 +2,7 @@ package diskbox
 
 import (
 	"errors"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 )
 
 func TestTimeToLiveFollowsWallClockAcrossRestarts(t *testing.T) {
+	volume.InFull(t)
 	for _, reboot := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			m := newTestMachine(t)

@@ -1,6 +1,7 @@
 package redisbox
 
 import (
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"strings"
 	"testing"
 	"time"
@@ -91,6 +92,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceWithSentinels(t *testing.T) {
+	volume.InFull(t)
 	t.Parallel()
 	conform(t, redistest.SharedSentinel(t).ClientOption())
 }

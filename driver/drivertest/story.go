@@ -58,6 +58,10 @@ var storyCases = sync.OnceValue(func() []testCase {
 	return cases
 })
 
+// Of this many stories one runs under the race detector where its test repeats what others do: a
+// story has one goroutine.
+const racedStories = 8
+
 func readStories(files fs.FS) (cases []testCase, err error) {
 	names, err := fs.Glob(files, "stories/*.txt")
 	if err != nil {
@@ -77,6 +81,7 @@ func readStories(files fs.FS) (cases []testCase, err error) {
 			if err != nil {
 				return nil, err
 			}
+			c.repeats = len(cases)%racedStories != 0
 			if crashes == nil {
 				cases = append(cases, c)
 			}

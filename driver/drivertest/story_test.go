@@ -30,6 +30,7 @@ func TestStoriesRunOnModel(t *testing.T) {
 }
 
 func TestPrintedProgramReadsBack(t *testing.T) {
+	volume.InFull(t)
 	for _, untimed := range []bool{false, true} {
 		a := ability{traits: queuemodel.AllTraits, admin: true, drop: true, fair: true, limits: true, untimed: untimed, crashes: []Crash{CrashClean, CrashKill, CrashPower}}
 		rapid.Check(t, func(rt *rapid.T) {

@@ -112,7 +112,7 @@ type testCase struct {
 	real bool
 	// forwards says that dead letters of the queue go to another, where they are new messages.
 	forwards bool
-	// repeats says that the case does the same thousands of times; see volume.InFull.
+	// repeats says that the case does the same thousands of times, or what similar cases do; see volume.InFull.
 	repeats bool
 }
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/binary"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"runtime"
 	"testing"
 	"time"
@@ -76,6 +77,7 @@ func TestDedupAgreesWithAMap(t *testing.T) {
 
 // TestDedupEntryCostsAtMost64Bytes is the memory promise of DUP-3.
 func TestDedupEntryCostsAtMost64Bytes(t *testing.T) {
+	volume.InFull(t)
 	for _, n := range []int{10_000, 100_000, 260_000} {
 		before := heapInUse()
 		d := NewDedup(time.Hour, n)

@@ -2,6 +2,7 @@ package sqsclients_test
 
 import (
 	"flag"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"strings"
 	"testing"
 	"time"
@@ -88,5 +89,6 @@ func conform(t *testing.T, args ...string) {
 func TestConformanceOnDisk(t *testing.T) { conform(t) }
 
 func TestConformanceOnRedis(t *testing.T) {
+	volume.InFull(t)
 	conform(t, "--backend=redis://"+redistest.SharedServer(t).Addr())
 }

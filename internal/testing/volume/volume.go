@@ -18,9 +18,9 @@ const SeedVariable = "MAILBOX_SEED"
 // soak is the value of Variable for everything at full volume.
 const soak = "soak"
 
-// Of returns how many of n are done: all, or a quarter under the race detector at the
+// Of returns how many of n are done: all, or an eighth under the race detector at the
 // everyday volume.
-func Of(n int) int { return Part(n, 4) }
+func Of(n int) int { return Part(n, 8) }
 
 // Within returns how many of n a part of a test does, for code that many tests share: as many as
 // Of in a test that called Repeats, and all in others.
