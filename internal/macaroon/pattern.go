@@ -166,20 +166,22 @@ func (s *Scope) CommonQueues() []Pattern {
 // meet returns the pattern of the queues that both patterns match, and the zero
 // Pattern if there are none.
 func (p Pattern) meet(other Pattern) Pattern {
-	covers := func(wide, narrow Pattern) bool {
-		switch {
-		case wide.Kind == MatchAny:
-			return true
-		case narrow.Kind == MatchExact:
-			return wide.Matches(narrow.Text)
-		}
-		return wide.Kind == MatchPrefix && narrow.Kind == MatchPrefix && strings.HasPrefix(narrow.Text, wide.Text)
-	}
 	switch {
-	case covers(other, p):
+	case other.Covers(p):
 		return p
-	case covers(p, other):
+	case p.Covers(other):
 		return other
 	}
 	return Pattern{}
+}
+
+// Covers reports whether the pattern matches all queues that another one matches.
+func (p Pattern) Covers(narrow Pattern) bool {
+	switch {
+	case p.Kind == MatchAny:
+		return true
+	case narrow.Kind == MatchExact:
+		return p.Matches(narrow.Text)
+	}
+	return p.Kind == MatchPrefix && narrow.Kind == MatchPrefix && strings.HasPrefix(narrow.Text, p.Text)
 }

@@ -80,7 +80,10 @@ func explain(reason capability.Reason, request *Request, s *scope) string {
 // it allows.
 func (s *scope) notAllowed(request *Request) string {
 	where := fmt.Sprintf("on queue %q", request.Queue)
-	if request.Queue == "" {
+	switch {
+	case request.Under:
+		where = fmt.Sprintf("on all queues under %q", request.Queue)
+	case request.Queue == "":
 		where = "on the daemon as a whole"
 	}
 	what := "anything"

@@ -15,6 +15,8 @@ type Request struct {
 	// Queue is the name of the queue. It is empty for operations on the node as a
 	// whole, such as listing queues, which only tokens with AnyQueue allow.
 	Queue string
+	// Under: Queue is a prefix, and the request is about all queues under it.
+	Under bool
 	// Tenant is the tenant that the request is for; empty if there is none.
 	Tenant string
 	// Load is the size of a send.

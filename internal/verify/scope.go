@@ -61,7 +61,7 @@ func (s *scope) check(r *Request, audience []string) capability.Reason {
 		return capability.ReasonOperation
 	case slices.ContainsFunc(s.Tenants, func(name string) bool { return name != r.Tenant }):
 		return capability.ReasonTenant
-	case !slotOperations.Has(uint8(r.Operation)) && !s.allowsQueue(r.Queue):
+	case !slotOperations.Has(uint8(r.Operation)) && !s.allowsRequested(r):
 		return capability.ReasonQueue
 	case !oneOfEach(s.Audiences, func(name string) bool { return slices.Contains(audience, name) }):
 		return ReasonAudience
@@ -89,6 +89,15 @@ func oneOfEach[E any](lists [][]E, holds func(E) bool) bool {
 		}
 	}
 	return true
+}
+
+// allowsRequested reports whether the token allows the queue of a request, or all queues under it.
+func (s *scope) allowsRequested(r *Request) bool {
+	if !r.Under {
+		return s.allowsQueue(r.Queue)
+	}
+	wanted := macaroon.Pattern{Kind: macaroon.MatchPrefix, Text: r.Queue}
+	return oneOfEach(s.Queues, func(p macaroon.Pattern) bool { return p.Covers(wanted) })
 }
 
 func (s *scope) allowsQueue(queue string) bool {

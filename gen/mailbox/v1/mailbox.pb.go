@@ -3134,7 +3134,7 @@ var File_mailbox_v1_mailbox_proto protoreflect.FileDescriptor
 const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\n" +
 	"\x18mailbox/v1/mailbox.proto\x12\n" +
-	"mailbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mailbox/v1/error.proto\x1a\x14mailbox/v1/job.proto\x1a\x18mailbox/v1/message.proto\x1a\x16mailbox/v1/reply.proto\x1a\x19mailbox/v1/schedule.proto\x1a\x16mailbox/v1/topic.proto\"o\n" +
+	"mailbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mailbox/v1/error.proto\x1a\x14mailbox/v1/job.proto\x1a\x18mailbox/v1/message.proto\x1a\x16mailbox/v1/reply.proto\x1a\x19mailbox/v1/schedule.proto\x1a\x16mailbox/v1/topic.proto\x1a\x16mailbox/v1/watch.proto\"o\n" +
 	"\vSendRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x120\n" +
 	"\bmessages\x18\x02 \x03(\v2\x14.mailbox.v1.OutgoingR\bmessages\x12\x18\n" +
@@ -3337,7 +3337,7 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\bNackMode\x12\x19\n" +
 	"\x15NACK_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11NACK_MODE_RELEASE\x10\x01\x12\x16\n" +
-	"\x12NACK_MODE_PUT_BACK\x10\x022\xec\x18\n" +
+	"\x12NACK_MODE_PUT_BACK\x10\x022\xf0\x19\n" +
 	"\aMailbox\x129\n" +
 	"\x04Send\x12\x17.mailbox.v1.SendRequest\x1a\x18.mailbox.v1.SendResponse\x129\n" +
 	"\x04Recv\x12\x17.mailbox.v1.RecvRequest\x1a\x18.mailbox.v1.RecvResponse\x12O\n" +
@@ -3349,7 +3349,9 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\x04Bury\x12\x17.mailbox.v1.BuryRequest\x1a\x18.mailbox.v1.BuryResponse\x12;\n" +
 	"\x04Peek\x12\x17.mailbox.v1.PeekRequest\x1a\x18.mailbox.v1.PeekResponse0\x01\x129\n" +
 	"\x04Life\x12\x17.mailbox.v1.LifeRequest\x1a\x18.mailbox.v1.LifeResponse\x12<\n" +
-	"\x05Stats\x12\x18.mailbox.v1.StatsRequest\x1a\x19.mailbox.v1.StatsResponse\x12D\n" +
+	"\x05Stats\x12\x18.mailbox.v1.StatsRequest\x1a\x19.mailbox.v1.StatsResponse\x12B\n" +
+	"\aHistory\x12\x1a.mailbox.v1.HistoryRequest\x1a\x1b.mailbox.v1.HistoryResponse\x12>\n" +
+	"\x05Watch\x12\x18.mailbox.v1.WatchRequest\x1a\x19.mailbox.v1.WatchResponse0\x01\x12D\n" +
 	"\aWorkers\x12\x1a.mailbox.v1.WorkersRequest\x1a\x1b.mailbox.v1.WorkersResponse0\x01\x12P\n" +
 	"\vDeadLetters\x12\x1e.mailbox.v1.DeadLettersRequest\x1a\x1f.mailbox.v1.DeadLettersResponse0\x01\x12B\n" +
 	"\aRedrive\x12\x1a.mailbox.v1.RedriveRequest\x1a\x1b.mailbox.v1.RedriveResponse\x12B\n" +
@@ -3465,54 +3467,58 @@ var file_mailbox_v1_mailbox_proto_goTypes = []any{
 	(MessageState)(0),              // 57: mailbox.v1.MessageState
 	(*Peeked)(nil),                 // 58: mailbox.v1.Peeked
 	(*timestamppb.Timestamp)(nil),  // 59: google.protobuf.Timestamp
-	(*StartJobRequest)(nil),        // 60: mailbox.v1.StartJobRequest
-	(*JobsRequest)(nil),            // 61: mailbox.v1.JobsRequest
-	(*GetJobRequest)(nil),          // 62: mailbox.v1.GetJobRequest
-	(*StopJobRequest)(nil),         // 63: mailbox.v1.StopJobRequest
-	(*PutScheduleRequest)(nil),     // 64: mailbox.v1.PutScheduleRequest
-	(*GetScheduleRequest)(nil),     // 65: mailbox.v1.GetScheduleRequest
-	(*SchedulesRequest)(nil),       // 66: mailbox.v1.SchedulesRequest
-	(*PauseScheduleRequest)(nil),   // 67: mailbox.v1.PauseScheduleRequest
-	(*ResumeScheduleRequest)(nil),  // 68: mailbox.v1.ResumeScheduleRequest
-	(*RunScheduleRequest)(nil),     // 69: mailbox.v1.RunScheduleRequest
-	(*DeleteScheduleRequest)(nil),  // 70: mailbox.v1.DeleteScheduleRequest
-	(*CreateSlotRequest)(nil),      // 71: mailbox.v1.CreateSlotRequest
-	(*ResolveSlotRequest)(nil),     // 72: mailbox.v1.ResolveSlotRequest
-	(*WaitSlotRequest)(nil),        // 73: mailbox.v1.WaitSlotRequest
-	(*CancelSlotRequest)(nil),      // 74: mailbox.v1.CancelSlotRequest
-	(*ConsumeSlotRequest)(nil),     // 75: mailbox.v1.ConsumeSlotRequest
-	(*DeleteSlotRequest)(nil),      // 76: mailbox.v1.DeleteSlotRequest
-	(*ExpiredSlotsRequest)(nil),    // 77: mailbox.v1.ExpiredSlotsRequest
-	(*SweepSlotsRequest)(nil),      // 78: mailbox.v1.SweepSlotsRequest
-	(*TraitsRequest)(nil),          // 79: mailbox.v1.TraitsRequest
-	(*TopicsRequest)(nil),          // 80: mailbox.v1.TopicsRequest
-	(*DescribeRequest)(nil),        // 81: mailbox.v1.DescribeRequest
-	(*ConfigureRequest)(nil),       // 82: mailbox.v1.ConfigureRequest
-	(*DeleteRequest)(nil),          // 83: mailbox.v1.DeleteRequest
-	(*StartJobResponse)(nil),       // 84: mailbox.v1.StartJobResponse
-	(*JobsResponse)(nil),           // 85: mailbox.v1.JobsResponse
-	(*GetJobResponse)(nil),         // 86: mailbox.v1.GetJobResponse
-	(*StopJobResponse)(nil),        // 87: mailbox.v1.StopJobResponse
-	(*PutScheduleResponse)(nil),    // 88: mailbox.v1.PutScheduleResponse
-	(*GetScheduleResponse)(nil),    // 89: mailbox.v1.GetScheduleResponse
-	(*SchedulesResponse)(nil),      // 90: mailbox.v1.SchedulesResponse
-	(*PauseScheduleResponse)(nil),  // 91: mailbox.v1.PauseScheduleResponse
-	(*ResumeScheduleResponse)(nil), // 92: mailbox.v1.ResumeScheduleResponse
-	(*RunScheduleResponse)(nil),    // 93: mailbox.v1.RunScheduleResponse
-	(*DeleteScheduleResponse)(nil), // 94: mailbox.v1.DeleteScheduleResponse
-	(*CreateSlotResponse)(nil),     // 95: mailbox.v1.CreateSlotResponse
-	(*ResolveSlotResponse)(nil),    // 96: mailbox.v1.ResolveSlotResponse
-	(*WaitSlotResponse)(nil),       // 97: mailbox.v1.WaitSlotResponse
-	(*CancelSlotResponse)(nil),     // 98: mailbox.v1.CancelSlotResponse
-	(*ConsumeSlotResponse)(nil),    // 99: mailbox.v1.ConsumeSlotResponse
-	(*DeleteSlotResponse)(nil),     // 100: mailbox.v1.DeleteSlotResponse
-	(*ExpiredSlotsResponse)(nil),   // 101: mailbox.v1.ExpiredSlotsResponse
-	(*SweepSlotsResponse)(nil),     // 102: mailbox.v1.SweepSlotsResponse
-	(*TraitsResponse)(nil),         // 103: mailbox.v1.TraitsResponse
-	(*TopicsResponse)(nil),         // 104: mailbox.v1.TopicsResponse
-	(*DescribeResponse)(nil),       // 105: mailbox.v1.DescribeResponse
-	(*ConfigureResponse)(nil),      // 106: mailbox.v1.ConfigureResponse
-	(*DeleteResponse)(nil),         // 107: mailbox.v1.DeleteResponse
+	(*HistoryRequest)(nil),         // 60: mailbox.v1.HistoryRequest
+	(*WatchRequest)(nil),           // 61: mailbox.v1.WatchRequest
+	(*StartJobRequest)(nil),        // 62: mailbox.v1.StartJobRequest
+	(*JobsRequest)(nil),            // 63: mailbox.v1.JobsRequest
+	(*GetJobRequest)(nil),          // 64: mailbox.v1.GetJobRequest
+	(*StopJobRequest)(nil),         // 65: mailbox.v1.StopJobRequest
+	(*PutScheduleRequest)(nil),     // 66: mailbox.v1.PutScheduleRequest
+	(*GetScheduleRequest)(nil),     // 67: mailbox.v1.GetScheduleRequest
+	(*SchedulesRequest)(nil),       // 68: mailbox.v1.SchedulesRequest
+	(*PauseScheduleRequest)(nil),   // 69: mailbox.v1.PauseScheduleRequest
+	(*ResumeScheduleRequest)(nil),  // 70: mailbox.v1.ResumeScheduleRequest
+	(*RunScheduleRequest)(nil),     // 71: mailbox.v1.RunScheduleRequest
+	(*DeleteScheduleRequest)(nil),  // 72: mailbox.v1.DeleteScheduleRequest
+	(*CreateSlotRequest)(nil),      // 73: mailbox.v1.CreateSlotRequest
+	(*ResolveSlotRequest)(nil),     // 74: mailbox.v1.ResolveSlotRequest
+	(*WaitSlotRequest)(nil),        // 75: mailbox.v1.WaitSlotRequest
+	(*CancelSlotRequest)(nil),      // 76: mailbox.v1.CancelSlotRequest
+	(*ConsumeSlotRequest)(nil),     // 77: mailbox.v1.ConsumeSlotRequest
+	(*DeleteSlotRequest)(nil),      // 78: mailbox.v1.DeleteSlotRequest
+	(*ExpiredSlotsRequest)(nil),    // 79: mailbox.v1.ExpiredSlotsRequest
+	(*SweepSlotsRequest)(nil),      // 80: mailbox.v1.SweepSlotsRequest
+	(*TraitsRequest)(nil),          // 81: mailbox.v1.TraitsRequest
+	(*TopicsRequest)(nil),          // 82: mailbox.v1.TopicsRequest
+	(*DescribeRequest)(nil),        // 83: mailbox.v1.DescribeRequest
+	(*ConfigureRequest)(nil),       // 84: mailbox.v1.ConfigureRequest
+	(*DeleteRequest)(nil),          // 85: mailbox.v1.DeleteRequest
+	(*HistoryResponse)(nil),        // 86: mailbox.v1.HistoryResponse
+	(*WatchResponse)(nil),          // 87: mailbox.v1.WatchResponse
+	(*StartJobResponse)(nil),       // 88: mailbox.v1.StartJobResponse
+	(*JobsResponse)(nil),           // 89: mailbox.v1.JobsResponse
+	(*GetJobResponse)(nil),         // 90: mailbox.v1.GetJobResponse
+	(*StopJobResponse)(nil),        // 91: mailbox.v1.StopJobResponse
+	(*PutScheduleResponse)(nil),    // 92: mailbox.v1.PutScheduleResponse
+	(*GetScheduleResponse)(nil),    // 93: mailbox.v1.GetScheduleResponse
+	(*SchedulesResponse)(nil),      // 94: mailbox.v1.SchedulesResponse
+	(*PauseScheduleResponse)(nil),  // 95: mailbox.v1.PauseScheduleResponse
+	(*ResumeScheduleResponse)(nil), // 96: mailbox.v1.ResumeScheduleResponse
+	(*RunScheduleResponse)(nil),    // 97: mailbox.v1.RunScheduleResponse
+	(*DeleteScheduleResponse)(nil), // 98: mailbox.v1.DeleteScheduleResponse
+	(*CreateSlotResponse)(nil),     // 99: mailbox.v1.CreateSlotResponse
+	(*ResolveSlotResponse)(nil),    // 100: mailbox.v1.ResolveSlotResponse
+	(*WaitSlotResponse)(nil),       // 101: mailbox.v1.WaitSlotResponse
+	(*CancelSlotResponse)(nil),     // 102: mailbox.v1.CancelSlotResponse
+	(*ConsumeSlotResponse)(nil),    // 103: mailbox.v1.ConsumeSlotResponse
+	(*DeleteSlotResponse)(nil),     // 104: mailbox.v1.DeleteSlotResponse
+	(*ExpiredSlotsResponse)(nil),   // 105: mailbox.v1.ExpiredSlotsResponse
+	(*SweepSlotsResponse)(nil),     // 106: mailbox.v1.SweepSlotsResponse
+	(*TraitsResponse)(nil),         // 107: mailbox.v1.TraitsResponse
+	(*TopicsResponse)(nil),         // 108: mailbox.v1.TopicsResponse
+	(*DescribeResponse)(nil),       // 109: mailbox.v1.DescribeResponse
+	(*ConfigureResponse)(nil),      // 110: mailbox.v1.ConfigureResponse
+	(*DeleteResponse)(nil),         // 111: mailbox.v1.DeleteResponse
 }
 var file_mailbox_v1_mailbox_proto_depIdxs = []int32{
 	53,  // 0: mailbox.v1.SendRequest.messages:type_name -> mailbox.v1.Outgoing
@@ -3559,88 +3565,92 @@ var file_mailbox_v1_mailbox_proto_depIdxs = []int32{
 	20,  // 41: mailbox.v1.Mailbox.Peek:input_type -> mailbox.v1.PeekRequest
 	23,  // 42: mailbox.v1.Mailbox.Life:input_type -> mailbox.v1.LifeRequest
 	30,  // 43: mailbox.v1.Mailbox.Stats:input_type -> mailbox.v1.StatsRequest
-	26,  // 44: mailbox.v1.Mailbox.Workers:input_type -> mailbox.v1.WorkersRequest
-	32,  // 45: mailbox.v1.Mailbox.DeadLetters:input_type -> mailbox.v1.DeadLettersRequest
-	34,  // 46: mailbox.v1.Mailbox.Redrive:input_type -> mailbox.v1.RedriveRequest
-	36,  // 47: mailbox.v1.Mailbox.Discard:input_type -> mailbox.v1.DiscardRequest
-	38,  // 48: mailbox.v1.Mailbox.PurgeDead:input_type -> mailbox.v1.PurgeDeadRequest
-	60,  // 49: mailbox.v1.Mailbox.StartJob:input_type -> mailbox.v1.StartJobRequest
-	61,  // 50: mailbox.v1.Mailbox.Jobs:input_type -> mailbox.v1.JobsRequest
-	62,  // 51: mailbox.v1.Mailbox.GetJob:input_type -> mailbox.v1.GetJobRequest
-	63,  // 52: mailbox.v1.Mailbox.StopJob:input_type -> mailbox.v1.StopJobRequest
-	40,  // 53: mailbox.v1.Mailbox.Purge:input_type -> mailbox.v1.PurgeRequest
-	42,  // 54: mailbox.v1.Mailbox.Pause:input_type -> mailbox.v1.PauseRequest
-	44,  // 55: mailbox.v1.Mailbox.Resume:input_type -> mailbox.v1.ResumeRequest
-	46,  // 56: mailbox.v1.Mailbox.Throttle:input_type -> mailbox.v1.ThrottleRequest
-	48,  // 57: mailbox.v1.Mailbox.Edit:input_type -> mailbox.v1.EditRequest
-	64,  // 58: mailbox.v1.Mailbox.PutSchedule:input_type -> mailbox.v1.PutScheduleRequest
-	65,  // 59: mailbox.v1.Mailbox.GetSchedule:input_type -> mailbox.v1.GetScheduleRequest
-	66,  // 60: mailbox.v1.Mailbox.Schedules:input_type -> mailbox.v1.SchedulesRequest
-	67,  // 61: mailbox.v1.Mailbox.PauseSchedule:input_type -> mailbox.v1.PauseScheduleRequest
-	68,  // 62: mailbox.v1.Mailbox.ResumeSchedule:input_type -> mailbox.v1.ResumeScheduleRequest
-	69,  // 63: mailbox.v1.Mailbox.RunSchedule:input_type -> mailbox.v1.RunScheduleRequest
-	70,  // 64: mailbox.v1.Mailbox.DeleteSchedule:input_type -> mailbox.v1.DeleteScheduleRequest
-	71,  // 65: mailbox.v1.Mailbox.CreateSlot:input_type -> mailbox.v1.CreateSlotRequest
-	72,  // 66: mailbox.v1.Mailbox.ResolveSlot:input_type -> mailbox.v1.ResolveSlotRequest
-	73,  // 67: mailbox.v1.Mailbox.WaitSlot:input_type -> mailbox.v1.WaitSlotRequest
-	74,  // 68: mailbox.v1.Mailbox.CancelSlot:input_type -> mailbox.v1.CancelSlotRequest
-	75,  // 69: mailbox.v1.Mailbox.ConsumeSlot:input_type -> mailbox.v1.ConsumeSlotRequest
-	76,  // 70: mailbox.v1.Mailbox.DeleteSlot:input_type -> mailbox.v1.DeleteSlotRequest
-	77,  // 71: mailbox.v1.Mailbox.ExpiredSlots:input_type -> mailbox.v1.ExpiredSlotsRequest
-	78,  // 72: mailbox.v1.Mailbox.SweepSlots:input_type -> mailbox.v1.SweepSlotsRequest
-	79,  // 73: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
-	80,  // 74: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
-	81,  // 75: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
-	82,  // 76: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
-	83,  // 77: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
-	50,  // 78: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
-	2,   // 79: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
-	5,   // 80: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
-	7,   // 81: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
-	9,   // 82: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
-	12,  // 83: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
-	15,  // 84: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
-	18,  // 85: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
-	21,  // 86: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
-	24,  // 87: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
-	31,  // 88: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
-	27,  // 89: mailbox.v1.Mailbox.Workers:output_type -> mailbox.v1.WorkersResponse
-	33,  // 90: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
-	35,  // 91: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
-	37,  // 92: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
-	39,  // 93: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
-	84,  // 94: mailbox.v1.Mailbox.StartJob:output_type -> mailbox.v1.StartJobResponse
-	85,  // 95: mailbox.v1.Mailbox.Jobs:output_type -> mailbox.v1.JobsResponse
-	86,  // 96: mailbox.v1.Mailbox.GetJob:output_type -> mailbox.v1.GetJobResponse
-	87,  // 97: mailbox.v1.Mailbox.StopJob:output_type -> mailbox.v1.StopJobResponse
-	41,  // 98: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
-	43,  // 99: mailbox.v1.Mailbox.Pause:output_type -> mailbox.v1.PauseResponse
-	45,  // 100: mailbox.v1.Mailbox.Resume:output_type -> mailbox.v1.ResumeResponse
-	47,  // 101: mailbox.v1.Mailbox.Throttle:output_type -> mailbox.v1.ThrottleResponse
-	49,  // 102: mailbox.v1.Mailbox.Edit:output_type -> mailbox.v1.EditResponse
-	88,  // 103: mailbox.v1.Mailbox.PutSchedule:output_type -> mailbox.v1.PutScheduleResponse
-	89,  // 104: mailbox.v1.Mailbox.GetSchedule:output_type -> mailbox.v1.GetScheduleResponse
-	90,  // 105: mailbox.v1.Mailbox.Schedules:output_type -> mailbox.v1.SchedulesResponse
-	91,  // 106: mailbox.v1.Mailbox.PauseSchedule:output_type -> mailbox.v1.PauseScheduleResponse
-	92,  // 107: mailbox.v1.Mailbox.ResumeSchedule:output_type -> mailbox.v1.ResumeScheduleResponse
-	93,  // 108: mailbox.v1.Mailbox.RunSchedule:output_type -> mailbox.v1.RunScheduleResponse
-	94,  // 109: mailbox.v1.Mailbox.DeleteSchedule:output_type -> mailbox.v1.DeleteScheduleResponse
-	95,  // 110: mailbox.v1.Mailbox.CreateSlot:output_type -> mailbox.v1.CreateSlotResponse
-	96,  // 111: mailbox.v1.Mailbox.ResolveSlot:output_type -> mailbox.v1.ResolveSlotResponse
-	97,  // 112: mailbox.v1.Mailbox.WaitSlot:output_type -> mailbox.v1.WaitSlotResponse
-	98,  // 113: mailbox.v1.Mailbox.CancelSlot:output_type -> mailbox.v1.CancelSlotResponse
-	99,  // 114: mailbox.v1.Mailbox.ConsumeSlot:output_type -> mailbox.v1.ConsumeSlotResponse
-	100, // 115: mailbox.v1.Mailbox.DeleteSlot:output_type -> mailbox.v1.DeleteSlotResponse
-	101, // 116: mailbox.v1.Mailbox.ExpiredSlots:output_type -> mailbox.v1.ExpiredSlotsResponse
-	102, // 117: mailbox.v1.Mailbox.SweepSlots:output_type -> mailbox.v1.SweepSlotsResponse
-	103, // 118: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
-	104, // 119: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
-	105, // 120: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
-	106, // 121: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
-	107, // 122: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
-	51,  // 123: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
-	79,  // [79:124] is the sub-list for method output_type
-	34,  // [34:79] is the sub-list for method input_type
+	60,  // 44: mailbox.v1.Mailbox.History:input_type -> mailbox.v1.HistoryRequest
+	61,  // 45: mailbox.v1.Mailbox.Watch:input_type -> mailbox.v1.WatchRequest
+	26,  // 46: mailbox.v1.Mailbox.Workers:input_type -> mailbox.v1.WorkersRequest
+	32,  // 47: mailbox.v1.Mailbox.DeadLetters:input_type -> mailbox.v1.DeadLettersRequest
+	34,  // 48: mailbox.v1.Mailbox.Redrive:input_type -> mailbox.v1.RedriveRequest
+	36,  // 49: mailbox.v1.Mailbox.Discard:input_type -> mailbox.v1.DiscardRequest
+	38,  // 50: mailbox.v1.Mailbox.PurgeDead:input_type -> mailbox.v1.PurgeDeadRequest
+	62,  // 51: mailbox.v1.Mailbox.StartJob:input_type -> mailbox.v1.StartJobRequest
+	63,  // 52: mailbox.v1.Mailbox.Jobs:input_type -> mailbox.v1.JobsRequest
+	64,  // 53: mailbox.v1.Mailbox.GetJob:input_type -> mailbox.v1.GetJobRequest
+	65,  // 54: mailbox.v1.Mailbox.StopJob:input_type -> mailbox.v1.StopJobRequest
+	40,  // 55: mailbox.v1.Mailbox.Purge:input_type -> mailbox.v1.PurgeRequest
+	42,  // 56: mailbox.v1.Mailbox.Pause:input_type -> mailbox.v1.PauseRequest
+	44,  // 57: mailbox.v1.Mailbox.Resume:input_type -> mailbox.v1.ResumeRequest
+	46,  // 58: mailbox.v1.Mailbox.Throttle:input_type -> mailbox.v1.ThrottleRequest
+	48,  // 59: mailbox.v1.Mailbox.Edit:input_type -> mailbox.v1.EditRequest
+	66,  // 60: mailbox.v1.Mailbox.PutSchedule:input_type -> mailbox.v1.PutScheduleRequest
+	67,  // 61: mailbox.v1.Mailbox.GetSchedule:input_type -> mailbox.v1.GetScheduleRequest
+	68,  // 62: mailbox.v1.Mailbox.Schedules:input_type -> mailbox.v1.SchedulesRequest
+	69,  // 63: mailbox.v1.Mailbox.PauseSchedule:input_type -> mailbox.v1.PauseScheduleRequest
+	70,  // 64: mailbox.v1.Mailbox.ResumeSchedule:input_type -> mailbox.v1.ResumeScheduleRequest
+	71,  // 65: mailbox.v1.Mailbox.RunSchedule:input_type -> mailbox.v1.RunScheduleRequest
+	72,  // 66: mailbox.v1.Mailbox.DeleteSchedule:input_type -> mailbox.v1.DeleteScheduleRequest
+	73,  // 67: mailbox.v1.Mailbox.CreateSlot:input_type -> mailbox.v1.CreateSlotRequest
+	74,  // 68: mailbox.v1.Mailbox.ResolveSlot:input_type -> mailbox.v1.ResolveSlotRequest
+	75,  // 69: mailbox.v1.Mailbox.WaitSlot:input_type -> mailbox.v1.WaitSlotRequest
+	76,  // 70: mailbox.v1.Mailbox.CancelSlot:input_type -> mailbox.v1.CancelSlotRequest
+	77,  // 71: mailbox.v1.Mailbox.ConsumeSlot:input_type -> mailbox.v1.ConsumeSlotRequest
+	78,  // 72: mailbox.v1.Mailbox.DeleteSlot:input_type -> mailbox.v1.DeleteSlotRequest
+	79,  // 73: mailbox.v1.Mailbox.ExpiredSlots:input_type -> mailbox.v1.ExpiredSlotsRequest
+	80,  // 74: mailbox.v1.Mailbox.SweepSlots:input_type -> mailbox.v1.SweepSlotsRequest
+	81,  // 75: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
+	82,  // 76: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
+	83,  // 77: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
+	84,  // 78: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
+	85,  // 79: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
+	50,  // 80: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
+	2,   // 81: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
+	5,   // 82: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
+	7,   // 83: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
+	9,   // 84: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
+	12,  // 85: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
+	15,  // 86: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
+	18,  // 87: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
+	21,  // 88: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
+	24,  // 89: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
+	31,  // 90: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
+	86,  // 91: mailbox.v1.Mailbox.History:output_type -> mailbox.v1.HistoryResponse
+	87,  // 92: mailbox.v1.Mailbox.Watch:output_type -> mailbox.v1.WatchResponse
+	27,  // 93: mailbox.v1.Mailbox.Workers:output_type -> mailbox.v1.WorkersResponse
+	33,  // 94: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
+	35,  // 95: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
+	37,  // 96: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
+	39,  // 97: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
+	88,  // 98: mailbox.v1.Mailbox.StartJob:output_type -> mailbox.v1.StartJobResponse
+	89,  // 99: mailbox.v1.Mailbox.Jobs:output_type -> mailbox.v1.JobsResponse
+	90,  // 100: mailbox.v1.Mailbox.GetJob:output_type -> mailbox.v1.GetJobResponse
+	91,  // 101: mailbox.v1.Mailbox.StopJob:output_type -> mailbox.v1.StopJobResponse
+	41,  // 102: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
+	43,  // 103: mailbox.v1.Mailbox.Pause:output_type -> mailbox.v1.PauseResponse
+	45,  // 104: mailbox.v1.Mailbox.Resume:output_type -> mailbox.v1.ResumeResponse
+	47,  // 105: mailbox.v1.Mailbox.Throttle:output_type -> mailbox.v1.ThrottleResponse
+	49,  // 106: mailbox.v1.Mailbox.Edit:output_type -> mailbox.v1.EditResponse
+	92,  // 107: mailbox.v1.Mailbox.PutSchedule:output_type -> mailbox.v1.PutScheduleResponse
+	93,  // 108: mailbox.v1.Mailbox.GetSchedule:output_type -> mailbox.v1.GetScheduleResponse
+	94,  // 109: mailbox.v1.Mailbox.Schedules:output_type -> mailbox.v1.SchedulesResponse
+	95,  // 110: mailbox.v1.Mailbox.PauseSchedule:output_type -> mailbox.v1.PauseScheduleResponse
+	96,  // 111: mailbox.v1.Mailbox.ResumeSchedule:output_type -> mailbox.v1.ResumeScheduleResponse
+	97,  // 112: mailbox.v1.Mailbox.RunSchedule:output_type -> mailbox.v1.RunScheduleResponse
+	98,  // 113: mailbox.v1.Mailbox.DeleteSchedule:output_type -> mailbox.v1.DeleteScheduleResponse
+	99,  // 114: mailbox.v1.Mailbox.CreateSlot:output_type -> mailbox.v1.CreateSlotResponse
+	100, // 115: mailbox.v1.Mailbox.ResolveSlot:output_type -> mailbox.v1.ResolveSlotResponse
+	101, // 116: mailbox.v1.Mailbox.WaitSlot:output_type -> mailbox.v1.WaitSlotResponse
+	102, // 117: mailbox.v1.Mailbox.CancelSlot:output_type -> mailbox.v1.CancelSlotResponse
+	103, // 118: mailbox.v1.Mailbox.ConsumeSlot:output_type -> mailbox.v1.ConsumeSlotResponse
+	104, // 119: mailbox.v1.Mailbox.DeleteSlot:output_type -> mailbox.v1.DeleteSlotResponse
+	105, // 120: mailbox.v1.Mailbox.ExpiredSlots:output_type -> mailbox.v1.ExpiredSlotsResponse
+	106, // 121: mailbox.v1.Mailbox.SweepSlots:output_type -> mailbox.v1.SweepSlotsResponse
+	107, // 122: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
+	108, // 123: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
+	109, // 124: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
+	110, // 125: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
+	111, // 126: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
+	51,  // 127: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
+	81,  // [81:128] is the sub-list for method output_type
+	34,  // [34:81] is the sub-list for method input_type
 	34,  // [34:34] is the sub-list for extension type_name
 	34,  // [34:34] is the sub-list for extension extendee
 	0,   // [0:34] is the sub-list for field type_name
@@ -3657,6 +3667,7 @@ func file_mailbox_v1_mailbox_proto_init() {
 	file_mailbox_v1_reply_proto_init()
 	file_mailbox_v1_schedule_proto_init()
 	file_mailbox_v1_topic_proto_init()
+	file_mailbox_v1_watch_proto_init()
 	file_mailbox_v1_mailbox_proto_msgTypes[3].OneofWrappers = []any{}
 	file_mailbox_v1_mailbox_proto_msgTypes[5].OneofWrappers = []any{}
 	file_mailbox_v1_mailbox_proto_msgTypes[10].OneofWrappers = []any{}

@@ -51,7 +51,8 @@ type Options struct {
 }
 
 // A Broker executes the operations of a daemon. It is safe for concurrent use and has
-// no goroutines but those of RunSchedules, RunHistory and its jobs: it works only while a method runs.
+// no goroutines but those of RunSchedules, RunHistory, its jobs, and one while queues are watched: otherwise it works
+// only while a method runs.
 type Broker struct {
 	opener      driver.Opener
 	backend     string                // its name, or empty
@@ -75,6 +76,8 @@ type Broker struct {
 	scheduler scheduler
 	slots     slotTable
 	histories histories
+	sources   sourceTable
+	watches   watchTable
 	jobs      jobTable
 	receipts  sealer
 	traces    traceTable
@@ -135,6 +138,8 @@ func New(options Options) (*Broker, error) {
 	b.scheduler.init()
 	b.slots.init()
 	b.histories.init()
+	b.sources.init()
+	b.watches.init()
 	b.jobs.init()
 	b.census.pool = share.New("queues", "max_topics", 0, retryQueues)
 	b.census.madeBy = make(map[string]capability.TokenID)
@@ -177,7 +182,7 @@ func (b *Broker) Shares() []share.Stats {
 		Resource: "quota meters", Used: int64(verifier.Quotas), Limit: int64(verifier.MaxQuotas),
 		Owners: verifier.QuotaTenants, Refusals: verifier.QuotaRefusals,
 	}
-	return []share.Stats{quotas, b.inFlight.Stats(), b.census.pool.Stats(), b.scheduler.pool.Stats(), b.slots.pool.Stats(), b.waits.Stats(), b.workers.Stats(), b.jobs.pool.Stats(), b.dedup.stats(b.now()), b.unique.pool.Stats(), b.work.Stats(), b.memory.Stats(), b.refusals.Stats(), b.creations.Stats(), b.looks.Stats(), b.strangers.Stats()}
+	return []share.Stats{quotas, b.inFlight.Stats(), b.census.pool.Stats(), b.scheduler.pool.Stats(), b.slots.pool.Stats(), b.waits.Stats(), b.workers.Stats(), b.jobs.pool.Stats(), b.watches.pool.Stats(), b.dedup.stats(b.now()), b.unique.pool.Stats(), b.work.Stats(), b.memory.Stats(), b.refusals.Stats(), b.creations.Stats(), b.looks.Stats(), b.strangers.Stats()}
 }
 
 // now returns the time of leases: monotonic, since New.
@@ -194,6 +199,7 @@ func (b *Broker) Close() error {
 	b.StopJobs()
 	b.stopObserving()
 	b.slots.close()
+	b.stopCollecting()
 	b.logSuppressed()
 	return b.queues.closeAll()
 }

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,6 +25,8 @@ type census struct {
 	// madeBy maps the backend's name of a queue to the token that created it; zero if
 	// the queue existed before.
 	madeBy map[string]capability.TokenID
+	// version changes with the keys of madeBy.
+	version uint64
 }
 
 const (
@@ -50,6 +53,7 @@ func (s *census) add(backend string, by capability.TokenID) {
 		return
 	}
 	s.madeBy[backend] = by
+	s.version++
 	owner := s.owner(backend, by)
 	s.pool.Charge(owner[:], 1)
 }
@@ -60,6 +64,7 @@ func (s *census) remove(backend string) {
 	defer s.mu.Unlock()
 	if by, known := s.madeBy[backend]; known {
 		delete(s.madeBy, backend)
+		s.version++
 		owner := s.owner(backend, by)
 		s.pool.Give(owner[:], 1)
 	}
@@ -71,6 +76,20 @@ func (s *census) knows(backend string) bool {
 	defer s.mu.Unlock()
 	_, known := s.madeBy[backend]
 	return known
+}
+
+// matching returns the queues of a tenant that match, in order.
+func (s *census) matching(tenant string, matches func(queue string) bool) []string {
+	s.mu.Lock()
+	var found []string
+	for backend := range s.madeBy {
+		if name, ours := queueName(tenant, backend); ours && !isReserved(backend) && matches(name) {
+			found = append(found, name)
+		}
+	}
+	s.mu.Unlock()
+	slices.Sort(found)
+	return found
 }
 
 // claim takes room for a queue from the share of the token that creates it.
@@ -85,6 +104,7 @@ func (s *census) claim(backend string, by capability.TokenID) error {
 		return err
 	}
 	s.madeBy[backend] = by
+	s.version++
 	return nil
 }
 

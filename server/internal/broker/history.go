@@ -19,22 +19,29 @@ const (
 	// has at most: an hour.
 	HistoryEvery  = 10 * time.Second
 	historyPoints = 360
-	// maxHistories bounds the queues that have a history, of all tenants. A point has 36 bytes, so
-	// histories have 3.3 MB at most.
+	// maxHistories bounds the queues that have a history, of all tenants. A point has 40 bytes, so
+	// histories have 3.7 MB at most.
 	maxHistories = 256
 	// historyBudget bounds the time for measuring all queues for one point.
 	historyBudget = 2 * time.Second
 )
 
 // A flow counts what goes through a queue, since it was opened.
-type flow struct{ sent, delivered, acked atomic.Uint64 }
+type flow struct{ sent, delivered, acked, failed atomic.Uint64 }
+
+// flowCounts are the counters of a flow at one time.
+type flowCounts [4]uint64
+
+func (f *flow) counts() flowCounts {
+	return flowCounts{f.sent.Load(), f.delivered.Load(), f.acked.Load(), f.failed.Load()}
+}
 
 // A historyPoint is a Point in little room.
 type historyPoint struct {
 	at                             uint32 // in HistoryEvery
 	ready, delayed, inFlight, dead uint32
 	oldest                         uint32 // in milliseconds
-	sent, delivered, acked         uint32 // since the point before
+	sent, delivered, acked, failed uint32 // since the point before
 }
 
 // A Point is what a queue was like at a time.
@@ -44,8 +51,9 @@ type Point struct {
 	// OldestReady is the age of the oldest ready message; 0 if there is none, or the backend does not
 	// tell.
 	OldestReady time.Duration
-	// Sent, Delivered and Acked count what this daemon did since the point before.
-	Sent, Delivered, Acked int
+	// Sent, Delivered, Acked and Failed count what this daemon did since the point before. Failed
+	// deliveries were nacked or dead-lettered.
+	Sent, Delivered, Acked, Failed int
 }
 
 // A queueHistory is the last hour of a queue.
@@ -54,7 +62,7 @@ type queueHistory struct {
 	next   int
 	of     *queue // its counts are those below
 	used   int64  // queue.lastUsed at the last point
-	counts [3]uint64
+	counts flowCounts
 }
 
 // histories are those of the queues that were used last. Tenants share the bound (OPS-4).
@@ -140,7 +148,7 @@ func fit(n int) uint32 { return uint32(min(max(n, 0), math.MaxUint32)) }
 func (h *histories) add(q *queue, now time.Time, p historyPoint) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	counts := [3]uint64{q.flow.sent.Load(), q.flow.delivered.Load(), q.flow.acked.Load()}
+	counts := q.flow.counts()
 	known := h.byQueue[q.queueKey]
 	switch {
 	case known == nil:
@@ -150,10 +158,10 @@ func (h *histories) add(q *queue, now time.Time, p historyPoint) {
 		known = &queueHistory{of: q, counts: counts}
 		h.byQueue[q.queueKey] = known
 	case known.of != q: // it was closed and opened again
-		known.of, known.counts = q, [3]uint64{}
+		known.of, known.counts = q, flowCounts{}
 	}
 	p.at = uint32(now.UnixNano() / int64(HistoryEvery))
-	for i, field := range []*uint32{&p.sent, &p.delivered, &p.acked} {
+	for i, field := range []*uint32{&p.sent, &p.delivered, &p.acked, &p.failed} {
 		*field = fit(int(counts[i] - known.counts[i]))
 	}
 	known.counts, known.used = counts, q.lastUsed.Load()
@@ -218,7 +226,7 @@ func (c Caller) History(ctx context.Context, queue string) ([]Point, error) {
 		p := &known.points[(known.next+i)%len(known.points)]
 		points = append(points, Point{
 			At: time.Unix(0, int64(p.at)*int64(HistoryEvery)).UTC(), Ready: int(p.ready), Delayed: int(p.delayed), InFlight: int(p.inFlight), Dead: int(p.dead),
-			OldestReady: time.Duration(p.oldest) * time.Millisecond, Sent: int(p.sent), Delivered: int(p.delivered), Acked: int(p.acked),
+			OldestReady: time.Duration(p.oldest) * time.Millisecond, Sent: int(p.sent), Delivered: int(p.delivered), Acked: int(p.acked), Failed: int(p.failed),
 		})
 	}
 	return points, nil

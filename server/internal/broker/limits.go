@@ -182,6 +182,9 @@ func (b *Broker) SetState(s State) {
 	if s >= StateSettling {
 		b.waiting.endAll()
 	}
+	if s > lastForReads {
+		b.watches.endAll()
+	}
 }
 
 // State returns the current state.

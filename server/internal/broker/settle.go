@@ -419,8 +419,11 @@ func finish[E, D any](use *queueUse, elements []E, receipts []driver.Receipt, fa
 // settled counts deliveries that were settled in one way.
 func (q *queue) settled(how string, n int) {
 	q.meter.Settled(how, n)
-	if how == "ack" {
+	switch how {
+	case "ack":
 		q.flow.acked.Add(uint64(n))
+	case "nack", "dead-letter":
+		q.flow.failed.Add(uint64(n))
 	}
 }
 

@@ -152,6 +152,7 @@ func init() {
 		{Method: "POST", Path: "/v1/life", looks: true, serve: (*Handler).life},
 		{Method: "POST", Path: "/v1/stats", looks: true, serve: (*Handler).stats},
 		{Method: "POST", Path: "/v1/history", looks: true, serve: (*Handler).history},
+		{Method: "GET", Path: "/v1/watch", looks: true, serve: (*Handler).watch},
 		{Method: "GET", Path: "/v1/workers", looks: true, serve: (*Handler).workers},
 		{Method: "POST", Path: "/v1/purge", serve: (*Handler).purge},
 		{Method: "POST", Path: "/v1/pause", serve: (*Handler).pause},

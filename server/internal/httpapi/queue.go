@@ -71,6 +71,7 @@ type historyPoint struct {
 	Sent          int       `json:"sent"`
 	Delivered     int       `json:"delivered"`
 	Acked         int       `json:"acked"`
+	Failed        int       `json:"failed"`
 }
 
 // history is POST /v1/history.
@@ -95,7 +96,7 @@ func (h *Handler) history(c *call) error {
 	response := historyResponse{EveryMS: broker.HistoryEvery.Milliseconds(), Points: make([]historyPoint, 0, len(points))}
 	for _, p := range points {
 		response.Points = append(response.Points, historyPoint{
-			p.At, p.Ready, p.Delayed, p.InFlight, p.Dead, p.OldestReady.Milliseconds(), p.Sent, p.Delivered, p.Acked,
+			p.At, p.Ready, p.Delayed, p.InFlight, p.Dead, p.OldestReady.Milliseconds(), p.Sent, p.Delivered, p.Acked, p.Failed,
 		})
 	}
 	return c.ok(response)

@@ -25,6 +25,8 @@ type Set struct {
 	// InFlight is how many messages are in flight, and CapCacheEntries how many
 	// verified tokens are cached.
 	InFlight, CapCacheEntries, CapCacheLimit prometheus.Gauge
+	// Watches is how many clients watch queues.
+	Watches prometheus.Gauge
 	// State is the state of the broker; 0 while it serves.
 	State prometheus.Gauge
 
@@ -67,6 +69,7 @@ func New() *Set {
 	s.InFlight = gauge("mailbox_inflight_messages", "Messages in flight over all queues, as far as they were received from this daemon.")
 	s.CapCacheEntries = gauge("mailbox_token_cache_entries", "Verified tokens that are remembered.")
 	s.CapCacheLimit = gauge("mailbox_token_cache_entries_limit", "How many verified tokens can be remembered.")
+	s.Watches = gauge("mailbox_watches", "Streams of figures that clients watch queues with.")
 	s.State = gauge("mailbox_state", "0 serving, 1 serving and about to drain, 2 reads only, 3 settling only, 4 stopped.")
 	s.rejected = reasons("mailbox_rejected_total", "Requests and messages that were refused, by reason.")
 	for _, reason := range []string{"saturated", "degraded"} { // a rate sees the first only after a 0

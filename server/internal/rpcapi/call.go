@@ -32,6 +32,7 @@ type call struct {
 	program string // the User-Agent
 	maxBody int    // the largest body of a message that fits in a request
 	answers broker.Answers
+	release func() // of the memory for the request, once
 }
 
 func newCall(h *Handler, w http.ResponseWriter, r *http.Request) *call {

@@ -56,6 +56,10 @@ const (
 	MailboxLifeProcedure = "/mailbox.v1.Mailbox/Life"
 	// MailboxStatsProcedure is the fully-qualified name of the Mailbox's Stats RPC.
 	MailboxStatsProcedure = "/mailbox.v1.Mailbox/Stats"
+	// MailboxHistoryProcedure is the fully-qualified name of the Mailbox's History RPC.
+	MailboxHistoryProcedure = "/mailbox.v1.Mailbox/History"
+	// MailboxWatchProcedure is the fully-qualified name of the Mailbox's Watch RPC.
+	MailboxWatchProcedure = "/mailbox.v1.Mailbox/Watch"
 	// MailboxWorkersProcedure is the fully-qualified name of the Mailbox's Workers RPC.
 	MailboxWorkersProcedure = "/mailbox.v1.Mailbox/Workers"
 	// MailboxDeadLettersProcedure is the fully-qualified name of the Mailbox's DeadLetters RPC.
@@ -163,6 +167,14 @@ type MailboxClient interface {
 	Life(context.Context, *v1.LifeRequest) (*v1.LifeResponse, error)
 	// Stats counts the messages of a queue.
 	Stats(context.Context, *v1.StatsRequest) (*v1.StatsResponse, error)
+	// History tells what a queue was like in the last hour, as this daemon has measured it. Operation:
+	// stats.
+	History(context.Context, *v1.HistoryRequest) (*v1.HistoryResponse, error)
+	// Watch tells what queues are like: all at once first, then those that have changed, and nothing
+	// new, as a heartbeat, after 15 seconds. Changes that the client is too slow to read are told once.
+	// The stream ends with an error: when the token is not valid any more, and with E_UNAVAILABLE when
+	// the daemon drains. Operation: stats, on all that is watched.
+	Watch(context.Context, *v1.WatchRequest) (*connect.ServerStreamForClient[v1.WatchResponse], error)
 	// Workers lists the receivers of a queue, or of all queues, that this daemon has seen in the last
 	// 5 minutes, and what they hold. Receivers name themselves with the metadata x-mailbox-worker.
 	Workers(context.Context, *v1.WorkersRequest) (*connect.ServerStreamForClient[v1.WorkersResponse], error)
@@ -320,6 +332,18 @@ func NewMailboxClient(httpClient connect.HTTPClient, baseURL string, opts ...con
 			httpClient,
 			baseURL+MailboxStatsProcedure,
 			connect.WithSchema(mailboxMethods.ByName("Stats")),
+			connect.WithClientOptions(opts...),
+		),
+		history: connect.NewClient[v1.HistoryRequest, v1.HistoryResponse](
+			httpClient,
+			baseURL+MailboxHistoryProcedure,
+			connect.WithSchema(mailboxMethods.ByName("History")),
+			connect.WithClientOptions(opts...),
+		),
+		watch: connect.NewClient[v1.WatchRequest, v1.WatchResponse](
+			httpClient,
+			baseURL+MailboxWatchProcedure,
+			connect.WithSchema(mailboxMethods.ByName("Watch")),
 			connect.WithClientOptions(opts...),
 		),
 		workers: connect.NewClient[v1.WorkersRequest, v1.WorkersResponse](
@@ -547,6 +571,8 @@ type mailboxClient struct {
 	peek           *connect.Client[v1.PeekRequest, v1.PeekResponse]
 	life           *connect.Client[v1.LifeRequest, v1.LifeResponse]
 	stats          *connect.Client[v1.StatsRequest, v1.StatsResponse]
+	history        *connect.Client[v1.HistoryRequest, v1.HistoryResponse]
+	watch          *connect.Client[v1.WatchRequest, v1.WatchResponse]
 	workers        *connect.Client[v1.WorkersRequest, v1.WorkersResponse]
 	deadLetters    *connect.Client[v1.DeadLettersRequest, v1.DeadLettersResponse]
 	redrive        *connect.Client[v1.RedriveRequest, v1.RedriveResponse]
@@ -664,6 +690,20 @@ func (c *mailboxClient) Stats(ctx context.Context, req *v1.StatsRequest) (*v1.St
 		return response.Msg, err
 	}
 	return nil, err
+}
+
+// History calls mailbox.v1.Mailbox.History.
+func (c *mailboxClient) History(ctx context.Context, req *v1.HistoryRequest) (*v1.HistoryResponse, error) {
+	response, err := c.history.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// Watch calls mailbox.v1.Mailbox.Watch.
+func (c *mailboxClient) Watch(ctx context.Context, req *v1.WatchRequest) (*connect.ServerStreamForClient[v1.WatchResponse], error) {
+	return c.watch.CallServerStream(ctx, connect.NewRequest(req))
 }
 
 // Workers calls mailbox.v1.Mailbox.Workers.
@@ -992,6 +1032,14 @@ type MailboxHandler interface {
 	Life(context.Context, *v1.LifeRequest) (*v1.LifeResponse, error)
 	// Stats counts the messages of a queue.
 	Stats(context.Context, *v1.StatsRequest) (*v1.StatsResponse, error)
+	// History tells what a queue was like in the last hour, as this daemon has measured it. Operation:
+	// stats.
+	History(context.Context, *v1.HistoryRequest) (*v1.HistoryResponse, error)
+	// Watch tells what queues are like: all at once first, then those that have changed, and nothing
+	// new, as a heartbeat, after 15 seconds. Changes that the client is too slow to read are told once.
+	// The stream ends with an error: when the token is not valid any more, and with E_UNAVAILABLE when
+	// the daemon drains. Operation: stats, on all that is watched.
+	Watch(context.Context, *v1.WatchRequest, *connect.ServerStream[v1.WatchResponse]) error
 	// Workers lists the receivers of a queue, or of all queues, that this daemon has seen in the last
 	// 5 minutes, and what they hold. Receivers name themselves with the metadata x-mailbox-worker.
 	Workers(context.Context, *v1.WorkersRequest, *connect.ServerStream[v1.WorkersResponse]) error
@@ -1145,6 +1193,18 @@ func NewMailboxHandler(svc MailboxHandler, opts ...connect.HandlerOption) (strin
 		MailboxStatsProcedure,
 		svc.Stats,
 		connect.WithSchema(mailboxMethods.ByName("Stats")),
+		connect.WithHandlerOptions(opts...),
+	)
+	mailboxHistoryHandler := connect.NewUnaryHandlerSimple(
+		MailboxHistoryProcedure,
+		svc.History,
+		connect.WithSchema(mailboxMethods.ByName("History")),
+		connect.WithHandlerOptions(opts...),
+	)
+	mailboxWatchHandler := connect.NewServerStreamHandlerSimple(
+		MailboxWatchProcedure,
+		svc.Watch,
+		connect.WithSchema(mailboxMethods.ByName("Watch")),
 		connect.WithHandlerOptions(opts...),
 	)
 	mailboxWorkersHandler := connect.NewServerStreamHandlerSimple(
@@ -1379,6 +1439,10 @@ func NewMailboxHandler(svc MailboxHandler, opts ...connect.HandlerOption) (strin
 			mailboxLifeHandler.ServeHTTP(w, r)
 		case MailboxStatsProcedure:
 			mailboxStatsHandler.ServeHTTP(w, r)
+		case MailboxHistoryProcedure:
+			mailboxHistoryHandler.ServeHTTP(w, r)
+		case MailboxWatchProcedure:
+			mailboxWatchHandler.ServeHTTP(w, r)
 		case MailboxWorkersProcedure:
 			mailboxWorkersHandler.ServeHTTP(w, r)
 		case MailboxDeadLettersProcedure:
@@ -1496,6 +1560,14 @@ func (UnimplementedMailboxHandler) Life(context.Context, *v1.LifeRequest) (*v1.L
 
 func (UnimplementedMailboxHandler) Stats(context.Context, *v1.StatsRequest) (*v1.StatsResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.Stats is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) History(context.Context, *v1.HistoryRequest) (*v1.HistoryResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.History is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) Watch(context.Context, *v1.WatchRequest, *connect.ServerStream[v1.WatchResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.Watch is not implemented"))
 }
 
 func (UnimplementedMailboxHandler) Workers(context.Context, *v1.WorkersRequest, *connect.ServerStream[v1.WorkersResponse]) error {
