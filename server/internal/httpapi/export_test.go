@@ -71,6 +71,7 @@ var QueryTypes = map[string]reflect.Type{
 	"POST /v1/queues/{topic}/messages": reflect.TypeFor[sendBodyQuery](),
 	"GET /v1/queues/{topic}/messages":  reflect.TypeFor[peekQuery](),
 	"GET /v1/queues/{topic}/stats":     reflect.TypeFor[struct{}](),
+	"GET /v1/watch":                    reflect.TypeFor[watchQuery](),
 	"GET /v1/workers":                  reflect.TypeFor[workersQuery](),
 }
 
