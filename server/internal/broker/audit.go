@@ -27,7 +27,7 @@ const resultOK = "ok"
 // Codes: ErrUnavailable.
 func (c Caller) Audit(ctx context.Context) (records []audit.Record, damaged int, err error) {
 	b := c.broker
-	if c.isOperator() {
+	if c.IsOperator() {
 		err = b.verifier.Valid(ctx, c.token)
 		if err != nil {
 			c.refused(ctx, c.request(capability.OpAudit, ""), err)

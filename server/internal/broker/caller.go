@@ -281,15 +281,15 @@ func (c Caller) May(ctx context.Context, operation capability.Operation, queue s
 // people what they may do. An empty queue is the daemon as a whole. Unlike May it counts
 // against no quota, and a refusal is neither logged nor counted.
 func (c Caller) Allows(ctx context.Context, operation capability.Operation, queue string) bool {
-	if operation == capability.OpAudit && c.isOperator() {
+	if operation == capability.OpAudit && c.IsOperator() {
 		return true
 	}
 	grant, err := c.broker.verifier.AuthorizeUse(ctx, c.token, c.request(0, queue))
 	return err == nil && grant.AllowsOperation(operation)
 }
 
-// isOperator reports whether the token is the daemon's own.
-func (c *Caller) isOperator() bool {
+// IsOperator reports whether the token is the daemon's own.
+func (c Caller) IsOperator() bool {
 	operator := c.broker.operator
 	return operator != nil && !c.token.IsZero() && c.token.Equal(operator())
 }

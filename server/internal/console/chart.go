@@ -2,7 +2,6 @@ package console
 
 import (
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -140,33 +139,13 @@ func (l *line) path(points []broker.Point, now time.Time, top float64) string {
 
 // total adds up the histories of queues, point by point.
 func (v *view) total(queues []counted) []broker.Point {
-	var sum []broker.Point
-	at := make(map[time.Time]int)
+	var sum broker.HistoryTotal
 	for i := range queues {
 		q := &queues[i]
 		caller, err := v.of(q.TenantQueue)
-		if err != nil || q.problem != "" {
-			continue
-		}
-		points, _ := caller.History(v.ctx(), q.Queue) // a queue that is refused has none
-		for _, p := range points {
-			n, known := at[p.At]
-			if !known {
-				n = len(sum)
-				at[p.At] = n
-				sum = append(sum, broker.Point{At: p.At})
-			}
-			s := &sum[n]
-			s.Ready += p.Ready
-			s.Delayed += p.Delayed
-			s.InFlight += p.InFlight
-			s.Dead += p.Dead
-			s.Sent += p.Sent
-			s.Delivered += p.Delivered
-			s.Acked += p.Acked
-			s.OldestReady = max(s.OldestReady, p.OldestReady)
+		if err == nil && q.problem == "" {
+			_ = caller.AddHistory(v.ctx(), &sum, q.Queue) // a queue that is refused adds nothing
 		}
 	}
-	slices.SortFunc(sum, func(a, b broker.Point) int { return a.At.Compare(b.At) })
-	return sum
+	return sum.Points()
 }

@@ -198,6 +198,8 @@ type view struct {
 	tenant string
 	// secret is what a change made for the person to copy; see notice.
 	secret string
+	// recent is how old the figures of queues may be: 0, but in live pages, which share them.
+	recent time.Duration
 	// values are the parameters of the page.
 	values url.Values
 }

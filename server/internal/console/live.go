@@ -2,9 +2,7 @@ package console
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"sync"
@@ -33,11 +31,15 @@ type streams struct {
 	pool   *share.Pool
 	once   sync.Once
 	closed chan struct{}
+
+	mu         sync.Mutex // guards the fields below
+	renderings map[renderingKey]*rendering
 }
 
 func (s *streams) init() {
 	s.pool = share.New("console streams", "the console", maxStreams, retryStreams)
 	s.closed = make(chan struct{})
+	s.renderings = make(map[renderingKey]*rendering)
 }
 
 func (s *streams) close() { s.once.Do(func() { close(s.closed) }) }
@@ -62,7 +64,9 @@ func (v *view) live() error {
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("X-Accel-Buffering", "no") // proxies pass events on at once
 	v.writer.WriteHeader(http.StatusOK)
-	s := &stream{view: v, screen: shown, values: target.Query(), sent: make(map[string][sha256.Size]byte), control: http.NewResponseController(v.writer)}
+	shared, leave := v.handler.streams.join(v.renderingKey(shown, target.Query()), shown, target.Query())
+	defer leave()
+	s := &stream{view: v, shared: shared, sent: make(map[string][sha256.Size]byte), control: http.NewResponseController(v.writer)}
 	s.run()
 	return nil
 }
@@ -70,8 +74,7 @@ func (v *view) live() error {
 // A stream is a live stream of one page.
 type stream struct {
 	view    *view
-	screen  *screen
-	values  url.Values
+	shared  *rendering
 	sent    map[string][sha256.Size]byte // by fragment
 	quiet   int
 	control *http.ResponseController
@@ -92,57 +95,55 @@ func (s *stream) run() {
 			s.write("event: ended\ndata: {}\n\n")
 			return
 		}
-		began := time.Now()
-		if !s.look() {
+		next, ok := s.look()
+		if !ok {
 			return
 		}
-		timer.Reset(max(liveEvery, liveRest*time.Since(began)))
+		timer.Reset(time.Until(next))
 	}
 }
 
-// look renders the page and sends the parts that have changed. It reports whether the browser
-// is still there.
-func (s *stream) look() bool {
-	ctx, cancel := context.WithTimeout(s.view.ctx(), pageTimeout)
-	defer cancel()
+// look sends the parts of the page that have changed. It returns when to look again, and reports
+// whether the browser is still there. Each stream verifies its own token before it sends what another
+// one has rendered.
+func (s *stream) look() (next time.Time, ok bool) {
 	v := *s.view
-	v.request = v.request.WithContext(ctx)
-	v.values, v.tenant = s.values, ""
-	p := &page{screen: s.screen, title: s.screen.title}
+	v.values, v.tenant, v.recent = s.shared.values, "", liveEvery/2
 	err := v.enter()
+	if v.session.ended.Load() {
+		s.write("event: ended\ndata: {}\n\n")
+		return next, false
+	}
+	var parts []livePart
+	next = time.Now().Add(liveEvery)
 	if err == nil {
 		v.caller = v.caller.Unmetered() // a page that stays open takes nothing from the token's other uses
-		err = s.screen.show(&v, p)
+		parts, next, err = s.shared.look(&v)
 	}
 	switch {
+	case v.ctx().Err() != nil:
+		return next, false
 	case err != nil && v.session.ended.Load():
 		s.write("event: ended\ndata: {}\n\n")
-		return false
+		return next, false
 	case err != nil:
-		return s.write("event: failed\ndata: {}\n\n")
+		return next, s.write("event: failed\ndata: {}\n\n")
 	}
 	var out bytes.Buffer
-	for _, f := range p.fragments {
-		var text bytes.Buffer
-		_ = f.node.Render(&text) // a buffer does not fail
-		sum := sha256.Sum256(text.Bytes())
-		if s.sent[f.id] == sum {
-			continue
+	for i := range parts {
+		if p := &parts[i]; s.sent[p.id] != p.sum {
+			s.sent[p.id] = p.sum
+			out.Write(p.event)
 		}
-		s.sent[f.id] = sum
-		data, _ := json.Marshal(map[string]string{"id": f.id, "html": text.String()}) // strings can be encoded
-		out.WriteString("event: fragment\ndata: ")
-		out.Write(data)
-		out.WriteString("\n\n")
 	}
 	if out.Len() == 0 {
 		if s.quiet++; s.quiet < quietFor {
-			return true
+			return next, true
 		}
 		out.WriteString(": nothing changed\n\n")
 	}
 	s.quiet = 0
-	return s.write(out.String())
+	return next, s.write(out.String())
 }
 
 // write sends text, and reports whether the browser took it. The deadline ends with it: over HTTP/2

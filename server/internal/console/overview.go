@@ -97,7 +97,9 @@ func (v *view) count(q broker.TenantQueue) counted {
 		return c
 	}
 	if err == nil {
-		c.Stats, err = caller.Stats(v.ctx(), q.Queue)
+		var figures broker.Figures
+		figures, err = caller.Figures(v.ctx(), q.Queue, v.recent)
+		c.Stats = figures.Stats
 	}
 	if err != nil {
 		c.problem = wireerr.Of(err).Message()
