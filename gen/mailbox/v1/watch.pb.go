@@ -321,7 +321,7 @@ type WatchResponse struct {
 	// When it was.
 	At *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`
 	// The queues that have changed, in order; none in a heartbeat.
-	Topics []*WatchedTopic `protobuf:"bytes,2,rep,name=topics,proto3" json:"topics,omitempty"`
+	Queues []*WatchedQueue `protobuf:"bytes,2,rep,name=queues,proto3" json:"queues,omitempty"`
 	// How many queues match and are not watched, because there are more than 256.
 	LeftOut       int64 `protobuf:"varint,3,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -365,9 +365,9 @@ func (x *WatchResponse) GetAt() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *WatchResponse) GetTopics() []*WatchedTopic {
+func (x *WatchResponse) GetQueues() []*WatchedQueue {
 	if x != nil {
-		return x.Topics
+		return x.Queues
 	}
 	return nil
 }
@@ -379,8 +379,8 @@ func (x *WatchResponse) GetLeftOut() int64 {
 	return 0
 }
 
-// WatchedTopic is what a queue is like.
-type WatchedTopic struct {
+// WatchedQueue is what a queue is like.
+type WatchedQueue struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The queue.
 	Topic string `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
@@ -398,8 +398,8 @@ type WatchedTopic struct {
 	Paused bool `protobuf:"varint,7,opt,name=paused,proto3" json:"paused,omitempty"`
 	// How many of the ready messages are in groups at their limit.
 	Throttled int64 `protobuf:"varint,8,opt,name=throttled,proto3" json:"throttled,omitempty"`
-	// The age of the oldest ready message; 0 if there is none or the backend does not tell. That it
-	// grows is no change.
+	// The age of the oldest ready message; 0 if there is none or the backend does not tell. It
+	// is not told again because it has grown.
 	OldestReadyMs float64 `protobuf:"fixed64,9,opt,name=oldest_ready_ms,json=oldestReadyMs,proto3" json:"oldest_ready_ms,omitempty"`
 	// What this daemon did in the last ten seconds.
 	PerSecond     *Rates `protobuf:"bytes,10,opt,name=per_second,json=perSecond,proto3" json:"per_second,omitempty"`
@@ -407,20 +407,20 @@ type WatchedTopic struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *WatchedTopic) Reset() {
-	*x = WatchedTopic{}
+func (x *WatchedQueue) Reset() {
+	*x = WatchedQueue{}
 	mi := &file_mailbox_v1_watch_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *WatchedTopic) String() string {
+func (x *WatchedQueue) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*WatchedTopic) ProtoMessage() {}
+func (*WatchedQueue) ProtoMessage() {}
 
-func (x *WatchedTopic) ProtoReflect() protoreflect.Message {
+func (x *WatchedQueue) ProtoReflect() protoreflect.Message {
 	mi := &file_mailbox_v1_watch_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -432,75 +432,75 @@ func (x *WatchedTopic) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use WatchedTopic.ProtoReflect.Descriptor instead.
-func (*WatchedTopic) Descriptor() ([]byte, []int) {
+// Deprecated: Use WatchedQueue.ProtoReflect.Descriptor instead.
+func (*WatchedQueue) Descriptor() ([]byte, []int) {
 	return file_mailbox_v1_watch_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *WatchedTopic) GetTopic() string {
+func (x *WatchedQueue) GetTopic() string {
 	if x != nil {
 		return x.Topic
 	}
 	return ""
 }
 
-func (x *WatchedTopic) GetError() *ErrorDetail {
+func (x *WatchedQueue) GetError() *ErrorDetail {
 	if x != nil {
 		return x.Error
 	}
 	return nil
 }
 
-func (x *WatchedTopic) GetReady() int64 {
+func (x *WatchedQueue) GetReady() int64 {
 	if x != nil {
 		return x.Ready
 	}
 	return 0
 }
 
-func (x *WatchedTopic) GetDelayed() int64 {
+func (x *WatchedQueue) GetDelayed() int64 {
 	if x != nil {
 		return x.Delayed
 	}
 	return 0
 }
 
-func (x *WatchedTopic) GetInFlight() int64 {
+func (x *WatchedQueue) GetInFlight() int64 {
 	if x != nil {
 		return x.InFlight
 	}
 	return 0
 }
 
-func (x *WatchedTopic) GetDead() int64 {
+func (x *WatchedQueue) GetDead() int64 {
 	if x != nil {
 		return x.Dead
 	}
 	return 0
 }
 
-func (x *WatchedTopic) GetPaused() bool {
+func (x *WatchedQueue) GetPaused() bool {
 	if x != nil {
 		return x.Paused
 	}
 	return false
 }
 
-func (x *WatchedTopic) GetThrottled() int64 {
+func (x *WatchedQueue) GetThrottled() int64 {
 	if x != nil {
 		return x.Throttled
 	}
 	return 0
 }
 
-func (x *WatchedTopic) GetOldestReadyMs() float64 {
+func (x *WatchedQueue) GetOldestReadyMs() float64 {
 	if x != nil {
 		return x.OldestReadyMs
 	}
 	return 0
 }
 
-func (x *WatchedTopic) GetPerSecond() *Rates {
+func (x *WatchedQueue) GetPerSecond() *Rates {
 	if x != nil {
 		return x.PerSecond
 	}
@@ -609,9 +609,9 @@ const file_mailbox_v1_watch_proto_rawDesc = "" +
 	"\bevery_ms\x18\x02 \x01(\x01R\aeveryMs\"\x88\x01\n" +
 	"\rWatchResponse\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x120\n" +
-	"\x06topics\x18\x02 \x03(\v2\x18.mailbox.v1.WatchedTopicR\x06topics\x12\x19\n" +
+	"\x06queues\x18\x02 \x03(\v2\x18.mailbox.v1.WatchedQueueR\x06queues\x12\x19\n" +
 	"\bleft_out\x18\x03 \x01(\x03R\aleftOut\"\xc4\x02\n" +
-	"\fWatchedTopic\x12\x14\n" +
+	"\fWatchedQueue\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12-\n" +
 	"\x05error\x18\x02 \x01(\v2\x17.mailbox.v1.ErrorDetailR\x05error\x12\x14\n" +
 	"\x05ready\x18\x03 \x01(\x03R\x05ready\x12\x18\n" +
@@ -649,7 +649,7 @@ var file_mailbox_v1_watch_proto_goTypes = []any{
 	(*HistoryPoint)(nil),          // 2: mailbox.v1.HistoryPoint
 	(*WatchRequest)(nil),          // 3: mailbox.v1.WatchRequest
 	(*WatchResponse)(nil),         // 4: mailbox.v1.WatchResponse
-	(*WatchedTopic)(nil),          // 5: mailbox.v1.WatchedTopic
+	(*WatchedQueue)(nil),          // 5: mailbox.v1.WatchedQueue
 	(*Rates)(nil),                 // 6: mailbox.v1.Rates
 	(*timestamppb.Timestamp)(nil), // 7: google.protobuf.Timestamp
 	(*ErrorDetail)(nil),           // 8: mailbox.v1.ErrorDetail
@@ -658,9 +658,9 @@ var file_mailbox_v1_watch_proto_depIdxs = []int32{
 	2, // 0: mailbox.v1.HistoryResponse.points:type_name -> mailbox.v1.HistoryPoint
 	7, // 1: mailbox.v1.HistoryPoint.at:type_name -> google.protobuf.Timestamp
 	7, // 2: mailbox.v1.WatchResponse.at:type_name -> google.protobuf.Timestamp
-	5, // 3: mailbox.v1.WatchResponse.topics:type_name -> mailbox.v1.WatchedTopic
-	8, // 4: mailbox.v1.WatchedTopic.error:type_name -> mailbox.v1.ErrorDetail
-	6, // 5: mailbox.v1.WatchedTopic.per_second:type_name -> mailbox.v1.Rates
+	5, // 3: mailbox.v1.WatchResponse.queues:type_name -> mailbox.v1.WatchedQueue
+	8, // 4: mailbox.v1.WatchedQueue.error:type_name -> mailbox.v1.ErrorDetail
+	6, // 5: mailbox.v1.WatchedQueue.per_second:type_name -> mailbox.v1.Rates
 	6, // [6:6] is the sub-list for method output_type
 	6, // [6:6] is the sub-list for method input_type
 	6, // [6:6] is the sub-list for extension type_name

@@ -94,7 +94,7 @@ type watchTable struct {
 	pool    *share.Pool
 	count   atomic.Int64
 	running sync.WaitGroup
-	kick    chan struct{} // has an element when something is to be measured earlier
+	kick    chan struct{} // has an element when a source may be due earlier
 	ended   chan struct{} // closed when the daemon drains
 	once    sync.Once     // for ended
 

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -29,13 +30,13 @@ const maxPageBytes = 1 << 20
 const (
 	maxPageTime     = 200 * time.Millisecond
 	maxLiveTime     = 600 * time.Millisecond
-	maxHundredTimes = 4 * time.Second
+	maxHundredTimes = 2500 * time.Millisecond
 )
 
 // TestPagesOfLargeDaemonStaySmall (CON-2): every screen over 200 queues, one of which has 20,000 messages, is
 // smaller than 1 MiB; with MAILBOX_VOLUME=soak over 10,000 queues, one of which has 1,000,000 messages, and an hour of
-// history. At length it bounds the processor time of each screen, the median of three, and of live overviews over
-// a minute. That is the time of the whole process, the garbage collector included.
+// history. At length it bounds processor time, which a busy machine changes little: for each screen that of its
+// handler, the median of three, and for live overviews that of the whole process over a minute.
 func TestPagesOfLargeDaemonStaySmall(t *testing.T) {
 	volume.Measures(t)
 	messages := volume.Count(t, 20_000, 1_000_000)
@@ -68,14 +69,16 @@ func testLargePages(t *testing.T, backend backend, messages int) {
 		var took, used [3]time.Duration
 		size := 0
 		for i := range took {
-			began, before := time.Now(), processorTime(t)
+			runtime.LockOSThread()
+			began, before := time.Now(), processorTime(t, ofThread)
 			a := reader.get(page)
-			took[i], used[i], size = time.Since(began), processorTime(t)-before, len(a.body)
+			took[i], used[i], size = time.Since(began), processorTime(t, ofThread)-before, len(a.body)
+			runtime.UnlockOSThread()
 			if a.status != http.StatusOK || size > maxPageBytes {
 				t.Errorf("%s: status %d, %d bytes, want at most %d", shortPage(page), a.status, size, maxPageBytes)
 			}
 		}
-		slices.Sort(used[:]) // the collector may have run during one of them
+		slices.Sort(used[:]) // it may have helped the garbage collector in one of them
 		if volume.AtLength() && used[1] > maxPageTime {
 			t.Errorf("%s: processor %v, want at most %v", shortPage(page), ms(used[1]), maxPageTime)
 		}
@@ -86,7 +89,7 @@ func testLargePages(t *testing.T, backend backend, messages int) {
 			used := d.liveOverviews(streams)
 			t.Logf("%d live overviews over a minute: processor %v", streams, ms(used))
 			if used > most {
-				t.Errorf("%d live overviews use %v of a processor over a minute, want at most %v", streams, ms(used), most)
+				t.Errorf("%d live overviews: processor %v over a minute, want at most %v", streams, ms(used), most)
 			}
 		}
 	}
@@ -105,7 +108,7 @@ func shortPage(page string) string {
 func (d *env) liveOverviews(streams int) time.Duration {
 	ctx, cancel := context.WithTimeout(d.t.Context(), time.Minute)
 	defer cancel()
-	before := processorTime(d.t)
+	before := processorTime(d.t, syscall.RUSAGE_SELF)
 	var all sync.WaitGroup
 	for range streams {
 		reader := d.logIn(d.mint("", nil))
@@ -114,7 +117,7 @@ func (d *env) liveOverviews(streams int) time.Duration {
 		})
 	}
 	all.Wait()
-	return processorTime(d.t) - before
+	return processorTime(d.t, syscall.RUSAGE_SELF) - before
 }
 
 // largeIDs are ids of messages of a filled daemon.
@@ -253,10 +256,13 @@ func (d *env) largePages(ids largeIDs) []string {
 	return pages
 }
 
-// processorTime is the user and system time of the process, which a busy machine does not make longer.
-func processorTime(t testing.TB) time.Duration {
+// ofThread is RUSAGE_THREAD of Linux: the thread that asks.
+const ofThread = 1
+
+// processorTime is the user and system time of the process or of a thread.
+func processorTime(t testing.TB, of int) time.Duration {
 	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+	if err := syscall.Getrusage(of, &usage); err != nil {
 		t.Fatal(err)
 	}
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())

@@ -207,4 +207,3 @@ func TestLiveOverviewSharesFigures(t *testing.T) {
 		<-all
 	})
 }
-

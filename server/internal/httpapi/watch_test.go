@@ -24,7 +24,7 @@ type watch struct {
 
 type watchData struct {
 	Queues []struct {
-		Topic     string
+		Name      string `json:"topic"`
 		Ready     int
 		PerSecond struct{ Sent float64 } `json:"per_second"`
 		Error     *struct{ Code string }
@@ -81,7 +81,7 @@ func TestWatchStreamsEvents(t *testing.T) {
 		if w.response.StatusCode != 200 || w.response.Header.Get("Content-Type") != "text/event-stream" || w.response.Header.Get("X-Corr-Id") != "my-id" {
 			t.Errorf("got %d %v", w.response.StatusCode, w.response.Header)
 		}
-		if name, data := w.next(); name != "queues" || len(data.Queues) != 1 || data.Queues[0].Topic != "t" || data.Queues[0].Ready != 1 {
+		if name, data := w.next(); name != "queues" || len(data.Queues) != 1 || data.Queues[0].Name != "t" || data.Queues[0].Ready != 1 {
 			t.Errorf("first %q %+v", name, data)
 		}
 		for range 5 { // silence is longer than the write timeout
@@ -171,7 +171,7 @@ func TestOperatorWatchesQueuesOfTenant(t *testing.T) {
 		acme := d.mint(t, "acme")
 		d.expect(d.do(t.Context(), acme.Reveal(), "/v1/send", strings.NewReader(hello)), 200, "")
 		w := d.watch(t, d.token, "queue=*", "X-Mailbox-Tenant", "acme")
-		if name, data := w.next(); name != "queues" || len(data.Queues) != 1 || data.Queues[0].Topic != "t" {
+		if name, data := w.next(); name != "queues" || len(data.Queues) != 1 || data.Queues[0].Name != "t" {
 			t.Errorf("operator: %q %+v", name, data)
 		}
 		w.close()

@@ -55,7 +55,7 @@ func (s *service) Watch(ctx context.Context, r *mailboxv1.WatchRequest, stream *
 		}
 		response := &mailboxv1.WatchResponse{At: timestamp(event.At), LeftOut: int64(event.LeftOut)}
 		for i := range event.Queues {
-			response.Topics = append(response.Topics, watched(&event.Queues[i]))
+			response.Queues = append(response.Queues, watched(&event.Queues[i]))
 		}
 		if err := stream.Send(response); err != nil {
 			return err
@@ -63,11 +63,11 @@ func (s *service) Watch(ctx context.Context, r *mailboxv1.WatchRequest, stream *
 	}
 }
 
-func watched(q *broker.WatchedQueue) *mailboxv1.WatchedTopic {
+func watched(q *broker.WatchedQueue) *mailboxv1.WatchedQueue {
 	if q.Err != nil {
-		return &mailboxv1.WatchedTopic{Topic: q.Name, Error: positionError(q.Err)}
+		return &mailboxv1.WatchedQueue{Topic: q.Name, Error: positionError(q.Err)}
 	}
-	return &mailboxv1.WatchedTopic{
+	return &mailboxv1.WatchedQueue{
 		Topic: q.Name, Ready: int64(q.Ready), Delayed: int64(q.Delayed), InFlight: int64(q.InFlight), Dead: int64(q.Dead), Paused: q.Paused, Throttled: int64(q.Throttled),
 		OldestReadyMs: milliseconds(q.OldestReady),
 		PerSecond:     &mailboxv1.Rates{Sent: q.PerSecond.Sent, Delivered: q.PerSecond.Delivered, Acked: q.PerSecond.Acked, Failed: q.PerSecond.Failed},

@@ -28,16 +28,16 @@ func TestWatchStreamsThroughEveryProtocol(t *testing.T) {
 			return stream.Msg()
 		}
 		began := time.Now()
-		if m := next(); len(m.GetTopics()) != 1 || m.GetTopics()[0].GetTopic() != "orders" || m.GetTopics()[0].GetReady() != 2 || time.Since(began) > time.Second {
+		if m := next(); len(m.GetQueues()) != 1 || m.GetQueues()[0].GetTopic() != "orders" || m.GetQueues()[0].GetReady() != 2 || time.Since(began) > time.Second {
 			t.Errorf("first %v", m)
 		}
 		for range 3 {
-			if m := next(); len(m.GetTopics()) > 0 || m.GetAt() == nil {
+			if m := next(); len(m.GetQueues()) > 0 || m.GetAt() == nil {
 				t.Errorf("without a change: %v", m)
 			}
 		}
 		send(t, rpc, 5)
-		if m := next(); len(m.GetTopics()) != 1 || m.GetTopics()[0].GetReady() != 7 || m.GetTopics()[0].GetPerSecond().GetSent() == 0 {
+		if m := next(); len(m.GetQueues()) != 1 || m.GetQueues()[0].GetReady() != 7 || m.GetQueues()[0].GetPerSecond().GetSent() == 0 {
 			t.Errorf("after a send: %v", m)
 		}
 	})
@@ -112,10 +112,9 @@ func TestManyWatchesFitIntoRequestMemory(t *testing.T) {
 func TestHistoryIsThatOfHTTP(t *testing.T) {
 	withDaemon(t, func(t *testing.T, d *daemon) {
 		rpc := d.rpc(d.mint(t, ""), connect.WithGRPC())
-		for range 3 {
+		for n := range 3 {
 			send(t, rpc, 2)
-			d.broker.Sample(t.Context(), time.Now())
-			time.Sleep(broker.HistoryEvery)
+			d.broker.Sample(t.Context(), time.Now().Add(time.Duration(n)*broker.HistoryEvery))
 		}
 		for limit, want := range map[int32]int{0: 3, 2: 2} {
 			history, err := rpc.History(t.Context(), &mailboxv1.HistoryRequest{Topic: "orders", Limit: limit})
