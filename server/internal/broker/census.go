@@ -78,6 +78,13 @@ func (s *census) knows(backend string) bool {
 	return known
 }
 
+// versionNow returns the version of the census.
+func (s *census) versionNow() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.version
+}
+
 // matching returns the queues of a tenant that match, in order.
 func (s *census) matching(tenant string, matches func(queue string) bool) []string {
 	s.mu.Lock()

@@ -135,7 +135,7 @@ func (c Caller) Figures(ctx context.Context, queue string, maxAge time.Duration)
 		return Figures{}, err
 	}
 	s := b.sources.of(queueKey{c.tenant, queue}, b.now())
-	m, err := b.look(ctx, s, maxAge)
+	m, err := c.lookInTurn(ctx, s, maxAge)
 	if err != nil {
 		return Figures{}, err
 	}
@@ -145,25 +145,37 @@ func (c Caller) Figures(ctx context.Context, queue string, maxAge time.Duration)
 	return m.Figures, m.err
 }
 
+// lookInTurn is look for a caller, who takes a turn to use the backend unless there is a measurement.
+// Codes: ErrFull.
+func (c *Caller) lookInTurn(ctx context.Context, s *source, maxAge time.Duration) (*measurement, error) {
+	if m := c.broker.fresh(s, maxAge); m != nil {
+		return m, nil
+	}
+	if err := c.turn(ctx, "stats", s.key.name, 1); err != nil {
+		return nil, err
+	}
+	defer c.done(1)
+	return c.broker.look(ctx, s, maxAge)
+}
+
+// fresh returns the latest measurement if it is less than maxAge old.
+func (b *Broker) fresh(s *source, maxAge time.Duration) *measurement {
+	if m := s.latest.Load(); m != nil && b.now()-m.taken < maxAge {
+		return m
+	}
+	return nil
+}
+
 // look returns a measurement that is at most maxAge old. The error is that of ctx, which may end
 // while another goroutine measures.
 func (b *Broker) look(ctx context.Context, s *source, maxAge time.Duration) (*measurement, error) {
-	fresh := func() *measurement {
-		if m := s.latest.Load(); m != nil && b.now()-m.taken < maxAge {
-			return m
-		}
-		return nil
-	}
-	if m := fresh(); m != nil {
-		return m, nil
-	}
 	select {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if m := fresh(); m != nil {
+	if m := b.fresh(s, maxAge); m != nil {
 		return m, nil
 	}
 	m := b.measureSource(ctx, s)

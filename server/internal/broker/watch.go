@@ -80,6 +80,7 @@ type Watch struct {
 	// The fields below are guarded by the lock of the sources.
 	members []*source // in order; replaced, not changed
 	leftOut int
+	version uint64 // of the census that members are of
 
 	// The fields below are those of the goroutine that calls Next.
 	sent    map[string]*measurement
@@ -203,7 +204,7 @@ func (w *Watch) matches(queue string) bool {
 // measure measures the queues of a new watch.
 func (w *Watch) measure(ctx context.Context) error {
 	for _, s := range w.members {
-		m, err := w.caller.broker.look(ctx, s, w.every)
+		m, err := w.caller.lookInTurn(ctx, s, w.every)
 		if err != nil {
 			return err
 		}

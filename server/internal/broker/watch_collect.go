@@ -12,12 +12,11 @@ import (
 func (b *Broker) beginWatch(ctx context.Context, w *Watch) {
 	b.metrics.Watches.Set(float64(b.watches.count.Add(1)))
 	t := &b.sources
-	names, leftOut := b.watchedNames(w)
+	list := b.watchedNames(w)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	b.watches.all[w] = struct{}{}
-	w.leftOut = leftOut
-	t.setMembersLocked(w, names, b.now())
+	t.listLocked(w, &list, b.now())
 	if b.watches.stop == nil {
 		collecting, stop := context.WithCancel(context.WithoutCancel(ctx)) // it outlives the first watch
 		b.watches.stop = stop
@@ -53,18 +52,32 @@ func (w *Watch) wakeUp() {
 	}
 }
 
-// watchedNames returns the queues of a watch, in order, and how many more match.
-func (b *Broker) watchedNames(w *Watch) (names []string, leftOut int) {
-	names = slices.Clone(w.names)
+// A watchList are the queues of a watch.
+type watchList struct {
+	names   []string // in order
+	leftOut int      // how many more match
+	version uint64   // of the census
+}
+
+// watchedNames looks up the queues of a watch.
+func (b *Broker) watchedNames(w *Watch) (list watchList) {
+	list.version = b.census.versionNow() // before the names: a queue that is added meanwhile is seen the next time
+	list.names = slices.Clone(w.names)
 	if len(w.wide) > 0 {
-		names = append(names, b.census.matching(w.caller.tenant, w.matches)...)
+		list.names = append(list.names, b.census.matching(w.caller.tenant, w.matches)...)
 	}
-	slices.Sort(names)
-	names = slices.Compact(names)
-	if leftOut = len(names) - MaxWatchedQueues; leftOut > 0 {
-		return names[:MaxWatchedQueues], leftOut
+	slices.Sort(list.names)
+	list.names = slices.Compact(list.names)
+	if more := len(list.names) - MaxWatchedQueues; more > 0 {
+		list.names, list.leftOut = list.names[:MaxWatchedQueues], more
 	}
-	return names, 0
+	return list
+}
+
+// listLocked makes the queues of a list those of a watch.
+func (t *sourceTable) listLocked(w *Watch, list *watchList, now time.Duration) {
+	w.leftOut, w.version = list.leftOut, list.version
+	t.setMembersLocked(w, list.names, now)
 }
 
 // setMembersLocked makes the queues with these names those of a watch.
@@ -108,25 +121,29 @@ func leastEvery(a, b time.Duration) time.Duration {
 // all watches together.
 func (b *Broker) collect(ctx context.Context) {
 	var listed time.Duration
-	var version uint64
 	for ctx.Err() == nil {
 		began := b.now()
 		if began-listed >= relistEvery {
 			listed = began
-			version = b.relist(ctx, version)
+			b.relist(ctx)
 		}
 		due, next := b.sources.due(began)
 		for _, s := range due {
 			b.collectOne(ctx, s)
 		}
-		ended := b.now()
-		timer := time.NewTimer(max(next-ended, collectRest*(ended-began)))
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		case <-b.watches.kick:
-		}
-		timer.Stop()
+		pause(ctx, collectRest*(b.now()-began), nil)
+		pause(ctx, next-b.now(), b.watches.kick)
+	}
+}
+
+// pause waits for a time, or until ctx ends or wake has an element.
+func pause(ctx context.Context, wait time.Duration, wake <-chan struct{}) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-wake:
 	}
 }
 
@@ -180,9 +197,8 @@ func (s *source) interval(t *sourceTable) time.Duration {
 	return s.every
 }
 
-// relist looks up the queues under prefixes if there are others than at a version of the census, and
-// returns the present version.
-func (b *Broker) relist(ctx context.Context, version uint64) uint64 {
+// relist looks up the queues under prefixes if there are others than before.
+func (b *Broker) relist(ctx context.Context) {
 	var wide []*Watch
 	b.sources.mu.Lock()
 	for w := range b.watches.all {
@@ -192,26 +208,24 @@ func (b *Broker) relist(ctx context.Context, version uint64) uint64 {
 	}
 	b.sources.mu.Unlock()
 	if len(wide) == 0 {
-		return version
+		return
 	}
 	counting, cancel := context.WithTimeout(ctx, collectBudget)
 	_ = b.count(counting, b.now()-recountEvery) // queues of other daemons are seen when it works again
 	cancel()
-	b.census.mu.Lock()
-	present := b.census.version
-	b.census.mu.Unlock()
-	if present == version {
-		return version
-	}
 	for _, w := range wide {
-		names, leftOut := b.watchedNames(w)
+		b.sources.mu.Lock()
+		same := w.version == b.census.versionNow()
+		b.sources.mu.Unlock()
+		if same {
+			continue
+		}
+		list := b.watchedNames(w)
 		b.sources.mu.Lock()
 		if _, open := b.watches.all[w]; open {
-			w.leftOut = leftOut
-			b.sources.setMembersLocked(w, names, b.now())
+			b.sources.listLocked(w, &list, b.now())
 			w.wakeUp()
 		}
 		b.sources.mu.Unlock()
 	}
-	return present
 }

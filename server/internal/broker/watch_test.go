@@ -361,6 +361,22 @@ func TestWatchesAreShared(t *testing.T) {
 	b.watch(greedy, "*").Close()
 }
 
+// gauge returns a metric.
+func (b *bench) gauge(name string) float64 {
+	b.t.Helper()
+	families, err := b.Metrics().Registry.Gather()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == name {
+			return family.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	b.t.Fatalf("no metric %s", name)
+	return 0
+}
+
 // A countingBackend counts how often its queues are measured.
 type countingBackend struct {
 	*membox.Backend
@@ -411,6 +427,9 @@ func TestThousandWatchesOfQueueCostOneCollector(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
+		if n := b.gauge("mailbox_watches"); n != 1000 {
+			t.Errorf("the metric counts %v watches", n)
+		}
 		if n := backend.measured.Load(); n != 1 || told.Load() != 1000 {
 			t.Errorf("%d measurements and %d first events for 1000 watches", n, told.Load())
 		}
@@ -432,6 +451,9 @@ func TestThousandWatchesOfQueueCostOneCollector(t *testing.T) {
 		}
 		for _, w := range all {
 			w.Close()
+		}
+		if n := b.gauge("mailbox_watches"); n != 0 {
+			t.Errorf("the metric counts %v watches at the end", n)
 		}
 		before := backend.measured.Load()
 		time.Sleep(time.Hour)
