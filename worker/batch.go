@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -203,9 +204,8 @@ func (r *run[T]) takeBatchLocked(parent context.Context, first int, now time.Dur
 	return jobs
 }
 
-// handleBatch calls the handler on the messages of a batch, except those that were
-// handled before or have been delivered too often, which it removes from the batch and
-// finishes.
+// handleBatch calls the handler on the messages of a batch, except those whose handler must not
+// start, which it removes from the batch and finishes.
 func (r *run[T]) handleBatch(own, settling context.Context, call *batchCall[T]) error {
 	o := &r.loop.options
 	r.startable(settling, call)
@@ -249,28 +249,34 @@ func callBatch[T any](ctx context.Context, handler BatchHandler[T], messages []*
 	return handler(ctx, messages)
 }
 
-// startable removes and finishes the messages whose handler must not start.
+// startable removes and finishes the messages whose handler must not start. It asks about the
+// slots of requests concurrently, because each may be a call of the reply store.
 func (r *run[T]) startable(settling context.Context, call *batchCall[T]) {
-	over := &batchCall[T]{run: r}
-	var errs []error
-	kept := call.jobs[:0:0]
-	for _, j := range call.jobs {
-		_, done := r.loop.completed.get(j.id)
-		var err error
-		if !done {
-			err = r.overLimit(j, j)
-		}
-		if done || err != nil {
-			over.jobs, errs = append(over.jobs, j), append(errs, err)
+	starts, errs := make([]bool, len(call.jobs)), make([]error, len(call.jobs))
+	var asking sync.WaitGroup
+	for i, j := range call.jobs {
+		look := func() { starts[i], errs[i] = r.mayStart(j) }
+		if j.isRequest() {
+			asking.Go(look)
 		} else {
-			kept = append(kept, j)
+			look()
 		}
 	}
-	if len(over.jobs) == 0 {
+	asking.Wait()
+	if !slices.Contains(starts, false) {
 		return
 	}
+	over := &batchCall[T]{run: r}
+	kept, refused := call.jobs[:0:0], errs[:0]
+	for i, j := range call.jobs {
+		if starts[i] {
+			kept = append(kept, j)
+			continue
+		}
+		over.jobs, refused = append(over.jobs, j), append(refused, errs[i])
+	}
 	call.jobs = kept
-	r.finishBatch(settling, over, &mailbox.BatchError{Errs: errs})
+	r.finishBatch(settling, over, &mailbox.BatchError{Errs: refused})
 }
 
 // finishBatch settles the messages of a batch whose handler has returned err. Those

@@ -79,8 +79,11 @@ func TestBatchAcksBesideUnackedRequests(t *testing.T) {
 		s.send(orders, "plain")
 		s.ask(orders, "request")
 		s.send(orders, "plain")
-		s.Faults.Add(mailboxtest.Fault{Op: "get", Err: mailbox.ErrUnavailable})
-		stop := s.run(worker.NewBatch(orders, countBatches(done), s.batchOptions(batchOptions{})))
+		count := countBatches(done)
+		stop := s.run(worker.NewBatch(orders, func(ctx context.Context, batch []*message) error {
+			s.Faults.Add(mailboxtest.Fault{Op: "get", Err: mailbox.ErrUnavailable})
+			return count(ctx, batch)
+		}, s.batchOptions(batchOptions{})))
 		s.Pass(time.Minute)
 		ruletest.Equal(s, "batches", done.Count(), 1)
 		s.expectStats(orders, mailbox.Stats{InFlight: 1})

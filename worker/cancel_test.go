@@ -3,12 +3,16 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/deadletter"
 	"github.com/mailboxmq/mailbox/internal/testing/ruletest"
+	"github.com/mailboxmq/mailbox/mailboxtest"
+	"github.com/mailboxmq/mailbox/reply"
 	"github.com/mailboxmq/mailbox/worker"
 )
 
@@ -103,4 +107,104 @@ func TestRPL6CancelEndsTheContextOfAWorker(t *testing.T) {
 			s.expectStats(requests, mailbox.Stats{})
 		}},
 	})
+}
+
+// answer returns a handler that answers a request through its mailbox and counts.
+func answer(done *ruletest.Recorder) worker.Handler[string] {
+	return func(ctx context.Context, m *message) error {
+		done.Add(m.Body)
+		if !m.ExpectsReply() {
+			return nil
+		}
+		return mailbox.Reply(ctx, m, "done")
+	}
+}
+
+// loops returns a loop of each kind, whose handler answers and counts.
+func (s *env) loops(requests *inbox, done *ruletest.Recorder) map[string]*worker.Loop[string] {
+	each := answer(done)
+	return map[string]*worker.Loop[string]{
+		"plain": worker.New(requests, each, s.options(options{})),
+		"Serve": worker.New(requests, shout(done), s.options(options{})),
+		"batch": worker.NewBatch(requests, func(ctx context.Context, batch []*message) error {
+			errs := make([]error, len(batch))
+			for i, m := range batch {
+				errs[i] = each(ctx, m)
+			}
+			return &mailbox.BatchError{Errs: errs}
+		}, s.batchOptions(batchOptions{})),
+	}
+}
+
+func TestRPL6CancelledRequestStartsNoHandler(t *testing.T) {
+	var rules []rule
+	for _, kind := range []string{"plain", "Serve", "batch"} {
+		rules = append(rules, rule{kind + ": cancelled, expired and answered requests are acked, others served", func(s *env) {
+			requests, done := s.open("requests"), ruletest.NewRecorder()
+			s.Must(s.ask(requests, "cancelled").Cancel(s.Context()))
+			short := reply.NewClient[string, string](requests, s.replies, &reply.Options[string]{TTL: time.Second})
+			_, err := short.Send(s.Context(), "expired")
+			s.Must(err)
+			s.ask(requests, "answered")
+			taken, err := requests.Receive(s.Context(), mailbox.WithMax(3), mailbox.WithVisibility(time.Second))
+			s.Must(err)
+			s.Must(mailbox.NewReplyChannel[string](taken[2], nil).Send(s.Context(), "by another")) // which then crashes
+			s.Pass(2 * time.Second)
+			open := s.ask(requests, "open")
+			s.send(requests, "message")
+			s.run(s.loops(requests, done)[kind])
+			s.Pass(time.Minute)
+			ruletest.Equal(s, "started", strings.Join(slices.Sorted(slices.Values(done.List())), " "), "message open")
+			if _, ready, err := open.Poll(s.Context()); !ready || err != nil {
+				s.Errorf("the open request is not answered: %v", err)
+			}
+			s.expectStats(requests, mailbox.Stats{})
+		}})
+	}
+	runRule(t, "RPL-6", rules)
+}
+
+func TestRPL6UnreadableSlotStartsNoHandler(t *testing.T) {
+	var rules []rule
+	for _, kind := range []string{"plain", "Serve", "batch"} {
+		rules = append(rules, rule{kind + ": while the slot cannot be read, the request comes back", func(s *env) {
+			requests, done := s.open("requests"), ruletest.NewRecorder()
+			cancelled, open := s.ask(requests, "cancelled"), s.ask(requests, "open")
+			s.Must(cancelled.Cancel(s.Context()))
+			up := s.Faults.Add(mailboxtest.Fault{Op: "get", Err: mailbox.ErrUnavailable})
+			s.run(s.loops(requests, done)[kind])
+			s.Pass(time.Second)
+			ruletest.Equal(s, "started while the store fails", done.Count(), 0)
+			s.expectStats(requests, mailbox.Stats{Delayed: 2})
+			up()
+			s.Pass(10 * time.Minute)
+			ruletest.Equal(s, "started", strings.Join(done.List(), " "), "open")
+			if _, ready, err := open.Poll(s.Context()); !ready || err != nil {
+				s.Errorf("the open request is not answered: %v", err)
+			}
+			s.expectStats(requests, mailbox.Stats{})
+		}})
+	}
+	runRule(t, "RPL-6", rules)
+}
+
+func TestLookAtSlotCostsOneCallOfRequests(t *testing.T) {
+	for _, kind := range []string{"plain", "Serve", "batch"} {
+		t.Run(kind, func(t *testing.T) {
+			inMemory(t, func(s *env) {
+				requests, done := s.open("requests"), ruletest.NewRecorder()
+				s.send(requests, "tea", "milk")
+				_, err := requests.Send(s.Context(), "sugar", mailbox.WithReplyTo("answers"))
+				s.Must(err)
+				s.run(s.loops(requests, done)[kind])
+				s.Pass(time.Minute)
+				ruletest.Equal(s, "handled", done.Count(), 3)
+				ruletest.Equal(s, "calls of the store for messages without a slot", s.Faults.Calls("get"), 0)
+				s.ask(requests, "lemon")
+				s.Pass(time.Minute)
+				ruletest.Equal(s, "handled", done.Count(), 4)
+				ruletest.Equal(s, "calls of the store for a request", s.Faults.Calls("get"), 1)
+			})
+		})
+	}
 }

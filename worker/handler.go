@@ -14,7 +14,9 @@ import (
 // the package documentation. Its context ends when it returns, when the lease is
 // lost, after Options.Timeout, at the end of the drain time, or within five seconds
 // after the client has cancelled the request, if it is one; context.Cause says
-// which. A cancelled request is acked, whatever its handler returns. It must be safe for concurrent use if Options.Concurrency is above one.
+// which. A cancelled request is acked, whatever its handler returns, and a request that
+// needs no answer any more when its turn comes is acked without a call of the handler.
+// It must be safe for concurrent use if Options.Concurrency is above one.
 type Handler[T any] func(ctx context.Context, message *mailbox.Message[T]) error
 
 // A Middleware wraps a handler in another one.

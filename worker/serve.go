@@ -58,13 +58,6 @@ func Serve[T, R any](serve func(context.Context, *mailbox.Message[T]) (R, error)
 			dropResult(ctx)
 			return nil
 		}
-		if open, err := to.Open(ctx); err != nil {
-			// The request has not been served, and nothing is wrong with it.
-			return &outcome{kind: outcomeUnsent, err: err}
-		} else if !open {
-			unsent.forget(message.ID)
-			return nil
-		}
 		answer, done := unsent.get(message.ID)
 		if !done {
 			var err error
@@ -105,8 +98,6 @@ func Answer[T, R any](ctx context.Context, message *mailbox.Message[T], answer R
 
 // answers is where the answer to one message goes.
 type answers[R any] interface {
-	// Open reports whether the client still waits for an answer.
-	Open(ctx context.Context) (bool, error)
 	// Send may be repeated.
 	Send(ctx context.Context, answer R) error
 }
@@ -136,8 +127,6 @@ type answersTo[R any] struct {
 	messageID     string
 	correlationID string
 }
-
-func (a answersTo[R]) Open(context.Context) (bool, error) { return true, nil }
 
 // Send sends the answer. Where the mailbox has a dedup window, a repeat has no
 // effect, even with another answer.

@@ -51,15 +51,11 @@ func (r *run[T]) work(ctx, settling context.Context, slot int) {
 	}
 }
 
-// handle calls the handler, unless the message was handled before or has been
-// delivered too often.
+// handle calls the handler, if it may start.
 func (r *run[T]) handle(j *job[T]) error {
 	l := r.loop
 	o := &l.options
-	if _, done := l.completed.get(j.id); done {
-		return nil
-	}
-	if err := r.overLimit(j, j); err != nil {
+	if start, err := r.mayStart(j); !start {
 		return err
 	}
 	if j.isRequest() {
@@ -82,6 +78,27 @@ func (r *run[T]) handle(j *job[T]) error {
 		ctx = limited
 	}
 	return r.observe(ctx, j)
+}
+
+// mayStart reports whether the handler of a job may start. If not, err is its result: nil acks a
+// message that was handled before, or a request that needs no answer any more. It asks the reply
+// store about a request whose slot was not read with it.
+func (r *run[T]) mayStart(j *job[T]) (start bool, err error) {
+	if _, done := r.loop.completed.get(j.id); done {
+		return false, nil
+	}
+	if err := r.overLimit(j, j); err != nil {
+		return false, err
+	}
+	if !j.isRequest() {
+		return true, nil
+	}
+	start, err = mailbox.NewReplyChannel[struct{}](j.message, nil).Open(j)
+	if err != nil {
+		// The request has not been served, and nothing is wrong with it.
+		return false, &outcome{kind: outcomeUnsent, err: err}
+	}
+	return start, nil
 }
 
 // observe calls the handler and the hooks.
