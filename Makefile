@@ -147,8 +147,8 @@ vet:
 ##@ Occasionally
 
 .PHONY: crash
-crash: ## Power cuts on the disk backend: N images (1000000)
-	MAILBOX_VOLUME=$(or $(N),1000000) $(GO) test -v -count=1 -timeout 0 -run '^TestNoPowerCutLosesWhatWasAcknowledged$$' ./diskbox
+crash: ## Power cuts on the disk backend: N images (1000000) of queues, and N of calls with reply slots
+	MAILBOX_VOLUME=$(or $(N),1000000) $(GO) test -v -count=1 -timeout 0 -run '^(TestNoPowerCutLosesWhatWasAcknowledged|TestPowerCutLosesNoAnswer)$$' ./diskbox
 
 .PHONY: failover
 failover: ## Failovers, hangs and slot moves of a Redis Cluster under load: N of each (200)

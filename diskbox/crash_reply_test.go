@@ -46,6 +46,10 @@ type callCuts struct {
 	images []callImage
 }
 
+func newCallCuts(seed uint64) *callCuts {
+	return &callCuts{disk: storetest.NewDisk(), rng: rand.New(rand.NewPCG(seed, 1)), steps: make(map[string]callStep)}
+}
+
 func (c *callCuts) cut(storetest.Operation) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -240,29 +244,34 @@ func (c *callContent) problems(steps map[string]callStep) (found []string) {
 	return found
 }
 
-// TestPowerCutLosesNoAnswer cuts the power before each operation of the disk while calls are made.
+// TestPowerCutLosesNoAnswer cuts the power before each operation of the disk while calls are made, on as many
+// disks as it takes for the images that MAILBOX_VOLUME asks for.
 // In every image a request that was sent has its slot, an answer that was confirmed or read is
 // there and cannot be written again, and no request was acked without its answer.
 func TestPowerCutLosesNoAnswer(t *testing.T) {
 	volume.Repeats(t)
-	calls := volume.Of(40)
-	cuts := &callCuts{disk: storetest.NewDisk(), rng: rand.New(rand.NewPCG(1, 1)), steps: make(map[string]callStep)}
-	cuts.run(t, SyncEach, 2, calls)
+	images, calls := volume.Count(t, volume.Part(400, 4), 100_000), volume.Of(40)
+	taken, disks := 0, 0
 	caught := make(map[string]string)
-	for i := range cuts.images {
-		image := &cuts.images[i]
-		content := readCalls(t, image)
-		for _, problem := range content.problems(image.steps) {
-			t.Error(problem)
+	for ; taken < images && !t.Failed(); disks++ {
+		cuts := newCallCuts(uint64(1 + disks))
+		cuts.run(t, SyncEach, 2, calls)
+		for i := range cuts.images {
+			image := &cuts.images[i]
+			content := readCalls(t, image)
+			for _, problem := range content.problems(image.steps) {
+				t.Errorf("disk %d, image %d: %s", disks, i, problem)
+			}
+			tamperCalls(content, image.steps, caught)
 		}
-		tamperCalls(content, image.steps, caught)
+		taken += len(cuts.images)
 	}
 	for _, name := range []string{"answer lost", "answer changed", "slot lost", "acked first", "cancel lost", "deleted slot back"} {
 		if caught[name] == "" {
 			t.Errorf("not noticed: %s", name)
 		}
 	}
-	t.Logf("%d power cuts in %d calls", len(cuts.images), 2*calls)
+	t.Logf("%d images of %d disks, with %d calls each", taken, disks, 2*calls)
 }
 
 // tamperCalls changes one call of an image in every way that breaks a promise, and notes which
@@ -299,7 +308,7 @@ func tamperCalls(c *callContent, steps map[string]callStep, caught map[string]st
 
 // A backend that confirms answers before they are synced is caught.
 func TestPowerCutCatchesUnsyncedAnswers(t *testing.T) {
-	cuts := &callCuts{disk: storetest.NewDisk(), rng: rand.New(rand.NewPCG(1, 1)), steps: make(map[string]callStep)}
+	cuts := newCallCuts(1)
 	cuts.run(t, SyncNone, 2, 40)
 	for i := range cuts.images {
 		for _, problem := range readCalls(t, &cuts.images[i]).problems(cuts.images[i].steps) {
