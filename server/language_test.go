@@ -72,7 +72,7 @@ func (p foreignProgram) serve(t *testing.T, queue string) {
 }
 
 // TestProgramsOfDocumentAskAndAnswer has a client and a worker in each language, and one in Go on the
-// other side.
+// other side. A request that cannot be sent leaves no slot either.
 func TestProgramsOfDocumentAskAndAnswer(t *testing.T) {
 	d := start(t, server.Config{Profile: server.Micronode})
 	backend := remotebox.New([]string{d.Address(server.OAP)}, d.OperatorToken().Reveal(), nil)
@@ -112,8 +112,13 @@ func TestProgramsOfDocumentAskAndAnswer(t *testing.T) {
 				t.Errorf("a worker in %s answers a client in %s with %s, %v", worker, client, got, err)
 			}
 		}
+		if output, err := program.command(ctx, "call", "", "[1]").CombinedOutput(); err == nil {
+			t.Errorf("a client in %s calls a queue without a name: %s", client, output)
+		}
 	}
-	d.expectNoSlots(ctx)
+	soon, cancel := context.WithTimeout(ctx, 45*time.Second) // before the slots of the programs expire
+	defer cancel()
+	d.expectNoSlots(soon)
 }
 
 // serveSums answers requests of the queue go until the test ends.
