@@ -12,6 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/testing/pgtest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -95,20 +96,47 @@ func (p *schemaPool) pop() pooledSchema {
 // restarts reports whether a case restarts the server.
 func restarts(t testing.TB) bool { return strings.Contains(t.Name(), "/after_") }
 
-// restartable is a backend on a server of its own, which can be killed. What was written
-// survives that without a sync.
-func restartable(t *testing.T) drivertest.Backend {
+// A setup is servers on which the suite runs.
+type setup struct {
+	// connect returns connections, which are closed when the test ends.
+	connect func(t testing.TB) *pgxpool.Pool
+	// kill crashes the server that has the queues, and starts it again.
+	kill     func(t testing.TB)
+	pollOnly bool
+	// durability is what every backend must promise.
+	durability driver.Durability
+}
+
+// alone is a server that can be killed. What was written survives that without a sync.
+func alone(t *testing.T) setup {
 	server := pgtest.Start(t, "fsync=off")
-	alone, beside := pgtest.Schema(), schemaPool{connect: func() *pgxpool.Pool { return server.Pool(t) }}
+	return setup{connect: server.Pool, kill: restarted(server), durability: driver.DurabilityProcess}
+}
+
+// restarted returns a function that kills a server and starts it again.
+func restarted(server *pgtest.Server) func(testing.TB) {
+	return func(t testing.TB) {
+		server.Kill()
+		if err := server.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// restartable is a backend on such servers.
+func (s setup) restartable(t *testing.T) drivertest.Backend {
+	serial, beside := pgtest.Schema(), schemaPool{connect: func() *pgxpool.Pool { return s.connect(t) }}
 	begin := func(t testing.TB, pool *pgxpool.Pool, schema string) driver.Opener {
-		return &place{Backend: open(t, pool, &Options{Schema: schema}), pool: pool, schema: schema}
+		b := open(t, pool, &Options{Schema: schema, PollOnly: s.pollOnly})
+		expectDurability(t, b, s.durability)
+		return &place{Backend: b, pool: pool, schema: schema}
 	}
 	return drivertest.Backend{
 		Open: func(t testing.TB) driver.Opener {
 			if restarts(t) {
-				pool := server.Pool(t)
-				empty(t, pool, alone)
-				return begin(t, pool, alone)
+				pool := s.connect(t)
+				empty(t, pool, serial)
+				return begin(t, pool, serial)
 			}
 			t.(*testing.T).Parallel() // it mostly waits, and begins after the cases that restart the server
 			taken := beside.take(t)
@@ -121,21 +149,33 @@ func restartable(t *testing.T) drivertest.Backend {
 			}
 			p.pool.Close()
 			if how == drivertest.CrashKill {
-				server.Kill()
-				if err := server.Restart(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				s.kill(t)
 			}
-			return begin(t, server.Pool(t), p.schema)
+			return begin(t, s.connect(t), p.schema)
 		},
 		Crashes: []drivertest.Crash{drivertest.CrashClean, drivertest.CrashKill},
 		Tick:    tick,
 	}
 }
 
+// keepsItsPromises runs random programs and concurrent load, and the whole suite at length.
+func (s setup) keepsItsPromises(t *testing.T) {
+	t.Helper()
+	backend, pool := s.restartable(t), s.connect(t)
+	fresh := backend
+	fresh.Open = func(t testing.TB) driver.Opener {
+		return open(t, pool, &Options{Schema: pgtest.Schema(), PollOnly: s.pollOnly})
+	}
+	t.Run("random", func(t *testing.T) { drivertest.RunRandom(t, fresh, 200) })
+	t.Run("load", func(t *testing.T) { drivertest.RunConcurrent(t, fresh, drivertest.Load{}) })
+	if volume.AtLength() {
+		t.Run("suite", func(t *testing.T) { drivertest.Run(t, backend) })
+	}
+}
+
 func TestConformance(t *testing.T) {
 	t.Parallel() // it mostly waits
-	drivertest.Run(t, restartable(t))
+	drivertest.Run(t, alone(t).restartable(t))
 }
 
 // sharing is a backend on the server that tests share.

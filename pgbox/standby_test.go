@@ -13,13 +13,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/mailboxmq/mailbox/driver"
-	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/testing/pgtest"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // connect returns a pool for an address, which is closed when the test ends.
-func connect(t *testing.T, address string) *pgxpool.Pool {
+func connect(t testing.TB, address string) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(address)
 	ok(t, err)
@@ -33,7 +32,7 @@ func connect(t *testing.T, address string) *pgxpool.Pool {
 
 // expectDurability looks at the standbys until a queue has a durability, and returns what readiness
 // says.
-func expectDurability(t *testing.T, b *Backend, want driver.Durability) (problem string, lost bool) {
+func expectDurability(t testing.TB, b *Backend, want driver.Durability) (problem string, lost bool) {
 	t.Helper()
 	for until := time.Now().Add(5 * time.Minute); ; {
 		_ = b.protect(t.Context()) // a server that does not answer is a result too
@@ -107,16 +106,16 @@ func TestCommitThatStopsWaitingForItsStandbyIsNotConfirmed(t *testing.T) {
 // commits wait for a standby; with full volume the whole suite.
 func TestKeepsItsPromisesWithSynchronousStandby(t *testing.T) {
 	t.Parallel()
-	pool := connect(t, pgtest.StartPair(t, true, "fsync=off").URL())
-	paired := drivertest.Backend{
-		Open: func(t testing.TB) driver.Opener { return open(t, pool, &Options{Schema: pgtest.Schema()}) },
-		Tick: tick,
+	pair := pgtest.StartPair(t, true)
+	paired := setup{
+		connect: func(t testing.TB) *pgxpool.Pool { return connect(t, pair.URL()) },
+		kill: func(t testing.TB) {
+			restarted(pair.Primary)(t)
+			pair.AwaitStandby(t)
+		},
+		durability: driver.DurabilityReplicated,
 	}
-	t.Run("random", func(t *testing.T) { drivertest.RunRandom(t, paired, 200) })
-	t.Run("load", func(t *testing.T) { drivertest.RunConcurrent(t, paired, drivertest.Load{}) })
-	if volume.AtLength() {
-		t.Run("suite", func(t *testing.T) { drivertest.Run(t, paired) })
-	}
+	paired.keepsItsPromises(t)
 }
 
 // TestFailoverLosesNothingConfirmed crashes the primary under load again and again, and promotes its

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs PostgreSQL, which tests and the benchmark of workers start in a folder of their own,
-# and pgbouncer. Tests behind pgbouncer are skipped where it cannot be installed.
+# and pgbouncer.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source tools/install.bash
@@ -17,8 +17,8 @@ pooler_found() { command -v pgbouncer >/dev/null || [[ -x /usr/sbin/pgbouncer ]]
 
 give_up() {
 	if found; then
-		echo "Tests behind pgbouncer are skipped: $1" >&2
-		exit 0
+		echo "The tests need pgbouncer: $1" >&2
+		exit 1
 	fi
 	echo "The tests need PostgreSQL: $1" >&2
 	echo "Install it so that initdb and postgres are on the PATH, or name their folder in MAILBOX_POSTGRES_BIN." >&2

@@ -25,6 +25,7 @@ type Pair struct{ Primary, Standby *Server }
 // the standby if it is synchronous. Both are stopped when the test ends.
 func StartPair(t testing.TB, synchronous bool, settings ...string) *Pair {
 	t.Helper()
+	settings = append(settings, "wal_retrieve_retry_interval=100ms") // the standby finds a primary that was restarted
 	p := &Pair{Primary: Start(t, settings...)}
 	second, err := vacant(settings)
 	if err != nil {
@@ -117,12 +118,16 @@ func (p *Pair) follow(ctx context.Context) error {
 	if err := p.Standby.Restart(ctx); err != nil {
 		return err
 	}
-	return p.Primary.query(ctx, func(conn *pgx.Conn) error {
-		return poll(ctx, func() (streaming bool, err error) {
-			err = conn.QueryRow(ctx, "SELECT count(*) > 0 FROM pg_stat_replication WHERE state = 'streaming'").Scan(&streaming)
-			return streaming, err
-		})
-	})
+	return p.await(ctx, streaming)
+}
+
+// streaming is true when the standby follows.
+const streaming = "SELECT count(*) > 0 FROM pg_stat_replication WHERE state = 'streaming'"
+
+// AwaitStandby waits until the standby follows the primary, which was restarted.
+func (p *Pair) AwaitStandby(t testing.TB) {
+	t.Helper()
+	p.mustAwait(t, streaming)
 }
 
 // poll waits until a condition holds.
@@ -168,25 +173,28 @@ func (s *Server) crash() {
 // AwaitReplay waits until the standby has everything that is committed.
 func (p *Pair) AwaitReplay(t testing.TB) {
 	t.Helper()
-	p.await(t, "SELECT count(*) > 0 FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_lsn()")
+	p.mustAwait(t, "SELECT count(*) > 0 FROM pg_stat_replication WHERE replay_lsn >= pg_current_wal_lsn()")
 }
 
 // AwaitAlone waits until no standby follows the primary.
 func (p *Pair) AwaitAlone(t testing.TB) {
 	t.Helper()
-	p.await(t, "SELECT count(*) = 0 FROM pg_stat_replication")
+	p.mustAwait(t, "SELECT count(*) = 0 FROM pg_stat_replication")
+}
+
+func (p *Pair) mustAwait(t testing.TB, condition string) {
+	t.Helper()
+	if err := p.await(t.Context(), condition); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // await waits until a query on the primary returns true.
-func (p *Pair) await(t testing.TB, condition string) {
-	t.Helper()
-	err := p.Primary.query(t.Context(), func(conn *pgx.Conn) error {
-		return poll(t.Context(), func() (holds bool, err error) {
-			err = conn.QueryRow(t.Context(), condition).Scan(&holds)
+func (p *Pair) await(ctx context.Context, condition string) error {
+	return p.Primary.query(ctx, func(conn *pgx.Conn) error {
+		return poll(ctx, func() (holds bool, err error) {
+			err = conn.QueryRow(ctx, condition).Scan(&holds)
 			return holds, err
 		})
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -16,17 +16,19 @@ import (
 	"github.com/mailboxmq/mailbox/internal/testing/proctest"
 )
 
-// Pooler starts pgbouncer in transaction mode before the server, with a few connections, and
-// returns a pool of connections to it. It skips the test if pgbouncer is not installed. Everything
-// ends with the test.
-func (s *Server) Pooler(t testing.TB) *pgxpool.Pool {
+// A Pooler is pgbouncer in transaction mode before a server.
+type Pooler struct{ dir string }
+
+// Pooler starts pgbouncer before the server, with a few connections, and returns when it answers. It
+// ends the test if pgbouncer is not installed, see proctest.End. It is stopped when the test ends.
+func (s *Server) Pooler(t testing.TB) *Pooler {
 	t.Helper()
 	binary, err := exec.LookPath("pgbouncer")
 	if err != nil {
 		binary, err = exec.LookPath("/usr/sbin/pgbouncer") // where Debian has it
 	}
 	if err != nil {
-		t.Skip(&proctest.MissingError{Program: "pgbouncer", Err: err})
+		proctest.End(t, &proctest.MissingError{Program: "pgbouncer", Err: err})
 	}
 	dir, err := os.MkdirTemp("", "pgtest-pooler-") // the path of a socket must be short
 	if err != nil {
@@ -55,24 +57,32 @@ func (s *Server) Pooler(t testing.TB) *pgxpool.Pool {
 		_ = command.Process.Kill()
 		_ = command.Wait() // its error says that it was killed
 	})
-	return pooled(t, dir, &log)
+	p := &Pooler{dir}
+	p.await(t, &log)
+	return p
 }
 
-// pooled returns connections to the pooler in a folder, when it answers.
-func pooled(t testing.TB, dir string, log *proctest.Output) *pgxpool.Pool {
+func (p *Pooler) config(t testing.TB) *pgxpool.Config {
 	t.Helper()
-	config, err := pgxpool.ParseConfig("postgres:///postgres?host=" + dir + "&port=6432&user=mailbox")
+	config, err := pgxpool.ParseConfig("postgres:///postgres?host=" + p.dir + "&port=6432&user=mailbox")
 	if err != nil {
 		t.Fatal(err)
 	}
 	config.MaxConns = 16
+	return config
+}
+
+// await waits until the pooler answers.
+func (p *Pooler) await(t testing.TB, log *proctest.Output) {
+	t.Helper()
+	config := p.config(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for {
 		conn, err := pgx.ConnectConfig(ctx, config.ConnConfig.Copy())
 		if err == nil {
 			_ = conn.Close(ctx)
-			break
+			return
 		}
 		select {
 		case <-ctx.Done():
@@ -80,7 +90,12 @@ func pooled(t testing.TB, dir string, log *proctest.Output) *pgxpool.Pool {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+}
+
+// Pool returns connections to the pooler, which are closed when the test ends.
+func (p *Pooler) Pool(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	pool, err := pgxpool.NewWithConfig(t.Context(), p.config(t))
 	if err != nil {
 		t.Fatal(err)
 	}
