@@ -155,8 +155,8 @@ failover: ## Failovers, hangs and slot moves of a Redis Cluster under load: N of
 	MAILBOX_VOLUME=$(or $(N),200) $(GO) test -race -v -count=1 -timeout 0 -run '^(TestFailover|TestSentinelFailover|TestHangWithoutReplicas|TestKilledProcesses)' ./redisbox
 
 .PHONY: pg-failover
-pg-failover: ## Crashes of a PostgreSQL primary under load, with promotion of its synchronous standby: N of them (100)
-	MAILBOX_VOLUME=$(or $(N),100) $(GO) test -race -v -count=1 -timeout 0 -run '^TestFailover' ./pgbox
+pg-failover: ## Crashes of a PostgreSQL primary under load, with promotion of its synchronous standby, and of an asynchronous one: N of each (100)
+	MAILBOX_VOLUME=$(or $(N),100) $(GO) test -race -v -count=1 -timeout 0 -p 1 -run '^TestFailover' ./pgbox ./server
 
 .PHONY: simulation
 simulation: ## The daemon, its disk and its network with faults in virtual time: N simulations (10000)

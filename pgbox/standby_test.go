@@ -1,7 +1,6 @@
 package pgbox
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -151,36 +150,4 @@ func TestFailoverLosesNothingConfirmed(t *testing.T) {
 	ok(t, err)
 	seen.drain(t, q)
 	seen.check(t)
-}
-
-// TestFailoverWithoutSynchronousStandbyLosesAndSaysSo is the counterpart: the standby is asynchronous, and
-// has stopped to follow. The messages that are confirmed then are lost, and the backend has said that they can be.
-func TestFailoverWithoutSynchronousStandbyLosesAndSaysSo(t *testing.T) {
-	t.Parallel()
-	pair, schema := pgtest.StartPair(t, false), pgtest.Schema()
-	b := open(t, connect(t, pair.URL()), &Options{Schema: schema})
-	q, err := b.OpenQueue(t.Context(), "orders")
-	ok(t, err)
-	_, err = q.Send(t.Context(), outgoing("kept"))
-	ok(t, err)
-	pair.AwaitReplay(t)
-	pair.Configure(t, pair.Standby, "primary_conninfo", "")
-	pair.AwaitAlone(t)
-	if problem, _ := expectDurability(t, b, driver.DurabilityDisk); !strings.Contains(problem, "can lose confirmed messages") {
-		t.Errorf("problem %q", problem)
-	}
-	_, err = q.Send(t.Context(), outgoing("lost"))
-	ok(t, err)
-	pair.Crash()
-	pair.Promote(t)
-	var got []driver.Delivery
-	for len(got) == 0 { // connections of the pool break first
-		got, err = q.Receive(context.WithoutCancel(t.Context()), driver.ReceiveRequest{Max: 10, Visibility: hold, Wait: time.Second})
-		if err != nil && !isCode(err, driver.ErrUnavailable) {
-			t.Fatal(err)
-		}
-	}
-	if len(got) != 1 || string(got[0].Body) != "kept" {
-		t.Errorf("received %d messages, the first %q; want only the one that the standby had", len(got), got[0].Body)
-	}
 }

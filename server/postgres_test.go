@@ -10,6 +10,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/testing/pgtest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/remotebox"
 	"github.com/mailboxmq/mailbox/server"
 )
@@ -167,4 +168,47 @@ func TestReadinessFollowsTheStandbyOfPostgreSQL(t *testing.T) {
 			t.Errorf("without a synchronous standby: %s", ready)
 		}
 	}
+}
+
+// TestFailoverWithoutSynchronousStandbyLosesAndReadinessSaysSo is the counterpart of
+// TestFailoverLosesNothingConfirmed: the standby is asynchronous, and has stopped to follow. The message that is
+// confirmed then is lost by each failover, and readiness has said that it can be (PG-5).
+func TestFailoverWithoutSynchronousStandbyLosesAndReadinessSaysSo(t *testing.T) {
+	t.Parallel()
+	pair := pgtest.StartPair(t, false)
+	r := start(t, server.Config{DataDir: t.TempDir(), Backend: pair.URL()})
+	call := func(path, body string) map[string]any { // the connections of a failed server break first
+		for {
+			if status, fields := r.post(r.OperatorToken(), path, body); status == http.StatusOK {
+				return fields
+			} else if status != http.StatusServiceUnavailable {
+				t.Fatalf("%s: %d %v", path, status, fields)
+			}
+			<-time.After(20 * time.Millisecond)
+		}
+	}
+	lost := 0
+	for n := range volume.Count(t, 1, 100) {
+		send := func(key string) string {
+			return call("/v1/send", fmt.Sprintf(`{"topic":"orders-%d","idem_key":%q,"payload_b64":"SGk="}`, n, key))["msg_id"].(string)
+		}
+		kept := send("kept")
+		pair.AwaitReplay(t)
+		pair.Configure(t, pair.Standby, "primary_conninfo", "")
+		pair.AwaitAlone(t)
+		for ready := ""; !strings.Contains(ready, "can lose confirmed messages"); <-time.After(20 * time.Millisecond) {
+			if ready = r.get("/readyz"); strings.Contains(ready, "replicated") {
+				t.Fatalf("with an asynchronous standby: %s", ready)
+			}
+		}
+		send("lost")
+		pair.Crash()
+		pair.Promote(t)
+		got := call("/v1/recv", fmt.Sprintf(`{"topic":"orders-%d","visibility_ms":60000,"max_messages":10}`, n))["messages"].([]any)
+		if len(got) != 1 || got[0].(map[string]any)["msg_id"] != kept {
+			t.Fatalf("failover %d: received %v, want only %s, which the standby had", n, got, kept)
+		}
+		lost++
+	}
+	t.Logf("%d failovers lost a confirmed message each", lost)
 }
