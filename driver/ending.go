@@ -1,6 +1,6 @@
 package driver
 
-// An Ending says that a message died, or that retention removed it.
+// An Ending says that a message died, that retention removed it, or that it was a duplicate.
 type Ending struct {
 	Queue string
 	Kind  EndingKind
@@ -27,6 +27,9 @@ const (
 	// EndingDropped: it is past Config.RetainReady or its time to live, and
 	// Config.DropExpired is set.
 	EndingDropped EndingKind = "dropped"
+	// EndingDuplicate: a transaction of a caller had sent it (pgbox.SendTx), and its key was taken
+	// when it was moved into the queue. LastError says by which message; there is no Reason.
+	EndingDuplicate EndingKind = "duplicate"
 )
 
 // An Observable backend tells of endings. Openers implement it.

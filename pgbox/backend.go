@@ -21,6 +21,7 @@ type Backend struct {
 	pool       *pgxpool.Pool
 	options    Options
 	protection atomic.Pointer[protection]
+	heeds      bool // the pool heeds warnings, see HeedWarnings
 	observers  endings.Observers
 	notices    *notices
 	slotWaits  slotWaits
@@ -95,6 +96,9 @@ func (b *Backend) inspect(ctx context.Context) error {
 	}
 	var version int
 	err = b.attempt(ctx, request{sql: "SELECT current_setting('server_version_num')::int"}, one(&version))
+	if err == nil && version >= minServer {
+		err = b.checkWarnings(ctx)
+	}
 	if err == nil && version >= minServer {
 		err = b.protect(ctx)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -148,7 +149,7 @@ func readEnding(line string) (driver.Ending, bool) {
 	if len(fields) != 6 {
 		return driver.Ending{}, false
 	}
-	kinds := map[string]driver.EndingKind{"d": driver.EndingDied, "r": driver.EndingRemoved, "x": driver.EndingDropped}
+	kinds := map[string]driver.EndingKind{"d": driver.EndingDied, "r": driver.EndingRemoved, "x": driver.EndingDropped, "u": driver.EndingDuplicate}
 	queue, err := hex.DecodeString(fields[1])
 	if err != nil {
 		return driver.Ending{}, false
@@ -165,10 +166,23 @@ func readEnding(line string) (driver.Ending, bool) {
 	if err != nil {
 		return driver.Ending{}, false
 	}
-	return driver.Ending{
+	ending := driver.Ending{
 		Queue: string(queue), Kind: kinds[fields[0]], Count: 1, ID: id.String(),
 		Reason: driver.Reason(fields[3]), Deliveries: deliveries, LastError: strings.ToValidUTF8(string(failure), ""),
-	}, true
+	}
+	if ending.Kind == driver.EndingDuplicate {
+		holder, _ := parseUUID(ending.LastError)
+		ending.Reason, ending.LastError = "", fmt.Sprintf(duplicateReasons[fields[3]], holder)
+	}
+	return ending, true
+}
+
+// duplicateReasons say why a message of a transaction was dropped, with the id of the message that has its key.
+var duplicateReasons = map[string]string{
+	"dedup":    "the dedup key was used for message %s",
+	"conflict": "the dedup key was used for message %s, with another body",
+	"unique":   "message %s holds the unique key",
+	"replaced": "it replaced message %s, which holds the unique key",
 }
 
 // parseUUID returns the id that the database prints as a UUID.

@@ -100,11 +100,7 @@ func (q *queue) usage(ctx context.Context, ages bool) (driver.Usage, error) {
 func (q *queue) usageOnce(ctx context.Context, ages bool) (usage driver.Usage, done bool, err error) {
 	var version int64
 	var woken, endings *string
-	all := make([]int32, len(q.shards))
-	for n := range all {
-		all[n] = int32(n)
-	}
-	from := q.lowest(all)
+	from := q.lowest(q.numbers())
 	const sql = "SELECT m.*, CASE WHEN $2 AND m.shard = 0 THEN mailbox.keys_held($1) END FROM mailbox.measure($1, $2, $3, $4, $5, $6) m"
 	r := request{sql: sql, args: []any{ages, false, from.place, from.due, from.levels}, wide: 2, repeatable: true}
 	err = q.call(ctx, r, func(rows pgx.Rows) error {

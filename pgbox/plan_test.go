@@ -176,7 +176,7 @@ func TestNoStatementReadsWholeTables(t *testing.T) {
 				"message_sent": "place >", "message_back": "qid =", "message_due": "due >", "message_age": "qid =", "message_dead": "qid =",
 				"message_dead_id": "id =", "message_group": "grp =", "message_blocker": "grp =", "message_pkey": "seq =", "body_pkey": "seq =",
 				"message_ends": "ends >", "message_level": "priority =", "message_level_age": "qid =", "message_unique": "unique_key =", "dedup_pkey": "key =", "dedup_ends": "ends <=", "strict_group_turn": "qid =", "strict_group_pkey": "name =", "strict_group_wakes": "wakes >", "strict_group_over": "qid =",
-				"strict_group_until": "until >", "strict_group_idle": "version >", "turn_pkey": "qid =", "group_limit_pkey": "name =", "inbox_queue": "qid =",
+				"strict_group_until": "until >", "strict_group_idle": "version >", "turn_pkey": "qid =", "group_limit_pkey": "name =", "inbox_xid": "xid >=",
 				"tally_pkey": "slot =", "slot_pkey": "id =", "slot_expires": "expires <=",
 			} {
 				if !strings.Contains(used[index], condition) {

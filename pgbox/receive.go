@@ -107,6 +107,15 @@ func (q *queue) lowest(shards []int32) point {
 	return lowest
 }
 
+// numbers returns the numbers of all shards.
+func (q *queue) numbers() []int32 {
+	all := make([]int32, len(q.shards))
+	for n := range all {
+		all[n] = int32(n)
+	}
+	return all
+}
+
 // or returns a point that is before both.
 func (p point) or(other point) point {
 	lower := point{place: min(p.place, other.place), due: min(p.due, other.due)}

@@ -22,7 +22,7 @@ func connect(t testing.TB, address string) *pgxpool.Pool {
 	config, err := pgxpool.ParseConfig(address)
 	ok(t, err)
 	config.MaxConns = 16
-	heedWarnings(config)
+	HeedWarnings(config)
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	ok(t, err)
 	t.Cleanup(pool.Close)

@@ -1,9 +1,13 @@
 package pgbox
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
+	"encoding/hex"
 	"errors"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,8 +31,8 @@ type callerTx func(ctx context.Context, statement string, args ...any) (*string,
 // A message that is sent becomes visible within 100 ms after the commit, behind those that were
 // sent meanwhile; messages of one transaction keep their order. Its dedup key and its
 // unique key are judged then: a duplicate is dropped, or replaces the message that holds the key. Bounds of the queue may be exceeded, and a delay and a time to live begin then. An ack or
-// a nack that is made in time holds, however late tx commits. tx must wait for the disk: a
-// session with synchronous_commit off is refused (ErrInvalid).
+// a nack that is made in time holds, however late tx commits. tx must wait for what sends wait for, the disk and that of a synchronous
+// standby: a session with synchronous_commit off, or local with a standby, is refused (ErrInvalid).
 func InTx(ctx context.Context, tx pgx.Tx) context.Context {
 	return context.WithValue(ctx, txKey{}, callerTx(func(ctx context.Context, statement string, args ...any) (answer *string, err error) {
 		return answer, tx.QueryRow(ctx, statement, args...).Scan(&answer)
@@ -79,20 +83,18 @@ func txOf(ctx context.Context) callerTx {
 // worksInTx reports whether an operation can be part of a transaction.
 func worksInTx(op string) bool { return op == "send" || op == "ack" || op == "nack" }
 
-// conditionAsync is raised for transactions that do not wait for the disk.
+// conditionAsync is raised for transactions that wait for less than sends do.
 const conditionAsync = "MB002"
 
 // inTx calls a function in the caller's transaction. An error leaves that transaction failed.
-func (h *handle) inTx(ctx context.Context, tx callerTx, op, statement string, args ...any) (*string, error) {
-	xid, err := tx(ctx, h.backend.sql(statement), append([]any{h.qid}, args...)...)
+func (h *handle) inTx(ctx context.Context, tx callerTx, op, statement string, args ...any) (string, error) {
+	replicated := h.backend.protection.Load().durability == driver.DurabilityReplicated
+	answer, err := tx(ctx, h.backend.sql(statement), append([]any{h.qid, replicated}, args...)...)
 	if err == nil {
-		if xid != nil {
-			h.inbox.expect(h.queue, *xid)
-		}
-		return xid, nil
+		return *answer, nil
 	}
 	if ctx.Err() != nil {
-		return nil, ctx.Err()
+		return "", ctx.Err()
 	}
 	e := &driver.Error{Code: driver.ErrUnavailable, Op: op, Queue: h.name, Err: err}
 	var state interface{ SQLState() string } // every driver for PostgreSQL has it
@@ -104,29 +106,74 @@ func (h *handle) inTx(ctx context.Context, tx callerTx, op, statement string, ar
 			e.Code, e.Field = driver.ErrInvalid, "tx"
 		}
 	}
-	return nil, e
+	return "", e
+}
+
+// A txCall is the arguments of a call in a transaction of the caller, in types that every driver
+// can pass: arrays of numbers and ids as text, and bytes one after the other.
+type txCall struct {
+	ids, numbers, sizes []byte
+	data                []byte
+	elements            int
+}
+
+// add adds an element. Nil bytes are null.
+func (c *txCall) add(id ulid.ULID, numbers []int64, data ...[]byte) {
+	c.elements++
+	c.ids = append(hex.AppendEncode(c.ids, id[:]), ',')
+	for _, n := range numbers {
+		c.numbers = append(strconv.AppendInt(c.numbers, n, 10), ',')
+	}
+	for _, part := range data {
+		size := len(part)
+		if part == nil {
+			size = -1
+		}
+		c.sizes = append(strconv.AppendInt(c.sizes, int64(size), 10), ',')
+		c.data = append(c.data, part...)
+	}
+}
+
+// arrayText returns elements, each with a comma behind it, as an array of the database.
+func arrayText(elements []byte) string {
+	return "{" + string(bytes.TrimSuffix(elements, []byte(","))) + "}"
 }
 
 // sendInTx sends the messages of op in the caller's transaction.
 func (h *handle) sendInTx(ctx context.Context, tx callerTx, op *sendOp, sent []driver.Sent, failed []error) ([]driver.Sent, error) {
-	for n, i := range op.positions {
-		row := &op.rows[n]
-		_, err := h.inTx(ctx, tx, "send", "SELECT mailbox.send_tx($1, $2, $3::text::uuid, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)",
-			row.shard, uuidText(row.id), row.body, row.group, row.extra, row.delay, row.key, row.digest, row.past[0], row.past[1], row.past[2], row.past[3], row.ttl, row.priority, row.unique, row.replaces)
+	for begin := 0; begin < len(op.rows); {
+		var c txCall
+		for n := begin; n < len(op.rows) && (c.elements == 0 || c.elements < maxCallElements && len(c.data)+len(op.rows[n].body) <= maxCallBytes); n++ {
+			row := &op.rows[n]
+			numbers := []int64{int64(row.shard), row.delay, row.ttl, int64(row.priority), 0}
+			if row.replaces {
+				numbers[4] = 1
+			}
+			c.add(row.id, numbers, row.body, row.group, row.extra, row.key, row.digest, row.past[0], row.past[1], row.past[2], row.past[3], row.unique)
+		}
+		xid, err := h.inTx(ctx, tx, "send", "SELECT mailbox.send_all_tx($1, $2, $3::text::uuid[], $4::text::bigint[], $5::bytea, $6::text::int[])",
+			arrayText(c.ids), arrayText(c.numbers), c.data, arrayText(c.sizes))
 		if err != nil {
 			return nil, err
 		}
+		h.inbox.expect(h.queue, xid)
+		begin += c.elements
+	}
+	for n, i := range op.positions {
 		sent[i] = driver.Sent{ID: op.ids[n]}
 	}
 	return sent, driver.NewBatchError(failed)
 }
 
-// settleInTx acks or nacks in the caller's transaction.
+// settleInTx acks or gives back in the caller's transaction.
 func (h *handle) settleInTx(ctx context.Context, tx callerTx, op string, n int, each func(i int) (settlement, error)) error {
 	if err := h.check(ctx, op); err != nil {
 		return err
 	}
 	var failed []error
+	var positions []int
+	var whats []byte
+	var c txCall
 	for i := range n {
 		s, err := each(i)
 		if err != nil {
@@ -134,40 +181,76 @@ func (h *handle) settleInTx(ctx context.Context, tx callerTx, op string, n int, 
 			continue
 		}
 		id, shard, ok := h.read(s.receipt)
-		var xid *string
-		if ok && op == "ack" {
-			xid, err = h.inTx(ctx, tx, op, "SELECT mailbox.ack_tx($1, $2, $3, $4, $5::text::uuid)", shard, seqOf(s.receipt), int64(s.receipt.Nonce), uuidText(id))
-		} else if ok {
-			xid, err = h.inTx(ctx, tx, op, "SELECT mailbox.nack_tx($1, $2, $3, $4, $5::text::uuid, $6, $7, $8)",
-				shard, seqOf(s.receipt), int64(s.receipt.Nonce), uuidText(id), s.reason, s.number, []byte(s.cause))
-		}
-		switch {
-		case err != nil:
-			return err
-		case xid == nil:
+		if !ok {
 			failed = driver.FailAt(failed, n, i, h.expired(op, s.receipt))
+			continue
+		}
+		what := "a"
+		if op == "nack" {
+			what = s.reason
+		}
+		positions, whats = append(positions, i), append(whats, what...)
+		c.add(id, []int64{int64(shard), seqOf(s.receipt), int64(s.receipt.Nonce), s.number, int64(len(c.data)) + 1, int64(len(s.cause))}, []byte(s.cause))
+	}
+	if len(positions) == 0 {
+		return driver.NewBatchError(failed)
+	}
+	answer, err := h.inTx(ctx, tx, op, "SELECT mailbox.settle_tx($1, $2, $3::text, $4::text::uuid[], $5::text::bigint[], $6::bytea)",
+		string(whats), arrayText(c.ids), arrayText(c.numbers), c.data)
+	if err != nil {
+		return err
+	}
+	codes, xid, settled := strings.Cut(answer, " ")
+	if settled {
+		h.inbox.expect(h.queue, xid)
+	}
+	for k, i := range positions {
+		if codes[k] != 's' {
+			expired, _ := each(i) // was read above
+			failed = driver.FailAt(failed, n, i, h.expired(op, expired.receipt))
 		}
 	}
 	return driver.NewBatchError(failed)
 }
 
-// uuidText returns an id as a text that every driver can pass.
-func uuidText(id ulid.ULID) string {
-	const digits = "0123456789abcdef"
-	text := make([]byte, 0, 32)
-	for _, b := range id {
-		text = append(text, digits[b>>4], digits[b&15])
-	}
-	return string(text)
-}
-
 // inbox is what this process knows of the inbox of a queue: the transactions that it waits for,
-// and when it last looked.
+// when it looks next, and what the last look could see.
 type inbox struct {
 	mu       sync.Mutex // guards the fields below
 	open     map[string]struct{}
 	watching bool
 	next     time.Time
+	// seen is a snapshot of the server, or nil. All that it could see was moved. It is a hint, like marks: after a failover the
+	// numbers of transactions may begin at earlier ones, so now and then a look begins without it.
+	seen     *string
+	nextFull time.Time
+}
+
+// mark returns what a look need not look at.
+func (in *inbox) mark() *string {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if time.Now().After(in.nextFull) {
+		return nil
+	}
+	return in.seen
+}
+
+// looked notes what a look could see that began behind a mark.
+func (in *inbox) looked(begun time.Time, from *string, seen string) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.seen = &seen
+	if from == nil {
+		in.nextFull = time.Now().Add(max(minFull, fullShare*time.Since(begun)))
+	}
+}
+
+// doubt makes the next look look at everything.
+func (in *inbox) doubt() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.seen = nil
 }
 
 // How often the inbox is looked at: while a transaction of this process is open, and at least
@@ -247,21 +330,35 @@ func (q *queue) collectSometimes(ctx context.Context) {
 	q.inbox.mu.Unlock()
 }
 
+// collectMost is how many rows one call moves.
+const collectMost = 1000
+
 // collect moves what transactions have committed into the queue. It returns those of xids that
 // are open.
 func (q *queue) collect(ctx context.Context, xids []string) (pending []string, err error) {
+	from := q.lowest(q.numbers())
 	for {
+		begun, mark := time.Now(), q.inbox.mark()
 		var done *int
 		var woken, endings *string
-		r := request{sql: "SELECT * FROM mailbox.collect($1, $2, $3)", args: []any{xids, false}, wide: 2, repeatable: true}
-		if err := q.call(ctx, r, one(&done, &pending, &woken, &endings)); err != nil {
+		var seen string
+		r := request{
+			sql:  "SELECT * FROM mailbox.collect($1, $2, $3, $4, $5, $6, $7)",
+			args: []any{xids, false, mark, from.place, from.due, from.levels}, wide: 2, repeatable: true,
+		}
+		if err := q.call(ctx, r, one(&done, &pending, &woken, &endings, &seen)); err != nil {
+			q.inbox.doubt()
 			return nil, err
 		}
 		q.backend.happened(ctx, endings, woken)
-		if done != nil {
-			if *done > 0 {
-				q.changed(ctx, *done)
-			}
+		if done == nil {
+			continue
+		}
+		if *done > 0 {
+			q.changed(ctx, *done)
+		}
+		if *done < collectMost {
+			q.inbox.looked(begun, mark, seen)
 			return pending, nil
 		}
 	}

@@ -132,7 +132,7 @@ const minConns = 8
 // openPool connects, and opens the backend.
 func openPool(ctx context.Context, config *pgxpool.Config, options *Options) (driver.Backend, error) {
 	config.MaxConns = max(config.MaxConns, minConns)
-	heedWarnings(config)
+	HeedWarnings(config)
 	pool, err := pgxpool.NewWithConfig(context.WithoutCancel(ctx), config)
 	if err != nil {
 		return nil, connectError(config, err)

@@ -8,7 +8,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 )
 
-// observe counts and logs a message that was dead-lettered or that retention removed.
+// observe counts and logs a message that was dead-lettered, that retention removed, or that was a duplicate.
 // The backend calls it, see driver.Observable.
 func (b *Broker) observe(e driver.Ending) {
 	key, ok := keyOf(e.Queue)
@@ -30,6 +30,10 @@ func (b *Broker) observe(e driver.Ending) {
 	case driver.EndingDropped:
 		line = "message.dropped"
 		meter.Dropped(e.Count)
+	case driver.EndingDuplicate:
+		line = "message.duplicate"
+		meter.Sent(0, e.Count)
+		b.traces.note(&key, e.ID, holder{}, EventRemoved, 0, e.LastError, time.Now())
 	}
 	attrs := []any{slog.String("reason", string(e.Reason))}
 	if e.ID == "" {
