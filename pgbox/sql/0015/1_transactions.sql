@@ -110,7 +110,7 @@ BEGIN
     IF r.key IS NOT NULL THEN
       k := mailbox.check_key(q.qid, r.key, r.digest, t);
       IF k.code <> '' THEN
-        DELETE FROM mailbox.body b WHERE b.seq = r.seq;
+        DELETE FROM mailbox.body a WHERE a.seq = r.seq;
         PERFORM mailbox.tell_duplicate(q, r.id, CASE k.code WHEN 'd' THEN 'dedup' ELSE 'conflict' END, k.id);
         RETURN;
       END IF;
