@@ -83,6 +83,9 @@ func TestBatchInTransactionIsOneStatement(t *testing.T) {
 	if sending.statements != 1 {
 		t.Errorf("%d statements sent %d messages, want 1", sending.statements, len(msgs))
 	}
+	last, err := q.Send(InTx(t.Context(), sending), []driver.Outgoing{{}})
+	ok(t, err)
+	sent, msgs = append(sent, last...), append(msgs, driver.Outgoing{})
 	ok(t, sending.Commit(t.Context()))
 	_, got := receiveBodies(t, q, len(msgs))
 	receipts := make([]driver.Receipt, len(got))

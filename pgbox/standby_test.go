@@ -1,6 +1,7 @@
 package pgbox
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -70,6 +72,74 @@ func TestTraitsFollowTheStandby(t *testing.T) {
 	ok(t, pair.Standby.Restart(t.Context()))
 	if problem, lost := expectDurability(t, b, driver.DurabilityReplicated); problem != "" || lost {
 		t.Errorf("with the standby again: %q, lost %v", problem, lost)
+	}
+}
+
+// TestTransactionsThatDoNotWaitForTheStandbyAreRefused sends, acks and nacks in sessions whose commits wait for less than those of the backend.
+func TestTransactionsThatDoNotWaitForTheStandbyAreRefused(t *testing.T) {
+	t.Parallel()
+	pair := pgtest.StartPair(t, true)
+	pool := connect(t, pair.URL())
+	b := open(t, pool, &Options{Schema: pgtest.Schema()})
+	expectDurability(t, b, driver.DurabilityReplicated)
+	q, err := b.OpenQueue(t.Context(), "orders")
+	ok(t, err)
+	_, err = q.Send(t.Context(), outgoing("a"))
+	ok(t, err)
+	_, got := receiveBodies(t, q, 1)
+	for commit, want := range map[string]driver.Code{
+		"off": driver.ErrInvalid, "local": driver.ErrInvalid, "remote_write": driver.ErrInvalid, "on": "", "remote_apply": "",
+	} {
+		for op, do := range map[string]func(ctx context.Context) error{
+			"send": func(ctx context.Context) error { _, err := q.Send(ctx, outgoing("b")); return err },
+			"ack":  func(ctx context.Context) error { return q.Ack(ctx, []driver.Receipt{got[0].Receipt}) },
+			"nack": func(ctx context.Context) error { return q.Nack(ctx, []driver.Nack{{Receipt: got[0].Receipt}}) },
+		} {
+			tx := begin(t, b)
+			_, err := tx.Exec(t.Context(), "SET LOCAL synchronous_commit = "+commit)
+			ok(t, err)
+			if err := do(InTx(t.Context(), tx)); want == "" && err != nil || want != "" && !isCode(err, want) {
+				t.Errorf("%s with synchronous_commit %s: %v, want %q", op, commit, err, want)
+			}
+			ok(t, tx.Rollback(t.Context()))
+		}
+	}
+}
+
+// TestPoolThatHearsNoWarningsPromisesDisk opens backends on pools that would take a commit that was cancelled at the standby for a success.
+func TestPoolThatHearsNoWarningsPromisesDisk(t *testing.T) {
+	t.Parallel()
+	pair := pgtest.StartPair(t, true)
+	for _, test := range []struct {
+		name    string
+		prepare func(config *pgxpool.Config)
+		want    driver.Durability
+		problem string
+	}{
+		{"as it is", func(*pgxpool.Config) {}, driver.DurabilityDisk, "pgbox.HeedWarnings"},
+		{"heeded", HeedWarnings, driver.DurabilityReplicated, ""},
+		{"heeded, and replaced", func(config *pgxpool.Config) {
+			HeedWarnings(config)
+			config.ConnConfig.OnNotice = func(*pgconn.PgConn, *pgconn.Notice) {}
+		}, driver.DurabilityDisk, "pgbox.HeedWarnings"},
+		{"heeded, and passed on", func(config *pgxpool.Config) {
+			config.ConnConfig.OnNotice = func(*pgconn.PgConn, *pgconn.Notice) {}
+			HeedWarnings(config)
+		}, driver.DurabilityReplicated, ""},
+		{"not sent", func(config *pgxpool.Config) {
+			HeedWarnings(config)
+			config.ConnConfig.RuntimeParams["client_min_messages"] = "error"
+		}, driver.DurabilityDisk, "client_min_messages"},
+	} {
+		config, err := pgxpool.ParseConfig(pair.URL())
+		ok(t, err)
+		test.prepare(config)
+		pool, err := pgxpool.NewWithConfig(t.Context(), config)
+		ok(t, err)
+		t.Cleanup(pool.Close)
+		if problem, _ := expectDurability(t, open(t, pool, &Options{Schema: pgtest.Schema()}), test.want); !strings.Contains(problem, test.problem) || test.problem == "" && problem != "" {
+			t.Errorf("%s: problem %q, want %q", test.name, problem, test.problem)
+		}
 	}
 }
 

@@ -117,6 +117,9 @@ type txCall struct {
 	elements            int
 }
 
+// newTxCall returns arguments without elements. Their bytes are never null, however few.
+func newTxCall() txCall { return txCall{data: []byte{}} }
+
 // add adds an element. Nil bytes are null.
 func (c *txCall) add(id ulid.ULID, numbers []int64, data ...[]byte) {
 	c.elements++
@@ -142,7 +145,7 @@ func arrayText(elements []byte) string {
 // sendInTx sends the messages of op in the caller's transaction.
 func (h *handle) sendInTx(ctx context.Context, tx callerTx, op *sendOp, sent []driver.Sent, failed []error) ([]driver.Sent, error) {
 	for begin := 0; begin < len(op.rows); {
-		var c txCall
+		c := newTxCall()
 		for n := begin; n < len(op.rows) && (c.elements == 0 || c.elements < maxCallElements && len(c.data)+len(op.rows[n].body) <= maxCallBytes); n++ {
 			row := &op.rows[n]
 			numbers := []int64{int64(row.shard), row.delay, row.ttl, int64(row.priority), 0}
@@ -173,7 +176,7 @@ func (h *handle) settleInTx(ctx context.Context, tx callerTx, op string, n int, 
 	var failed []error
 	var positions []int
 	var whats []byte
-	var c txCall
+	c := newTxCall()
 	for i := range n {
 		s, err := each(i)
 		if err != nil {

@@ -209,6 +209,12 @@ func TestTransactionsThatDoNotWaitForTheDiskAreRefused(t *testing.T) {
 	if _, err := q.Send(InTx(t.Context(), tx), outgoing("a")); !isCode(err, driver.ErrInvalid) {
 		t.Errorf("send: got %v, want %v", err, driver.ErrInvalid)
 	}
+	ok(t, tx.Rollback(t.Context()))
+	tx = begin(t, b)
+	_, err = tx.Exec(t.Context(), "SET LOCAL synchronous_commit = local") // there is no standby
+	ok(t, err)
+	_, err = q.Send(InTx(t.Context(), tx), outgoing("a"))
+	ok(t, err)
 	if _, err := q.Stats(InTx(t.Context(), tx)); !isCode(err, driver.ErrUnsupported) {
 		t.Errorf("stats: got %v, want %v", err, driver.ErrUnsupported)
 	}
