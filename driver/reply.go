@@ -99,8 +99,10 @@ type LinkedReplyStore interface {
 
 // A SlotLister is a ReplyStore that can list its slots, for people.
 type SlotLister interface {
-	// Slots yields the slots that exist, in any state and order, without answers. An error ends the
-	// sequence.
+	// Slots yields the slots that exist, in any state, without answers, and about in the order in which
+	// they expire. A slot that is created or removed meanwhile may be missing; each other is yielded
+	// once. It blocks, and asks the store for a bounded number of slots at a time. An error ends
+	// the sequence. Codes: ErrUnavailable, ErrClosed; ErrUnsupported (a daemon whose backend cannot list).
 	Slots(ctx context.Context) iter.Seq2[Slot, error]
 }
 

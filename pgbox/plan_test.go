@@ -179,6 +179,9 @@ func TestNoStatementReadsWholeTables(t *testing.T) {
 				"strict_group_until": "until >", "strict_group_idle": "version >", "turn_pkey": "qid =", "group_limit_pkey": "name =", "inbox_xid": "xid >=",
 				"tally_pkey": "slot =", "slot_pkey": "id =", "slot_expires": "expires <=",
 			} {
+				if index == "slot_expires" && !strings.Contains(used[index], "expires >= ") {
+					t.Errorf("no list of slots uses %s; conditions: %q", index, used[index])
+				}
 				if !strings.Contains(used[index], condition) {
 					t.Errorf("no statement uses index %s with %q; conditions: %q", index, condition, used[index])
 				}
@@ -208,7 +211,7 @@ func fill(t *testing.T, pool *pgxpool.Pool, schema string) {
 		"INSERT INTO mailbox.turn SELECT 1000, 0, n, '{0}', '{0}', 0 FROM "+rows+"; "+
 		"INSERT INTO mailbox.inbox (qid, shard, kind) SELECT 1000, 0, 'g' FROM "+rows+"; "+
 		"INSERT INTO mailbox.tally SELECT 1000, 0, 0, n, 0, 0, 0, 0, 0 FROM "+rows+"; "+
-		"INSERT INTO mailbox.slot (id, created, expires) SELECT 'slot ' || n, n, 9000000000000000 FROM "+rows, "mailbox.", schema+".")
+		"INSERT INTO mailbox.slot (id, created, expires) SELECT 'slot ' || n, n, 9000000000000000 + n FROM "+rows, "mailbox.", schema+".")
 	_, err := pool.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol)
 	ok(t, err)
 }
@@ -370,6 +373,9 @@ func operateReplies(t *testing.T, r driver.ReplyStore) {
 	ok(t, err)
 	_, err = r.Sweep(ctx, 10)
 	ok(t, err)
+	for _, err := range r.(driver.SlotLister).Slots(ctx) {
+		ok(t, err)
+	}
 }
 
 // operateInTx makes the calls that can be part of a transaction, and lets another move what they

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"iter"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,7 +28,10 @@ type replyStore struct {
 	room     atomic.Int64 // how many slots can be made before they are counted again
 }
 
-var _ driver.ReplyStore = (*replyStore)(nil)
+var (
+	_ driver.ReplyStore = (*replyStore)(nil)
+	_ driver.SlotLister = (*replyStore)(nil)
+)
 
 // Replies returns the reply store in the schema of the backend, for at most maxSlots slots; 0 means
 // 1,000,000. It does no I/O. Clients and workers of all processes on the schema share the slots. Slots
@@ -110,6 +115,7 @@ const (
 	opDelete  = "delete slot"
 	opExpired = "list expired slots"
 	opSweep   = "sweep slots"
+	opList    = "list slots"
 )
 
 // slotStates are the states by the codes of the functions.
@@ -302,6 +308,59 @@ func (r *replyStore) Expired(ctx context.Context, limit int) (ids []string, err 
 		return nil
 	})
 	return ids, err
+}
+
+// slotsListed is how many slots one statement lists.
+const slotsListed = 1000
+
+// listSlots is the statement that lists up to $3 slots behind the slot $2, which expires at $1. It goes from slot to slot, so that
+// the server looks each up in the index even if statistics say that there are few.
+var listSlots = "WITH RECURSIVE walk AS ((" + nextSlot("$1, $2") + ") UNION ALL " +
+	"SELECT n.* FROM walk w CROSS JOIN LATERAL (" + nextSlot("w.expires, w.id") + ") n) " +
+	"SELECT id, CASE WHEN expires <= mailbox.clock() THEN 'e' ELSE state::text END, created, expires, resolved FROM walk LIMIT $3"
+
+func nextSlot(after string) string {
+	return "SELECT a.id, a.state, a.created, a.expires, a.resolved FROM mailbox.slot a WHERE (a.expires, a.id) > (" + after + ") ORDER BY a.expires, a.id LIMIT 1"
+}
+
+// Slots yields the slots, without answers, in the order in which they expire. It blocks for a round trip for each thousand.
+// Codes: ErrUnavailable, ErrClosed.
+func (r *replyStore) Slots(ctx context.Context) iter.Seq2[driver.Slot, error] {
+	return func(yield func(driver.Slot, error) bool) {
+		from, id := int64(math.MinInt64), ""
+		for page := make([]driver.Slot, slotsListed); len(page) == slotsListed; {
+			err := r.call(ctx, opList, "", listSlots, true, []any{from, id, slotsListed}, func(rows pgx.Rows) (err error) {
+				page, err = listedSlots(rows, page[:0], &from)
+				return err
+			})
+			if err != nil {
+				yield(driver.Slot{}, err)
+				return
+			}
+			for _, slot := range page {
+				if id = slot.ID; !yield(slot, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// listedSlots reads the rows of listSlots, and notes when the last slot expires.
+func listedSlots(rows pgx.Rows, page []driver.Slot, last *int64) ([]driver.Slot, error) {
+	for rows.Next() {
+		var id, state string
+		var created, resolved int64
+		if err := rows.Scan(&id, &state, &created, last, &resolved); err != nil {
+			return nil, err
+		}
+		slot := driver.Slot{ID: id, State: slotStates[state], CreatedAt: wall(created), ExpiresAt: wall(*last)}
+		if slot.State == driver.SlotResolved {
+			slot.ResolvedAt = wall(resolved)
+		}
+		page = append(page, slot)
+	}
+	return page, rows.Err()
 }
 
 // Sweep removes slots whose time is over; see driver.ReplyStore. It blocks for a round trip.

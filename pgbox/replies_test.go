@@ -53,3 +53,24 @@ func TestReplyStoreIsBounded(t *testing.T) {
 	ok(t, r.Delete(t.Context(), "slot-3"))
 	ok(t, r.Create(t.Context(), "more", time.Hour))
 }
+
+// TestSlotsAreListedPageByPage (RPL-5): slots that expire at the same time are on two pages.
+func TestSlotsAreListedPageByPage(t *testing.T) {
+	t.Parallel()
+	b := open(t, pgtest.Shared(t).Pool(t), &Options{Schema: pgtest.Schema()})
+	const n = 2*slotsListed + 500
+	_, err := b.pool.Exec(t.Context(), b.sql("INSERT INTO mailbox.slot (id, created, expires) SELECT 'slot ' || n, n, 9000000000000000 - n / 300 FROM generate_series(1, $1) n"), n)
+	ok(t, err)
+	seen := make(map[string]bool)
+	var last time.Time
+	for slot, err := range b.Replies(0).(driver.SlotLister).Slots(t.Context()) {
+		ok(t, err)
+		if seen[slot.ID] || slot.ExpiresAt.Before(last) {
+			t.Fatalf("%+v is listed twice, or behind one that expires at %s", slot, last)
+		}
+		seen[slot.ID], last = true, slot.ExpiresAt
+	}
+	if len(seen) != n {
+		t.Errorf("%d of %d slots are listed", len(seen), n)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -39,7 +40,10 @@ type replyStore struct {
 	closeOnce sync.Once
 }
 
-var _ driver.ReplyStore = (*replyStore)(nil)
+var (
+	_ driver.ReplyStore = (*replyStore)(nil)
+	_ driver.SlotLister = (*replyStore)(nil)
+)
 
 // Replies returns the reply store in the servers of the backend, for at most maxSlots
 // slots; 0 means 1,000,000. It does no I/O. Closing the backend closes the store.
@@ -103,6 +107,7 @@ const (
 	opDelete  = "delete slot"
 	opExpired = "list expired slots"
 	opSweep   = "sweep slots"
+	opList    = "list slots"
 )
 
 // Create makes a pending slot that expires after ttl. It blocks for a round trip.
@@ -284,6 +289,38 @@ func (r *replyStore) Expired(ctx context.Context, limit int) ([]string, error) {
 		ids = append(ids, slot.ID)
 	}
 	return ids, nil
+}
+
+// Slots yields the slots, without answers, in the order in which they expire. It blocks for a round trip for each
+// 256 slots of a bucket. Codes: ErrUnavailable, ErrClosed.
+func (r *replyStore) Slots(ctx context.Context) iter.Seq2[driver.Slot, error] {
+	return func(yield func(driver.Slot, error) bool) {
+		lists := make([]*shard.SlotList, len(r.buckets))
+		pages := make([][]shard.ListedSlot, len(r.buckets))
+		errs := make([]error, len(r.buckets))
+		var group sync.WaitGroup
+		for i, k := range r.buckets {
+			lists[i] = k.List()
+			group.Go(func() { pages[i], errs[i] = lists[i].Next(ctx) })
+		}
+		group.Wait()
+		err := cmp.Or(errs...)
+		for err == nil {
+			first := -1
+			for i, page := range pages {
+				if len(page) > 0 && (first < 0 || page[0].Ends < pages[first][0].Ends) {
+					first = i
+				}
+			}
+			if first < 0 || !yield(pages[first][0].Slot, nil) {
+				return
+			}
+			if pages[first] = pages[first][1:]; len(pages[first]) == 0 {
+				pages[first], err = lists[first].Next(ctx)
+			}
+		}
+		yield(driver.Slot{}, driver.Annotate(err, "", opList))
+	}
 }
 
 // Sweep removes up to limit expired slots. It blocks for several round trips. Codes:

@@ -70,7 +70,7 @@ func (c slotCase) onRealClock(b ReplyStore) attempts {
 }
 
 func allSlotCases() []slotCase {
-	return slices.Concat(slotCreateCases, slotWriteCases, slotTimeCases, slotWaitCases, slotRemoveCases, slotModelCases)
+	return slices.Concat(slotCreateCases, slotWriteCases, slotTimeCases, slotWaitCases, slotRemoveCases, slotListCases, slotModelCases)
 }
 
 // A slotEnv is the environment of one case of a reply store.

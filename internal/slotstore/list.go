@@ -43,7 +43,7 @@ func (m *Store) Sweep(ctx context.Context, limit int) (removed int, err error) {
 	return m.sweepLocked(m.advanceLocked(), limit), nil
 }
 
-// Slots yields the slots, without answers, oldest first. It does not block.
+// Slots yields the slots, without answers, in the order in which they expire. It does not block.
 func (m *Store) Slots(ctx context.Context) iter.Seq2[driver.Slot, error] {
 	return func(yield func(driver.Slot, error) bool) {
 		m.mu.Lock()
@@ -56,7 +56,7 @@ func (m *Store) Slots(ctx context.Context) iter.Seq2[driver.Slot, error] {
 		}
 		m.mu.Unlock()
 		slices.SortFunc(all, func(a, b driver.Slot) int {
-			return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), strings.Compare(a.ID, b.ID))
+			return cmp.Or(a.ExpiresAt.Compare(b.ExpiresAt), strings.Compare(a.ID, b.ID))
 		})
 		for i := range all {
 			if err := ctx.Err(); err != nil {

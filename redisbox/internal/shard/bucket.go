@@ -152,6 +152,71 @@ func (k *Bucket) Sweep(ctx context.Context, what string, limit int) ([]EndedSlot
 	return ended, nil
 }
 
+// SlotsListed is how many slots one call lists at most.
+const SlotsListed = 256
+
+// A SlotList reads the slots of a bucket in the order in which they end, a page at a time.
+type SlotList struct {
+	bucket *Bucket
+	from   string   // when the last slot that was listed ends
+	seen   []string // the slots that were listed and end then
+	atEnd  bool
+}
+
+// A ListedSlot is a slot as it was listed, without its answer.
+type ListedSlot struct {
+	driver.Slot
+	Ends float64 // by the time of its bucket
+}
+
+// List returns a list of the slots. It does no I/O.
+func (k *Bucket) List() *SlotList { return &SlotList{bucket: k, from: "-inf"} }
+
+// Next returns further slots, and none at the end. It blocks for a round trip, and for another if only
+// remains of slots were found.
+func (l *SlotList) Next(ctx context.Context) (page []ListedSlot, err error) {
+	for len(page) == 0 && !l.atEnd {
+		reply, err := l.bucket.call(ctx, replyListScript, nil, 0, append([]string{l.from, strconv.Itoa(SlotsListed)}, l.seen...)...)
+		if err != nil {
+			return nil, err
+		}
+		if page, err = l.read(reply); err != nil {
+			return nil, err
+		}
+	}
+	return page, nil
+}
+
+// read reads the answer of reply_list.lua.
+func (l *SlotList) read(reply []rueidis.RedisMessage) (page []ListedSlot, err error) {
+	texts := make([]string, len(reply))
+	for i := range reply {
+		if texts[i], err = reply[i].ToString(); err != nil {
+			return nil, UnreadableAnswer(err)
+		}
+	}
+	if len(texts)%3 != 1 {
+		return nil, UnreadableAnswer(nil)
+	}
+	l.atEnd = texts[0] != "1"
+	for part := range slices.Chunk(texts[1:], 3) {
+		id, ends, packed := part[0], part[1], part[2]
+		if ends != l.from {
+			l.from, l.seen = ends, nil
+		}
+		l.seen = append(l.seen, id)
+		if packed == "" {
+			continue
+		}
+		found, err := ReadSlot(id, packed)
+		if err != nil {
+			return nil, err
+		}
+		page = append(page, ListedSlot{found.Slot, Number(ends)})
+	}
+	return page, nil
+}
+
 // call runs a script on the bucket until it is answered, and returns the answer without
 // its head.
 func (k *Bucket) call(ctx context.Context, sc *Script, sess *Session, replicas int, args ...string) ([]rueidis.RedisMessage, error) {

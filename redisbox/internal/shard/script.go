@@ -85,6 +85,7 @@ var (
 	// CreateReplySlotScript is ReplySlotScript for requests that need memory.
 	CreateReplySlotScript = ReplySlotScript.of("#!lua")
 	replySweepScript      = newScript("reply_sweep", ofBucket, append(slices.Clone(onBucket), "what", "limit"))
+	replyListScript       = newScript("reply_list", ofBucket, append(slices.Clone(onBucket), "from", "limit"), each("seen"))
 	DedupClaimScript      = newScript("dedup_claim", ofShard, with("what", "key", "bodyHash", "id", "target"))
 )
 

@@ -9,7 +9,7 @@ import (
 
 var scripts = []*Script{
 	openScript, deleteScript, PingScript, BatchScript, UsageScript, peekScript, FireScript, SchedulesScript, RedriveScript,
-	DiscardScript, PurgeScript, PauseScript, EditScript, ForwardScript, arrivalScript, MoveReserveScript, MoveFinishScript, DedupClaimScript, ReplySlotScript, replySweepScript,
+	DiscardScript, PurgeScript, PauseScript, EditScript, ForwardScript, arrivalScript, MoveReserveScript, MoveFinishScript, DedupClaimScript, ReplySlotScript, replySweepScript, replyListScript,
 }
 
 // TestScriptHeadersMatchArguments compares the header of a script with its arguments in

@@ -2,6 +2,7 @@ package faulty
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"time"
 
@@ -28,7 +29,7 @@ func (s ReplyStoreSaboteur) Wrap(inner driver.ReplyStore) driver.ReplyStore {
 // ReplyStores returns the saboteurs of reply stores. drivertest.RunReplyStore must catch all of
 // them.
 func ReplyStores() []ReplyStoreSaboteur {
-	return slices.Concat(slotCreateFaults, slotWriteFaults, slotReadFaults, slotExpiryFaults, slotWaitFaults, slotConsumeFaults, slotSweepFaults)
+	return slices.Concat(slotCreateFaults, slotWriteFaults, slotReadFaults, slotExpiryFaults, slotWaitFaults, slotConsumeFaults, slotSweepFaults, slotListFaults)
 }
 
 // PassReplyStore wraps a store as saboteurs do, without a fault. The suite must pass on it.
@@ -41,6 +42,11 @@ func PassReplyStore(inner driver.ReplyStore) driver.ReplyStore {
 type store struct {
 	driver.ReplyStore
 	memory
+}
+
+// slots lists the slots of the wrapped store, which must be able to.
+func (s *store) slots(ctx context.Context) iter.Seq2[driver.Slot, error] {
+	return s.ReplyStore.(driver.SlotLister).Slots(ctx)
 }
 
 // slotState returns the state of a slot, or "" if there is none.
@@ -64,6 +70,7 @@ type storeHooks struct {
 	delete  func(s *store, ctx context.Context, id string) error
 	expired func(s *store, ctx context.Context, limit int) ([]string, error)
 	sweep   func(s *store, ctx context.Context, limit int) (int, error)
+	list    func(s *store, ctx context.Context) iter.Seq2[driver.Slot, error]
 }
 
 // A hookedStore is a reply store with the hooks of a saboteur.
@@ -106,6 +113,10 @@ func (h hookedStore) Expired(ctx context.Context, limit int) ([]string, error) {
 
 func (h hookedStore) Sweep(ctx context.Context, limit int) (int, error) {
 	return or(h.on.sweep, (*store).Sweep, h.on.sweep != nil)(h.s, ctx, limit)
+}
+
+func (h hookedStore) Slots(ctx context.Context) iter.Seq2[driver.Slot, error] {
+	return or(h.on.list, (*store).slots, h.on.list != nil)(h.s, ctx)
 }
 
 // readSlots passes every slot that is read through see.
