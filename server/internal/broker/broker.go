@@ -161,12 +161,11 @@ func New(options Options) (*Broker, error) {
 	b.receipts.ring, b.receipts.version = options.Ring, receiptCiphered
 	if options.Shared {
 		b.receipts.version = receiptHashed
-	} else { // other daemons have slots in a shared store, and remove them
-		b.slots.restore(b.replies)
 	}
 	b.traces.init(b.Limits().TraceEvents)
 	b.queues.init()
 	b.waiting.init()
+	b.slots.restore(b.replies, b.log)
 	b.stopObserving = func() {}
 	if observable, ok := options.Opener.(driver.Observable); ok {
 		b.stopObserving = observable.Observe(b.observe)

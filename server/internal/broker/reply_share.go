@@ -3,10 +3,13 @@ package broker
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"math"
 	"sync"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/backoff"
 	"github.com/mailboxmq/mailbox/internal/share"
 )
 
@@ -15,7 +18,10 @@ import (
 type slotTable struct {
 	pool *share.Pool
 
-	mu    sync.Mutex
+	stop      context.CancelFunc // ends restoring
+	restoring sync.WaitGroup
+
+	mu    sync.Mutex // guards slots
 	slots map[string]*heldSlot
 }
 
@@ -38,23 +44,67 @@ const (
 func (t *slotTable) init() {
 	t.pool = share.New("reply slots", "max_reply_slots", 0, retrySlots)
 	t.slots = make(map[string]*heldSlot)
+	t.stop = func() {}
 }
 
 // restore counts the slots that the store has from before the broker began, if it can list them: a
 // tenant must not get a second share by a restart. Their tokens are not known: they count for the tenant.
-func (t *slotTable) restore(store driver.ReplyStore) {
+// A store that several daemons use has slots of the others too, which count as well. A store that may block is read in
+// the background: until then a tenant may use its share beside slots that were not read yet, which count against it later.
+func (t *slotTable) restore(store driver.ReplyStore, log *slog.Logger) {
 	lister, ok := store.(driver.SlotLister)
 	if !ok {
 		return
 	}
-	for slot, err := range lister.Slots(context.Background()) { // it does not block
+	if _, own := store.(quickStore); own {
+		_ = t.charge(context.Background(), lister, math.MaxInt64) // it does not block
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.stop = cancel
+	t.restoring.Go(func() {
+		for attempt := 1; ; attempt++ {
+			err := t.charge(ctx, lister, t.pool.Stats().Limit)
+			if err == nil || ctx.Err() != nil {
+				return
+			}
+			again := errors.Is(err, driver.ErrUnavailable)
+			if attempt == 1 || !again {
+				log.Warn("slots.not_counted", slog.String("error", err.Error()), slog.Bool("again", again))
+			}
+			if !again || backoff.Pause(ctx, backoff.AfterError(attempt, err)) != nil {
+				return
+			}
+		}
+	})
+}
+
+// charge counts the slots of a store that are not in the table, until the table has most: programs without a
+// daemon can have many more in the store than the daemon has room for.
+func (t *slotTable) charge(ctx context.Context, lister driver.SlotLister, most int64) error {
+	for slot, err := range lister.Slots(ctx) {
+		if err != nil {
+			return err
+		}
 		key, ok := keyOf(slot.ID)
-		if err != nil || !ok || slot.State == driver.SlotExpired {
+		if !ok || slot.State == driver.SlotExpired {
 			continue
 		}
-		owner := share.Path{{Name: key.tenant}}
+		if t.pool.Stats().Used >= most {
+			return nil
+		}
+		t.addFound(slot.ID, share.Path{{Name: key.tenant}}, time.Until(slot.ExpiresAt))
+	}
+	return nil
+}
+
+// addFound adds a slot that was found in the store, and counts it, unless it is known.
+func (t *slotTable) addFound(name string, owner share.Path, ttl time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.slots[name] == nil {
 		t.pool.Charge(owner, 1)
-		t.add(slot.ID, owner, time.Until(slot.ExpiresAt))
+		t.addLocked(name, owner, ttl)
 	}
 }
 
@@ -67,6 +117,10 @@ func (t *slotTable) add(name string, owner share.Path, ttl time.Duration) *heldS
 		t.pool.Give(owner, 1)
 		return nil
 	}
+	return t.addLocked(name, owner, ttl)
+}
+
+func (t *slotTable) addLocked(name string, owner share.Path, ttl time.Duration) *heldSlot {
 	held := &heldSlot{owner: owner, since: time.Now()}
 	held.expires = time.AfterFunc(ttl, func() { t.drop(name, held) })
 	t.slots[name] = held
@@ -158,8 +212,10 @@ func (t *slotTable) sample(tenant string) map[string]*heldSlot {
 	return slots
 }
 
-// close stops the timers.
+// close ends restoring and stops the timers.
 func (t *slotTable) close() {
+	t.stop()
+	t.restoring.Wait()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for name, held := range t.slots {

@@ -3,6 +3,8 @@ package broker_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"iter"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -334,6 +336,95 @@ func TestSlotsOfBeforeCountAfterRestart(t *testing.T) {
 		time.Sleep(2 * time.Hour)
 		if used := usedSlots(next); used != 0 {
 			t.Errorf("%d slots are counted after all have expired", used)
+		}
+	})
+}
+
+// listedStore is a store that other daemons use too, and that lists its slots after some failures.
+type listedStore struct {
+	driver.ReplyStore
+	fails   int           // how many lists fail
+	proceed chan struct{} // if it is not nil, lists wait until it is closed
+}
+
+func (s *listedStore) Slots(ctx context.Context) iter.Seq2[driver.Slot, error] {
+	return func(yield func(driver.Slot, error) bool) {
+		if s.proceed != nil {
+			select {
+			case <-s.proceed:
+			case <-ctx.Done():
+				yield(driver.Slot{}, ctx.Err())
+				return
+			}
+		}
+		if s.fails > 0 {
+			s.fails--
+			yield(driver.Slot{}, &driver.Error{Code: driver.ErrUnavailable, Op: "list slots"})
+			return
+		}
+		s.ReplyStore.(driver.SlotLister).Slots(ctx)(yield)
+	}
+}
+
+// TestSlotsOfSharedStoreCountAfterRestart (OPS-4): the store answers late, and not at first. The broker begins
+// without it, and counts each slot once.
+func TestSlotsOfSharedStoreCountAfterRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, memory := t.Context(), reply.NewMemory(nil)
+		before := newReplyBenchOn(t, broker.Limits{MaxReplySlots: 32}, memory)
+		for n := range 16 {
+			if err := before.replies("greedy").Create(ctx, fmt.Sprint("old-", n), time.Hour); err != nil {
+				t.Fatal(err)
+			}
+		}
+		store := &listedStore{ReplyStore: memory, fails: 3, proceed: make(chan struct{})}
+		b := newReplyBenchOn(t, broker.Limits{MaxReplySlots: 32}, store)
+		greedy := b.replies("greedy")
+		for n := range 8 { // while the store is read
+			if err := greedy.Create(ctx, fmt.Sprint("new-", n), time.Hour); err != nil {
+				t.Fatal(err)
+			}
+		}
+		close(store.proceed)
+		time.Sleep(time.Minute)
+		if used := usedSlots(b.Broker); used != 24 {
+			t.Errorf("%d slots are counted, want 16 of before and 8", used)
+		}
+		if err := b.replies("quiet").Create(ctx, "q", time.Hour); err != nil {
+			t.Errorf("another tenant: %v", err)
+		}
+		expectSlotCode(t, greedy.Create(ctx, "more", time.Hour), driver.ErrFull, "more than half beside another tenant")
+		time.Sleep(2 * time.Hour)
+		if used := usedSlots(b.Broker); used != 0 {
+			t.Errorf("%d slots are counted after all have expired", used)
+		}
+	})
+}
+
+// TestBrokerClosesWhileStoreIsRead: Close ends the list.
+func TestBrokerClosesWhileStoreIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newReplyBenchOn(t, broker.Limits{}, &listedStore{ReplyStore: reply.NewMemory(nil), proceed: make(chan struct{})})
+		synctest.Wait()
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestManySlotsOfOthersAreCountedInBounds: the store has more slots than the broker has room for.
+func TestManySlotsOfOthersAreCountedInBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := reply.NewMemory(nil)
+		for n := range 100 {
+			if err := memory.Create(t.Context(), fmt.Sprint("slot-", n), time.Hour); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b := newReplyBenchOn(t, broker.Limits{MaxReplySlots: 16}, &listedStore{ReplyStore: memory})
+		synctest.Wait()
+		if used := usedSlots(b.Broker); used != 16 {
+			t.Errorf("%d slots are counted, want 16", used)
 		}
 	})
 }
