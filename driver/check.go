@@ -178,6 +178,10 @@ func (q Query) Check() error {
 		return invalid("OlderThan", "%v is negative", q.OlderThan)
 	case q.Cursor != nil && (len(q.States) != 1 || q.ID != ""):
 		return invalid("Cursor", "%.40q needs one state, and no id", *q.Cursor)
+	case q.Last < 0:
+		return invalid("Last", "%d is negative; 0 means from the beginning", q.Last)
+	case q.Last > 0 && (len(q.States) != 1 || q.States[0] != StateReady && q.States[0] != StateDead || q.ID != "" || q.Cursor != nil):
+		return invalid("Last", "%d needs ready or dead as the only state, and neither an id nor a cursor", q.Last)
 	case q.Reason != "" && !q.Reason.Valid():
 		return invalid("Reason", "%q is not a reason; want max_attempts, fatal, parse, integrity, expired or operator", q.Reason)
 	}

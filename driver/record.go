@@ -291,6 +291,11 @@ type Query struct {
 	// stays in its state is yielded once by a chain of such peeks; States has one state then,
 	// and ID is empty. Trait: PeekCursor.
 	Cursor *string
+	// Last, if it is not 0, begins Peek near the end: behind all but the last messages, so that it yields at
+	// most this many of each shard, in their usual order. It may yield fewer although there are more,
+	// where messages between them are gone; ask for more then. States has ready or dead alone, ID is
+	// empty, and Cursor nil. Trait: PeekLast.
+	Last int
 }
 
 // Edit is a change of one waiting message. Exactly one of its fields is set.

@@ -31,6 +31,8 @@ type Traits struct {
 	Schedules   bool
 	// PeekCursor: Query.Cursor is accepted.
 	PeekCursor bool
+	// PeekLast: Query.Last is accepted.
+	PeekLast bool
 	// Release: Nack takes NackRelease and NackPutBack.
 	Release bool
 	// DeliverAt: Outgoing.DeliverAt is accepted.

@@ -48,6 +48,26 @@ var peekOrders = []peekOrder{
 	{driver.StateDead, []string{"state = 'x'"}, "place"},
 }
 
+// endSQL returns the statement that reads the positions of the last messages, the last one first. The arguments are
+// those of sql.
+func (o peekOrder) endSQL() string {
+	text := ""
+	for i, part := range o.parts {
+		if i > 0 {
+			text += " UNION ALL "
+		}
+		rows := "SELECT seq, " + o.order + " FROM mailbox.message WHERE qid = $1 AND shard = $2 AND " + part + " ORDER BY " + o.order + " DESC, seq DESC LIMIT $3"
+		if part == levelPart {
+			rows = "SELECT l.* FROM " + levelsFrom + rows + ") l WHERE q.qid = $1"
+		}
+		text += "(" + rows + ")"
+	}
+	return "SELECT seq, " + o.order + " FROM (" + text + ") m ORDER BY " + o.order + " DESC, seq DESC OFFSET $3 - 1 LIMIT 1"
+}
+
+// levelsFrom begins the lateral join over the orders of a queue's priorities.
+const levelsFrom = "mailbox.queue q CROSS JOIN generate_series(1, CASE WHEN q.leveled THEN 9 ELSE 0 END) k CROSS JOIN unnest('{p,h}'::\"char\"[]) o CROSS JOIN LATERAL ("
+
 // sql returns the statement that reads a page: of messages behind a point, and with an id if
 // one is given. $1 is the queue, $2 a shard.
 func (o peekOrder) sql() string {
@@ -60,8 +80,7 @@ func (o peekOrder) sql() string {
 		rows := "SELECT * FROM mailbox.message WHERE qid = $1 AND shard = $2 AND " + part +
 			" AND (" + o.order + ", seq) > ($3, $4) AND " + o.order + " >= $3 AND ($5::uuid IS NULL OR id = $5) ORDER BY " + o.order + ", seq LIMIT $6"
 		if part == levelPart {
-			rows = "SELECT l.* FROM mailbox.queue q CROSS JOIN generate_series(1, CASE WHEN q.leveled THEN 9 ELSE 0 END) k CROSS JOIN unnest('{p,h}'::\"char\"[]) o " +
-				"CROSS JOIN LATERAL (" + rows + ") l WHERE q.qid = $1"
+			rows = "SELECT l.* FROM " + levelsFrom + rows + ") l WHERE q.qid = $1"
 		}
 		text += "(" + rows + ")"
 	}
@@ -104,7 +123,14 @@ func (h *handle) look(ctx context.Context, op string, query driver.Query) iter.S
 			if len(query.States) > 0 && !slices.Contains(query.States, order.state) || query.Reason != "" && order.state != driver.StateDead {
 				continue
 			}
-			for row, err := range h.inState(ctx, order, query.ID, from) {
+			begin := from.beginning(order.state)
+			if query.Last > 0 {
+				if begin, err = h.lastOf(ctx, order, query.Last); err != nil {
+					yield(driver.Peeked{}, h.outcome(err, op))
+					return
+				}
+			}
+			for row, err := range h.inState(ctx, order, query.ID, from.shard, begin) {
 				if err == nil {
 					err = h.check(ctx, op)
 				}
@@ -148,6 +174,19 @@ func parsePeekedFrom(text string) (peekedFrom, error) {
 	return peekedFrom{int(min(marks[0], math.MaxInt32)), int64(marks[1]), int64(marks[2])}, nil
 }
 
+// A beginning says behind which point the messages of a shard are read.
+type beginning func(shard int) (at, seq int64)
+
+// beginning returns that of the messages in a state behind f.
+func (f peekedFrom) beginning(state driver.State) beginning {
+	return func(shard int) (at, seq int64) {
+		if state == driver.StateReady && shard > f.shard { // ready ones are in the order of shards
+			return peekedFrom{}.in(shard)
+		}
+		return f.in(shard)
+	}
+}
+
 // in returns the point where the messages of a shard begin that are behind f. Of messages at one
 // position, those of the first shard come first.
 func (f peekedFrom) in(shard int) (at, seq int64) {
@@ -162,6 +201,29 @@ func (f peekedFrom) in(shard int) (at, seq int64) {
 	return f.at, f.seq
 }
 
+// lastOf returns where the last n messages of each shard begin.
+func (h *handle) lastOf(ctx context.Context, order peekOrder, n int) (beginning, error) {
+	type point struct{ at, seq int64 }
+	points := make([]point, len(h.shards))
+	for i := range points {
+		r := request{sql: order.endSQL(), args: []any{int32(i), int32(min(n, math.MaxInt32))}, wide: -1, repeatable: true}
+		err := h.call(ctx, r, func(rows pgx.Rows) error {
+			points[i] = point{at: -1 << 62}
+			if rows.Next() {
+				if err := rows.Scan(&points[i].seq, &points[i].at); err != nil {
+					return err
+				}
+				points[i].seq-- // this message is the first to be read
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return func(shard int) (at, seq int64) { return points[shard].at, points[shard].seq }, nil
+}
+
 // matches reports whether a message is one that a query asks for.
 func (r *peekedRow) matches(query driver.Query) bool {
 	for key, value := range query.Attributes {
@@ -173,8 +235,8 @@ func (r *peekedRow) matches(query driver.Query) bool {
 }
 
 // inState yields the messages in one state, or only the one with this id: ready ones in order,
-// shard by shard, the others by time. It begins behind from.
-func (h *handle) inState(ctx context.Context, order peekOrder, id string, from peekedFrom) iter.Seq2[peekedRow, error] {
+// shard by shard, the others by time. It begins with the ready messages of shard first.
+func (h *handle) inState(ctx context.Context, order peekOrder, id string, first int, begin beginning) iter.Seq2[peekedRow, error] {
 	return func(yield func(peekedRow, error) bool) {
 		var wanted *[16]byte
 		if id != "" {
@@ -185,11 +247,8 @@ func (h *handle) inState(ctx context.Context, order peekOrder, id string, from p
 			wanted = &packed
 		}
 		if order.state == driver.StateReady {
-			for n := from.shard; n < len(h.shards); n++ {
-				if n > from.shard {
-					from = peekedFrom{}
-				}
-				if !h.pages(ctx, order, wanted, []int{n}, from, yield) {
+			for n := first; n < len(h.shards); n++ {
+				if !h.pages(ctx, order, wanted, []int{n}, begin, yield) {
 					return
 				}
 			}
@@ -199,12 +258,12 @@ func (h *handle) inState(ctx context.Context, order peekOrder, id string, from p
 		for n := range all {
 			all[n] = n
 		}
-		h.pages(ctx, order, wanted, all, from, yield)
+		h.pages(ctx, order, wanted, all, begin, yield)
 	}
 }
 
 // pages yields the messages of shards in one order. It reports false if yield did.
-func (h *handle) pages(ctx context.Context, order peekOrder, id *[16]byte, shards []int, from peekedFrom, yield func(peekedRow, error) bool) bool {
+func (h *handle) pages(ctx context.Context, order peekOrder, id *[16]byte, shards []int, begin beginning, yield func(peekedRow, error) bool) bool {
 	type cursor struct {
 		rows    []peekedRow
 		at, seq int64
@@ -212,7 +271,7 @@ func (h *handle) pages(ctx context.Context, order peekOrder, id *[16]byte, shard
 	}
 	cursors := make([]cursor, len(shards))
 	for i := range cursors {
-		cursors[i].at, cursors[i].seq = from.in(shards[i])
+		cursors[i].at, cursors[i].seq = begin(shards[i])
 	}
 	for {
 		first := -1

@@ -66,6 +66,7 @@ func (b *Backend) newSettings(config driver.Config, version int64) *settings {
 		DeadLetters:   true,
 		Peek:          true,
 		PeekCursor:    true,
+		PeekLast:      true,
 		Move:          true,
 		LateAck:       true,
 		ForgetDedup:   true,

@@ -25,6 +25,10 @@ func (h *handle) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.
 			yield(driver.Peeked{}, err)
 			return
 		}
+		if query.Last > 0 {
+			yield(driver.Peeked{}, &driver.Error{Code: driver.ErrUnsupported, Op: "peek", Queue: h.Name, Field: "Last", Detail: "Redis has no order that can be read from its end"})
+			return
+		}
 		marks, atEnd := make([]shard.PeekMark, len(h.Shards)), false
 		if query.Cursor != nil {
 			if err := readMarks(marks, *query.Cursor); err != nil {

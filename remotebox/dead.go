@@ -99,9 +99,9 @@ func (q *queue) PurgeDead(ctx context.Context) (removed int, err error) {
 
 // Peek yields messages without touching them, a page at a time. The protocol has no cursors.
 func (q *queue) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
-	if query.Cursor != nil {
+	if query.Cursor != nil || query.Last > 0 {
 		return func(yield func(driver.Peeked, error) bool) {
-			yield(driver.Peeked{}, &driver.Error{Code: driver.ErrUnsupported, Op: "peek", Queue: q.name, Field: "Cursor", Detail: "the protocol of the daemon has no cursors; use its HTTP API"})
+			yield(driver.Peeked{}, &driver.Error{Code: driver.ErrUnsupported, Op: "peek", Queue: q.name, Detail: "the protocol of the daemon has neither Cursor nor Last; its HTTP API has a cursor"})
 		}
 	}
 	return pages(ctx, q.backend, &listing{

@@ -30,6 +30,19 @@ var peekCases = []testCase{
 		config: fair, needs: append([]need{needPeekCursor, needDeadLetters}, fairNeeds...), run: cursorShowsEachMessageOnce,
 	},
 	{id: "CNT-2", title: "a cursor is behind what a peek has yielded", needs: []need{needPeekCursor}, run: cursorIsBehindYielded},
+	{id: "CNT-2", title: "a peek at the last messages ends with the newest", needs: []need{needPeekLast, needDeadLetters}, run: lastAreNewest(1)},
+	{
+		id: "CNT-2", title: "a peek at the last messages of shards ends with the newest",
+		config: always(driver.Config{Shards: 4}), needs: []need{needPeekLast, needDeadLetters}, run: lastAreNewest(4),
+	},
+	{
+		id: "CNT-2", title: "a peek at the last messages of strict groups ends with the newest",
+		config: strict, needs: []need{needPeekLast, needDeadLetters}, run: lastAreNewest(1),
+	},
+	{
+		id: "CNT-2", title: "a peek at the last messages of fair groups ends with the newest",
+		config: fair, needs: append([]need{needPeekLast, needDeadLetters}, fairNeeds...), run: lastAreNewest(1),
+	},
 	{id: "CNT-2", title: "an invalid cursor is refused", needs: []need{needPeekCursor}, run: badCursorIsRefused},
 }
 
@@ -246,6 +259,38 @@ func cursorIsBehindYielded(e *env, q driver.Queue) {
 	got = append(got, e.peekIDs(q, driver.Query{States: states, Cursor: &cursor})...)
 	if cursor != "" || !slices.Equal(got, want) {
 		e.failf("a peek that was stopped after 4 messages, and the rest: got %q, cursor %q; want %q and none", got, cursor, want)
+	}
+}
+
+// lastAreNewest looks at the last ready and dead messages of a queue with this many shards.
+func lastAreNewest(shards int) func(e *env, q driver.Queue) {
+	return func(e *env, q driver.Queue) {
+		e.sendVaried(q, "dead", 12)
+		for _, d := range e.receive(q, 12) {
+			e.deadLetter(q, d, driver.ReasonFatal)
+		}
+		e.sendVaried(q, "ready", 40)
+		for _, state := range []driver.State{driver.StateReady, driver.StateDead} {
+			states := []driver.State{state}
+			all := e.peekIDs(q, driver.Query{States: states})
+			for _, n := range []int{1, 5, 1000} {
+				got := e.peekIDs(q, driver.Query{States: states, Last: n})
+				suffix := all[max(0, len(all)-len(got)):]
+				switch {
+				case len(got) == 0 || len(got) > n*shards || got[len(got)-1] != all[len(all)-1]:
+					e.failf("peek at the last %d %s messages: got %q, want at most %d that end with %q", n, state, got, n*shards, all[len(all)-1])
+				case (shards == 1 || n == 1000) && !slices.Equal(got, suffix) || n == 1000 && len(got) != len(all):
+					e.failf("peek at the last %d %s messages: got %q, want the end of %q", n, state, got, all)
+				}
+			}
+		}
+		ready := []driver.State{driver.StateReady}
+		for what, query := range map[string]driver.Query{
+			"all states": {Last: 1}, "delayed ones": {States: []driver.State{driver.StateDelayed}, Last: 1}, "less than none": {States: ready, Last: -1},
+			"those behind a cursor": {States: ready, Last: 1, Cursor: new(string)},
+		} {
+			e.expectInvalid(sequenceError(q.Peek(e.ctx(), query)), driver.ErrInvalid, "", "peek at the last of "+what)
+		}
 	}
 }
 

@@ -85,6 +85,15 @@ var needPeekCursor = need{
 	},
 }
 
+// needPeekLast: a peek can begin near the end.
+var needPeekLast = need{
+	met: func(_ *env, q driver.Queue) bool { return q.Traits().PeekLast },
+	refused: func(e *env, q driver.Queue) {
+		err := sequenceError(q.Peek(e.ctx(), driver.Query{States: []driver.State{driver.StateReady}, Last: 1}))
+		e.expectCode(err, driver.ErrUnsupported, "peek at the last messages of a queue that cannot begin there")
+	},
+}
+
 // needPriorities: messages can have priorities. Without it no message can be given one.
 var needPriorities = need{
 	met: func(_ *env, q driver.Queue) bool { return q.Traits().Priorities },

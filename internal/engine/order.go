@@ -175,8 +175,11 @@ func (o *order) find(place uint64) *Entry {
 }
 
 // sorted yields the entries of an order by place that are not gone, lowest first.
-func (o *order) sorted(yield func(*Entry) bool) {
-	back := slices.Clone(o.back)
+func (o *order) sorted(yield func(*Entry) bool) { o.sortedAfter(0, yield) }
+
+// sortedAfter is sorted for the entries after a place. It passes over the others of the FIFO a chunk at a time.
+func (o *order) sortedAfter(place uint64, yield func(*Entry) bool) {
+	back := slices.DeleteFunc(slices.Clone(o.back), func(e *Entry) bool { return e.Place <= place })
 	slices.SortFunc(back, func(a, b *Entry) int { return cmp.Compare(a.Place, b.Place) })
 	next := 0
 	upTo := func(limit uint64) bool {
@@ -187,9 +190,14 @@ func (o *order) sorted(yield func(*Entry) bool) {
 		}
 		return true
 	}
-	for e := range o.fifo.all {
-		if !upTo(e.Place) || (e.State != Gone && !yield(e)) {
-			return
+	for c := o.fifo.head; c != nil; c = c.next {
+		if n := len(c.items); n == c.read || c.items[n-1].Place <= place {
+			continue
+		}
+		for _, e := range c.items[c.read:] {
+			if e.Place > place && (!upTo(e.Place) || (e.State != Gone && !yield(e))) {
+				return
+			}
 		}
 	}
 	upTo(^uint64(0))

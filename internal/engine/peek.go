@@ -48,6 +48,21 @@ func (s *Shard) InState(state State) iter.Seq[*Entry] {
 	}
 }
 
+// Behind is InState for the ready or dead entries after a place. Without a backlog, priorities and groups it passes over the
+// others quickly, and otherwise may yield them too.
+func (s *Shard) Behind(state State, place uint64) iter.Seq[*Entry] {
+	waiting := &s.ready
+	switch {
+	case s.window != nil || s.config.StrictGroups && state == Ready:
+		return s.InState(state)
+	case state == Dead:
+		waiting = &s.dead.byDeath
+	case len(s.groups.byName) > 0 || s.levels != nil:
+		return s.InState(state)
+	}
+	return func(yield func(*Entry) bool) { waiting.sortedAfter(place, yield) }
+}
+
 // An entryOrder is a heap of entries.
 type entryOrder struct {
 	entries []*Entry

@@ -82,7 +82,11 @@ func (p *pages[T]) readPage() {
 	}
 	p.room = max(2*p.room, p.limit, pageLen)
 	paged := p.state == engine.Ready || p.state == engine.Dead
-	for e := range sh.engine.InState(p.state) {
+	all := sh.engine.InState(p.state)
+	if paged {
+		all = sh.engine.Behind(p.state, p.last.Place)
+	}
+	for e := range all {
 		if p.last.Covers(p.state, e) {
 			continue
 		}

@@ -22,12 +22,15 @@ func (h *handle) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.
 		if err == nil && query.Cursor != nil {
 			position, err = h.position(query.States[0], *query.Cursor)
 		}
+		if err == nil && query.Last > 0 {
+			position = h.lastPlaces(query.States[0], uint64(query.Last))
+		}
 		if err != nil {
 			yield(driver.Peeked{}, err)
 			return
 		}
 		atEnd := false
-		if position != nil {
+		if query.Cursor != nil {
 			defer func() {
 				if *query.Cursor = ""; !atEnd {
 					*query.Cursor = cursorOf(query.States[0], position)
@@ -86,6 +89,21 @@ func (h *handle) position(state driver.State, text string) ([]engine.Point, erro
 		p.Due, p.Alarm = engine.DuePoint{Due: engine.Instant(marks[0]), Seq: marks[1]}, engine.DuePoint{Due: engine.Instant(marks[2]), Seq: marks[3]}
 	}
 	return position, nil
+}
+
+// lastPlaces returns the point in each shard before its last n places of ready or dead messages.
+func (h *handle) lastPlaces(state driver.State, n uint64) []engine.Point {
+	position := make([]engine.Point, len(h.shards))
+	for i, sh := range h.shards {
+		sh.lock()
+		last := sh.engine.Deaths()
+		if state == driver.StateReady {
+			last = sh.engine.Tail() - 1
+		}
+		sh.unlock()
+		position[i].Place = last - min(last, n)
+	}
+	return position
 }
 
 // cursorOf returns the text that position reads.

@@ -117,6 +117,7 @@ func (b *Backend) traitsOf(config driver.Config, shards int) driver.Traits {
 		DeadLetters:   true,
 		Peek:          true,
 		PeekCursor:    true,
+		PeekLast:      true,
 		Move:          true,
 		LateAck:       true,
 		ForgetDedup:   true,

@@ -157,6 +157,10 @@ func (c *Caller) look(ctx context.Context, name string, query driver.Query) iter
 			yield(Peeked{}, err)
 			return
 		}
+		if err := q.lacks(query.Last == 0 || q.handle.Traits().PeekLast, "peek", "backend does not support looking from the end"); err != nil {
+			yield(Peeked{}, err)
+			return
+		}
 		turn, err := c.beginLook(ctx, "peek", name)
 		if err != nil {
 			yield(Peeked{}, err)

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -245,4 +246,84 @@ func (c *Caller) searchPage(ctx context.Context, queue string, s *Search, part *
 	}
 	part.done = part.cursor == ""
 	return false, false, nil
+}
+
+const (
+	// newestFirst is how many messages of each shard a look at the newest begins with, and newestMore the
+	// factor by which it goes on; maxNewest bounds that.
+	newestFirst, newestMore = 64, 4
+	maxNewest               = 1 << 40
+)
+
+// Newest returns the newest messages of a queue that match a search in one state, ready or dead, the newest first, and
+// notes in s how far it looked. Query.Limit bounds them. It looks at the last messages, and at more of them until it has
+// found enough or its bounds end it. It is authorised like Search. Codes: those of Search, ErrUnsupported
+// also if the backend cannot begin near the end.
+func (c Caller) Newest(ctx context.Context, queue string, s *Search) ([]Peeked, error) {
+	grant, err := c.authorize(ctx, capability.OpPeek, queue)
+	if err == nil {
+		err = s.Query.Check()
+	}
+	if err == nil && (s.Query.Limit == 0 || s.Most == 0 || len(s.Query.States) != 1) {
+		err = &driver.Error{Code: driver.ErrInvalid, Op: "peek", Queue: queue, Field: "Limit", Detail: "the newest messages need one state and bounds"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	stats, err := inQueue(ctx, &c, "peek", queue, lastForReads, func(q *queueUse) (driver.Stats, error) { return q.handle.Stats(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	var found []Peeked
+	for last := newestFirst; ; last *= newestMore {
+		some, looked, whole, err := c.newest(ctx, queue, s, last)
+		if err != nil {
+			return nil, err
+		}
+		if s.Cut = !whole; s.Cut {
+			break // many of the messages between were gone; what was found before is right
+		}
+		total := stats.Ready
+		if s.Query.States[0] == driver.StateDead {
+			total = stats.Dead
+		}
+		found, s.Looked = some, map[driver.State]int{s.Query.States[0]: looked}
+		s.Cut = looked < total && len(found) < s.Query.Limit
+		if !s.Cut || s.spent(looked) || last > maxNewest {
+			break
+		}
+	}
+	found = newestOf(found, s.Query.Limit)
+	for i := range found {
+		c.charge(grant, &found[i].Message)
+	}
+	return found, nil
+}
+
+// newest looks at the last messages of each shard. whole is false if there are too many.
+func (c *Caller) newest(ctx context.Context, queue string, s *Search, last int) (found []Peeked, looked int, whole bool, err error) {
+	now := time.Now()
+	for m, err := range c.look(ctx, queue, driver.Query{States: s.Query.States, Last: last}) {
+		if err != nil {
+			return nil, 0, false, err
+		}
+		if looked++; looked > newestMore*max(s.Most, newestFirst*newestMore) {
+			return nil, 0, false, nil
+		}
+		if s.Matches(&m, now) {
+			if found = append(found, m); len(found) > newestMore*s.Query.Limit {
+				found = newestOf(found, s.Query.Limit)
+			}
+		}
+	}
+	return found, looked, true, nil
+}
+
+// newestOf returns at most this many of the messages, the newest first.
+func newestOf(all []Peeked, limit int) []Peeked {
+	slices.SortFunc(all, func(a, b Peeked) int {
+		return cmp.Or(b.DeadAt.Compare(a.DeadAt), b.EnqueuedAt.Compare(a.EnqueuedAt), strings.Compare(b.ID, a.ID))
+	})
+	clear(all[min(len(all), limit):])
+	return all[:min(len(all), limit)]
 }

@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -167,6 +168,65 @@ func FuzzSearchCursor(f *testing.F) {
 			if err != nil {
 				expectCode(t, err, driver.ErrInvalid, "a search from "+cursor)
 			}
+		}
+	})
+}
+
+// TestNewestFindsLastOfMany: CNT-2 through the broker, over messages that are gone and for conditions, within its bounds.
+func TestNewestFindsLastOfMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory(t, broker.Limits{})
+		c := b.as("")
+		old := b.send(c, "orders", "old")
+		held := b.receive(c, "orders", 1)
+		for range 700 {
+			b.send(c, "orders", "gone")
+		}
+		for left := 700; left > 0; {
+			var receipts []string
+			for _, d := range b.receive(c, "orders", min(left, 100)) {
+				receipts = append(receipts, d.Receipt)
+			}
+			if err := c.Ack(t.Context(), "orders", receipts); err != nil {
+				t.Fatal(err)
+			}
+			left -= len(receipts)
+		}
+		if err := c.Nack(t.Context(), "orders", []broker.Nack{{Receipt: held[0].Receipt}}); err != nil {
+			t.Fatal(err)
+		}
+		newest := func(s broker.Search) (ids []string, cut bool) {
+			t.Helper()
+			s.Query.States = []driver.State{driver.StateReady}
+			s.Most = max(s.Most, 5_000)
+			found, err := c.Newest(t.Context(), "orders", &s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range found {
+				ids = append(ids, m.ID)
+			}
+			return ids, s.Cut
+		}
+		if got, cut := newest(broker.Search{Query: driver.Query{Limit: 2}}); !slices.Equal(got, []string{old}) || cut {
+			t.Errorf("behind many that are gone: got %q, cut %v; want %q", got, cut, old)
+		}
+		var sent []string
+		for i := range 300 {
+			sent = append(sent, b.send(c, "orders", fmt.Sprintf("number %d.", i)))
+		}
+		if got, cut := newest(broker.Search{Query: driver.Query{Limit: 2}}); !slices.Equal(got, []string{sent[299], sent[298]}) || cut {
+			t.Errorf("got %q, cut %v; want the newest first: %q", got, cut, sent[298:])
+		}
+		if got, _ := newest(broker.Search{Query: driver.Query{Limit: 2}, Text: "number 7."}); !slices.Equal(got, []string{sent[7]}) {
+			t.Errorf("one of the first: got %q, want %q", got, sent[7])
+		}
+		bounded := broker.Search{Query: driver.Query{Limit: 2, States: []driver.State{driver.StateReady}}, Text: "number 7.", Most: 10}
+		if found, err := c.Newest(t.Context(), "orders", &bounded); err != nil || len(found) > 0 || !bounded.Cut || bounded.Looked[driver.StateReady] != 64 {
+			t.Errorf("at most 10 and the first look: found %d, cut %v, looked at %v, %v", len(found), bounded.Cut, bounded.Looked, err)
+		}
+		if _, err := c.Newest(t.Context(), "orders", &broker.Search{Most: 1, Query: driver.Query{Limit: 1, States: []driver.State{driver.StateDelayed}}}); !errors.Is(err, driver.ErrInvalid) {
+			t.Errorf("delayed ones: %v", err)
 		}
 	})
 }

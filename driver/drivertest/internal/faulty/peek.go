@@ -123,6 +123,14 @@ var peekFaults = []Saboteur{
 			query.Limit++
 			return filter(q.Peek(ctx, query), func(*driver.Peeked) bool { shown--; return shown >= 0 })
 		}}},
+	{Name: "begins-last-messages-at-the-beginning", Breaks: "CNT-2",
+		What: "A peek at the last messages shows the first ones.",
+		on: hooks{peek: func(q *queue, ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
+			if query.Last > 0 && query.Check() == nil {
+				query.Limit, query.Last = query.Last, 0
+			}
+			return q.Peek(ctx, query)
+		}}},
 	{Name: "shows-no-error-type", Breaks: "CNT-2", Also: []string{"DLQ-4"}, Rare: true,
 		What: "A peek at a dead letter does not show its error type.",
 		on:   hooks{peek: filterSeen(func(seen *driver.Peeked) bool { seen.ErrorType = ""; return true })}},
