@@ -15,7 +15,7 @@ import (
 // pages are all that a person can open, of queue orders.
 func pages(id string) []string {
 	return []string{
-		"", "queues", "queues?q=or", "workers", "queue?name=orders", "queue?name=orders&state=dead", "queue?name=orders&id=" + id, "message?queue=orders&id=" + id,
+		"", "queues", "queues?q=or", "workers", "queue?name=orders", "queue?name=orders&state=dead", "queue?name=orders&order=newest", "groups?queue=orders", "queue?name=orders&id=" + id, "message?queue=orders&id=" + id,
 		"dead", "dead?queue=orders", "jobs", "jobs?queue=orders", "schedules", "schedule?queue=orders&schedule=nightly", "requests", "access", "health",
 	}
 }

@@ -70,10 +70,44 @@ func parseFilter(values url.Values) (s broker.Search, problem string) {
 	return s, ""
 }
 
+// newest asks for the newest messages first.
+const newest = "newest"
+
+// oneState prepares a filter for the newest messages, which are those of one state. The problem is one that
+// the person can correct.
+func oneState(s *broker.Search) (problem string) {
+	switch {
+	case len(s.Query.States) == 0 && s.Query.Reason != "":
+		s.Query.States = []driver.State{driver.StateDead}
+	case len(s.Query.States) == 0:
+		s.Query.States = []driver.State{driver.StateReady}
+	case s.Query.States[0] == driver.StateDelayed || s.Query.States[0] == driver.StateInFlight:
+		return "Order: the newest come first among ready and among dead messages only."
+	}
+	return ""
+}
+
+// newestFirst reports whether a person asked for the newest messages first, which makes no difference to one message.
+func (v *view) newestFirst(s *broker.Search) bool {
+	return v.get("order") == newest && s.Query.ID == ""
+}
+
+// reasons are the options of a choice of reasons.
+func reasons() []string {
+	options := []string{"", "any"}
+	for _, r := range []driver.Reason{driver.ReasonMaxDeliveries, driver.ReasonFatal, driver.ReasonParse, driver.ReasonIntegrity, driver.ReasonExpired, driver.ReasonOperator} {
+		options = append(options, string(r), string(r))
+	}
+	return options
+}
+
 // search finds messages within the time of a page, which is longer on the pages that people ask to go on
 // with. It leases nothing.
 func (v *view) search(queue string, s *broker.Search) (found []broker.Peeked, err error) {
 	s.Least, s.Most, s.Until = leastSearched, firstSearched, v.lookEnd(s.Cursor != "")
+	if v.newestFirst(s) {
+		return v.caller.Newest(v.ctx(), queue, s)
+	}
 	if s.Cursor != "" {
 		s.Most = mostSearched
 	}
@@ -121,6 +155,8 @@ func (v *view) messages(queue string, s *broker.Search, stats *driver.Stats) g.N
 func (v *view) extent(s *broker.Search, found int, begun bool, stats *driver.Stats) g.Node {
 	note := "All that match: " + count(found, "message") + "."
 	switch {
+	case v.newestFirst(s):
+		return h.P(h.Class("quiet"), g.Text(newestExtent(s, found)))
 	case s.Cut && s.Query.ID != "":
 		note = "The search took too long, and was stopped before it came to the end of the queue."
 	case begun:
@@ -140,6 +176,15 @@ func (v *view) extent(s *broker.Search, found int, begun bool, stats *driver.Sta
 		further = h.A(h.Href("queue?"+values.Encode()), g.Text("Go on →"))
 	}
 	return h.P(h.Class("quiet"), g.Text(note+" "), further)
+}
+
+// newestExtent says how far a search for the newest messages looked.
+func newestExtent(s *broker.Search, found int) string {
+	state := s.Query.States[0]
+	if s.Cut {
+		return count(found, "message") + " found so far, in the newest " + count(s.Looked[state], string(state)+" message") + "."
+	}
+	return "The newest that match: " + count(found, string(state)+" message") + "."
 }
 
 // looked says how many messages a search looked at: the first 5,000 of 900,000 ready, 12 dead; without

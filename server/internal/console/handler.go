@@ -115,6 +115,7 @@ func init() {
 		{"", "Overview", "Overview", overview},
 		{"queues", "Queues", "Queues", queueList},
 		{"queue", "Queue", "Queues", queuePage},
+		{"groups", "Groups", "Queues", groupList},
 		{"message", "Message", "Queues", messagePage},
 		{"workers", "Workers", "Workers", workerList},
 		{"dead", "Dead letters", "Dead letters", deadPage},

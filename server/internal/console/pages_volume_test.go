@@ -245,7 +245,7 @@ func (d *env) largePages(ids largeIDs) []string {
 		"jobs", "job?id=" + job.ID, "requests", "request?slot=rates-0", "schedules", "schedule?queue=" + queueName(0) + "&schedule=nightly", "access", "health",
 		"confirm?do=purge&queue=orders", "confirm?do=redrive&queue=orders", "confirm?do=discard&queue=orders&cause=" + cause[:12], "confirm?do=pause&queue=orders",
 		"message?queue=orders&id=" + ids.first, "message?queue=orders&id=" + ids.middle, "message?queue=orders&id=" + ids.last, "message?queue=orders&id=" + ids.dead, "message?queue=large&id=" + ids.large,
-		"queue?name=" + long + "&limit=500",
+		"queue?name=" + long + "&limit=500", "groups?queue=orders", "groups?queue=orders&look=further", "queue?name=orders&order=newest&text=nowhere",
 	}
 	for _, filter := range []string{
 		"", "limit=500", "state=ready", "state=delayed", "state=in_flight", "state=dead", "reason=parse", "attribute=customer%3Dnone", "attribute=customer%3Dc-777", "older=99h", "text=nowhere", "group=none", "group=g-4999",

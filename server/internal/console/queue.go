@@ -32,6 +32,9 @@ func queuePage(v *view, p *page) error {
 	tenant := v.tenant
 	p.heading(g.Text(name), v.queueActions(name, &stats, counted)...)
 	filter, problem := parseFilter(v.values)
+	if problem == "" && v.newestFirst(&filter) {
+		problem = oneState(&filter)
+	}
 	state := v.get("state")
 	if counted {
 		p.live("states", v.stateTabs(name, state, &stats))
@@ -97,7 +100,9 @@ func (v *view) stateTabs(name, current string, stats *driver.Stats) g.Node {
 	return g.Group{
 		h.Ul(h.Class("tiles"), h.Aria("label", "States"), nodes),
 		g.If(stats.Throttled > 0, h.P(g.Text(number(stats.Throttled)+" of the ready messages are in groups at their limit."))),
-		g.If(stats.Dead > 0 && v.may(capability.OpDLQ, name), h.P(h.A(h.Href(link("dead", "queue", name, "tenant", v.tenant)), g.Text("Dead letters by cause →")))),
+		h.P(h.Class("ways"),
+			g.If(stats.Waiting() > 0 && v.may(capability.OpPeek, name), h.A(h.Href(link("groups", "queue", name, "tenant", v.tenant)), g.Text("Groups by backlog →"))),
+			g.If(stats.Dead > 0 && v.may(capability.OpDLQ, name), h.A(h.Href(link("dead", "queue", name, "tenant", v.tenant)), g.Text("Dead letters by cause →")))),
 	}
 }
 
@@ -106,16 +111,24 @@ func (v *view) messageFilter(name, tenant, state string) g.Node {
 	return h.Form(h.Class("filter"), h.Method("get"), h.Action("queue"), h.Role("search"),
 		hiddenField("name", name), hiddenField("tenant", tenant),
 		choice("State", "state", state, "", "all", "ready", "ready", "delayed", "delayed", "in_flight", "in flight", "dead", "dead"),
+		g.If(v.tails(name) || v.get("order") != "", choice("Order", "order", v.get("order"), "", "oldest first", newest, "newest first")),
 		field("Message id", "id", v.get("id"), h.Data("search", "")),
 		field("Body contains", "text", v.get("text")),
 		field("Attribute", "attribute", v.get("attribute"), h.Placeholder("name=value")),
 		field("Group", "group", v.get("group"), h.Class("short")),
 		field("Priority", "priority", v.get("priority"), h.Class("short"), g.Attr("inputmode", "numeric")),
 		field("Older than", "older", v.get("older"), h.Placeholder("15m"), h.Class("short")),
+		choice("Dead because", "reason", v.get("reason"), reasons()...),
 		choice("Show", "limit", v.get("limit"), "", "50", "200", "200", "500", "500"),
 		h.Button(h.Type("submit"), g.Text("Filter")),
 		h.A(h.Href(link("queue", "name", name, "tenant", tenant)), g.Text("Clear")),
 	)
+}
+
+// tails reports whether the backend can look at the newest messages of a queue.
+func (v *view) tails(queue string) bool {
+	traits, err := v.caller.Traits(v.ctx(), queue)
+	return err == nil && traits.PeekLast
 }
 
 func (v *view) messageLink(queue, id string) g.Node {
@@ -168,6 +181,10 @@ func configFacts(c *driver.Config) g.Node {
 		f.text("groups", "strict: each in order")
 	case c.FairGroups:
 		f.text("groups", "fair: quiet groups go first")
+	}
+	f.text("group limits", c.GroupLimits)
+	if !c.StrictGroups && !c.FairGroups {
+		lasting("priorities rise every", c.PriorityAging)
 	}
 	limit("max deliveries", c.MaxDeliveries)
 	limit("max messages", c.MaxMessages)
