@@ -179,7 +179,7 @@ func (j *job) look(ctx context.Context) error {
 		looked++
 		bytes += len(letter.Body)
 		m := q.peeked(driver.Peeked{DeadLetter: letter, State: driver.StateDead})
-		if request.Selection.wants(&m, request.Started) {
+		if request.Selection.Wants(&m, request.Started) {
 			selected++
 			j.pending = append(j.pending, letter.ID)
 		}

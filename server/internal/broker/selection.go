@@ -45,8 +45,9 @@ func (s *Selection) check() error {
 	return s.Query.Check()
 }
 
-// wants reports whether a dead letter is selected at the start of a job.
-func (s *Selection) wants(m *Peeked, started time.Time) bool {
+// Wants reports whether a dead letter is selected by a job that starts at this time. It leaves out those that died after
+// Until and those beyond Limit, which the job does.
+func (s *Selection) Wants(m *Peeked, started time.Time) bool {
 	if s.ID != "" && m.ID != s.ID || s.Reason != "" && m.Reason != s.Reason || s.Group != "" && m.Group != s.Group ||
 		s.Priority != nil && m.Priority != *s.Priority || s.OlderThan > 0 && started.Sub(m.EnqueuedAt) < s.OlderThan {
 		return false

@@ -135,7 +135,7 @@ func confirmPage(v *view, p *page) error {
 // carried repeats the parameters of a change in its form.
 func (v *view) carried() g.Node {
 	var nodes g.Group
-	for _, name := range []string{"do", "queue", "id", "cause", "schedule", "slot", "token", "job"} {
+	for _, name := range append([]string{"do", "queue", "id", "cause", "schedule", "slot", "token", "job"}, deadFilter...) {
 		nodes = append(nodes, hiddenField(name, v.get(name)))
 	}
 	return nodes

@@ -73,81 +73,6 @@ func grown(now, confirmed int) error {
 	}
 }
 
-// A selection is the dead letters that a form names: one, those of a cause, or all.
-type selection struct {
-	id, cause string
-	count     int
-	// until is the latest death among them; zero if that does not count.
-	until time.Time
-	words string
-	back  string
-	// cut: there are more than were counted.
-	cut bool
-}
-
-// selected finds the dead letters that a form names. It is the dry run of a change. A form that was
-// confirmed has the latest death that the person has seen: later dead letters are not selected.
-func (v *view) selected() (selection, error) {
-	queue := v.get("queue")
-	if id := v.get("id"); id != "" {
-		return selection{id: id, count: 1, words: "of " + queue + ", message " + id, back: link("message", "queue", queue, "id", id)}, nil
-	}
-	s := selection{cause: v.get("cause"), words: "of " + queue, back: link("dead", "queue", queue)}
-	if s.cause != "" {
-		s.words, s.back = "of "+queue+" with one cause", link("dead", "queue", queue, "cause", s.cause)
-	}
-	if id := v.get("job"); id != "" { // which has counted them
-		j, err := v.caller.Job(v.ctx(), id)
-		if err == nil && (j.Queue != queue || j.Action != broker.JobCount || j.State != broker.JobDone || j.Selection.Cause != s.cause) {
-			err = invalid("job", "has not counted these dead letters")
-		}
-		s.count, s.until = j.Done, j.Selection.Until
-		return s, err
-	}
-	if until, err := time.Parse(time.RFC3339Nano, v.get("until")); err == nil { // it was confirmed
-		s.until, s.cut = until, v.get("cut") != ""
-		return s, nil
-	}
-	found, err := v.survey(queue)
-	if err != nil {
-		return s, err
-	}
-	causes := found.causes
-	if s.cause != "" {
-		c := found.cause(s.cause)
-		if c == nil {
-			return s, &driver.Error{Code: driver.ErrNotFound, Op: "select", Queue: queue, Detail: "no dead letter has this cause any more"}
-		}
-		causes, s.words = []*cause{c}, "of "+queue+" with the cause: "+c.name()
-	}
-	for _, c := range causes {
-		s.count += len(c.letters)
-		if c.last.After(s.until) {
-			s.until = c.last
-		}
-	}
-	if s.cut = found.cut; s.cut { // those behind count too
-		s.until = time.Now()
-	}
-	return s, nil
-}
-
-// confirmation carries what the person has seen of a selection.
-func (s *selection) confirmation() g.Node {
-	if s.until.IsZero() {
-		return nil
-	}
-	return g.Group{hiddenField("until", s.until.Format(time.RFC3339Nano)), g.If(s.cut, hiddenField("cut", "yes"))}
-}
-
-// number says how many dead letters are selected.
-func (s *selection) number() string {
-	if s.cut {
-		return "at least " + count(s.count, "dead letter")
-	}
-	return count(s.count, "dead letter")
-}
-
 // previewDead prepares a redrive or a discard.
 func (v *view) previewDead(verb, outcome string, destructive bool) (preparation, error) {
 	s, err := v.selected()
@@ -161,7 +86,7 @@ func (v *view) previewDead(verb, outcome string, destructive bool) (preparation,
 	p.sentence += " It runs as a job, which shows its progress and can be stopped. Dead letters that die from now on are left."
 	p.fields = g.Group{s.confirmation(), field("Dead letters a second at most; 0 for no limit", "rate", strconv.Itoa(suggestedRate), h.Type("number"), g.Attr("min", "0"), g.Attr("max", strconv.Itoa(broker.MaxJobRate)))}
 	if s.cut {
-		p.details = h.P(g.Text("There are too many to count them for this page. "), h.A(h.Href(link("confirm", "do", "count", "queue", v.get("queue"), "cause", s.cause)), g.Text("Count them first")), g.Text("."))
+		p.details = h.P(g.Text("There are too many to count them for this page. "), h.A(h.Href(link("confirm", append([]string{"do", "count", "queue", v.get("queue"), "cause", s.conditions.Cause}, v.filtered()...)...)), g.Text("Count them first")), g.Text("."))
 	}
 	return p, err
 }

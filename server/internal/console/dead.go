@@ -14,7 +14,7 @@ import (
 )
 
 // The budget of a look at the dead letters of a queue.
-const leastLetters, mostLetters = 500, 5000
+const leastDead, mostDead = 500, 5000
 
 // maxCausesShown bounds the causes on a page: every dead letter may have its own.
 const maxCausesShown = 200
@@ -26,12 +26,12 @@ type cause struct {
 	reason                driver.Reason
 	errorType, normalised string
 	example               string // the text of the first error
-	letters               []letter
+	letters               []deadLetter
 	first, last           time.Time
 }
 
-// A letter is what pages show of a dead letter.
-type letter struct {
+// A deadLetter is what pages show of a dead letter.
+type deadLetter struct {
 	id         string
 	deadAt     time.Time
 	deliveries int
@@ -42,16 +42,18 @@ type letter struct {
 // A survey is what a look at the dead letters of a queue found.
 type survey struct {
 	causes []*cause // largest first
-	looked int
+	// looked is how many dead letters were looked at, and selected how many of them the conditions select.
+	looked, selected int
 	// cut: the budget was spent before all were looked at.
 	cut bool
 }
 
-// survey groups the dead letters of a queue by cause, within a budget.
-func (v *view) survey(queue string) (survey, error) {
+// survey groups the dead letters of a queue that conditions select by cause, within a budget.
+func (v *view) survey(queue string, conditions *broker.Selection) (survey, error) {
 	var s survey
+	now := time.Now()
 	known := make(map[string]*cause)
-	limit := v.budget(leastLetters, mostLetters)
+	limit := v.budget(leastDead, mostDead)
 	for m, err := range v.caller.DeadLetters(v.ctx(), queue) {
 		if err != nil {
 			return s, err
@@ -61,7 +63,10 @@ func (v *view) survey(queue string) (survey, error) {
 			break
 		}
 		s.looked++
-		s.add(known, &m)
+		if conditions.Wants(&m, now) {
+			s.selected++
+			s.add(known, &m)
+		}
 	}
 	slices.SortStableFunc(s.causes, func(a, b *cause) int { return cmp.Compare(len(b.letters), len(a.letters)) })
 	return s, nil
@@ -81,7 +86,7 @@ func (s *survey) add(known map[string]*cause, m *broker.Peeked) {
 	if m.DeadAt.After(c.last) {
 		c.last = m.DeadAt
 	}
-	c.letters = append(c.letters, letter{m.ID, m.DeadAt, m.Deliveries, preview(m.Body), shorten(m.LastError, 120)})
+	c.letters = append(c.letters, deadLetter{m.ID, m.DeadAt, m.Deliveries, preview(m.Body), shorten(m.LastError, 120)})
 }
 
 func (s *survey) cause(id string) *cause {
@@ -129,18 +134,34 @@ func deadPage(v *view, p *page) error {
 		p.add(lacks(capability.OpDLQ, "reading dead letters"))
 		return nil
 	}
-	found, err := v.survey(queue)
-	if err != nil {
-		return err
+	conditions, problem := v.conditions()
+	id := conditions.Cause
+	found := survey{}
+	if problem == "" {
+		var err error
+		if found, err = v.survey(queue, &conditions); err != nil {
+			return err
+		}
 	}
 	p.title = "Dead letters of " + queue
-	p.add(h.P(h.Class("crumbs"), h.A(h.Href("dead"), g.Text("Dead letters")), g.Text(" / "), h.A(h.Href(link("queue", "name", queue, "tenant", v.tenant)), g.Text(queue))))
-	if id := v.get("cause"); id != "" {
+	p.add(h.P(h.Class("crumbs"), h.A(h.Href(link("dead", "tenant", v.tenant)), g.Text("Dead letters")), g.Text(" / "), h.A(h.Href(link("queue", "name", queue, "tenant", v.tenant)), g.Text(queue))))
+	if id != "" && problem == "" {
 		return v.causePage(p, queue, &found, id)
 	}
-	change := found.looked > 0 && v.mayChange(capability.OpDLQ, queue)
-	p.heading(g.Text(p.title), v.button(change, "", "Redrive all…", "redrive", "queue", queue), v.button(change, "danger", "Discard all…", "discard", "queue", queue),
+	change := (found.selected > 0 || found.cut) && v.mayChange(capability.OpDLQ, queue)
+	filtered := v.filtered()
+	which := "all…"
+	if len(filtered) > 0 {
+		which = "matching…"
+	}
+	at := append([]string{"queue", queue}, filtered...)
+	p.heading(g.Text(p.title), v.button(change, "", "Redrive "+which, "redrive", at...), v.button(change, "danger", "Discard "+which, "discard", at...),
 		h.A(h.Class("button"), h.Href(link("jobs", "queue", queue, "tenant", v.tenant)), g.Text("Jobs")))
+	p.add(v.deadFilterForm(queue))
+	if problem != "" {
+		p.add(failed(problem))
+		return nil
+	}
 	p.live("causes", v.causes(queue, &found))
 	return nil
 }
@@ -149,11 +170,15 @@ func (v *view) causes(queue string, found *survey) g.Node {
 	if found.looked == 0 {
 		return empty("All well: the queue has no dead letters.")
 	}
+	if found.selected == 0 {
+		return g.Group{empty("No dead letter matches."), found.extent()}
+	}
 	now := time.Now()
+	filtered := v.filtered()
 	var rows []g.Node
 	for _, c := range found.causes[:min(len(found.causes), maxCausesShown)] {
 		rows = append(rows, h.Tr(
-			h.Td(h.Class("long"), h.A(h.Href(link("dead", "queue", queue, "tenant", v.tenant, "cause", c.id)), g.Text(c.name())),
+			h.Td(h.Class("long"), h.A(h.Href(link("dead", append([]string{"queue", queue, "tenant", v.tenant, "cause", c.id}, filtered...)...)), g.Text(c.name())),
 				g.If(c.example != c.normalised && c.example != "", h.Div(h.Class("quiet"), g.Text(shorten(c.example, 160))))),
 			h.Td(h.Span(h.Class("tag"), g.Text(string(c.reason))), g.If(c.errorType != "", h.Span(h.Class("tag"), g.Text(shorten(c.errorType, 60))))),
 			numberCell(len(c.letters), "dead"), h.Td(ago(c.first, now)), h.Td(ago(c.last, now)),
@@ -164,9 +189,14 @@ func (v *view) causes(queue string, found *survey) g.Node {
 
 // extent says how far a survey looked.
 func (s *survey) extent() g.Node {
-	text := count(s.looked, "dead letter") + " in " + count(len(s.causes), "cause") + "."
-	if s.cut {
+	text := count(s.selected, "dead letter") + " in " + count(len(s.causes), "cause") + "."
+	switch {
+	case s.cut && s.selected < s.looked:
+		text = count(s.selected, "dead letter") + " in " + count(len(s.causes), "cause") + ", of the oldest " + number(s.looked) + "; there are more."
+	case s.cut:
 		text = "The oldest " + count(s.looked, "dead letter") + ", in " + count(len(s.causes), "cause") + "; there are more."
+	case s.selected < s.looked:
+		text = count(s.selected, "dead letter") + " of " + number(s.looked) + ", in " + count(len(s.causes), "cause") + "."
 	}
 	if len(s.causes) > maxCausesShown {
 		text += " The largest " + number(maxCausesShown) + " causes are shown."
@@ -179,13 +209,16 @@ func (v *view) causePage(p *page, queue string, found *survey, id string) error 
 	c := found.cause(id)
 	if c == nil {
 		p.heading(g.Text("Dead letters of this cause"))
+		p.add(v.deadFilterForm(queue))
 		p.live("letters", empty("None left. They were redriven, discarded or removed by retention."))
 		return nil
 	}
 	change := v.mayChange(capability.OpDLQ, queue)
+	at := append([]string{"queue", queue, "cause", id}, v.filtered()...)
 	p.heading(g.Text(c.name()),
-		v.button(change, "", "Redrive "+number(len(c.letters))+"…", "redrive", "queue", queue, "cause", id),
-		v.button(change, "danger", "Discard "+number(len(c.letters))+"…", "discard", "queue", queue, "cause", id))
+		v.button(change, "", "Redrive "+number(len(c.letters))+"…", "redrive", at...),
+		v.button(change, "danger", "Discard "+number(len(c.letters))+"…", "discard", at...))
+	p.add(v.deadFilterForm(queue))
 	now := time.Now()
 	var f facts
 	f.text("reason", reasonWords(c.reason))

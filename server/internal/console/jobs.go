@@ -120,14 +120,15 @@ func jobSpeed(j *broker.Job) string {
 
 // jobNext is what can be done after a job.
 func (v *view) jobNext(j *broker.Job, change bool) g.Node {
-	s := &j.Selection
+	conditions, ok := parameters(&j.Selection)
+	conditions = append(conditions, "queue", j.Queue, "job", j.ID)
 	switch {
 	case j.State == broker.JobRunning:
 		return h.P(h.Class("quiet"), g.Text("Messages that die while it runs are left. Stopping it leaves the rest as it is."))
-	case j.Action == broker.JobCount && j.State == broker.JobDone && j.Done > 0:
+	case ok && j.Action == broker.JobCount && j.State == broker.JobDone && j.Done > 0:
 		return h.Div(h.Class("actions"),
-			v.button(change, "", "Redrive "+number(j.Done)+"…", "redrive", "queue", j.Queue, "cause", s.Cause, "job", j.ID),
-			v.button(change, "danger", "Discard "+number(j.Done)+"…", "discard", "queue", j.Queue, "cause", s.Cause, "job", j.ID))
+			v.button(change, "", "Redrive "+number(j.Done)+"…", "redrive", conditions...),
+			v.button(change, "danger", "Discard "+number(j.Done)+"…", "discard", conditions...))
 	}
 	return h.P(h.A(h.Href(link("dead", "queue", j.Queue, "tenant", v.tenant)), g.Text("Dead letters of "+j.Queue+" →")))
 }
@@ -144,7 +145,7 @@ func (v *view) startJob(action broker.JobAction, confirmed int) (string, error) 
 			return "", invalid("rate", "want a number from 0 to "+strconv.Itoa(broker.MaxJobRate))
 		}
 	}
-	request := broker.JobRequest{Queue: v.get("queue"), Action: action, Rate: rate, Selection: broker.Selection{Cause: s.cause, Until: s.until}}
+	request := broker.JobRequest{Queue: v.get("queue"), Action: action, Rate: rate, Selection: s.forJob()}
 	if !s.cut {
 		request.Selection.Limit = confirmed
 	}
@@ -172,7 +173,9 @@ func doCount(v *view, _ int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	j, err := v.caller.StartJob(v.ctx(), broker.JobRequest{Queue: v.get("queue"), Action: broker.JobCount, Selection: broker.Selection{Cause: s.cause}})
+	conditions := s.conditions
+	conditions.Until = time.Time{}
+	j, err := v.caller.StartJob(v.ctx(), broker.JobRequest{Queue: v.get("queue"), Action: broker.JobCount, Selection: conditions})
 	if err != nil {
 		return "", err
 	}

@@ -65,6 +65,9 @@ func queuePage(v *view, p *page) error {
 		}
 		p.live("messages", v.messages(name, &filter, known))
 	}
+	if filtered := v.filtered(); state == stateClass(driver.StateDead) && problem == "" && v.may(capability.OpDLQ, name) {
+		p.add(h.P(h.A(h.Href(link("dead", append([]string{"queue", name, "tenant", tenant}, filtered...)...)), g.Text("Redrive or discard the dead letters of this filter →"))))
+	}
 	p.add(v.queueSettings(name))
 	return nil
 }
