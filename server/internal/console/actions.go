@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"net/url"
 	"strconv"
 
@@ -28,6 +29,8 @@ type action struct {
 	// do makes the change, and says what it did. confirmed is the number of messages that
 	// the person has seen on the confirmation.
 	do func(v *view, confirmed int) (string, error)
+	// form, if it is not nil, shows the form that the change came from, with what is invalid about it.
+	form func(v *view, p *page, problem error) error
 }
 
 // A preparation is what a confirmation page says.
@@ -60,6 +63,7 @@ func init() {
 		{name: "remove", needs: admin, preview: previewRemove, do: doRemove},
 		{name: "ready", needs: admin, preview: previewReady, do: doReady},
 		{name: "due", needs: admin, preview: previewDue, do: doDue},
+		{name: "put-schedule", needs: []capability.Operation{capability.OpAdmin, capability.OpSend}, preview: previewPutSchedule, do: doPutSchedule, form: scheduleForm},
 		{name: "pause-schedule", needs: admin, preview: previewPauseSchedule, do: doPauseSchedule},
 		{name: "resume-schedule", needs: admin, preview: previewResumeSchedule, do: doResumeSchedule},
 		{name: "run-schedule", needs: []capability.Operation{capability.OpAdmin, capability.OpSend}, preview: previewRunSchedule, do: doRunSchedule},
@@ -111,6 +115,9 @@ func confirmPage(v *view, p *page) error {
 		return err
 	}
 	prepared, err := a.preview(v)
+	if a.form != nil && errors.Is(err, driver.ErrInvalid) {
+		return a.form(v, p, err)
+	}
 	if err != nil {
 		return err
 	}

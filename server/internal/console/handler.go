@@ -57,8 +57,10 @@ const (
 	// DefaultWriteTimeout and DefaultLookTime are those of Options.
 	DefaultWriteTimeout = 5 * time.Second
 	DefaultLookTime     = 150 * time.Millisecond
-	// maxFormBytes bounds the body of a POST: a token has 4 KiB at most, a message id less.
-	maxFormBytes = 64 << 10
+	// maxFormBytes bounds the body of a POST: a token has 4 KiB at most, a message id less. maxSessionFormBytes is that
+	// of a session, for the body of a schedule, which may take three times its 64 KiB, and its attributes.
+	maxFormBytes        = 64 << 10
+	maxSessionFormBytes = 512 << 10
 	// pageTimeout bounds the work for a page.
 	pageTimeout = 10 * time.Second
 )
@@ -125,6 +127,7 @@ func init() {
 		{"request", "Request", "Requests", requestPage},
 		{"schedules", "Schedules", "Schedules", scheduleList},
 		{"schedule", "Schedule", "Schedules", schedulePage},
+		{"edit-schedule", "Schedule", "Schedules", scheduleEditor},
 		{"access", "Access", "Access", accessPage},
 		{"health", "Health", "Health", healthPage},
 		{"confirm", "Confirm", "", confirmPage},
@@ -172,8 +175,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer cancel()
 	v := &view{handler: h, writer: w, request: r.WithContext(ctx), corr: correlationID()}
-	r.Body = http.MaxBytesReader(w, r.Body, maxFormBytes)
-	v.request.Body = r.Body
 	if err := v.serve(name); err != nil {
 		v.fail(err)
 	}
@@ -233,7 +234,11 @@ func (v *view) serve(name string) error {
 	if name == "code" && method == http.MethodPost {
 		return v.makeCode()
 	}
-	v.session = v.handler.sessions.find(v.request)
+	limit := int64(maxSessionFormBytes)
+	if v.session = v.handler.sessions.find(v.request); v.session == nil {
+		limit = maxFormBytes
+	}
+	v.request.Body = http.MaxBytesReader(v.writer, v.request.Body, limit)
 	if v.session == nil {
 		return v.serveStranger(name, method)
 	}

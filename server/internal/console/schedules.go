@@ -1,6 +1,7 @@
 package console
 
 import (
+	"slices"
 	"time"
 
 	g "maragu.dev/gomponents"
@@ -19,11 +20,12 @@ const (
 )
 
 func scheduleList(v *view, p *page) error {
-	p.heading(g.Text("Schedules"))
 	names, listed, err := v.scheduledQueues()
 	if err != nil {
 		return err
 	}
+	create := h.A(h.Class("button primary"), h.Href("edit-schedule"), g.Text("New schedule"))
+	p.heading(g.Text("Schedules"), g.If(v.mayMakeSchedules("") || !listed && slices.ContainsFunc(names, func(q broker.TenantQueue) bool { return v.mayMakeSchedules(q.Queue) }), create))
 	limit := v.budget(leastScheduled, mostScheduled)
 	now := time.Now()
 	var rows []g.Node
@@ -46,7 +48,7 @@ func scheduleList(v *view, p *page) error {
 		note += " These are of the queues that your token names."
 	}
 	if len(rows) == 0 {
-		p.live("schedules", empty("No schedule yet. Make one: mailbox schedules put QUEUE NAME --every 1m BODY"), h.P(h.Class("quiet"), g.Text(note)))
+		p.live("schedules", empty("No schedule yet. Make one here or by a command: mailbox schedules add QUEUE NAME BODY --every 1m"), h.P(h.Class("quiet"), g.Text(note)))
 		return nil
 	}
 	p.live("schedules", table("Schedules", []string{"Schedule", "Queue", "When", "Next", "Last run"}, rows), h.P(h.Class("quiet"), g.Text(note)))
@@ -119,7 +121,7 @@ func schedulePage(v *view, p *page) error {
 		return err
 	}
 	p.title = name
-	p.add(h.P(h.Class("crumbs"), h.A(h.Href("schedules"), g.Text("Schedules")), g.Text(" / "), h.A(h.Href(link("queue", "name", queue, "tenant", v.tenant)), g.Text(queue))))
+	p.add(h.P(h.Class("crumbs"), h.A(h.Href(link("schedules", "tenant", v.tenant)), g.Text("Schedules")), g.Text(" / "), h.A(h.Href(link("queue", "name", queue, "tenant", v.tenant)), g.Text(queue))))
 	pause, label := "pause-schedule", "Pause"
 	if s.Schedule.Paused {
 		pause, label = "resume-schedule", "Resume"
@@ -128,6 +130,7 @@ func schedulePage(v *view, p *page) error {
 	at := []string{"queue", queue, "schedule", name}
 	p.heading(g.Text(name), g.If(s.Schedule.Paused, h.Span(h.Class("tag paused"), g.Text("paused"))),
 		v.button(admin, "", label, pause, at...), v.button(admin && v.mayChange(capability.OpSend, queue), "", "Run now", "run-schedule", at...),
+		g.If(v.mayMakeSchedules(queue), h.A(h.Class("button"), h.Href(link("edit-schedule", at...)), g.Text("Change…"))),
 		v.button(admin, "danger", "Remove…", "remove-schedule", at...))
 	now := time.Now()
 	var f facts
@@ -149,7 +152,7 @@ func upcoming(s *broker.ScheduleStatus, now time.Time) g.Node {
 	if len(s.Upcoming) == 0 {
 		return empty("The schedule is paused, or its last due time has passed.")
 	}
-	return h.Ul(g.Map(s.Upcoming, func(t time.Time) g.Node { return h.Li(moment(t), g.Text(", "), ago(t, now)) }))
+	return h.Ul(g.Map(s.Upcoming, func(t time.Time) g.Node { return h.Li(dueTime(&s.Schedule, t), g.Text(", "), ago(t, now)) }))
 }
 
 // runs shows the latest runs, newest first.
