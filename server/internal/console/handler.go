@@ -119,6 +119,7 @@ func init() {
 		{"queue", "Queue", "Queues", queuePage},
 		{"groups", "Groups", "Queues", groupList},
 		{"message", "Message", "Queues", messagePage},
+		{"tenants", "Tenants", "Tenants", tenantList},
 		{"workers", "Workers", "Workers", workerList},
 		{"dead", "Dead letters", "Dead letters", deadPage},
 		{"jobs", "Jobs", "Dead letters", jobList},

@@ -102,11 +102,12 @@ func (v *view) header(p *page) g.Node {
 	return h.Header(h.Class("top"),
 		h.A(h.Class("brand"), h.Href("./"), h.Img(h.Src(icon.name), h.Alt(""), h.Width("20"), h.Height("20")), g.Text("Mailbox")),
 		g.Iff(p.screen != nil, func() g.Node {
+			operates := v.operates()
 			return h.Nav(h.Aria("label", "Main"), h.Ul(g.Map(screens, func(s screen) g.Node {
-				if s.title != s.part {
+				if s.title != s.part || s.path == "tenants" && !operates {
 					return nil
 				}
-				return h.Li(h.A(h.Href(link(s.path)), g.If(s.title == p.screen.part, h.Aria("current", "page")), g.Text(s.title)))
+				return h.Li(h.A(h.Href(link(s.path, "tenant", v.tenantOf(&s))), g.If(s.title == p.screen.part, h.Aria("current", "page")), g.Text(s.title)))
 			})))
 		}),
 		h.Div(h.Class("tools"),
@@ -117,6 +118,15 @@ func (v *view) header(p *page) g.Node {
 			}),
 		),
 	)
+}
+
+// tenantOf is the tenant parameter of a link to a screen: the tenant that an operator looks into, if the screen is about
+// one.
+func (v *view) tenantOf(s *screen) string {
+	if s.path == "tenants" || s.path == "access" || s.path == "health" {
+		return ""
+	}
+	return v.tenant
 }
 
 // notices shows what the last change did, and what this session is.
@@ -133,7 +143,7 @@ func (v *view) notices() g.Node {
 		}
 	}
 	if v.tenant != "" {
-		nodes = append(nodes, h.P(h.Class("notice"), g.Text("You look into tenant "), h.Strong(g.Text(v.tenant)), g.Text(". Changes need a token of the tenant.")))
+		nodes = append(nodes, h.P(h.Class("notice"), g.Text("You look into tenant "), h.Strong(g.Text(v.tenant)), g.Text(". Changes need a token of the tenant. "), h.A(h.Href("tenants"), g.Text("All tenants"))))
 	}
 	return nodes
 }
@@ -149,7 +159,7 @@ func help() g.Node {
 	}
 	return h.Dialog(h.ID("help"), h.Aria("labelledby", "help-title"),
 		h.H2(h.ID("help-title"), g.Text("Keys")),
-		h.Dl(h.Class("keys"), row("/", "search or filter"), row("g o", "overview"), row("g q", "queues"), row("g w", "workers"), row("g d", "dead letters"), row("g j", "jobs"),
+		h.Dl(h.Class("keys"), row("/", "search or filter"), row("g o", "overview"), row("g q", "queues"), row("g t", "tenants"), row("g w", "workers"), row("g d", "dead letters"), row("g j", "jobs"),
 			row("g r", "requests"), row("g s", "schedules"), row("g a", "access"), row("g h", "health"), row("p", "pause or resume live updates"), row("?", "this help")),
 		h.Form(h.Method("dialog"), h.Button(h.Class("primary"), g.Text("Close"))),
 	)

@@ -30,6 +30,7 @@ func queuePage(v *view, p *page) error {
 	}
 	p.title = name
 	tenant := v.tenant
+	p.add(h.P(h.Class("crumbs"), h.A(h.Href(link("queues", "tenant", tenant)), g.Text("Queues"))))
 	p.heading(g.Text(name), v.queueActions(name, &stats, counted)...)
 	filter, problem := parseFilter(v.values)
 	if problem == "" && v.newestFirst(&filter) {

@@ -26,10 +26,10 @@ func queueList(v *view, p *page) error {
 	current := pageNumber(v.get("page"), len(names), queuesPerPage)
 	shown := names[min(len(names), (current-1)*queuesPerPage):min(len(names), current*queuesPerPage)]
 	p.heading(g.Text("Queues"))
-	p.add(h.Form(h.Class("filter"), h.Method("get"), h.Action("queues"), h.Role("search"),
+	p.add(h.Form(h.Class("filter"), h.Method("get"), h.Action("queues"), h.Role("search"), hiddenField("tenant", v.tenant),
 		field("Name contains", "q", filter, h.Type("search"), h.Data("search", "")),
 		h.Button(h.Type("submit"), g.Text("Filter")),
-		g.If(filter != "", h.A(h.Href("queues"), g.Text("Show all"))),
+		g.If(filter != "", h.A(h.Href(link("queues", "tenant", v.tenant)), g.Text("Show all"))),
 	))
 	if !listed {
 		p.add(h.Form(h.Class("filter"), h.Method("get"), h.Action("queue"),
@@ -43,7 +43,7 @@ func queueList(v *view, p *page) error {
 	}
 	switch {
 	case len(rows) > 0:
-		p.live("queues", table("Queues", []string{"Queue", "#Ready", "#Delayed", "#In flight", "#Dead"}, rows), pager("queues", current, len(names), queuesPerPage, "q", filter))
+		p.live("queues", table("Queues", []string{"Queue", "#Ready", "#Delayed", "#In flight", "#Dead"}, rows), pager("queues", current, len(names), queuesPerPage, "q", filter, "tenant", v.tenant))
 	case filter != "":
 		p.live("queues", empty("None of "+count(all, "queue")+" has this in its name."))
 	default:

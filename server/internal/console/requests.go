@@ -48,7 +48,7 @@ func slotBadge(s driver.SlotState) g.Node {
 
 func requestList(v *view, p *page) error {
 	p.heading(g.Text("Requests"))
-	p.add(h.Form(h.Class("filter"), h.Method("get"), h.Action("request"), h.Role("search"),
+	p.add(h.Form(h.Class("filter"), h.Method("get"), h.Action("request"), h.Role("search"), hiddenField("tenant", v.tenant),
 		field("Open a request by its slot", "slot", "", h.Required(), h.Data("search", ""), g.Attr("spellcheck", "false")), h.Button(h.Type("submit"), g.Text("Open"))))
 	if !v.may(capability.OpAdmin, "") {
 		p.add(lacks(capability.OpAdmin, "a list of all requests, on any queue,"))
@@ -79,14 +79,14 @@ func requestList(v *view, p *page) error {
 				h.Td(ago(slot.CreatedAt, now)), h.Td(ago(slot.ExpiresAt, now)), h.Td(ago(slot.ResolvedAt, now))))
 		}
 	}
-	p.live("requests", slotTabs(string(state), counts, looked), slotTable(rows, looked, cut))
+	p.live("requests", v.slotTabs(string(state), counts, looked), slotTable(rows, looked, cut))
 	return nil
 }
 
 // slotTabs are the states with their counts, as filters.
-func slotTabs(current string, counts map[driver.SlotState]int, looked int) g.Node {
+func (v *view) slotTabs(current string, counts map[driver.SlotState]int, looked int) g.Node {
 	tab := func(class, label, state string, n int) g.Node {
-		return h.Li(h.A(h.Class("tile "+class), h.Href(link("requests", "state", state)), g.If(state == current, h.Aria("current", "true")), h.Span(g.Text(label)), h.Strong(g.Text(number(n)))))
+		return h.Li(h.A(h.Class("tile "+class), h.Href(link("requests", "state", state, "tenant", v.tenant)), g.If(state == current, h.Aria("current", "true")), h.Span(g.Text(label)), h.Strong(g.Text(number(n)))))
 	}
 	nodes := g.Group{tab("", "all", "", looked)}
 	for _, s := range slotStates {
@@ -119,7 +119,7 @@ func requestPage(v *view, p *page) error {
 		return err
 	}
 	p.title = id
-	p.add(h.P(h.Class("crumbs"), h.A(h.Href("requests"), g.Text("Requests"))))
+	p.add(h.P(h.Class("crumbs"), h.A(h.Href(link("requests", "tenant", v.tenant)), g.Text("Requests"))))
 	p.heading(h.Code(g.Text(id)), v.button(slot.State == driver.SlotPending && v.mayCancel(), "danger", "Cancel…", "cancel-request", "slot", id))
 	now := time.Now()
 	var f facts

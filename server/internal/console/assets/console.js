@@ -91,7 +91,7 @@
   }
 
   // Keys.
-  const pages = { o: "./", q: "queues", w: "workers", d: "dead", j: "jobs", r: "requests", s: "schedules", a: "access", h: "health" };
+  const pages = { o: "./", q: "queues", t: "tenants", w: "workers", d: "dead", j: "jobs", r: "requests", s: "schedules", a: "access", h: "health" };
   let going = false; // g was pressed
   document.addEventListener("keydown", (e) => {
     if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, select, textarea")) return;
@@ -107,7 +107,8 @@
       going = true;
       return;
     } else if (going && pages[e.key] && $("help")) {
-      location.href = pages[e.key];
+      const tenant = "tah".includes(e.key) ? "" : new URLSearchParams(location.search).get("tenant"); // what is about a tenant stays in it
+      location.href = pages[e.key] + (tenant ? "?tenant=" + encodeURIComponent(tenant) : "");
     }
     going = false;
   });
