@@ -228,13 +228,14 @@ func TestSchemesNeverUseRegisteredOpeners(t *testing.T) {
 	}
 	backend := membox.New(nil)
 	defer backend.Close()
-	opener := diskbox.NewURLOpener([]string{t.TempDir()}, nil)
-	defer opener.Close()
+	openDisk, closeDisk, err := diskbox.URLOpener([]string{t.TempDir()}, nil, nil)
+	wantError(t, err, nil)
+	defer closeDisk()
 	for _, schemes := range []registry.Schemes{
 		{},
 		{Default: backend},
 		{ByScheme: map[string]registry.Scheme{"memory": membox.URLOpener(backend)}},
-		{ByScheme: map[string]registry.Scheme{"disk": opener.OpenURL}, Default: backend},
+		{ByScheme: map[string]registry.Scheme{"disk": openDisk}, Default: backend},
 	} {
 		queues := registry.New(&registry.Options{Fallback: schemes})
 		for _, address := range []string{testScheme + "://host/orders", "disk://" + dir + "?queue=orders"} {

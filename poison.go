@@ -24,7 +24,7 @@ type PoisonAction string
 // The actions.
 const (
 	// PoisonDeadLetter dead-letters it with reason parse. If the backend keeps no dead
-	// letters, or they are full, it is nacked with PoisonDelay, or with
+	// letters, or they are full, it is nacked with a delay of 15 minutes, or of
 	// Traits.MaxVisibility if that is shorter.
 	PoisonDeadLetter PoisonAction = ""
 	// PoisonNack nacks it with Disposition.Delay, for a receiver that can decode
@@ -37,8 +37,8 @@ const (
 	PoisonAck PoisonAction = "ack"
 )
 
-// PoisonDelay is the delay of an undecodable message that cannot be dead-lettered.
-const PoisonDelay = 15 * time.Minute
+// poisonDelay is the delay of an undecodable message that cannot be dead-lettered.
+const poisonDelay = 15 * time.Minute
 
 // String returns "dead-letter", "nack after 1m0s", "put-back after 1m0s" or "ack".
 func (d Disposition) String() string {
@@ -129,7 +129,7 @@ func (d Disposition) within(traits *driver.Traits) Disposition {
 }
 
 func longestNack(traits *driver.Traits) Disposition {
-	return Disposition{Action: PoisonNack, Delay: min(PoisonDelay, traits.MaxVisibility)}
+	return Disposition{Action: PoisonNack, Delay: min(poisonDelay, traits.MaxVisibility)}
 }
 
 // carryOut makes one call of the backend for the deliveries whose disposition is kind,

@@ -45,56 +45,48 @@ func openDirectory(dir string, options *Options) func(context.Context) (driver.B
 // with memory and goroutines of its own, and addresses may come from a client.
 const maxDirectories = 16
 
-// A URLOpener opens queues by address, like disk:///var/lib/shop?queue=orders: its
-// method OpenURL is a registry.Scheme. Addresses may come from a client, so only
-// directories within those given to NewURLOpener are opened.
-//
-// A directory is opened with the first of its queues, shared by all of them, and closed
-// with the last. Make one with NewURLOpener. It is safe for concurrent use.
-type URLOpener struct {
-	within  []string
-	options *Options
-	open    opening.Pool // by directory
-}
-
-// NewURLOpener returns an opener that has no directory open. Directories within any of
-// the directories in within, which are absolute, and these themselves, can be opened,
-// with options. It does no I/O.
-func NewURLOpener(within []string, options *Options) *URLOpener {
-	return &URLOpener{within: within, options: options, open: opening.Pool{Max: maxDirectories}}
-}
-
-// Share makes addresses of dir use backend, which has it open already: a directory can be
-// open only once. The caller closes the backend.
-// Codes: ErrInvalid, ErrForbidden (dir is not within), ErrConflict (it is open).
-func (o *URLOpener) Share(dir string, backend *Backend) error {
-	dir, err := o.allowed(dir)
-	if err != nil {
-		return err
-	}
-	return o.open.Share(dir, backend)
-}
-
-// OpenURL opens the queue of an address such as disk:///dir?queue=name. It blocks while
-// its directory is opened; cancelling ctx abandons it. An address that names a host, a
-// user, or a parameter other than queue is refused. Codes: ErrInvalid, ErrForbidden (the
-// directory is not within those allowed), ErrFull (too many directories are open),
+// URLOpener returns a registry.Scheme: open, a function, safe for concurrent use, that
+// opens the queue that an address like disk:///var/lib/shop?queue=orders names. Addresses
+// may come from a client, so only the directories in within, which are absolute, and
+// directories inside them are opened, with options. A directory is opened with the first
+// of its queues, shared by all of them, and closed with the last. An address that names a
+// host, a user, or a parameter other than queue is refused. open blocks while a directory
+// is opened; cancelling its context abandons that. Its codes are ErrInvalid, ErrForbidden
+// (the directory is not within those allowed), ErrFull (too many directories are open),
 // ErrClosed, and those of Open.
-func (o *URLOpener) OpenURL(ctx context.Context, address *url.URL) (driver.Queue, error) {
-	name, err := queueOf(address)
-	if err != nil {
-		return nil, err
+//
+// A directory can be open only once, so addresses of a directory in share use its backend,
+// which the caller closes. closeAll closes the other directories and all queues, and open
+// returns ErrClosed afterwards. closeAll blocks until that is done, and may be called again.
+//
+// URLOpener itself opens nothing. Codes: ErrInvalid, ErrForbidden (a directory in share is
+// not within), ErrConflict (it is there twice), ErrFull.
+func URLOpener(within []string, options *Options, share map[string]*Backend) (
+	open func(ctx context.Context, address *url.URL) (driver.Queue, error), closeAll func() error, err error,
+) {
+	directories := &opening.Pool{Max: maxDirectories} // by directory
+	for given, backend := range share {
+		dir, err := allowed(within, given)
+		if err == nil {
+			err = directories.Share(dir, backend)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
 	}
-	dir, err := o.allowed(address.Path)
-	if err != nil {
-		return nil, err
+	open = func(ctx context.Context, address *url.URL) (driver.Queue, error) {
+		name, err := queueOf(address)
+		if err != nil {
+			return nil, err
+		}
+		dir, err := allowed(within, address.Path)
+		if err != nil {
+			return nil, err
+		}
+		return directories.OpenQueue(ctx, dir, name, openDirectory(dir, options))
 	}
-	return o.open.OpenQueue(ctx, dir, name, openDirectory(dir, o.options))
+	return open, directories.Close, nil
 }
-
-// Close closes all open directories and their queues, except shared ones. Later calls of
-// OpenURL return ErrClosed. It blocks until that is done. Closing twice is fine.
-func (o *URLOpener) Close() error { return o.open.Close() }
 
 // queueOf returns the name of the queue in an address, and refuses parts that an address
 // of this scheme cannot have.
@@ -141,7 +133,7 @@ func plainDirectory(dir string) (string, error) {
 }
 
 // allowed is plainDirectory, and refuses a directory that is not within those allowed.
-func (o *URLOpener) allowed(dir string) (string, error) {
+func allowed(within []string, dir string) (string, error) {
 	where, err := plainDirectory(dir)
 	switch {
 	case errors.Is(err, driver.ErrInvalid):
@@ -149,7 +141,7 @@ func (o *URLOpener) allowed(dir string) (string, error) {
 	case err != nil:
 		where = dir // the error says what exists, so it is only for directories that are allowed
 	}
-	for _, base := range o.within {
+	for _, base := range within {
 		base, unreadable := followLinks(filepath.Clean(base))
 		if unreadable != nil {
 			continue

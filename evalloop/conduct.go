@@ -36,29 +36,12 @@ func ToolCalled[Out, Expected any](tool string) Evaluator[Out, Expected] {
 	})
 }
 
-// ToolNotCalled passes if the agent has not called the tool.
-func ToolNotCalled[Out, Expected any](tool string) Evaluator[Out, Expected] {
-	return ToolCallCount[Out, Expected](tool, 0, 0)
-}
-
 // ToolCallCount passes if the agent has called the tool at least least and at most
-// most times. A negative most means any number.
+// most times. A negative most means any number, and two zeros mean that it must not be called.
 func ToolCallCount[Out, Expected any](tool string, least, most int) Evaluator[Out, Expected] {
 	return conduct[Out, Expected](func(session *mainloop.Session) Score {
 		n := calls(session, tool)
 		return verdict(n >= least && (most < 0 || n <= most), fmt.Sprintf("%s was called %d times", tool, n))
-	})
-}
-
-// AllToolsSucceeded passes if no tool that the agent has called has failed.
-func AllToolsSucceeded[Out, Expected any]() Evaluator[Out, Expected] {
-	return conduct[Out, Expected](func(session *mainloop.Session) Score {
-		for _, use := range session.ToolUses() {
-			if use.Failed {
-				return verdict(false, fmt.Sprintf("%s has failed: %s", use.Name, use.Result))
-			}
-		}
-		return verdict(true, "")
 	})
 }
 

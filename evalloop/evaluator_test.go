@@ -104,13 +104,12 @@ func TestEvaluatorsOfConduct(t *testing.T) {
 	}{
 		"called":            {evalloop.ToolCalled[string, string]("search"), true},
 		"not called":        {evalloop.ToolCalled[string, string]("buy"), false},
-		"must not, and has": {evalloop.ToolNotCalled[string, string]("delete"), false},
-		"must not":          {evalloop.ToolNotCalled[string, string]("buy"), true},
+		"must not, and has": {evalloop.ToolCallCount[string, string]("delete", 0, 0), false},
+		"must not":          {evalloop.ToolCallCount[string, string]("buy", 0, 0), true},
 		"count":             {evalloop.ToolCallCount[string, string]("search", 2, 2), true},
 		"too few":           {evalloop.ToolCallCount[string, string]("search", 3, -1), false},
 		"too many":          {evalloop.ToolCallCount[string, string]("search", 0, 1), false},
 		"any number":        {evalloop.ToolCallCount[string, string]("search", 1, -1), true},
-		"all succeeded":     {evalloop.AllToolsSucceeded[string, string](), false},
 		"tokens":            {evalloop.TokensUnder[string, string](100), true},
 		"too many tokens":   {evalloop.TokensUnder[string, string](99), false},
 		"recorded":          {evalloop.Recorded[string, string, string](1, func(s string) bool { return s == "a note" }), true},
@@ -126,7 +125,6 @@ func TestEvaluatorsOfConduct(t *testing.T) {
 			t.Errorf("%s: without a session the error is %v", name, err)
 		}
 	}
-	scores(t, "all succeeded", evalloop.AllToolsSucceeded[string, string](), trial{Session: mainloop.NewSession()}, 1, true)
 }
 
 func TestEvaluatorsAreCombined(t *testing.T) {

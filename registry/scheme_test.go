@@ -122,9 +122,8 @@ func TestRES3MemoryRefusesWhatItCannotHonour(t *testing.T) {
 func TestRES3DiskOpensDirectoriesAndRefusesTheRest(t *testing.T) {
 	base := t.TempDir()
 	outside := t.TempDir()
-	dirs := diskbox.NewURLOpener([]string{base}, nil)
-	defer dirs.Close()
-	schemes := registry.Schemes{ByScheme: map[string]registry.Scheme{"disk": dirs.OpenURL}}
+	schemes, closeAll := diskSchemes(t, base, nil)
+	defer closeAll()
 	if err := os.Symlink(outside, filepath.Join(base, "link")); err != nil {
 		t.Fatal(err)
 	}
@@ -160,11 +159,8 @@ func TestRES3DiskOpensDirectoriesAndRefusesTheRest(t *testing.T) {
 
 func TestRES3DirectoriesAreSharedAndClosedWithTheirLastQueue(t *testing.T) {
 	base := t.TempDir()
-	dirs := diskbox.NewURLOpener([]string{base}, nil)
-	queues := registry.New(&registry.Options{
-		CacheMax: 1,
-		Fallback: registry.Schemes{ByScheme: map[string]registry.Scheme{"disk": dirs.OpenURL}},
-	})
+	schemes, closeFirst := diskSchemes(t, base, nil)
+	queues := registry.New(&registry.Options{CacheMax: 1, Fallback: schemes})
 	address := "disk://" + base + "/shop?queue="
 	first, second := mustResolve(t, queues, address+"orders"), mustResolve(t, queues, address+"bills")
 	for range 3 { // each evicts the other, and opens the directory again
@@ -187,28 +183,37 @@ func TestRES3DirectoriesAreSharedAndClosedWithTheirLastQueue(t *testing.T) {
 	// It is closed now, so it can be opened directly.
 	own, err := diskbox.Open(t.Context(), filepath.Join(base, "shop"), nil)
 	wantError(t, err, nil)
-	_, err = schemesOf(dirs).OpenQueue(t.Context(), address+"orders")
+	_, err = schemes.OpenQueue(t.Context(), address+"orders")
 	wantError(t, err, mailbox.ErrConflict)
-	wantError(t, dirs.Share(filepath.Join(base, "shop"), own), nil)
-	wantError(t, dirs.Share(filepath.Join(base, "shop"), own), mailbox.ErrConflict)
-	wantError(t, dirs.Share(filepath.Dir(base), own), mailbox.ErrForbidden)
-	shared, err := schemesOf(dirs).OpenQueue(t.Context(), address+"orders")
+	wantError(t, closeFirst(), nil)
+	shop, link := filepath.Join(base, "shop"), filepath.Join(base, "link")
+	wantError(t, os.Symlink(shop, link), nil)
+	for dir, want := range map[string]mailbox.Code{link: mailbox.ErrConflict, filepath.Dir(base): mailbox.ErrForbidden, "shop": mailbox.ErrInvalid} {
+		_, _, err := diskbox.URLOpener([]string{base}, nil, map[string]*diskbox.Backend{shop: own, dir: own})
+		wantError(t, err, want)
+	}
+	schemes, closeAll := diskSchemes(t, base, map[string]*diskbox.Backend{shop: own})
+	shared, err := schemes.OpenQueue(t.Context(), address+"orders")
 	wantError(t, err, nil)
 	stats, err = shared.Stats(t.Context())
 	wantError(t, err, nil)
 	wantEqual(t, "orders", stats.Ready, 3)
 	wantError(t, shared.Close(), nil)
 	wantError(t, shared.Close(), nil)
-	wantError(t, dirs.Close(), nil)
-	wantError(t, dirs.Close(), nil)
+	wantError(t, closeAll(), nil)
+	wantError(t, closeAll(), nil)
 	wantError(t, own.Ping(t.Context()), nil) // what is shared stays open
-	_, err = schemesOf(dirs).OpenQueue(t.Context(), address+"orders")
+	_, err = schemes.OpenQueue(t.Context(), address+"orders")
 	wantError(t, err, mailbox.ErrClosed)
 	wantError(t, own.Close(), nil)
 }
 
-func schemesOf(dirs *diskbox.URLOpener) registry.Schemes {
-	return registry.Schemes{ByScheme: map[string]registry.Scheme{"disk": dirs.OpenURL}}
+// diskSchemes returns schemes that open directories within base, and what closes them.
+func diskSchemes(t *testing.T, base string, share map[string]*diskbox.Backend) (registry.Schemes, func() error) {
+	t.Helper()
+	open, closeAll, err := diskbox.URLOpener([]string{base}, nil, share)
+	wantError(t, err, nil)
+	return registry.Schemes{ByScheme: map[string]registry.Scheme{"disk": open}}, closeAll
 }
 
 func TestSchemesErrorsHaveNoMisplacedPassword(t *testing.T) {
@@ -231,10 +236,11 @@ func TestDiskAddressesTellNothingOfOtherDirectories(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(outside, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	opener := diskbox.NewURLOpener([]string{t.TempDir()}, nil)
-	defer opener.Close()
+	open, closeAll, err := diskbox.URLOpener([]string{t.TempDir()}, nil, nil)
+	wantError(t, err, nil)
+	defer closeAll()
 	for _, path := range []string{"file", "file/below", "none", "none/below"} {
-		_, err := opener.OpenURL(t.Context(), &url.URL{Scheme: "disk", Path: filepath.Join(outside, path), RawQuery: "queue=orders"})
+		_, err := open(t.Context(), &url.URL{Scheme: "disk", Path: filepath.Join(outside, path), RawQuery: "queue=orders"})
 		wantError(t, err, mailbox.ErrForbidden)
 	}
 }

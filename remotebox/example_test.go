@@ -37,11 +37,11 @@ func ExampleOptions() {
 // Daemons are a scheme for addresses. A token is only shown to the daemon that it
 // is for.
 func ExampleURLOpener() {
-	daemons := remotebox.NewURLOpener(map[string]string{"10.0.0.7:9411": "…"}, nil)
-	defer daemons.Close()
+	open, closeAll := remotebox.URLOpener(map[string]string{"10.0.0.7:9411": "…"}, nil)
+	defer closeAll()
 
 	address, _ := url.Parse("mailbox://10.6.6.6:9411/orders")
-	_, err := daemons.OpenURL(context.Background(), address)
+	_, err := open(context.Background(), address)
 	fmt.Println(err)
 	// Output:
 	// mailbox: open: forbidden: host: there is no token for this daemon

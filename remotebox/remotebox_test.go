@@ -15,6 +15,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/oap"
+	"github.com/mailboxmq/mailbox/internal/opening"
 )
 
 // The conformance suite runs through this package, a daemon and its backends in
@@ -298,8 +299,9 @@ func TestTheWindowOfNumbersIsKept(t *testing.T) {
 }
 
 func TestAddressesAreHonouredOrRefused(t *testing.T) {
-	d := NewURLOpener(map[string]string{"127.0.0.1:1": ""}, &Options{Patience: -1})
-	defer d.Close()
+	var daemons opening.Pool
+	open, closeAll := urlOpener(map[string]string{"127.0.0.1:1": ""}, &Options{Patience: -1}, &daemons)
+	defer closeAll()
 	for address, want := range map[string]driver.Code{
 		"mailbox://127.0.0.1:1/orders":      driver.ErrUnavailable, // no server listens there
 		"mailbox://127.0.0.1:1/a/b":         driver.ErrUnavailable,
@@ -317,11 +319,11 @@ func TestAddressesAreHonouredOrRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := d.OpenURL(t.Context(), parsed); !errors.Is(err, want) {
+		if _, err := open(t.Context(), parsed); !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %v", address, err, want)
 		}
 	}
-	if n := d.open.Len(); n != 0 {
+	if n := daemons.Len(); n != 0 {
 		t.Errorf("%d daemons are still connected to", n)
 	}
 }

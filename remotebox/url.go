@@ -120,49 +120,46 @@ func tokenOf(file string) (string, error) {
 // from clients, and each is a connection.
 const maxDaemons = 64
 
-// A URLOpener opens queues by address, like mailbox://host:port/name: its method
-// OpenURL is a registry.Scheme. A server can keep the token that it is shown, and
-// addresses come from senders of requests, so it connects only to the daemons that it
-// was given a token for.
+// URLOpener returns a registry.Scheme: open, a function, safe for concurrent use, that
+// opens the queue that an address like mailbox://host:port/name names. A server can keep
+// the token that it is shown, and addresses come from senders of requests, so open connects
+// only to the daemons in tokens, which has the token of each by host:port. It connects with
+// the first queue of a daemon, all of them share the connection, and the last one ends it.
 //
-// It connects to a daemon with the first of its queues, all of them share the
-// connection, and the last one ends it. Make one with NewURLOpener. It is safe for
-// concurrent use.
-type URLOpener struct {
-	tokens  map[string]string
-	options *Options
-	open    opening.Pool // by host:port
+// A slash in the name is written as it is, other characters that an address cannot
+// have are escaped. An address with a user, a query or a fragment, or without a host or
+// a name, is refused. open blocks until the daemon has answered. Its codes are ErrInvalid,
+// ErrForbidden (there is no token for the daemon), ErrFull (too many daemons), ErrClosed,
+// and those of Backend.OpenQueue.
+//
+// closeAll ends the connections to all daemons, and so closes all their queues; open
+// returns ErrClosed afterwards. closeAll blocks until that is done, and may be called again.
+// URLOpener does no I/O.
+func URLOpener(tokens map[string]string, options *Options) (
+	open func(ctx context.Context, address *url.URL) (driver.Queue, error), closeAll func() error,
+) {
+	return urlOpener(tokens, options, &opening.Pool{Max: maxDaemons})
 }
 
-// NewURLOpener returns an opener that is connected to no daemon. tokens has the token of
-// each daemon that it may connect to, by host:port. It does no I/O.
-func NewURLOpener(tokens map[string]string, options *Options) *URLOpener {
-	return &URLOpener{tokens: tokens, options: options, open: opening.Pool{Max: maxDaemons}}
-}
-
-// OpenURL opens the queue that an address like mailbox://host:port/name names. A
-// slash in the name is written as it is, other characters that an address cannot
-// have are escaped. It blocks until the daemon has answered. An address with a
-// user, a query or a fragment, or without a host or a name, is refused. Codes:
-// ErrInvalid, ErrForbidden (there is no token for the daemon), ErrFull (too many
-// daemons), ErrClosed, and those of Backend.OpenQueue.
-func (o *URLOpener) OpenURL(ctx context.Context, address *url.URL) (driver.Queue, error) {
-	name, err := queueOf(address)
-	if err != nil {
-		return nil, err
+// urlOpener is URLOpener with the pool of daemons, by host:port.
+func urlOpener(tokens map[string]string, options *Options, daemons *opening.Pool) (
+	open func(ctx context.Context, address *url.URL) (driver.Queue, error), closeAll func() error,
+) {
+	open = func(ctx context.Context, address *url.URL) (driver.Queue, error) {
+		name, err := queueOf(address)
+		if err != nil {
+			return nil, err
+		}
+		token, known := tokens[address.Host]
+		if !known {
+			return nil, &driver.Error{Code: driver.ErrForbidden, Op: "open", Field: "host", Detail: "there is no token for this daemon"}
+		}
+		return daemons.OpenQueue(ctx, address.Host, name, func(context.Context) (driver.Backend, error) {
+			return New([]string{address.Host}, token, options), nil
+		})
 	}
-	token, known := o.tokens[address.Host]
-	if !known {
-		return nil, &driver.Error{Code: driver.ErrForbidden, Op: "open", Field: "host", Detail: "there is no token for this daemon"}
-	}
-	return o.open.OpenQueue(ctx, address.Host, name, func(context.Context) (driver.Backend, error) {
-		return New([]string{address.Host}, token, o.options), nil
-	})
+	return open, daemons.Close
 }
-
-// Close ends the connections to all daemons, and so closes all their queues. Nothing can
-// be opened from then on. It blocks until that is done. Closing twice is fine.
-func (o *URLOpener) Close() error { return o.open.Close() }
 
 // queueOf returns the name of the queue in an address, and refuses parts that an address
 // of this scheme cannot have.

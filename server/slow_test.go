@@ -43,7 +43,7 @@ func TestSlowBodyWithoutTokenIsCutOff(t *testing.T) {
 	t.Parallel()
 	r := start(t, server.Config{
 		Profile: server.Micronode, ListenMetrics: "127.0.0.1:0", ListenSQS: "127.0.0.1:0", ReadTimeout: 500 * time.Millisecond,
-		SQS: server.SQSConfig{Compatibility: server.ElasticMQ},
+		SQS: server.SQSConfig{Compatibility: "elasticmq"},
 	})
 	conns := make([]net.Conn, len(slowRequests))
 	for i, slow := range slowRequests {
@@ -63,7 +63,7 @@ func TestDrainDoesNotWaitForSlowBodies(t *testing.T) {
 	t.Parallel()
 	r := start(t, server.Config{
 		Profile: server.Micronode, ListenMetrics: "127.0.0.1:0", ListenSQS: "127.0.0.1:0", ReadTimeout: 5 * time.Minute, DrainTimeout: 5 * time.Minute,
-		SQS: server.SQSConfig{Compatibility: server.ElasticMQ},
+		SQS: server.SQSConfig{Compatibility: "elasticmq"},
 	})
 	var last net.Conn
 	for _, slow := range slowRequests {

@@ -15,8 +15,8 @@ import (
 
 // The emulators of SQS that a daemon can replace.
 const (
-	LocalStack = "localstack"
-	ElasticMQ  = "elasticmq"
+	localStack = "localstack"
+	elasticMQ  = "elasticmq"
 )
 
 // SQSConfig configures the surface for clients of Amazon SQS.
@@ -27,7 +27,7 @@ type SQSConfig struct {
 	// Unsigned allows every client of Config.ListenSQS, with or without a signature, all
 	// operations on the queues without a tenant. It is for tests.
 	Unsigned bool
-	// Compatibility is LocalStack or ElasticMQ: the port of that emulator is the
+	// Compatibility is "localstack" or "elasticmq": the port of that emulator is the
 	// default of Config.ListenSQS, its health check is answered there, and new queues
 	// report encryption by SQS.
 	Compatibility string
@@ -47,17 +47,17 @@ func (c *SQSConfig) address(given string) string {
 	switch {
 	case given != "":
 		return given
-	case c.Compatibility == LocalStack:
+	case c.Compatibility == localStack:
 		return "127.0.0.1:4566"
-	case c.Compatibility == ElasticMQ:
+	case c.Compatibility == elasticMQ:
 		return "127.0.0.1:9324"
 	}
 	return ""
 }
 
 func checkSQS(c *Config) error {
-	if kind := c.SQS.Compatibility; kind != "" && kind != LocalStack && kind != ElasticMQ {
-		return about("sqs.compatibility", kind, LocalStack+" or "+ElasticMQ)
+	if kind := c.SQS.Compatibility; kind != "" && kind != localStack && kind != elasticMQ {
+		return about("sqs.compatibility", kind, localStack+" or "+elasticMQ)
 	}
 	off := c.ListenSQS == "" || c.ListenSQS == Off
 	switch {

@@ -36,7 +36,7 @@ func (r *running) sqs(listener string, credentials ...string) *sqs.Client {
 }
 
 func TestCompatibilityModesClaimManagedEncryption(t *testing.T) {
-	for mode, want := range map[string]string{"": "false", server.LocalStack: "true", server.ElasticMQ: "true"} {
+	for mode, want := range map[string]string{"": "false", "localstack": "true", "elasticmq": "true"} {
 		r := start(t, server.Config{Profile: server.Micronode, ListenSQS: "127.0.0.1:0", SQS: server.SQSConfig{Unsigned: true, Compatibility: mode}})
 		c := r.sqs(server.SQS, "test", "test", "")
 		out, err := c.GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{
@@ -131,7 +131,7 @@ func TestLargestSQSMessagesReachOtherSurfaces(t *testing.T) {
 
 func TestUnsignedAppliesToSQSListenerOnly(t *testing.T) {
 	r := start(t, server.Config{
-		Profile: server.Micronode, ListenSQS: "127.0.0.1:0", SQS: server.SQSConfig{Unsigned: true, Compatibility: server.LocalStack},
+		Profile: server.Micronode, ListenSQS: "127.0.0.1:0", SQS: server.SQSConfig{Unsigned: true, Compatibility: "localstack"},
 	})
 	c := r.sqs(server.SQS, "test", "test", "")
 	queue := createSQS(t, c, "orders", nil)
@@ -338,7 +338,7 @@ func TestBadSQSSettingsAreRefusedWithReason(t *testing.T) {
 			t.Errorf("%v %q: got %v, want %q", test.args, test.file, err, test.want)
 		}
 	}
-	config, err := server.New(server.Config{Profile: server.Micronode, SQS: server.SQSConfig{Compatibility: server.ElasticMQ}}, nil)
+	config, err := server.New(server.Config{Profile: server.Micronode, SQS: server.SQSConfig{Compatibility: "elasticmq"}}, nil)
 	if err != nil || config.Config().ListenSQS != "127.0.0.1:9324" {
 		t.Errorf("ElasticMQ is not served at its port: %v", err)
 	}

@@ -195,7 +195,7 @@ func TestHandlerOutcomesAreAnswered(t *testing.T) {
 			s.send(orders, "tea")
 			_, err := worker.New(orders, fails(worker.Permanent(errMilk), ruletest.NewRecorder()), s.options(options{})).RunOnce(s.Context())
 			s.Must(err)
-			s.Pass(mailbox.PoisonDelay - time.Second)
+			s.Pass(15*time.Minute - time.Second)
 			s.expectStats(orders, mailbox.Stats{Delayed: 1})
 			s.Pass(time.Second)
 			s.expectStats(orders, mailbox.Stats{Ready: 1})

@@ -21,7 +21,7 @@ const (
 // Permanent says that a retry cannot help: the message is dead-lettered, whatever
 // the policy says about err. Without a policy, the client of a request gets the
 // error, and any other message becomes a dead letter of its backend or, if that
-// keeps none, is nacked with mailbox.PoisonDelay. err may be nil.
+// keeps none, is nacked with a delay of 15 minutes. err may be nil.
 func Permanent(err error) error { return &outcome{kind: outcomePermanent, err: err} }
 
 // RetryAfter gives the message back to the tail of the queue, with delay, which may be 0. If

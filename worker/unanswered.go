@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/deadletter"
@@ -81,6 +82,10 @@ func (j *job[T]) ackedEvent() SettledEvent {
 	return SettledEvent{Result: ResultAcked}
 }
 
+// noLettersDelay is the delay of such a message if its backend keeps no dead letters. It is
+// that of an undecodable message.
+const noLettersDelay = 15 * time.Minute
+
 // deadLetterQuietly dead-letters a message and sends no error reply.
 func (r *run[T]) deadLetterQuietly(ctx context.Context, j *job[T], reason mailbox.Reason, cause error) {
 	dead := r.loop.dead
@@ -89,7 +94,7 @@ func (r *run[T]) deadLetterQuietly(ctx context.Context, j *job[T], reason mailbo
 	}
 	dead = dead.WithNotifier(silent[T]{})
 	if dead.Check() != nil {
-		r.nack(ctx, j, mailbox.PoisonDelay, cause)
+		r.nack(ctx, j, noLettersDelay, cause)
 		return
 	}
 	r.deadLetterTo(ctx, dead, j, reason, cause)
