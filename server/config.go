@@ -152,9 +152,9 @@ const Off = "off"
 // Defaults returns the configuration of a profile, with all defaults that do not depend
 // on other fields. An unknown profile counts as Macronode.
 func Defaults(profile string) Config {
-	amnesia := profile == Micronode
+	amnesia, takeOver := profile == Micronode, true
 	c := Config{
-		Profile: profile, Amnesia: &amnesia, DataDir: defaultDataDir(), Audience: "mailboxd",
+		Profile: profile, Amnesia: &amnesia, DataDir: defaultDataDir(), Audience: "mailboxd", SQS: SQSConfig{TakeOver: &takeOver},
 		Listen: "127.0.0.1:9410", ListenOAP: "127.0.0.1:9411", ConsolePath: "/console/",
 		MaxConnections: 20_000, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second, IdleTimeout: 10 * time.Minute,
 		DrainDelay: driver.Off, DrainTimeout: 5 * time.Second, MaxBodyBytes: 704 << 10,
@@ -183,9 +183,6 @@ func (c Config) complete() Config {
 	defaults := Defaults(c.Profile)
 	for i := range settings {
 		settings[i].complete(&c, &defaults)
-	}
-	if c.Amnesia == nil {
-		c.Amnesia = defaults.Amnesia
 	}
 	if c.Backend == "" {
 		if *c.Amnesia || c.Profile == Micronode {

@@ -218,6 +218,7 @@ var settings = []setting{
 	newSetting("sqs.unsigned", "sqs-unsigned", "accept unsigned requests on listen.sqs, for tests", false, func(c *Config) any { return &c.SQS.Unsigned }),
 	newSetting("sqs.compatibility", "sqs-compatibility", "stand in for localstack or elasticmq", false, func(c *Config) any { return &c.SQS.Compatibility }),
 	newSetting("sqs.strict_minute", "sqs-strict-minute", "refuse for a minute what AWS refuses: names of deleted queues, second purges", false, func(c *Config) any { return &c.SQS.StrictMinute }),
+	newSetting("sqs.take_over", "sqs-take-over", "read the requests after the first of a connection without package http, for less processor time", false, func(c *Config) any { return &c.SQS.TakeOver }),
 
 	newSetting("log.format", "log-format", "json or text", false, func(c *Config) any { return &c.LogFormat }),
 	newSetting("log.level", "log-level", "debug, info, warn or error", true, func(c *Config) any { return &c.LogLevel }),
@@ -284,6 +285,8 @@ func (s *setting) complete(c, defaults *Config) {
 	switch field := s.field(c).(type) {
 	case *string:
 		orDefault(field, *s.field(defaults).(*string))
+	case **bool:
+		orDefault(field, *s.field(defaults).(**bool))
 	case *int:
 		orDefault(field, *s.field(defaults).(*int))
 	case *size:
@@ -401,6 +404,8 @@ func (s *setting) copy(to, from *Config) {
 		*field = *s.field(from).(*string)
 	case *bool:
 		*field = *s.field(from).(*bool)
+	case **bool:
+		*field = *s.field(from).(**bool)
 	case *int:
 		*field = *s.field(from).(*int)
 	case *size:

@@ -34,6 +34,9 @@ type SQSConfig struct {
 	// StrictMinute refuses for a minute, as AWS does, to create a queue with the name of
 	// a deleted one, and to purge a queue again.
 	StrictMinute bool
+	// TakeOver reads the requests that follow the first of a connection without package
+	// http, which costs less processor time. Nil means true.
+	TakeOver *bool
 	// Queues are created, or changed, when the daemon starts and at each reload.
 	Queues []SQSQueue
 }
@@ -142,7 +145,7 @@ func attributeOf(value any) (string, error) {
 func (s *Server) assembleSQS(config *Config, hosts guard.Hosts) (err error) {
 	options := sqsapi.Options{
 		Broker: s.broker, Logger: s.log, ReadTimeout: config.ReadTimeout, WriteTimeout: config.WriteTimeout,
-		StrictMinute: config.SQS.StrictMinute, ManagedSSE: config.SQS.Compatibility != "", Shared: s.shared, TakeOver: true, Hosts: hosts,
+		StrictMinute: config.SQS.StrictMinute, ManagedSSE: config.SQS.Compatibility != "", Shared: s.shared, TakeOver: *config.SQS.TakeOver, Hosts: hosts,
 	}
 	if config.SQS.CredentialsFile != "" {
 		if options.Credentials, err = sqsapi.ReadCredentials(config.SQS.CredentialsFile); err != nil {

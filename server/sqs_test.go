@@ -1,9 +1,11 @@
 package server_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -150,6 +152,55 @@ func TestUnsignedAppliesToSQSListenerOnly(t *testing.T) {
 		t.Fatalf("got %v, %v", health, err)
 	}
 	_ = health.Body.Close()
+}
+
+// TestTakeOverIsSettingAndOnByDefault tells the two writers of answers apart by the order of
+// their headers: package http sorts them.
+func TestTakeOverIsSettingAndOnByDefault(t *testing.T) {
+	file := func(value string) []string {
+		return []string{"--config=" + writeFile(t, "[sqs]\ntake_over = "+value+"\n")}
+	}
+	const taken, left = "X-Amzn-Requestid", "Content-Length"
+	for _, test := range []struct {
+		args, environ []string
+		want          string
+	}{
+		{nil, nil, taken},
+		{[]string{"--sqs-take-over=false"}, nil, left},
+		{nil, []string{"MAILBOXD_SQS_TAKE_OVER=false"}, left},
+		{file("false"), nil, left},
+		{file("false"), []string{"MAILBOXD_SQS_TAKE_OVER=true"}, taken},
+	} {
+		args := append([]string{"--profile=micronode", "--listen=127.0.0.1:0", "--listen-oap=127.0.0.1:0", "--listen-sqs=127.0.0.1:0", "--sqs-unsigned"}, test.args...)
+		config, err := server.Load(args, test.environ, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := start(t, config)
+		conn, err := net.Dial("tcp", r.Address(server.SQS))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		var answers strings.Builder
+		in := bufio.NewReader(io.TeeReader(conn, &answers))
+		for n := range 2 {
+			answers.Reset()
+			_, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-amz-json-1.0\r\nX-Amz-Target: AmazonSQS.ListQueues\r\nContent-Length: 2\r\n\r\n{}")
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer, err := http.ReadResponse(in, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = io.Copy(io.Discard, answer.Body)
+			if !strings.HasPrefix(answers.String(), "HTTP/1.1 200 OK\r\n"+test.want+":") || err != nil {
+				t.Errorf("%v %v, request %d: got %q, %v; want %s first", test.args, test.environ, n, answers.String(), err, test.want)
+			}
+		}
+		r.halt()
+	}
 }
 
 func TestReloadReadsCredentialsAgain(t *testing.T) {

@@ -54,15 +54,28 @@ func restartClient(t testing.TB, old driver.Opener, _ drivertest.Crash) driver.O
 // TestConformance runs the whole suite through sqsbox and the SDK.
 func TestConformance(t *testing.T) {
 	volume.Repeats(t)
-	drivertest.Run(t, drivertest.Backend{
+	drivertest.Run(t, inMemory(setup{}))
+}
+
+// TestConformanceWithoutTakeover is the same with every request read by package http.
+func TestConformanceWithoutTakeover(t *testing.T) {
+	volume.InFull(t)
+	drivertest.Run(t, inMemory(setup{plain: true}))
+}
+
+// inMemory returns this surface, as s says, in front of the memory backend.
+func inMemory(s setup) drivertest.Backend {
+	return drivertest.Backend{
 		Open: func(t testing.TB) driver.Opener {
 			sqstest.SkipListed(t, sqstest.Unsupported, inSeconds)
 			backend := membox.New(nil)
 			t.Cleanup(func() { _ = backend.Close() })
-			return openPair(t, serve(t, setup{opener: backend}))
+			s := s
+			s.opener = backend
+			return openPair(t, serve(t, s))
 		},
 		Restart: restartClient, Virtual: true,
-	})
+	}
 }
 
 func TestSkippedCasesExist(t *testing.T) {
