@@ -101,10 +101,10 @@ func (h *Handler) receive(c *call) error {
 		return err
 	}
 	b := append(make([]byte, 0, sizeOf(deliveries)), `{"messages":[`...)
-	shown, err := 0, error(nil)
+	shown, err := deliveries[:0], error(nil)
 	for i := range deliveries {
 		end := len(b)
-		if shown > 0 {
+		if len(shown) > 0 {
 			b = append(b, ',')
 		}
 		if b, err = appendDelivery(b, &deliveries[i], request.Details); err != nil {
@@ -112,14 +112,14 @@ func (h *Handler) receive(c *call) error {
 			c.unencodable(&deliveries[i], err)
 			continue
 		}
-		shown++
+		shown = append(shown, deliveries[i])
 	}
-	if shown == 0 && err != nil {
+	if len(shown) == 0 && err != nil {
 		return err
 	}
 	c.begin(http.StatusOK, "application/json")
 	if _, err = c.writer.Write(append(b, "]}\n"...)); err != nil { //nolint:gosec // JSON, with a Content-Type and nosniff
-		c.giveBack(request.Queue, deliveries)
+		c.giveBack(request.Queue, shown)
 	}
 	return nil
 }
@@ -136,8 +136,12 @@ func sizeOf(deliveries []broker.Delivery) int {
 // unencodable logs a delivery that cannot be answered. It is not released, because it would
 // be the next one again: it counts, and comes back when its lease ends.
 func (c *call) unencodable(d *broker.Delivery, err error) {
+	size := len(d.Body) + len(d.ReplyTo) + len(d.Group) + len(d.CorrelationID)
+	for key, value := range d.Attributes {
+		size += len(key) + len(value)
+	}
 	c.handler.log.LogAttrs(c.ctx(), slog.LevelError, "message.unencodable", slog.String("corr_id", c.corr),
-		slog.String("queue", d.Queue), slog.String("msg_id", d.ID), slog.String("error", err.Error()))
+		slog.String("queue", d.Queue), slog.String("msg_id", d.ID), slog.Int("bytes", size), slog.String("error", err.Error()))
 }
 
 // giveBack releases deliveries of a disconnected client.
@@ -176,8 +180,8 @@ func (h *Handler) receiveStream(c *call) error {
 		if left > 0 {
 			left -= len(deliveries)
 		}
-		if handed, err := c.writeAll(out, deliveries, request.Details); err != nil {
-			c.giveBack(request.Queue, deliveries[handed:])
+		if unread, err := c.writeAll(out, deliveries, request.Details); err != nil {
+			c.giveBack(request.Queue, unread)
 			return nil // the client has disconnected
 		}
 		c.answers.Done()
@@ -185,24 +189,26 @@ func (h *Handler) receiveStream(c *call) error {
 	return out.end(nil)
 }
 
-// writeAll writes deliveries. handed is how many the client may have received: these
-// are not given back.
-func (c *call) writeAll(out *lines, deliveries []broker.Delivery, details bool) (handed int, err error) {
+// writeAll writes deliveries. If the client has disconnected, unread are those that it cannot have
+// received.
+func (c *call) writeAll(out *lines, deliveries []broker.Delivery, details bool) (unread []broker.Delivery, err error) {
+	unread = deliveries[:0]
 	for i := range deliveries {
 		line, err := appendDelivery(nil, &deliveries[i], details)
 		if err != nil {
 			c.unencodable(&deliveries[i], err)
 			continue
 		}
+		unread = append(unread, deliveries[i])
 		if err := out.add(line); err != nil {
-			return handed, err
+			return append(unread, deliveries[i+1:]...), err
 		}
 		if len(out.buffer) == 0 { // this one and all before it were written
-			handed = i + 1
+			unread = unread[:0]
 		}
 	}
 	if err := out.flush(); err != nil {
-		return handed, err
+		return unread, err
 	}
-	return len(deliveries), c.ctx().Err()
+	return nil, c.ctx().Err()
 }

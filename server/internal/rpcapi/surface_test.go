@@ -202,6 +202,9 @@ func TestLargeAnswerIsCutWithoutLoss(t *testing.T) {
 			}
 			for _, m := range got.GetMessages() {
 				seen[m.GetEnvelope().GetMsgId()] = true
+				if attempt := m.GetEnvelope().GetAttempt(); attempt != 1 {
+					t.Errorf("a message that was released is delivered for the %d. time", attempt)
+				}
 			}
 		}
 		if len(seen) != 80 {
