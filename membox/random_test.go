@@ -9,6 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
+// TestAgreesWithTheModel does ten million operations in a soak.
 func TestAgreesWithTheModel(t *testing.T) {
 	volume.Repeats(t)
 	drivertest.RunRandom(t, backend, volume.Of(200_000))

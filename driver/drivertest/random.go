@@ -24,7 +24,7 @@ const randomQueueName = "random"
 // With b.Virtual each program runs in its own synctest bubble and uses time; otherwise it runs
 // on the real clock and does not depend on time. The environment variable MAILBOX_VOLUME
 // overrides steps with another number, or with a duration to run for, such as 10m; with
-// "soak" it is 10m.
+// "soak" it is 50 times steps.
 func RunRandom(t *testing.T, b Backend, steps int) {
 	t.Helper()
 	b.Restart = nil // the comparison needs no restarts
@@ -123,7 +123,7 @@ func newBudget(t *testing.T, steps int) (*budget, error) {
 	t.Helper()
 	b := &budget{start: time.Now()}
 	var length time.Duration
-	if b.steps, length = volume.Steps(t, steps, 10*time.Minute); length > 0 {
+	if b.steps, length = volume.Steps(t, steps, 50*steps); length > 0 {
 		b.until = b.start.Add(length)
 	}
 	if deadline, ok := t.Deadline(); ok && deadline.Before(b.until) {

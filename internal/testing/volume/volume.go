@@ -102,19 +102,12 @@ func Duration(t testing.TB, everyday, soaking time.Duration) time.Duration {
 
 // Steps returns the length of a run of random programs, which is counted in steps or in time:
 // everyday steps, or soaking in a soak, or what Variable says. One of the results is 0.
-func Steps(t testing.TB, everyday int, soaking time.Duration) (int, time.Duration) {
+func Steps(t testing.TB, everyday, soaking int) (int, time.Duration) {
 	t.Helper()
-	switch text := os.Getenv(Variable); text {
-	case "":
-		return everyday, 0
-	case soak:
-		return 0, soaking
-	default:
-		if d, err := time.ParseDuration(text); err == nil && d > 0 {
-			return 0, d
-		}
-		return Count(t, everyday, everyday), 0
+	if d, err := time.ParseDuration(os.Getenv(Variable)); err == nil && d > 0 {
+		return 0, d
 	}
+	return Count(t, everyday, soaking), 0
 }
 
 func number(text string) (int, error) {

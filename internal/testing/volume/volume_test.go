@@ -42,7 +42,7 @@ func TestVariableSetsVolume(t *testing.T) {
 		time   time.Duration
 	}{
 		{"", 3, time.Minute, 3, 0},
-		{"soak", 100, time.Hour, 0, time.Hour},
+		{"soak", 100, time.Hour, 100, 0},
 		{"7", 7, 7 * time.Second, 7, 0},
 		{"1,000", 1000, 1000 * time.Second, 1000, 0},
 		{"10m", 0, 10 * time.Minute, 0, 10 * time.Minute},
@@ -57,7 +57,7 @@ func TestVariableSetsVolume(t *testing.T) {
 		if got := volume.Duration(t, time.Minute, time.Hour); got != test.length {
 			t.Errorf("%q: duration %v, want %v", test.value, got, test.length)
 		}
-		if steps, length := volume.Steps(t, 3, time.Hour); steps != test.steps || length != test.time {
+		if steps, length := volume.Steps(t, 3, 100); steps != test.steps || length != test.time {
 			t.Errorf("%q: %d steps, %v", test.value, steps, length)
 		}
 		if test.value != "" && volume.Part(10, 3) != 10 {
@@ -69,7 +69,7 @@ func TestVariableSetsVolume(t *testing.T) {
 		for name, ask := range map[string]func(testing.TB){
 			"Count":    func(t testing.TB) { volume.Count(t, 3, 100) },
 			"Duration": func(t testing.TB) { volume.Duration(t, time.Minute, time.Hour) },
-			"Steps":    func(t testing.TB) { volume.Steps(t, 3, time.Hour) },
+			"Steps":    func(t testing.TB) { volume.Steps(t, 3, 100) },
 		} {
 			r := &recorder{TB: t}
 			r.run(ask)
