@@ -85,7 +85,8 @@ type Status struct {
 }
 
 // Put stores a schedule, or changes the one of this name. Due times before the change are not
-// caught up if the times of the schedule change. Storing what is stored changes nothing, so a
+// caught up if the times of the schedule change, nor are those that CatchUpNone has left out if
+// the rule changes. Storing what is stored changes nothing, so a
 // program may call it whenever it starts.
 //
 // An empty Queue means that of the runner; no other is allowed. A zero Created means now, by the
@@ -168,8 +169,11 @@ func (r *Runner) change(ctx context.Context, name string, change func(known *Sch
 		if f.Definition, err = json.Marshal(next); err != nil {
 			return Status{}, err
 		}
-		if known == nil || !next.sameTimes(known) {
+		switch {
+		case known == nil || !next.sameTimes(known):
 			f.Through = record.Now
+		case known.CatchUp == CatchUpNone && next.CatchUp != CatchUpNone: // what was left out is stored nowhere
+			f.Through = later(record.Through, record.Now.Add(-lateLimit-time.Millisecond))
 		}
 		record, done, err := r.queue.Fire(ctx, f)
 		if err != nil {

@@ -327,8 +327,6 @@ func TestUnreadableScheduleIsNotReplaced(t *testing.T) {
 	})
 }
 
-// TestScheduleLearnedLateSkipsNothing stores schedules that a running runner does not know for up
-// to ten seconds, in which they are due several times.
 // TestChangedBodyKeepsMissedTimes changes the body of a schedule that found no room for a minute.
 func TestChangedBodyKeepsMissedTimes(t *testing.T) {
 	inBubble(t, driver.Config{MaxMessages: 3}, func(t *testing.T, q driver.Queue) {
@@ -356,6 +354,55 @@ func TestChangedBodyKeepsMissedTimes(t *testing.T) {
 	})
 }
 
+// TestChangedRuleRevivesNothing changes the rule for catching up after an outage that the rule
+// before it left out, and after one that it must still catch up.
+func TestChangedRuleRevivesNothing(t *testing.T) {
+	for _, test := range []struct {
+		from, to CatchUp
+		late     time.Duration // since the last due time
+		want     int
+	}{
+		{CatchUpNone, CatchUpAll, 30 * time.Minute, 0},
+		{CatchUpNone, CatchUpOne, 30 * time.Minute, 0},
+		{CatchUpNone, "", 30 * time.Minute, 0},
+		{CatchUpNone, CatchUpAll, time.Minute, 1},
+		{CatchUpNone, CatchUpAll, time.Minute + time.Millisecond, 0},
+		{CatchUpOne, CatchUpAll, 30 * time.Minute, 3},
+		{CatchUpAll, CatchUpOne, 30 * time.Minute, 1},
+		{CatchUpAll, CatchUpNone, 30 * time.Minute, 0},
+	} {
+		t.Run(fmt.Sprintf("from %s to %s after %v", test.from, test.to, test.late), func(t *testing.T) {
+			inBubble(t, driver.Config{}, func(t *testing.T, q driver.Queue) {
+				s := Schedule{Name: "hourly", Every: time.Hour, CatchUp: test.from}
+				first := mustPut(t, mustRunner(t, q, nil), s)
+				time.Sleep(3*time.Hour + test.late)
+				r := mustRunner(t, q, nil)
+				if test.from == CatchUpNone && test.late > lateLimit {
+					stop := start(t, r) // it looks, and leaves them out
+					synctest.Wait()
+					stop()
+				}
+				s.CatchUp = test.to
+				if status := mustPut(t, r, s); status.Through.Before(first.Through) {
+					t.Errorf("dealt with through %v after %v", status.Through, first.Through)
+				}
+				defer start(t, r)()
+				synctest.Wait()
+				if got := received(t, q); len(got) != test.want {
+					t.Errorf("got %q, want %d messages", got, test.want)
+				}
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				if got := received(t, q); len(got) != 1 {
+					t.Errorf("got %q in the hour that follows, want one message", got)
+				}
+			})
+		})
+	}
+}
+
+// TestScheduleLearnedLateSkipsNothing stores schedules that a running runner does not know for up
+// to ten seconds, in which they are due several times.
 func TestScheduleLearnedLateSkipsNothing(t *testing.T) {
 	for _, catchUp := range []CatchUp{CatchUpNone, CatchUpOne, CatchUpAll} {
 		t.Run(string(catchUp), func(t *testing.T) {
