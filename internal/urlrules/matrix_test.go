@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"strings"
@@ -152,29 +153,56 @@ func TestDocumentedTraitsAreThoseOfBackends(t *testing.T) {
 	}
 }
 
+// matrixDocument is the files that the names in a column are in, and how.
+type matrixDocument struct{ files, pattern string }
+
 // The names in the table of protocols are names of their documents.
 func TestDocumentedOperationsAreThoseOfProtocols(t *testing.T) {
-	documents := map[string]struct{ file, pattern string }{
+	expectNames(t, "HTTP", map[string]matrixDocument{
 		"HTTP":  {"../../api/openapi.yaml", `(?m)^  %s:$`},
 		"gRPC":  {"../../proto/mailbox/v1/mailbox.proto", `(?m)^  rpc %s\(`},
 		"OAP/1": {"../../docs/oap.md", "(?m)^\\| `0x..` \\| %s \\|"},
 		"CLI":   {"../../docs/cli.md", `(?m)^### %s$`},
 		"SQS":   {"../../docs/sqs.md", `(?m)^\| .*\b%s\b.* \|`},
-	}
-	header, rows := table(t, "HTTP")
+	})
+}
+
+// The names in the table of fields are names of the documents of protocols.
+func TestDocumentedFieldsAreThoseOfProtocols(t *testing.T) {
+	expectNames(t, "in JSON", map[string]matrixDocument{
+		"in JSON":     {"../../api/openapi.yaml", `(?m)^        %s:$`},
+		"in Protobuf": {"../../proto/mailbox/v1/*.proto", `(?m)^  .*\b%s = \d+;`},
+		"in OAP/1":    {"../../docs/oap.md", `%s`},
+		"flag":        {"../../docs/cli.md", "`%s`"},
+		"SQS":         {"../../docs/sqs.md", `\b%s\b`},
+	})
+}
+
+// expectNames compares the table that has a column of that name with documents.
+func expectNames(t *testing.T, column string, documents map[string]matrixDocument) {
+	t.Helper()
+	header, rows := table(t, column)
 	for column, name := range header {
 		document, found := documents[name]
 		if !found {
 			continue // what it does
 		}
-		text, err := os.ReadFile(document.file)
+		files, err := filepath.Glob(document.files)
 		if err != nil {
 			t.Fatal(err)
 		}
+		var text []byte
+		for _, file := range files {
+			more, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = append(text, more...)
+		}
 		for _, row := range rows {
-			for _, operation := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[column], -1) {
-				if !regexp.MustCompile(fmt.Sprintf(document.pattern, regexp.QuoteMeta(operation[1]))).Match(text) {
-					t.Errorf("%s: %s has no %q", matrixFile, document.file, operation[1])
+			for _, name := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[column], -1) {
+				if !regexp.MustCompile(fmt.Sprintf(document.pattern, regexp.QuoteMeta(name[1]))).Match(text) {
+					t.Errorf("%s: %s has no %q", matrixFile, document.files, name[1])
 				}
 			}
 		}

@@ -95,6 +95,7 @@ func (b *Broker) measure(ctx context.Context, q *queue) (metrics.Level, error) {
 	level := metrics.Level{
 		MaxInFlight: limit(config.MaxInFlight),
 		MaxDead:     limit(config.MaxDead), Keys: usage.DedupKeys, MaxKeys: limit(config.DedupMax),
+		Unique: usage.UniqueKeys, MaxUnique: limit(config.DedupMax),
 		MaxReadyAge: max(config.RetainReady.Age, 0), MaxDeadAge: max(config.RetainDead.Age, 0),
 		MaxReady: limit(config.RetainReady.Count), RetainDead: limit(config.RetainDead.Count),
 	}

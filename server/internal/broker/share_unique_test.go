@@ -111,6 +111,12 @@ func TestMeasuringCountsUniqueKeys(t *testing.T) {
 				t.Errorf("%d keys count, want those of 4 messages", stats.Used)
 			}
 		}
+		if got := b.figure("mailbox_unique_keys", "queue=tenant/q"); got != 4 {
+			t.Errorf("mailbox_unique_keys is %v, want 4", got)
+		}
+		if got := b.figure("mailbox_unique_keys_limit", "queue=tenant/q"); got != 1_000_000 {
+			t.Errorf("mailbox_unique_keys_limit is %v", got)
+		}
 	})
 }
 

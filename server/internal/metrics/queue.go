@@ -295,6 +295,8 @@ func newBounds(series func(name, help string, labels ...string) *prometheus.Desc
 		queue("mailbox_dlq_limit", "How many dead letters there may be; 0 means no bound.", func(l Level) float64 { return float64(l.MaxDead) }),
 		queue("mailbox_dedup_keys", "Dedup keys that are remembered.", func(l Level) float64 { return float64(l.Keys) }),
 		queue("mailbox_dedup_keys_limit", "How many dedup keys can be remembered; 0 means no bound.", func(l Level) float64 { return float64(l.MaxKeys) }),
+		queue("mailbox_unique_keys", "Unique keys that messages hold.", func(l Level) float64 { return float64(l.Unique) }),
+		queue("mailbox_unique_keys_limit", "How many unique keys messages can hold; 0 means no bound.", func(l Level) float64 { return float64(l.MaxUnique) }),
 		queue("mailbox_oldest_ready_seconds", "Age of the oldest waiting message, as retention counts.", func(l Level) float64 { return l.OldestReady.Seconds() }),
 		queue("mailbox_retain_ready_seconds", "How old a waiting message may get; 0 means no bound.", func(l Level) float64 { return l.MaxReadyAge.Seconds() }),
 		queue("mailbox_retain_ready_messages", "How many waiting messages are kept; 0 means no bound.", func(l Level) float64 { return float64(l.MaxReady) }),
@@ -321,6 +323,7 @@ type Level struct {
 	MaxInFlight              int // over all shards
 	Dead, MaxDead            int
 	Keys, MaxKeys            int // dedup keys
+	Unique, MaxUnique        int // unique keys
 	OldestReady, MaxReadyAge time.Duration
 	OldestDead, MaxDeadAge   time.Duration
 	MaxReady, RetainDead     int // retention limits, in messages
@@ -385,6 +388,8 @@ func (l Level) Plus(o Level) Level {
 		sum.MaxDead += level.MaxDead
 		sum.Keys += level.Keys
 		sum.MaxKeys += level.MaxKeys
+		sum.Unique += level.Unique
+		sum.MaxUnique += level.MaxUnique
 		sum.Paused += level.Paused
 		sum.Throttled += level.Throttled
 		sum.OldestReady = max(sum.OldestReady, level.OldestReady)

@@ -73,7 +73,7 @@ func TestQueueSeriesShowCountsAndLevels(t *testing.T) {
 			{Label: "0", Ready: 2, Delayed: 1, InFlight: 3, Bytes: 10, Capacity: 12, MaxBytes: 100}, {Label: "1", Ready: 1, Bytes: 90, Capacity: 10, MaxBytes: 100},
 		},
 		MaxInFlight: 30, MaxReady: 70, RetainDead: 80, Paused: 1, Throttled: 3,
-		Dead: 4, MaxDead: 40, Keys: 5, MaxKeys: 50, OldestReady: time.Second, MaxReadyAge: time.Minute, OldestDead: 2 * time.Second, MaxDeadAge: time.Hour,
+		Dead: 4, MaxDead: 40, Keys: 5, MaxKeys: 50, Unique: 6, MaxUnique: 60, OldestReady: time.Second, MaxReadyAge: time.Minute, OldestDead: 2 * time.Second, MaxDeadAge: time.Hour,
 	})
 	want := strings.Split(strings.TrimSpace(`
 gauge mailbox_dedup_keys{queue=acme/orders} 5
@@ -145,6 +145,8 @@ counter mailbox_settled_total{outcome=put-back,queue=acme/orders} 13
 counter mailbox_settled_total{outcome=put-back,queue=other} 0
 counter mailbox_settled_total{outcome=release,queue=acme/orders} 12
 counter mailbox_settled_total{outcome=release,queue=other} 0
+gauge mailbox_unique_keys{queue=acme/orders} 6
+gauge mailbox_unique_keys_limit{queue=acme/orders} 60
 `), "\n")
 	if got := shown(t, s); !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
