@@ -67,6 +67,7 @@ func (v *crashResult) checkLook(model *crashModel, c *crashContent, at time.Time
 		}
 		v.checkMessage(model, token, p, at)
 	}
+	v.checkPaused(model, c)
 	v.checkThrottled(model, c, at)
 	if counts != c.stats {
 		v.addf("queue %s: there are %+v, but stats say %+v", model.name, counts, c.stats)

@@ -21,6 +21,7 @@ type crashContent struct {
 	// letters count as dead.
 	peeked []driver.Peeked
 	stats  driver.Stats
+	paused bool
 	// repeats are the answers to repeated sends of the tokens in repeated: first those that
 	// were answered before the crash, then those that were pending.
 	repeated []int
@@ -53,6 +54,7 @@ func (c *crashContent) look(ctx context.Context, b *Backend, model *crashModel) 
 	if c.peeked, c.stats, err = peekAll(ctx, q); err != nil {
 		return err
 	}
+	c.paused, c.stats.Paused = c.stats.Paused, false
 	if model.moves {
 		return c.lookBeside(ctx, b, model)
 	}
@@ -177,6 +179,9 @@ func (c *crashContent) repeat(ctx context.Context, q driver.Queue, model *crashM
 
 // drain receives and acks the ready messages.
 func (c *crashContent) drain(ctx context.Context, q driver.Queue) error {
+	if err := c.resume(ctx, q); err != nil {
+		return err
+	}
 	var round []driver.Delivery
 	for {
 		got, err := q.Receive(ctx, driver.ReceiveRequest{Max: 64, Visibility: time.Hour})

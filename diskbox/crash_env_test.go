@@ -210,6 +210,7 @@ func (e *crashEnv) adoptFound(b *Backend, result *crashResult) error {
 			return err
 		}
 		found = append(found, result.checkLook(model, &content, time.Now()))
+		model.pause = crashPause{paused: content.paused}
 	}
 	e.models.rebase(found)
 	return nil

@@ -101,6 +101,9 @@ func (c *crashClient) step(q crashQueue) error {
 	if q.model.throttles() && c.chance(8) {
 		return c.throttle(q)
 	}
+	if c.chance(40) {
+		return c.pause(q)
+	}
 	switch n := c.rng.IntN(100); {
 	case n < 32:
 		return c.send(q)

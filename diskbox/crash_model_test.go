@@ -121,6 +121,7 @@ type crashModel struct {
 	messages   []crashMessage
 	pending    [opKinds]int // operations that concern all messages
 	throttled  crashThrottles
+	pause      crashPause
 }
 
 // prioritizes reports whether clients give messages priorities.

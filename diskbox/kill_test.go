@@ -10,9 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -64,6 +62,7 @@ var killQueues = map[string]driver.Config{
 	"strict":        {StrictGroups: true},
 	"fair":          {FairGroups: true},
 	"priorities":    {PriorityAging: driver.Off, TTL: time.Hour},
+	"mortal":        {TTL: 100 * time.Millisecond},
 	"limits":        {FairGroups: true, GroupLimits: killLimits},
 	"strict limits": {StrictGroups: true, GroupLimits: killLimits},
 }
@@ -77,6 +76,7 @@ type killLine struct {
 	Opened time.Duration   `json:"opened,omitempty"`
 	Queue  string          `json:"queue,omitempty"`
 	Events []history.Event `json:"events,omitempty"`
+	Flow   killFlow        `json:"flow,omitzero"`
 }
 
 // A reporter prints every call on a queue twice: before it, with an unknown outcome, and after
@@ -124,14 +124,21 @@ func (r *reporter) call(op history.Op, elements []history.Event, do func() error
 func (r *reporter) Send(ctx context.Context, msgs []driver.Outgoing) (sent []driver.Sent, err error) {
 	elements := make([]history.Event, len(msgs))
 	for i, msg := range msgs {
-		elements[i] = history.Event{Digest: string(msg.Body), Group: msg.Group, DedupKey: msg.DedupKey, Duration: msg.Delay}
+		elements[i] = history.Event{Group: msg.Group, DedupKey: msg.DedupKey, Duration: msg.Delay}
+		elements[i].Digest, elements[i].Count = killDigest(msg.Body)
 	}
 	err = r.call(history.OpSend, elements, func() error {
 		sent, err = r.Queue.Send(ctx, msgs)
 		return err
 	}, func(events []history.Event) []history.Event {
 		for i := range sent {
-			events[i].ID, events[i].Duplicate = sent[i].ID, sent[i].Duplicate
+			events[i].ID, events[i].Duplicate = sent[i].ID, sent[i].Duplicate || sent[i].Replaced
+			if sent[i].Duplicate {
+				events[i].Count = 0 // the body is another one
+			}
+			if at := msgs[i].DeliverAt; !at.IsZero() {
+				events[i].Duration = time.Duration(at.UnixNano() - events[i].Invoke.Time)
+			}
 		}
 		return events
 	})
@@ -149,7 +156,8 @@ func (r *reporter) Receive(ctx context.Context, req driver.ReceiveRequest) (got 
 			all[i].Position = i
 			if i < len(got) {
 				d := &got[i]
-				all[i].ID, all[i].Receipt, all[i].Digest = d.ID, d.Receipt, string(d.Body)
+				all[i].ID, all[i].Receipt = d.ID, d.Receipt
+				all[i].Digest, all[i].Count = killDigest(d.Body)
 				all[i].Group, all[i].Deliveries = d.Group, d.Deliveries
 			}
 		}
@@ -167,133 +175,6 @@ func (r *reporter) settle(op history.Op, d driver.Delivery, duration time.Durati
 	return err
 }
 
-// runLoad sends, receives and settles until it is killed, and prints every call.
-func runLoad(dir string) error {
-	seed, err := strconv.ParseUint(os.Getenv(seedVariable), 10, 64)
-	if err != nil {
-		return err
-	}
-	start := time.Now()
-	b, err := Open(context.Background(), dir, &Options{small: true})
-	if err != nil {
-		return err
-	}
-	var mu sync.Mutex
-	tell := func(line killLine) {
-		text, _ := json.Marshal(line)
-		mu.Lock()
-		defer mu.Unlock()
-		_, _ = os.Stdout.Write(append(text, '\n')) // one system call: no printed line is lost when the process is killed
-	}
-	tell(killLine{Opened: time.Since(start)})
-	failures := make(chan error)
-	var calls atomic.Uint64
-	for name, config := range killQueues {
-		if err := b.ConfigureQueue(context.Background(), name, config.Effective()); err != nil {
-			return err
-		}
-		q, err := b.OpenQueue(context.Background(), name)
-		if err != nil {
-			return err
-		}
-		r := &reporter{Queue: q, queue: name, process: fmt.Sprintf("process %d", seed), start: start, calls: &calls, tell: tell}
-		if config.GroupLimits != "" {
-			go func() { failures <- throttleGroups(q, rand.New(rand.NewPCG(seed, 200))) }()
-		}
-		for n := range uint64(3) {
-			go func() { failures <- r.produce(seed, n) }()
-			go func() { failures <- r.consume(rand.New(rand.NewPCG(seed, 100+n))) }()
-		}
-	}
-	return <-failures
-}
-
-// produce sends batches, and now and then repeats a send of this process or of the one before
-// it.
-func (r *reporter) produce(seed, producer uint64) error {
-	rng := rand.New(rand.NewPCG(seed, producer))
-	message := func(process, number uint64) driver.Outgoing {
-		name := fmt.Sprintf("%d-%d-%d", process, producer, number)
-		out := driver.Outgoing{Body: []byte(name + strings.Repeat(" ", int(number*37%500))), Group: fmt.Sprint(number % 5)}
-		if number%3 == 0 {
-			out.UniqueKey = name // each message has another one
-		}
-		if number%2 == 0 {
-			out.DedupKey = name
-		}
-		if number%16 == 0 {
-			out.Delay = 50 * time.Millisecond
-		}
-		if killQueues[r.queue].PriorityAging != 0 {
-			out.Priority = int(number % (driver.MaxPriority + 1))
-		}
-		return out
-	}
-	for number := uint64(0); ; {
-		var batch []driver.Outgoing
-		for range 1 + rng.IntN(4) {
-			switch repeat := 2 * rng.Uint64N(number/2+10); {
-			case rng.IntN(10) > 0 || repeat > number:
-				batch = append(batch, message(seed, number))
-				number++
-			case rng.IntN(2) == 0:
-				batch = append(batch, message(seed, repeat))
-			default:
-				batch = append(batch, message(seed-1, repeat))
-			}
-		}
-		if _, err := r.Send(context.Background(), batch); err != nil {
-			return err
-		}
-	}
-}
-
-// consume receives, and mostly acks.
-func (r *reporter) consume(rng *rand.Rand) error {
-	ctx := context.Background()
-	for {
-		got, err := r.Receive(ctx, driver.ReceiveRequest{
-			Max: 1 + rng.IntN(8), Visibility: time.Duration(200+rng.IntN(600)) * time.Millisecond, Wait: 50 * time.Millisecond,
-		})
-		if err != nil {
-			return err
-		}
-		for _, d := range got {
-			switch rng.IntN(16) {
-			case 0:
-				delay := time.Duration(rng.IntN(100)) * time.Millisecond
-				err = r.settle(history.OpNack, d, delay, func() error {
-					return r.Nack(ctx, []driver.Nack{{Receipt: d.Receipt, Delay: delay, Cause: "not now"}})
-				})
-			case 1:
-				err = r.settle(history.OpExtend, d, time.Second, func() error {
-					_, err := r.Extend(ctx, []driver.Extension{{Receipt: d.Receipt, Visibility: time.Second}})
-					return err
-				})
-			case 2:
-				err = r.settle(history.OpDeadLetter, d, 0, func() error {
-					return r.Queue.DeadLetter(ctx, []driver.DeadLetterRequest{{Receipt: d.Receipt, Reason: driver.ReasonFatal}})
-				})
-			case 3: // not settled
-			default:
-				err = r.settle(history.OpAck, d, 0, func() error { return r.Ack(ctx, []driver.Receipt{d.Receipt}) })
-			}
-			if err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// throttleGroups throttles groups for a short time, or ends that, until it fails.
-func throttleGroups(q driver.Queue, rng *rand.Rand) error {
-	for {
-		if err := q.Throttle(context.Background(), fmt.Sprint(rng.IntN(5)), time.Duration(rng.IntN(3)*10)*time.Millisecond); err != nil {
-			return err
-		}
-	}
-}
-
 // A killRun collects the lines of all processes.
 type killRun struct {
 	dir     string
@@ -301,6 +182,10 @@ type killRun struct {
 	events  map[string]map[eventKey]history.Event
 	crashes []history.Event
 	opening []time.Duration // how long each process took to open the directory
+	pauses  map[string]killPause
+	flaws   []error // of what processes found
+
+	fired, removed, replaced int // firings of unknown outcome that were done, and messages
 }
 
 type eventKey struct {
@@ -316,6 +201,9 @@ func (k *killRun) enter(line killLine) {
 		if n := len(k.crashes); n > 0 {
 			k.crashes[n-1].Return.Time = time.Now().UnixNano()
 		}
+	}
+	if err := k.enterFlow(line.Queue, line.Flow); err != nil {
+		k.flaws = append(k.flaws, err)
 	}
 	for _, e := range line.Events {
 		if k.events[line.Queue] == nil {
@@ -358,7 +246,7 @@ func (k *killRun) round(ctx context.Context, number uint64) error {
 		}
 		k.enter(line)
 		if timer == nil {
-			timer = time.AfterFunc(time.Duration(20+k.rng.IntN(200))*time.Millisecond, kill)
+			timer = time.AfterFunc(time.Duration(20+k.rng.IntN(400))*time.Millisecond, kill)
 		}
 	}
 	if timer != nil {
@@ -398,6 +286,12 @@ func (k *killRun) history(queue string) history.History {
 func (k *killRun) drain(ctx context.Context, q driver.Queue, name string) (history.FinalState, error) {
 	var calls atomic.Uint64
 	r := &reporter{Queue: q, queue: name, process: "parent", start: time.Now(), calls: &calls, tell: k.enter}
+	if err := r.found(ctx); err != nil {
+		return history.FinalState{}, err
+	}
+	if err := q.Resume(ctx); err != nil {
+		return history.FinalState{}, err
+	}
 	for {
 		got, err := r.Receive(ctx, driver.ReceiveRequest{Max: 100, Visibility: time.Minute, Wait: 100 * time.Millisecond})
 		if err != nil {
@@ -421,7 +315,7 @@ func (k *killRun) drain(ctx context.Context, q driver.Queue, name string) (histo
 func TestKillingTheProcessLosesNothing(t *testing.T) {
 	kills := volume.Count(t, 25, 1000)
 	seed := volume.Seed(t)
-	k := &killRun{dir: t.TempDir(), rng: rand.New(rand.NewPCG(seed, 0)), events: make(map[string]map[eventKey]history.Event)}
+	k := &killRun{dir: t.TempDir(), rng: rand.New(rand.NewPCG(seed, 0)), events: make(map[string]map[eventKey]history.Event), pauses: make(map[string]killPause)}
 	for n := range kills {
 		if err := k.round(t.Context(), seed+uint64(n)); err != nil {
 			t.Fatalf("seed %d, process %d: %v", seed, n+1, err)
@@ -437,6 +331,10 @@ func TestKillingTheProcessLosesNothing(t *testing.T) {
 	for name, config := range killQueues {
 		k.check(t, b, name, config)
 	}
+	for _, err := range k.flaws {
+		t.Error(err)
+	}
+	t.Logf("%d messages were removed and %d replaced, and %d firings whose answer was lost were done", k.removed, k.replaced, k.fired)
 	opened := len(k.opening) - 1
 	t.Logf("%d processes were killed, %d of them had opened the directory; the longest took %v", kills, opened, slices.Max(k.opening))
 	slices.Sort(k.opening)
@@ -471,6 +369,7 @@ func (k *killRun) check(t *testing.T, b *Backend, name string, config driver.Con
 			answered[e.Op]++
 		}
 	}
+	k.checkFlow(t, recorded, final)
 	t.Logf("%s: %d acknowledged sends, %d lost; %d acks, %d back; %d deliveries, %d of them repeated after a crash",
 		name, answered[history.OpSend], rules["SND-1"], answered[history.OpAck], rules["ACK-1"], report.Deliveries, report.Repeats)
 	if err := report.Err(); err != nil {
