@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -402,22 +401,6 @@ func TestClosedAndFailedBackendEndWaits(t *testing.T) {
 			_, err = slots.Sweep(t.Context(), 1)
 			expectCode(t, err, want)
 		})
-	}
-}
-
-func TestPendingSlotsNeedNoGoroutines(t *testing.T) {
-	const slots = 10_000
-	b, err := Open(t.Context(), t.TempDir(), &Options{Sync: SyncNone})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer b.Close()
-	goroutines := runtime.NumGoroutine()
-	for i := range slots {
-		expectCode(t, b.Replies().Create(t.Context(), fmt.Sprintf("%032x", i), time.Hour), "")
-	}
-	if more := runtime.NumGoroutine() - goroutines; more > 50 {
-		t.Errorf("%d slots that wait run %d goroutines", slots, more)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/completion"
 	"github.com/mailboxmq/mailbox/internal/keyring"
@@ -90,25 +91,31 @@ func (b *replyBench) askFor(tenant, id string) bool {
 	return got[0].SlotPending
 }
 
+// waitingStore is a reply store whose waits need no goroutine.
+type waitingStore interface {
+	driver.ReplyStore
+	StartWait(id string, wait time.Duration, done func(driver.Slot, error)) (cancel func())
+}
+
 // countedStore counts the calls that read slots.
 type countedStore struct {
-	*slotstore.Store
+	waitingStore
 	reads atomic.Int64
 }
 
 func (s *countedStore) StartWait(id string, wait time.Duration, done func(driver.Slot, error)) func() {
 	s.reads.Add(1)
-	return s.Store.StartWait(id, wait, done)
+	return s.waitingStore.StartWait(id, wait, done)
 }
 
 func (s *countedStore) Get(ctx context.Context, id string) (driver.Slot, error) {
 	s.reads.Add(1)
-	return s.Store.Get(ctx, id)
+	return s.waitingStore.Get(ctx, id)
 }
 
 func (s *countedStore) Wait(ctx context.Context, id string, wait time.Duration) (driver.Slot, error) {
 	s.reads.Add(1)
-	return s.Store.Wait(ctx, id, wait)
+	return s.waitingStore.Wait(ctx, id, wait)
 }
 
 // slotReads counts the waits that are over.
@@ -120,53 +127,70 @@ func (r *slotReads) SlotRead(_ *completion.Round, slot driver.Slot, err error) {
 	}
 }
 
-// TestTenThousandWaitsPollNothing has 10,000 callers that wait for an hour: no goroutine each, one call of the
-// store each, and little memory.
+// TestTenThousandWaitsPollNothing has 10,000 callers that wait for an hour, in memory and on disk: no goroutine
+// each, one call of the store each, and little memory.
 func TestTenThousandWaitsPollNothing(t *testing.T) {
 	volume.Measures(t)
-	synctest.Test(t, func(t *testing.T) {
-		const slots = 10_000
-		store := &countedStore{Store: slotstore.New(slotstore.Options{})}
-		b := newReplyBenchOn(t, broker.Limits{}, store)
-		replies := b.replies("")
-		heap := func() uint64 {
-			runtime.GC()
-			var m runtime.MemStats
-			runtime.ReadMemStats(&m)
-			return m.HeapAlloc
-		}
-		before, goroutines := heap(), runtime.NumGoroutine()
-		var round completion.Round
-		got := &slotReads{}
-		for n := range slots {
-			id := fmt.Sprintf("%032d", n)
-			if err := replies.Create(t.Context(), id, 2*time.Hour); err != nil {
-				t.Fatal(err)
-			}
-			if replies.StartWait(t.Context(), &round, id, 2*time.Hour, got) == nil {
-				t.Fatalf("slot %d is not waited for", n)
-			}
-		}
-		each := (heap() - before) / slots
-		time.Sleep(time.Hour)
-		if more := runtime.NumGoroutine() - goroutines; more > 10 {
-			t.Errorf("there are %d more goroutines", more)
-		}
-		if reads := store.reads.Load(); reads != slots {
-			t.Errorf("the store was read %d times in an hour, want %d", reads, slots)
-		}
-		if each > 2<<10 {
-			t.Errorf("a slot that is waited for takes %d bytes", each)
-		}
-		t.Logf("a slot that is waited for takes %d bytes", each)
-		for n := range slots {
-			if err := replies.Resolve(t.Context(), fmt.Sprintf("%032d", n), driver.Answer{}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		synctest.Wait()
-		if answered := got.answered.Load(); answered != slots {
-			t.Errorf("%d of %d waits were answered", answered, slots)
-		}
+	t.Run("memory", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { waitsPollNothing(t, slotstore.New(slotstore.Options{})) })
 	})
+	t.Run("disk", func(t *testing.T) {
+		dir := t.TempDir()
+		synctest.Test(t, func(t *testing.T) {
+			disk, err := diskbox.Open(t.Context(), dir, &diskbox.Options{Sync: diskbox.SyncNone})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = disk.Close() })
+			waitsPollNothing(t, disk.Replies().(waitingStore))
+		})
+	})
+}
+
+// waitsPollNothing lets 10,000 callers wait in a store.
+func waitsPollNothing(t *testing.T, waiting waitingStore) {
+	const slots = 10_000
+	store := &countedStore{waitingStore: waiting}
+	b := newReplyBenchOn(t, broker.Limits{}, store)
+	replies := b.replies("")
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before, goroutines := heap(), runtime.NumGoroutine()
+	var round completion.Round
+	got := &slotReads{}
+	for n := range slots {
+		id := fmt.Sprintf("%032d", n)
+		if err := replies.Create(t.Context(), id, 2*time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		if replies.StartWait(t.Context(), &round, id, 2*time.Hour, got) == nil {
+			t.Fatalf("slot %d is not waited for", n)
+		}
+	}
+	each := (heap() - before) / slots
+	time.Sleep(time.Hour)
+	more, reads := runtime.NumGoroutine()-goroutines, store.reads.Load()
+	if more > 10 {
+		t.Errorf("there are %d more goroutines", more)
+	}
+	if reads != slots {
+		t.Errorf("the store was read %d times in an hour, want %d", reads, slots)
+	}
+	if each > 2<<10 {
+		t.Errorf("a slot that is waited for takes %d bytes", each)
+	}
+	t.Logf("a slot that is waited for takes %d bytes, all of them %d goroutines and %d reads in an hour", each, more, reads)
+	for n := range slots {
+		if err := replies.Resolve(t.Context(), fmt.Sprintf("%032d", n), driver.Answer{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Wait()
+	if answered := got.answered.Load(); answered != slots {
+		t.Errorf("%d of %d waits were answered", answered, slots)
+	}
 }
