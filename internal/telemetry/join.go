@@ -13,153 +13,91 @@ import (
 // joinMailboxHooks returns hooks that call all of hooks, in order. A hook that none of
 // them sets is nil and costs nothing.
 func joinMailboxHooks(hooks ...mailbox.Hooks) mailbox.Hooks {
-	var joined mailbox.Hooks
+	var all mailbox.Hooks
 	for _, h := range hooks {
-		joined.Sending = thenSending(joined.Sending, h.Sending)
-		joined.Sent = then(joined.Sent, h.Sent)
-		joined.Polled = then(joined.Polled, h.Polled)
-		joined.Received = thenReceived(joined.Received, h.Received)
-		joined.Poisoned = then(joined.Poisoned, h.Poisoned)
-		joined.Settled = then(joined.Settled, h.Settled)
-		joined.Extended = then(joined.Extended, h.Extended)
-		joined.Replied = then(joined.Replied, h.Replied)
+		all.Sending = thenSending(all.Sending, h.Sending)
+		all.Sent = then2(all.Sent, h.Sent)
+		all.Polled = then2(all.Polled, h.Polled)
+		all.Received = then3(all.Received, h.Received)
+		all.Poisoned = then2(all.Poisoned, h.Poisoned)
+		all.Settled = then2(all.Settled, h.Settled)
+		all.Extended = then2(all.Extended, h.Extended)
+		all.Replied = then2(all.Replied, h.Replied)
 	}
-	return joined
+	return all
 }
 
 func joinRegistryHooks(hooks ...registry.Hooks) registry.Hooks {
-	var joined registry.Hooks
+	var all registry.Hooks
 	for _, h := range hooks {
-		joined.Resolved = then(joined.Resolved, h.Resolved)
-		joined.Opened = then(joined.Opened, h.Opened)
-		joined.Evicted = thenPlain(joined.Evicted, h.Evicted)
+		all.Resolved = then2(all.Resolved, h.Resolved)
+		all.Opened = then2(all.Opened, h.Opened)
+		all.Evicted = then1(all.Evicted, h.Evicted)
 	}
-	return joined
+	return all
 }
 
 func joinWorkerHooks(hooks ...worker.Hooks) worker.Hooks {
-	var joined worker.Hooks
+	var all worker.Hooks
 	for _, h := range hooks {
-		joined.Received = thenBatch(joined.Received, h.Received)
-		joined.Started = then(joined.Started, h.Started)
-		joined.Progress = then(joined.Progress, h.Progress)
-		joined.Finished = then(joined.Finished, h.Finished)
-		joined.Settled = then(joined.Settled, h.Settled)
-		joined.BackendFailed = thenFailed(joined.BackendFailed, h.BackendFailed)
+		all.Received = then3(all.Received, h.Received)
+		all.Started = then2(all.Started, h.Started)
+		all.Progress = then2(all.Progress, h.Progress)
+		all.Finished = then2(all.Finished, h.Finished)
+		all.Settled = then2(all.Settled, h.Settled)
+		all.BackendFailed = then4(all.BackendFailed, h.BackendFailed)
 	}
-	return joined
+	return all
 }
 
 func joinDeadLetterHooks(hooks ...deadletter.Hooks) deadletter.Hooks {
-	var joined deadletter.Hooks
+	var all deadletter.Hooks
 	for _, h := range hooks {
-		joined.Depth = thenPair(joined.Depth, h.Depth)
-		joined.Handled = thenPlain(joined.Handled, h.Handled)
-		joined.Duplicate = thenPair(joined.Duplicate, h.Duplicate)
+		all.Depth = then2(all.Depth, h.Depth)
+		all.Handled = then1(all.Handled, h.Handled)
+		all.Duplicate = then2(all.Duplicate, h.Duplicate)
 	}
-	return joined
+	return all
 }
 
-// then returns a function that calls first and then second, or the other one if either
-// is nil. The functions below do the same for hooks with other parameters.
-func then[E any](first, second func(context.Context, E)) func(context.Context, E) {
+// joined returns both, or first or second if the other one is nil.
+func joined[F any](first, second F, noFirst, noSecond bool, both F) F {
 	switch {
-	case first == nil:
+	case noFirst:
 		return second
-	case second == nil:
+	case noSecond:
 		return first
 	}
-	return func(ctx context.Context, event E) {
-		first(ctx, event)
-		second(ctx, event)
-	}
+	return both
 }
 
-func thenPlain[E any](first, second func(E)) func(E) {
-	switch {
-	case first == nil:
-		return second
-	case second == nil:
-		return first
-	}
-	return func(event E) {
-		first(event)
-		second(event)
-	}
+// The functions below return one that calls first and then second, or the other one if either
+// is nil, for hooks with one to four parameters.
+
+func then1[A any](first, second func(A)) func(A) {
+	return joined(first, second, first == nil, second == nil, func(a A) { first(a); second(a) })
 }
 
-func thenPair[A, B any](first, second func(A, B)) func(A, B) {
-	switch {
-	case first == nil:
-		return second
-	case second == nil:
-		return first
-	}
-	return func(a A, b B) {
-		first(a, b)
-		second(a, b)
-	}
+func then2[A, B any](first, second func(A, B)) func(A, B) {
+	return joined(first, second, first == nil, second == nil, func(a A, b B) { first(a, b); second(a, b) })
+}
+
+func then3[A, B, C any](first, second func(A, B, C)) func(A, B, C) {
+	return joined(first, second, first == nil, second == nil, func(a A, b B, c C) { first(a, b, c); second(a, b, c) })
+}
+
+func then4[A, B, C, D any](first, second func(A, B, C, D)) func(A, B, C, D) {
+	return joined(first, second, first == nil, second == nil, func(a A, b B, c C, d D) { first(a, b, c, d); second(a, b, c, d) })
 }
 
 // sendingFunc is the hook before a send; it may return a derived context.
 type sendingFunc = func(ctx context.Context, queue string, messages []driver.Outgoing) context.Context
 
 func thenSending(first, second sendingFunc) sendingFunc {
-	switch {
-	case first == nil:
-		return second
-	case second == nil:
-		return first
-	}
-	return func(ctx context.Context, queue string, messages []driver.Outgoing) context.Context {
+	return joined(first, second, first == nil, second == nil, func(ctx context.Context, queue string, messages []driver.Outgoing) context.Context {
 		if derived := first(ctx, queue, messages); derived != nil {
 			ctx = derived
 		}
 		return second(ctx, queue, messages)
-	}
-}
-
-type receivedFunc = func(ctx context.Context, queue string, delivery *driver.Delivery)
-
-func thenReceived(first, second receivedFunc) receivedFunc {
-	switch {
-	case first == nil:
-		return second
-	case second == nil:
-		return first
-	}
-	return func(ctx context.Context, queue string, delivery *driver.Delivery) {
-		first(ctx, queue, delivery)
-		second(ctx, queue, delivery)
-	}
-}
-
-type batchFunc = func(ctx context.Context, loop string, messages int)
-
-func thenBatch(first, second batchFunc) batchFunc {
-	switch {
-	case first == nil:
-		return second
-	case second == nil:
-		return first
-	}
-	return func(ctx context.Context, loop string, messages int) {
-		first(ctx, loop, messages)
-		second(ctx, loop, messages)
-	}
-}
-
-type failedFunc = func(ctx context.Context, loop, op string, err error)
-
-func thenFailed(first, second failedFunc) failedFunc {
-	switch {
-	case first == nil:
-		return second
-	case second == nil:
-		return first
-	}
-	return func(ctx context.Context, loop, op string, err error) {
-		first(ctx, loop, op, err)
-		second(ctx, loop, op, err)
-	}
+	})
 }

@@ -125,9 +125,10 @@ func compareObject(t *testing.T, document tree, where string, schema tree, read 
 	}
 	properties, _ := schema["properties"].(tree)
 	names := make(map[string]reflect.Type)
-	for i := range read.NumField() {
-		name, _, _ := strings.Cut(read.Field(i).Tag.Get("json"), ",")
-		names[name] = read.Field(i).Type
+	for _, field := range reflect.VisibleFields(read) {
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); !field.Anonymous {
+			names[name] = field.Type
+		}
 	}
 	if described, known := slices.Sorted(maps.Keys(properties)), slices.Sorted(maps.Keys(names)); !slices.Equal(described, known) {
 		t.Errorf("%s: described are %q, read are %q", where, described, known)

@@ -76,7 +76,7 @@ func (c *call) decodeQuery(target any) error {
 		if !known {
 			return c.rejectQuery("query", unknownField(name, fields))
 		}
-		field := into.Field(index)
+		field := into.FieldByIndex(index)
 		if field.Kind() == reflect.Slice {
 			field.Set(reflect.ValueOf(strings.Split(strings.Join(texts, ","), ",")))
 			continue

@@ -34,25 +34,8 @@ type messageRequest struct {
 }
 
 type sendRequest struct {
-	Queue         string            `json:"topic"`
-	IdemKey       string            `json:"idem_key"`
-	Payload       *[]byte           `json:"payload_b64"`
-	Attributes    map[string]string `json:"attrs"`
-	DelayMS       duration          `json:"delay_ms"`
-	DeliverAt     string            `json:"deliver_at"`
-	TTLMS         duration          `json:"ttl_ms"`
-	Priority      int               `json:"priority"`
-	UniqueKey     string            `json:"unique_key"`
-	Replace       bool              `json:"replace"`
-	Group         string            `json:"group"`
-	ReplyTo       string            `json:"reply_to"`
-	CorrelationID string            `json:"correlation_id"`
-	SentAt        string            `json:"ts"`
-	Signature     string            `json:"sig"`
-}
-
-func (m *sendRequest) message() messageRequest {
-	return messageRequest{m.IdemKey, m.Payload, m.Attributes, m.DelayMS, m.DeliverAt, m.TTLMS, m.Priority, m.UniqueKey, m.Replace, m.Group, m.ReplyTo, m.CorrelationID, m.SentAt, m.Signature}
+	Queue string `json:"topic"`
+	messageRequest
 }
 
 // timeLayout is the form of ts in an envelope.
@@ -129,8 +112,7 @@ func (h *Handler) send(c *call) error {
 	case request.IdemKey == "":
 		return schemaError("idem_key", "is missing; /v1/send/batch and /v1/queues/{topic}/messages do without")
 	}
-	message := request.message()
-	out, err := message.outgoing()
+	out, err := request.outgoing()
 	if err != nil {
 		return err
 	}

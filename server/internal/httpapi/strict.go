@@ -47,19 +47,20 @@ func schemaError(field, detail string) error {
 
 type strictDecoder struct{ strictjson.Reader }
 
-// fieldsOf returns the fields of a struct type by their names in JSON.
-func fieldsOf(t reflect.Type) map[string]int {
+// fieldsOf returns the indexes of the fields of a struct type, and of those embedded in it, by
+// their names in JSON.
+func fieldsOf(t reflect.Type) map[string][]int {
 	if known, ok := fieldTables.Load(t); ok {
-		return known.(map[string]int)
+		return known.(map[string][]int)
 	}
-	table := make(map[string]int)
-	for i := range t.NumField() {
-		if name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ","); name != "" {
-			table[name] = i
+	table := make(map[string][]int)
+	for _, field := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" {
+			table[name] = field.Index
 		}
 	}
 	known, _ := fieldTables.LoadOrStore(t, table)
-	return known.(map[string]int)
+	return known.(map[string][]int)
 }
 
 var fieldTables sync.Map
@@ -143,7 +144,7 @@ func (d *strictDecoder) object(target reflect.Value, field string) error {
 		if !known {
 			return schemaError(field, unknownField(key, fields))
 		}
-		return d.value(target.Field(index), key)
+		return d.value(target.FieldByIndex(index), key)
 	})
 }
 
@@ -156,7 +157,7 @@ var otherNames = map[string]string{
 
 // unknownField returns the detail for an unknown field, with the name that was probably
 // meant.
-func unknownField(key string, fields map[string]int) string {
+func unknownField(key string, fields map[string][]int) string {
 	names := slices.Sorted(maps.Keys(fields))
 	detail := "unknown field " + shown(key) + "; "
 	near := spelling.Nearest(key, names)
