@@ -3,115 +3,56 @@
 package browsertest
 
 import (
-	"bufio"
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"sync"
+	"slices"
 	"testing"
 	"time"
-
-	"github.com/mailboxmq/mailbox/internal/testing/proctest"
 )
 
 // patience is how long a test waits for what must happen: much longer than it takes, for
 // machines that are busy with other tests.
 const patience = 3 * time.Minute
 
-// A Browser is a running Chromium with one page.
+// A Browser is a page of a running Chromium.
 type Browser struct {
 	t       testing.TB
-	in      *os.File
-	session string
+	process *process
+	session string // of the debugging protocol, for this page
 
-	mu      sync.Mutex // guards the fields below
-	next    int
-	answers map[int]chan message
-	failure error // the browser has ended
-	// problems are errors of the pages: exceptions, lines of the console, violations of the
+	// The fields below are guarded by process.mu.
+
+	// problems are errors of the page: exceptions, lines of the console, violations of the
 	// content security policy.
 	problems []string
-	loads    int // pages that were loaded
-	loaded   chan struct{}
+	// requested are the addresses that the page asked for, with their fragments.
+	requested []string
+	loaded    chan struct{} // closed when the next page is complete
 }
 
-// message is one of the debugging protocol.
-type message struct {
-	ID      int             `json:"id,omitempty"`
-	Session string          `json:"sessionId,omitempty"`
-	Method  string          `json:"method,omitempty"`
-	Params  json.RawMessage `json:"params,omitempty"`
-	Result  json.RawMessage `json:"result,omitempty"`
-	Error   *struct {
-		Message string `json:"message"`
-	} `json:"error,omitempty"`
-}
-
-// Start starts a browser, which ends with the test: Chromium, or what MAILBOX_CHROMIUM names. make
-// setup installs Chromium; without it tests skip, or fail under make.
+// Start starts a browser with one page, which ends with the test: Chromium, or what MAILBOX_CHROMIUM
+// names. make setup installs Chromium; without it tests skip, or fail under make.
 func Start(t testing.TB) *Browser {
 	t.Helper()
-	program := os.Getenv("MAILBOX_CHROMIUM")
-	if program == "" {
-		program = proctest.Find(t, "chromium")
-	}
-	b := &Browser{t: t, answers: make(map[int]chan message), loaded: make(chan struct{})}
-	fromUs, in, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, toUs, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.in = in
-	command := exec.Command(program, "--headless=new", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-		"--no-first-run", "--disable-extensions", "--disable-background-networking", "--disable-component-update", "--disable-sync",
-		"--hide-scrollbars", "--force-color-profile=srgb", "--user-data-dir="+t.TempDir(), "about:blank")
-	command.ExtraFiles = []*os.File{fromUs, toUs}
-	command.Env = append(os.Environ(), "LANG=en_US.UTF-8", "TZ=UTC")
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	_ = fromUs.Close()
-	_ = toUs.Close()
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		b.read(out)
-	}()
-	t.Cleanup(func() {
-		_ = b.send("Browser.close", nil)
-		ended := time.AfterFunc(10*time.Second, func() { _ = command.Process.Kill() })
-		_ = command.Wait() // it may have been killed
-		ended.Stop()
-		_ = in.Close()
-		<-read
-		_ = out.Close()
-	})
-	b.attach()
-	return b
+	return startProcess(t).open(t, "")
 }
 
-// attach opens a page.
-func (b *Browser) attach() {
-	b.t.Helper()
+// Private opens a page that shares the process with b, and neither cookies nor anything else that pages
+// keep. It is closed with the test t.
+func (b *Browser) Private(t testing.TB) *Browser {
+	t.Helper()
 	var made struct {
-		TargetID string `json:"targetId"`
+		BrowserContextID string `json:"browserContextId"`
 	}
-	b.must(b.call("Target.createTarget", map[string]any{"url": "about:blank"}, &made))
-	var attached struct {
-		SessionID string `json:"sessionId"`
+	if err := b.process.call(t.Context(), "", "Target.createBrowserContext", nil, &made); err != nil {
+		t.Fatal(err)
 	}
-	b.must(b.call("Target.attachToTarget", map[string]any{"targetId": made.TargetID, "flatten": true}, &attached))
-	b.session = attached.SessionID
-	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
-		b.must(b.call(domain+".enable", nil, nil))
-	}
+	t.Cleanup(func() { // without an answer: the context of the test has ended
+		_, _ = b.process.begin("", "Target.disposeBrowserContext", map[string]any{"browserContextId": made.BrowserContextID})
+	})
+	return b.process.open(t, made.BrowserContextID)
 }
 
 func (b *Browser) must(err error) {
@@ -121,49 +62,19 @@ func (b *Browser) must(err error) {
 	}
 }
 
-// read reads what the browser says, until it ends.
-func (b *Browser) read(out *os.File) {
-	reader := bufio.NewReaderSize(out, 1<<20)
-	for {
-		text, err := reader.ReadBytes(0)
-		if err != nil {
-			b.end(errors.New("the browser has ended"))
-			return
-		}
-		var m message
-		if err := json.Unmarshal(text[:len(text)-1], &m); err != nil {
-			b.end(fmt.Errorf("the browser says %.200q: %w", text, err))
-			return
-		}
-		b.receive(&m)
-	}
-}
-
-func (b *Browser) end(err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.failure = err
-	for id, answer := range b.answers {
-		delete(b.answers, id)
-		close(answer)
-	}
-}
-
-func (b *Browser) receive(m *message) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if m.ID != 0 {
-		if answer := b.answers[m.ID]; answer != nil {
-			delete(b.answers, m.ID)
-			answer <- *m
-		}
-		return
-	}
+// receiveLocked reads an event of the page.
+func (b *Browser) receiveLocked(m *message) {
 	switch m.Method {
 	case "Page.loadEventFired":
-		b.loads++
 		close(b.loaded)
 		b.loaded = make(chan struct{})
+	case "Network.requestWillBeSent":
+		var sent struct {
+			Request struct{ URL, URLFragment string }
+		}
+		if err := json.Unmarshal(m.Params, &sent); err == nil {
+			b.requested = append(b.requested, sent.Request.URL+sent.Request.URLFragment)
+		}
 	case "Runtime.exceptionThrown":
 		b.problems = append(b.problems, "exception: "+string(m.Params))
 	case "Log.entryAdded":
@@ -183,64 +94,30 @@ func (b *Browser) receive(m *message) {
 
 // Problems returns the errors of the pages since it was last called.
 func (b *Browser) Problems() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.process.mu.Lock()
+	defer b.process.mu.Unlock()
 	problems := b.problems
 	b.problems = nil
 	return problems
 }
 
-// send sends a command without waiting for its answer.
-func (b *Browser) send(method string, params any) error {
-	_, err := b.begin(method, params)
-	return err
+// Addresses returns what the page has asked for, and its history.
+func (b *Browser) Addresses() []string {
+	b.t.Helper()
+	var history struct{ Entries []struct{ URL string } }
+	b.must(b.call("Page.getNavigationHistory", nil, &history))
+	b.process.mu.Lock()
+	defer b.process.mu.Unlock()
+	addresses := slices.Clone(b.requested)
+	for _, entry := range history.Entries {
+		addresses = append(addresses, entry.URL)
+	}
+	return addresses
 }
 
-func (b *Browser) begin(method string, params any) (<-chan message, error) {
-	encoded, err := json.Marshal(params)
-	if err != nil {
-		return nil, err
-	}
-	if params == nil {
-		encoded = []byte("{}")
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.failure != nil {
-		return nil, b.failure
-	}
-	b.next++
-	answer := make(chan message, 1)
-	b.answers[b.next] = answer
-	text, err := json.Marshal(message{ID: b.next, Session: b.session, Method: method, Params: encoded})
-	if err == nil {
-		_, err = b.in.Write(append(text, 0))
-	}
-	return answer, err
-}
-
-// call runs a command and reads its result.
+// call runs a command on the page and reads its result.
 func (b *Browser) call(method string, params, result any) error {
-	answer, err := b.begin(method, params)
-	if err != nil {
-		return fmt.Errorf("%s: %w", method, err)
-	}
-	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
-	defer cancel()
-	select {
-	case m, ok := <-answer:
-		switch {
-		case !ok:
-			return fmt.Errorf("%s: the browser has ended", method)
-		case m.Error != nil:
-			return fmt.Errorf("%s: %s", method, m.Error.Message)
-		case result != nil:
-			return json.Unmarshal(m.Result, result)
-		}
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("%s: %w", method, ctx.Err())
-	}
+	return b.process.call(b.t.Context(), b.session, method, params, result)
 }
 
 // Resize sets the size of the page in pixels, and its colour scheme: light or dark.
@@ -248,6 +125,45 @@ func (b *Browser) Resize(width, height int, scheme string) {
 	b.t.Helper()
 	b.must(b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil))
 	b.must(b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil))
+}
+
+// SetZone sets the time zone of the page, such as Asia/Tokyo.
+func (b *Browser) SetZone(zone string) {
+	b.t.Helper()
+	b.must(b.call("Emulation.setTimezoneOverride", map[string]any{"timezoneId": zone}, nil))
+}
+
+// Hide hides the page as people do who minimise the window, or shows it again.
+func (b *Browser) Hide(hidden bool) {
+	b.t.Helper()
+	var window struct {
+		WindowID int `json:"windowId"`
+	}
+	b.must(b.call("Browser.getWindowForTarget", nil, &window))
+	state := map[bool]string{true: "minimized", false: "normal"}[hidden]
+	b.must(b.process.call(b.t.Context(), "", "Browser.setWindowBounds", map[string]any{"windowId": window.WindowID, "bounds": map[string]any{"windowState": state}}, nil))
+	b.WaitFor(fmt.Sprintf("document.hidden === %t", hidden))
+}
+
+// FrameText returns the text of the first frame in the page, whatever its origin is.
+func (b *Browser) FrameText() string {
+	b.t.Helper()
+	var tree struct {
+		FrameTree struct {
+			ChildFrames []struct{ Frame struct{ ID string } }
+		}
+	}
+	b.must(b.call("Page.getFrameTree", nil, &tree))
+	if len(tree.FrameTree.ChildFrames) == 0 {
+		b.t.Fatal("the page has no frame")
+	}
+	var world struct {
+		ExecutionContextID int `json:"executionContextId"`
+	}
+	b.must(b.call("Page.createIsolatedWorld", map[string]any{"frameId": tree.FrameTree.ChildFrames[0].Frame.ID}, &world))
+	var text struct{ Result struct{ Value string } }
+	b.must(b.call("Runtime.evaluate", map[string]any{"expression": "document.documentElement.outerHTML", "contextId": world.ExecutionContextID, "returnByValue": true}, &text))
+	return text.Result.Value
 }
 
 // Open loads a page, and returns when it is complete.
@@ -265,9 +181,9 @@ func (b *Browser) Open(address string) {
 // leave does what loads another page, and returns when that is complete.
 func (b *Browser) leave(do func()) {
 	b.t.Helper()
-	b.mu.Lock()
+	b.process.mu.Lock()
 	loaded := b.loaded
-	b.mu.Unlock()
+	b.process.mu.Unlock()
 	do()
 	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
 	defer cancel()
@@ -322,28 +238,6 @@ func (b *Browser) WaitFor(expression string) {
 			b.t.Fatalf("not so: %s (%v) on %s", expression, err, text)
 		}
 		<-time.After(poll)
-	}
-}
-
-// Paste puts text into what has the focus.
-func (b *Browser) Paste(text string) {
-	b.t.Helper()
-	b.must(b.call("Input.insertText", map[string]any{"text": text}, nil))
-}
-
-// Type types text, key by key, into what has the focus.
-func (b *Browser) Type(text string) {
-	b.t.Helper()
-	for _, r := range text {
-		key := string(r)
-		params := map[string]any{"type": "keyDown", "key": key, "text": key}
-		if r == '\n' {
-			params = map[string]any{"type": "keyDown", "key": "Enter", "code": "Enter", "text": "\r", "windowsVirtualKeyCode": 13}
-		}
-		b.must(b.call("Input.dispatchKeyEvent", params, nil))
-		params["type"] = "keyUp"
-		delete(params, "text")
-		b.must(b.call("Input.dispatchKeyEvent", params, nil))
 	}
 }
 
