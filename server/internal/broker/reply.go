@@ -177,14 +177,22 @@ const (
 )
 
 // Cancel cancels the slot and wakes the callers that wait. It blocks until that is as durable as the
-// backend makes it. A cancellation by a token for admin is in the audit log.
-func (r Replies) Cancel(ctx context.Context, id string) (err error) {
+// backend makes it. A cancellation by a token for admin is in the audit log; programs that give up their
+// own requests, with a token for ask, would fill it.
+func (r Replies) Cancel(ctx context.Context, id string) error { return r.cancel(ctx, id, false) }
+
+// CancelForPerson is Cancel for a surface that people use: the audit log has it whatever the token allows.
+func (r Replies) CancelForPerson(ctx context.Context, id string) error {
+	return r.cancel(ctx, id, true)
+}
+
+func (r Replies) cancel(ctx context.Context, id string, audited bool) (err error) {
 	c, b := r.caller, r.caller.broker
 	by, err := c.authorizeSlot(ctx, id, verify.Load{}, capability.OpAsk, capability.OpAdmin)
 	if err != nil {
 		return err
 	}
-	if by.operation == capability.OpAdmin {
+	if audited || by.operation == capability.OpAdmin {
 		defer func() { c.record("cancel request", "", shortened(id), 0, err) }()
 	}
 	return r.inSlot(ctx, opCancelSlot, id, lastForSettling, func(name string) error {

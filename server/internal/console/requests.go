@@ -165,5 +165,5 @@ func previewCancelRequest(v *view) (preparation, error) {
 }
 
 func doCancelRequest(v *view, _ int) (string, error) {
-	return "Cancelled request " + v.get("slot") + ".", v.caller.Replies().Cancel(v.ctx(), v.get("slot"))
+	return "Cancelled request " + v.get("slot") + ".", v.caller.Replies().CancelForPerson(v.ctx(), v.get("slot"))
 }

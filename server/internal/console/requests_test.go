@@ -52,6 +52,21 @@ func TestRequestsNeedTokenForThem(t *testing.T) {
 	asker.change("do=cancel-request&slot=waits", "Cancelled request waits.")
 }
 
+// TestCancellationIsRecordedWhateverTokenAllows is CON-1.
+func TestCancellationIsRecordedWhateverTokenAllows(t *testing.T) {
+	d := open(t)
+	for name, token := range map[string]capability.Token{
+		"everything": d.mint("", nil), "ask": d.mint("", []capability.Operation{capability.OpAsk}, capability.AnyQueue()),
+	} {
+		d.request("", "asked-"+name, nil)
+		d.logIn(token).change("do=cancel-request&slot=asked-"+name, "Cancelled request")
+		records, _, err := d.caller("").Audit(t.Context())
+		if err != nil || len(records) == 0 || records[len(records)-1].Subject != "asked-"+name || records[len(records)-1].TokenID != token.ID().String() {
+			t.Errorf("%s: %v, %v", name, records, err)
+		}
+	}
+}
+
 func TestRequestIsCancelledInBrowser(t *testing.T) {
 	d := open(t)
 	d.request("", "waits", nil)
