@@ -137,7 +137,8 @@ func (v *view) notices() g.Node {
 		if n.good {
 			class = "notice good"
 		}
-		nodes = append(nodes, h.P(h.Class(class), h.Role("status"), g.Text(n.text)))
+		// It has the focus, so that the keyboard goes on from here and readers read it.
+		nodes = append(nodes, h.P(h.Class(class), h.Role("status"), h.TabIndex("-1"), h.AutoFocus(), g.Text(n.text)))
 		if n.secret != "" {
 			nodes = append(nodes, h.Pre(h.Class("body secret"), h.TabIndex("0"), h.Aria("label", "Token"), g.Text(n.secret)))
 		}
