@@ -100,15 +100,7 @@ type tab struct {
 
 func (d *env) openTab(t *testing.T) *tab {
 	t.Helper()
-	p := &tab{Browser: browsertest.Start(t), t: t, address: "127.0.0.1:0"}
-	p.start(d)
-	t.Cleanup(func() {
-		d.console.Close()
-		p.stop()
-	})
-	p.base = p.server.URL + prefix
-	p.Resize(1600, 1000, "light")
-	return p
+	return d.tabOf(t, browsertest.Start(t))
 }
 
 // start serves the console, at the same address as before.
