@@ -281,6 +281,7 @@ func changeEverything(t *testing.T, shared *browsertest.Browser) {
 	secrets := []string{token.Reveal()}
 	p := d.tabOf(t, shared)
 	p.signIn(token.Reveal())
+	p.Resize(1000, 600, "light")
 	tried := make(map[string]bool)
 	for _, c := range slices.Concat(d.queueChanges(), d.deadChanges(), d.messageChanges(), d.scheduleChanges(), d.accessChanges(&secrets)) {
 		tried[c.do] = true
