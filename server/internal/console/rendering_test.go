@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -205,5 +206,33 @@ func TestLiveOverviewSharesFigures(t *testing.T) {
 			t.Errorf("now: %+v, %v", now, err)
 		}
 		<-all
+	})
+}
+
+// TestLivePartsContainNoCSRFToken: streams share them, so a token of one session would reach another.
+func TestLivePartsContainNoCSRFToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t)
+		id := d.deadLetter("", "orders", "x", "boom")
+		d.schedule("", "orders", "nightly")
+		d.request("", "slot", nil)
+		job, err := d.caller("").StartJob(t.Context(), broker.JobRequest{Queue: "orders", Action: broker.JobCount})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // it ends
+		b := d.logIn(d.mint("", nil))
+		csrf := inputs.FindStringSubmatch(b.get("").body)[2]
+		for _, page := range []string{
+			"", "queues", "queue?name=orders", "message?queue=orders&id=" + id, "workers", "dead", "dead?queue=orders", "jobs", "job?id=" + job.ID,
+			"requests", "request?slot=slot", "schedules", "schedule?queue=orders&schedule=nightly", "access", "health", "tenants",
+		} {
+			ctx, leave := context.WithTimeout(t.Context(), time.Second)
+			events := b.live(ctx, url.QueryEscape(page))
+			leave()
+			if !strings.Contains(events, "event: fragment") || strings.Contains(events, csrf) || csrf == "" {
+				t.Errorf("%s: live parts are missing or contain the token of the session: %s", page, events)
+			}
+		}
 	})
 }
