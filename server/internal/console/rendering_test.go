@@ -163,7 +163,7 @@ func TestStreamThatLeavesDuringRenderingSharesNothing(t *testing.T) {
 			if slow {
 				slow = false
 				<-ctx.Done()
-				return console.Health{Missing: []string{"half a page"}}
+				return console.Health{Notes: map[string]string{"profile": "half a page"}}
 			}
 			return console.Health{}
 		}})
@@ -185,7 +185,7 @@ func TestStreamThatLeavesDuringRenderingSharesNothing(t *testing.T) {
 	})
 }
 
-// TestLiveOverviewSharesFigures: what it measures serves other looks at the queue.
+// TestLiveOverviewSharesFigures: what it measures serves other looks at the queue, and the reverse.
 func TestLiveOverviewSharesFigures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t)
@@ -206,8 +206,23 @@ func TestLiveOverviewSharesFigures(t *testing.T) {
 			t.Errorf("now: %+v, %v", now, err)
 		}
 		<-all
+		d.send("", "orders", "x")
+		seconds, leave := context.WithTimeout(t.Context(), 3*time.Second)
+		defer leave()
+		if _, err := d.caller("").Figures(seconds, "orders", 0); err != nil {
+			t.Fatal(err)
+		}
+		d.send("", "orders", "x")
+		events := b.live(seconds, "")
+		first, second := strings.Index(events, readyTile+"3"), strings.Index(events, readyTile+"4")
+		if first < 0 || second < first {
+			t.Errorf("want the 3 messages that were counted before, and then 4: %s", events)
+		}
 	})
 }
+
+// readyTile begins the number of ready messages in an event of a live overview.
+const readyTile = `ready\u003c/dt\u003e\u003cdd\u003e`
 
 // TestLivePartsContainNoCSRFToken: streams share them, so a token of one session would reach another.
 func TestLivePartsContainNoCSRFToken(t *testing.T) {
