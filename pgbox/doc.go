@@ -10,9 +10,9 @@
 //
 // Bodies are written once (table body). The state of a message is a small row of table
 // message, with one partial index for each way to wait. Numbers come from a sequence, and
-// counters do not exist, so a transaction that is held open in the same database does not
-// make claims slower: a process remembers up to which place and time it has seen everything
-// taken, and begins to look there. Now and then it looks at everything, because a crash of the
+// counts, of queues with bounds only, are rows that are read newest first, so a transaction that is held
+// open in the same database does not make claims slower: a process remembers up to which place and time it has
+// seen everything taken, and begins to look there. Now and then it looks at everything, because a crash of the
 // server can bring leases back that were not on the disk.
 //
 // # Locks

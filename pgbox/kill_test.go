@@ -35,14 +35,31 @@ type tally struct {
 	acked    map[string]int // confirmed
 }
 
-// TestTerminatedConnectionsLoseNothingConfirmed ends connections of several backends under load. Every confirmed message
+// TestTerminatedConnectionsLoseNothingConfirmed ends connections of several backends under load, as the kill of a client process does. Every confirmed message
 // is received, none is acked twice, and nothing is received that was not sent.
 func TestTerminatedConnectionsLoseNothingConfirmed(t *testing.T) {
 	t.Parallel()
-	server, schema := pgtest.Shared(t), pgtest.Schema()
+	const application = "mailbox under load"
+	server := pgtest.Shared(t)
 	control := server.Pool(t)
-	const application, processes, goroutines = "mailbox under load", 3, 4
-	rounds := volume.Count(t, 10, 200)
+	losesNothing(t, server, application, volume.Count(t, 10, 200), func() { terminate(t, control, application) })
+}
+
+// TestKilledServersLoseNothingConfirmed kills the postmaster under load, and with it every process of the server that notices, and starts it again.
+func TestKilledServersLoseNothingConfirmed(t *testing.T) {
+	t.Parallel()
+	server := pgtest.Start(t, "fsync=on")
+	losesNothing(t, server, "mailbox on a server that is killed", volume.Count(t, 2, 100), func() {
+		server.Kill()
+		ok(t, server.Restart(t.Context()))
+	})
+}
+
+// losesNothing runs processes on a server, in sessions of an application, and disturbs them.
+func losesNothing(t *testing.T, server *pgtest.Server, application string, rounds int, disturb func()) {
+	t.Helper()
+	schema, control := pgtest.Schema(), server.Pool(t)
+	const processes, goroutines = 3, 4
 	seen := &tally{sent: make(map[string]bool), unknown: make(map[string]bool), received: make(map[string]int), acked: make(map[string]int)}
 	// A message whose answers are lost again and again must not die of that.
 	if err := open(t, control, &Options{Schema: schema}).ConfigureQueue(t.Context(), "orders", driver.Config{MaxDeliveries: driver.Off}); err != nil {
@@ -64,8 +81,9 @@ func TestTerminatedConnectionsLoseNothingConfirmed(t *testing.T) {
 	for range rounds {
 		seen.awaitSend()
 		<-time.After(50 * time.Millisecond)
-		terminate(t, control, application)
+		disturb()
 	}
+	seen.awaitSend()
 	stop.Store(true)
 	senders.Wait()
 	receivers.Wait()

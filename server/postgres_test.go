@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/testing/pgtest"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
+	"github.com/mailboxmq/mailbox/pgbox"
 	"github.com/mailboxmq/mailbox/remotebox"
 	"github.com/mailboxmq/mailbox/server"
 )
@@ -211,4 +213,49 @@ func TestFailoverWithoutSynchronousStandbyLosesAndReadinessSaysSo(t *testing.T) 
 		lost++
 	}
 	t.Logf("%d failovers lost a confirmed message each", lost)
+}
+
+// TestDaemonTracesDuplicateOfTransaction commits a message whose dedup key was used, in a transaction of a process that is gone: a receive of the
+// daemon drops it, and its trace says why.
+func TestDaemonTracesDuplicateOfTransaction(t *testing.T) {
+	t.Parallel()
+	postgres := pgtest.Start(t, "fsync=off")
+	r := start(t, server.Config{DataDir: t.TempDir(), Backend: postgres.URL()})
+	r.send("orders", "k", "SGk=")
+	pool := postgres.Pool(t)
+	backend, err := pgbox.Open(t.Context(), pool, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	orders, err := backend.OpenQueue(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyed := []driver.Outgoing{{Body: []byte("body"), DedupKey: "key"}}
+	first, err := orders.Send(t.Context(), keyed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := orders.Send(pgbox.InTx(t.Context(), tx), keyed)
+	if err := errors.Join(err, backend.Close(), tx.Commit(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	life := fmt.Sprintf(`{"topic":"orders","msg_id":%q}`, second[0].ID)
+	want := "the dedup key was used for message " + first[0].ID
+	for until := time.Now().Add(time.Minute); ; <-time.After(20 * time.Millisecond) {
+		r.receive("orders")
+		_, fields := r.post(r.OperatorToken(), "/v1/life", life)
+		if text := fmt.Sprint(fields); strings.Contains(text, "kind:removed") && strings.Contains(text, want) {
+			break
+		} else if time.Now().After(until) {
+			t.Fatalf("the trace is %v, want a removal with the note %q", fields, want)
+		}
+	}
+	if text := r.get("/metrics"); !strings.Contains(text, `mailbox_deduplicated_total{queue="orders"} 1`) {
+		t.Error("the duplicate is not counted")
+	}
 }
