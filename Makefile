@@ -168,7 +168,7 @@ surfaces: ## The suite through HTTP, gRPC, OAP/1 and SQS in front of disk and Re
 	cd server/internal/rpcapi/interop && $(GO) test -count=1 ./...
 
 .PHONY: chaos
-chaos: ## Workers on Redis and disk that fail, hang and are killed, for N seconds (60)
+chaos: ## Workers on Redis, PostgreSQL and disk that fail, hang and are killed, for N seconds (60)
 	MAILBOX_VOLUME=$(or $(N),60) $(GO) test -race -v -count=1 -timeout 0 ./internal/chaos
 
 .PHONY: gates

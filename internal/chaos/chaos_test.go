@@ -12,17 +12,24 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/internal/testing/history"
+	"github.com/mailboxmq/mailbox/internal/testing/pgtest"
 	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 const (
-	redisProcesses = 4
-	diskProcesses  = 2 // a folder for each: a store belongs to one process at a time
+	serverProcesses = 4 // on each server
+	diskProcesses   = 2 // a folder for each: a store belongs to one process at a time
 	// drainWithin bounds the time to drain a queue after the disturbances. No lease is longer
 	// than a visibility, no delay longer than the backoff.
 	drainWithin = 30 * time.Second
 )
+
+// A server can be killed and started again.
+type server interface {
+	Kill()
+	Restart(ctx context.Context) error
+}
 
 // An env is one backend with its queue, and the processes that work on it.
 type env struct {
@@ -33,6 +40,8 @@ type env struct {
 	records *records
 	// crashes records when the backend was down.
 	crashes *history.Recorder
+	// server has the backend; nil: there is none.
+	server server
 	// embedded: the backend is part of the process, and ends with it.
 	embedded  bool
 	processes []*process // each position belongs to one goroutine of disturb
@@ -192,12 +201,16 @@ func (e *env) drain() {
 
 func TestNothingIsLostInChaos(t *testing.T) {
 	duration := volume.Duration(t, time.Minute, 10*time.Minute)
-	server := redistest.Standalone(t, redistest.AppendOnly(redistest.FsyncAlways))
-	envs := []*env{newEnv(t, "redis", "redis "+server.Addr(), roleSendAndWork, redisProcesses)}
+	redis, postgres := redistest.Standalone(t, redistest.AppendOnly(redistest.FsyncAlways)), pgtest.Start(t)
+	envs := []*env{
+		newEnv(t, "redis", "redis "+redis.Addr(), roleSendAndWork, serverProcesses),
+		newEnv(t, "postgres", "postgres "+postgres.URL(), roleSendAndWork, serverProcesses),
+	}
+	envs[0].server, envs[1].server = redis, postgres
 	for i := range diskProcesses {
 		envs = append(envs, newEnv(t, fmt.Sprint("disk ", i+1), "disk "+t.TempDir(), roleSendAndWork, 1))
 	}
-	disturb(t.Context(), duration, envs, server)
+	disturb(t.Context(), duration, envs)
 	var draining sync.WaitGroup
 	for _, e := range envs {
 		draining.Go(e.drain)
@@ -231,8 +244,8 @@ func TestWorkersThatAckFirstAreCaught(t *testing.T) {
 	}
 }
 
-// disturb ends processes and restarts the server for a while.
-func disturb(ctx context.Context, duration time.Duration, envs []*env, server *redistest.Server) {
+// disturb ends processes and restarts the servers for a while.
+func disturb(ctx context.Context, duration time.Duration, envs []*env) {
 	ctx, cancel := context.WithTimeout(ctx, duration)
 	defer cancel()
 	var harm sync.WaitGroup
@@ -240,30 +253,35 @@ func disturb(ctx context.Context, duration time.Duration, envs []*env, server *r
 		for i := range e.processes {
 			harm.Go(func() { e.churn(ctx, i) })
 		}
-	}
-	harm.Go(func() {
-		for wait(ctx, 3*time.Second+rand.N(4*time.Second)) == nil {
-			restart(ctx, server, envs[0])
+		if e.server != nil {
+			harm.Go(func() {
+				for wait(ctx, 3*time.Second+rand.N(4*time.Second)) == nil {
+					e.restart(ctx)
+				}
+			})
 		}
-	})
+	}
 	harm.Wait()
 }
 
-// restart kills and restarts the server, or stops it for a while.
-func restart(ctx context.Context, server *redistest.Server, redis *env) {
-	if rand.IntN(3) == 0 {
-		redis.count("hangs of the server")
-		server.Stop()
+// restart kills and restarts the server, or, if it is one process, stops it for a while.
+func (e *env) restart(ctx context.Context) {
+	if single, ok := e.server.(interface {
+		Stop()
+		Continue()
+	}); ok && rand.IntN(3) == 0 {
+		e.count("hangs of the server")
+		single.Stop()
 		<-time.After(rand.N(2 * time.Second))
-		server.Continue()
+		single.Continue()
 		return
 	}
-	redis.count("restarts of the server")
-	redis.crashes.Crash(func() {
-		server.Kill()
+	e.count("restarts of the server")
+	e.crashes.Crash(func() {
+		e.server.Kill()
 		<-time.After(rand.N(500 * time.Millisecond))
-		if err := server.Restart(context.WithoutCancel(ctx)); err != nil {
-			redis.t.Error(err)
+		if err := e.server.Restart(context.WithoutCancel(ctx)); err != nil {
+			e.t.Error(err)
 		}
 	})
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/testing/proctest"
 	"github.com/mailboxmq/mailbox/internal/testing/redistest"
+	"github.com/mailboxmq/mailbox/pgbox"
 	"github.com/mailboxmq/mailbox/redisbox"
 	"github.com/mailboxmq/mailbox/remotebox"
 	"github.com/mailboxmq/mailbox/worker"
@@ -33,7 +34,7 @@ import (
 // The test runs its own binary in further processes. These variables configure them.
 const (
 	nameVariable    = "MAILBOX_CHAOS_PROCESS"
-	backendVariable = "MAILBOX_CHAOS_BACKEND" // "redis ADDRESS", "disk FOLDER" or "daemon ADDRESS TOKEN"
+	backendVariable = "MAILBOX_CHAOS_BACKEND" // "redis ADDRESS", "postgres URL", "disk FOLDER" or "daemon ADDRESS TOKEN"
 	roleVariable    = "MAILBOX_CHAOS_ROLE"
 )
 
@@ -74,6 +75,12 @@ func openBackend(ctx context.Context, address string) (backend, error) {
 	switch kind {
 	case "disk":
 		return diskbox.Open(ctx, where, nil)
+	case "postgres":
+		b, err := pgbox.OpenAddress(ctx, where, nil)
+		if err != nil {
+			return nil, err
+		}
+		return b.(backend), nil
 	case "daemon":
 		oap, token, _ := strings.Cut(where, " ")
 		return remotebox.New([]string{oap}, token, nil), nil
