@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -13,7 +14,7 @@ import (
 
 // Replies returns the reply store of the daemon, which is that of its backend. Clients and workers on
 // any machine that use daemons of the same backend share the slots. Clients need a token for ask, and
-// workers one for answer; listing and sweeping expired slots needs admin. A daemon whose backend keeps
+// workers one for answer; listing and sweeping slots needs admin. A daemon whose backend keeps
 // no reply slots, and one of an earlier version, answers ErrUnsupported. It does no I/O. Closing the
 // backend closes the store.
 func (b *Backend) Replies() driver.ReplyStore { return &replies{b} }
@@ -21,7 +22,10 @@ func (b *Backend) Replies() driver.ReplyStore { return &replies{b} }
 // replies is the reply store of a daemon.
 type replies struct{ backend *Backend }
 
-var _ driver.LinkedReplyStore = (*replies)(nil)
+var (
+	_ driver.LinkedReplyStore = (*replies)(nil)
+	_ driver.SlotLister       = (*replies)(nil)
+)
 
 // do does an operation on a slot. A call whose answer is needed is freed by the caller.
 func (r *replies) do(ctx context.Context, o *operation, id string, code uint16, fill func(dst []byte, t oap.Ticket) []byte) error {
@@ -156,6 +160,13 @@ func (r *replies) Expired(ctx context.Context, limit int) (ids []string, err err
 		ids = append(ids, id)
 	}
 	return ids, nil
+}
+
+// Slots yields the slots of the token's tenant, without answers, about in the order in which they expire. It needs a token for admin.
+// It blocks until the daemon has answered each chunk. Further codes: ErrUnsupported (the daemon is of an earlier version, or its backend
+// cannot list slots).
+func (r *replies) Slots(ctx context.Context) iter.Seq2[driver.Slot, error] {
+	return pages(ctx, r.backend, &listing{name: "list slots", code: oap.OpSlots, fill: func(dst []byte, _ oap.Target) []byte { return dst }}, oap.ParseSlots)
 }
 
 // Sweep removes up to limit expired slots. It blocks until the daemon has answered.

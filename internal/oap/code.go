@@ -84,6 +84,8 @@ const (
 	// OpAnswer is OpResolveSlot and OpAck of one delivery. Earlier servers answer
 	// StatusUnsupported.
 	OpAnswer uint16 = 0x49
+	// OpSlots lists the slots. Earlier servers answer StatusUnsupported.
+	OpSlots uint16 = 0x4a
 
 	// EventCancel ends the request with the same correlation id,
 	// and EventCredit lets its stream send more. EventGoodbye, with END, announces

@@ -82,7 +82,7 @@ func (r *reader) answer() driver.Answer {
 	return driver.Answer{Body: bytes.Clone(r.bytes()), Failure: r.text(), FailureKind: r.text()}
 }
 
-// AppendSlot writes the answer to OpWaitSlot and OpConsumeSlot.
+// AppendSlot writes the answer to OpWaitSlot and OpConsumeSlot, and an element of that to OpSlots.
 func AppendSlot(dst []byte, s *driver.Slot) []byte {
 	dst = appendText(dst, s.ID)
 	state := byte(0)
@@ -102,6 +102,20 @@ func AppendSlot(dst []byte, s *driver.Slot) []byte {
 // ParseSlot reads the answer to OpWaitSlot and OpConsumeSlot.
 func ParseSlot(payload []byte) (s driver.Slot, err error) {
 	r := reader{rest: payload}
+	s = r.slot()
+	return s, r.end()
+}
+
+// ParseSlots reads slots up to the end of the payload, as the chunks of the answer to OpSlots have them.
+func ParseSlots(payload []byte) (all []driver.Slot, err error) {
+	r := reader{rest: payload}
+	for len(r.rest) > 0 && r.err == nil {
+		all = append(all, r.slot())
+	}
+	return all, r.end()
+}
+
+func (r *reader) slot() (s driver.Slot) {
 	s.ID = r.text()
 	state := r.byte()
 	if int(state) >= len(slotStates) {
@@ -113,7 +127,7 @@ func ParseSlot(payload []byte) (s driver.Slot, err error) {
 	if s.State == driver.SlotResolved {
 		s.Answer = r.answer()
 	}
-	return s, r.end()
+	return s
 }
 
 // AppendSlotLimit writes the payload of OpExpiredSlots and OpSweepSlots.

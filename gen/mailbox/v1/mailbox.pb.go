@@ -3337,7 +3337,7 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\bNackMode\x12\x19\n" +
 	"\x15NACK_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11NACK_MODE_RELEASE\x10\x01\x12\x16\n" +
-	"\x12NACK_MODE_PUT_BACK\x10\x022\xf0\x19\n" +
+	"\x12NACK_MODE_PUT_BACK\x10\x022\xb0\x1a\n" +
 	"\aMailbox\x129\n" +
 	"\x04Send\x12\x17.mailbox.v1.SendRequest\x1a\x18.mailbox.v1.SendResponse\x129\n" +
 	"\x04Recv\x12\x17.mailbox.v1.RecvRequest\x1a\x18.mailbox.v1.RecvResponse\x12O\n" +
@@ -3381,7 +3381,8 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"CancelSlot\x12\x1d.mailbox.v1.CancelSlotRequest\x1a\x1e.mailbox.v1.CancelSlotResponse\x12N\n" +
 	"\vConsumeSlot\x12\x1e.mailbox.v1.ConsumeSlotRequest\x1a\x1f.mailbox.v1.ConsumeSlotResponse\x12K\n" +
 	"\n" +
-	"DeleteSlot\x12\x1d.mailbox.v1.DeleteSlotRequest\x1a\x1e.mailbox.v1.DeleteSlotResponse\x12S\n" +
+	"DeleteSlot\x12\x1d.mailbox.v1.DeleteSlotRequest\x1a\x1e.mailbox.v1.DeleteSlotResponse\x12>\n" +
+	"\x05Slots\x12\x18.mailbox.v1.SlotsRequest\x1a\x19.mailbox.v1.SlotsResponse0\x01\x12S\n" +
 	"\fExpiredSlots\x12\x1f.mailbox.v1.ExpiredSlotsRequest\x1a .mailbox.v1.ExpiredSlotsResponse0\x01\x12K\n" +
 	"\n" +
 	"SweepSlots\x12\x1d.mailbox.v1.SweepSlotsRequest\x1a\x1e.mailbox.v1.SweepSlotsResponse\x12?\n" +
@@ -3486,39 +3487,41 @@ var file_mailbox_v1_mailbox_proto_goTypes = []any{
 	(*CancelSlotRequest)(nil),      // 76: mailbox.v1.CancelSlotRequest
 	(*ConsumeSlotRequest)(nil),     // 77: mailbox.v1.ConsumeSlotRequest
 	(*DeleteSlotRequest)(nil),      // 78: mailbox.v1.DeleteSlotRequest
-	(*ExpiredSlotsRequest)(nil),    // 79: mailbox.v1.ExpiredSlotsRequest
-	(*SweepSlotsRequest)(nil),      // 80: mailbox.v1.SweepSlotsRequest
-	(*TraitsRequest)(nil),          // 81: mailbox.v1.TraitsRequest
-	(*TopicsRequest)(nil),          // 82: mailbox.v1.TopicsRequest
-	(*DescribeRequest)(nil),        // 83: mailbox.v1.DescribeRequest
-	(*ConfigureRequest)(nil),       // 84: mailbox.v1.ConfigureRequest
-	(*DeleteRequest)(nil),          // 85: mailbox.v1.DeleteRequest
-	(*HistoryResponse)(nil),        // 86: mailbox.v1.HistoryResponse
-	(*WatchResponse)(nil),          // 87: mailbox.v1.WatchResponse
-	(*StartJobResponse)(nil),       // 88: mailbox.v1.StartJobResponse
-	(*JobsResponse)(nil),           // 89: mailbox.v1.JobsResponse
-	(*GetJobResponse)(nil),         // 90: mailbox.v1.GetJobResponse
-	(*StopJobResponse)(nil),        // 91: mailbox.v1.StopJobResponse
-	(*PutScheduleResponse)(nil),    // 92: mailbox.v1.PutScheduleResponse
-	(*GetScheduleResponse)(nil),    // 93: mailbox.v1.GetScheduleResponse
-	(*SchedulesResponse)(nil),      // 94: mailbox.v1.SchedulesResponse
-	(*PauseScheduleResponse)(nil),  // 95: mailbox.v1.PauseScheduleResponse
-	(*ResumeScheduleResponse)(nil), // 96: mailbox.v1.ResumeScheduleResponse
-	(*RunScheduleResponse)(nil),    // 97: mailbox.v1.RunScheduleResponse
-	(*DeleteScheduleResponse)(nil), // 98: mailbox.v1.DeleteScheduleResponse
-	(*CreateSlotResponse)(nil),     // 99: mailbox.v1.CreateSlotResponse
-	(*ResolveSlotResponse)(nil),    // 100: mailbox.v1.ResolveSlotResponse
-	(*WaitSlotResponse)(nil),       // 101: mailbox.v1.WaitSlotResponse
-	(*CancelSlotResponse)(nil),     // 102: mailbox.v1.CancelSlotResponse
-	(*ConsumeSlotResponse)(nil),    // 103: mailbox.v1.ConsumeSlotResponse
-	(*DeleteSlotResponse)(nil),     // 104: mailbox.v1.DeleteSlotResponse
-	(*ExpiredSlotsResponse)(nil),   // 105: mailbox.v1.ExpiredSlotsResponse
-	(*SweepSlotsResponse)(nil),     // 106: mailbox.v1.SweepSlotsResponse
-	(*TraitsResponse)(nil),         // 107: mailbox.v1.TraitsResponse
-	(*TopicsResponse)(nil),         // 108: mailbox.v1.TopicsResponse
-	(*DescribeResponse)(nil),       // 109: mailbox.v1.DescribeResponse
-	(*ConfigureResponse)(nil),      // 110: mailbox.v1.ConfigureResponse
-	(*DeleteResponse)(nil),         // 111: mailbox.v1.DeleteResponse
+	(*SlotsRequest)(nil),           // 79: mailbox.v1.SlotsRequest
+	(*ExpiredSlotsRequest)(nil),    // 80: mailbox.v1.ExpiredSlotsRequest
+	(*SweepSlotsRequest)(nil),      // 81: mailbox.v1.SweepSlotsRequest
+	(*TraitsRequest)(nil),          // 82: mailbox.v1.TraitsRequest
+	(*TopicsRequest)(nil),          // 83: mailbox.v1.TopicsRequest
+	(*DescribeRequest)(nil),        // 84: mailbox.v1.DescribeRequest
+	(*ConfigureRequest)(nil),       // 85: mailbox.v1.ConfigureRequest
+	(*DeleteRequest)(nil),          // 86: mailbox.v1.DeleteRequest
+	(*HistoryResponse)(nil),        // 87: mailbox.v1.HistoryResponse
+	(*WatchResponse)(nil),          // 88: mailbox.v1.WatchResponse
+	(*StartJobResponse)(nil),       // 89: mailbox.v1.StartJobResponse
+	(*JobsResponse)(nil),           // 90: mailbox.v1.JobsResponse
+	(*GetJobResponse)(nil),         // 91: mailbox.v1.GetJobResponse
+	(*StopJobResponse)(nil),        // 92: mailbox.v1.StopJobResponse
+	(*PutScheduleResponse)(nil),    // 93: mailbox.v1.PutScheduleResponse
+	(*GetScheduleResponse)(nil),    // 94: mailbox.v1.GetScheduleResponse
+	(*SchedulesResponse)(nil),      // 95: mailbox.v1.SchedulesResponse
+	(*PauseScheduleResponse)(nil),  // 96: mailbox.v1.PauseScheduleResponse
+	(*ResumeScheduleResponse)(nil), // 97: mailbox.v1.ResumeScheduleResponse
+	(*RunScheduleResponse)(nil),    // 98: mailbox.v1.RunScheduleResponse
+	(*DeleteScheduleResponse)(nil), // 99: mailbox.v1.DeleteScheduleResponse
+	(*CreateSlotResponse)(nil),     // 100: mailbox.v1.CreateSlotResponse
+	(*ResolveSlotResponse)(nil),    // 101: mailbox.v1.ResolveSlotResponse
+	(*WaitSlotResponse)(nil),       // 102: mailbox.v1.WaitSlotResponse
+	(*CancelSlotResponse)(nil),     // 103: mailbox.v1.CancelSlotResponse
+	(*ConsumeSlotResponse)(nil),    // 104: mailbox.v1.ConsumeSlotResponse
+	(*DeleteSlotResponse)(nil),     // 105: mailbox.v1.DeleteSlotResponse
+	(*SlotsResponse)(nil),          // 106: mailbox.v1.SlotsResponse
+	(*ExpiredSlotsResponse)(nil),   // 107: mailbox.v1.ExpiredSlotsResponse
+	(*SweepSlotsResponse)(nil),     // 108: mailbox.v1.SweepSlotsResponse
+	(*TraitsResponse)(nil),         // 109: mailbox.v1.TraitsResponse
+	(*TopicsResponse)(nil),         // 110: mailbox.v1.TopicsResponse
+	(*DescribeResponse)(nil),       // 111: mailbox.v1.DescribeResponse
+	(*ConfigureResponse)(nil),      // 112: mailbox.v1.ConfigureResponse
+	(*DeleteResponse)(nil),         // 113: mailbox.v1.DeleteResponse
 }
 var file_mailbox_v1_mailbox_proto_depIdxs = []int32{
 	53,  // 0: mailbox.v1.SendRequest.messages:type_name -> mailbox.v1.Outgoing
@@ -3594,63 +3597,65 @@ var file_mailbox_v1_mailbox_proto_depIdxs = []int32{
 	76,  // 70: mailbox.v1.Mailbox.CancelSlot:input_type -> mailbox.v1.CancelSlotRequest
 	77,  // 71: mailbox.v1.Mailbox.ConsumeSlot:input_type -> mailbox.v1.ConsumeSlotRequest
 	78,  // 72: mailbox.v1.Mailbox.DeleteSlot:input_type -> mailbox.v1.DeleteSlotRequest
-	79,  // 73: mailbox.v1.Mailbox.ExpiredSlots:input_type -> mailbox.v1.ExpiredSlotsRequest
-	80,  // 74: mailbox.v1.Mailbox.SweepSlots:input_type -> mailbox.v1.SweepSlotsRequest
-	81,  // 75: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
-	82,  // 76: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
-	83,  // 77: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
-	84,  // 78: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
-	85,  // 79: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
-	50,  // 80: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
-	2,   // 81: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
-	5,   // 82: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
-	7,   // 83: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
-	9,   // 84: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
-	12,  // 85: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
-	15,  // 86: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
-	18,  // 87: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
-	21,  // 88: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
-	24,  // 89: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
-	31,  // 90: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
-	86,  // 91: mailbox.v1.Mailbox.History:output_type -> mailbox.v1.HistoryResponse
-	87,  // 92: mailbox.v1.Mailbox.Watch:output_type -> mailbox.v1.WatchResponse
-	27,  // 93: mailbox.v1.Mailbox.Workers:output_type -> mailbox.v1.WorkersResponse
-	33,  // 94: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
-	35,  // 95: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
-	37,  // 96: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
-	39,  // 97: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
-	88,  // 98: mailbox.v1.Mailbox.StartJob:output_type -> mailbox.v1.StartJobResponse
-	89,  // 99: mailbox.v1.Mailbox.Jobs:output_type -> mailbox.v1.JobsResponse
-	90,  // 100: mailbox.v1.Mailbox.GetJob:output_type -> mailbox.v1.GetJobResponse
-	91,  // 101: mailbox.v1.Mailbox.StopJob:output_type -> mailbox.v1.StopJobResponse
-	41,  // 102: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
-	43,  // 103: mailbox.v1.Mailbox.Pause:output_type -> mailbox.v1.PauseResponse
-	45,  // 104: mailbox.v1.Mailbox.Resume:output_type -> mailbox.v1.ResumeResponse
-	47,  // 105: mailbox.v1.Mailbox.Throttle:output_type -> mailbox.v1.ThrottleResponse
-	49,  // 106: mailbox.v1.Mailbox.Edit:output_type -> mailbox.v1.EditResponse
-	92,  // 107: mailbox.v1.Mailbox.PutSchedule:output_type -> mailbox.v1.PutScheduleResponse
-	93,  // 108: mailbox.v1.Mailbox.GetSchedule:output_type -> mailbox.v1.GetScheduleResponse
-	94,  // 109: mailbox.v1.Mailbox.Schedules:output_type -> mailbox.v1.SchedulesResponse
-	95,  // 110: mailbox.v1.Mailbox.PauseSchedule:output_type -> mailbox.v1.PauseScheduleResponse
-	96,  // 111: mailbox.v1.Mailbox.ResumeSchedule:output_type -> mailbox.v1.ResumeScheduleResponse
-	97,  // 112: mailbox.v1.Mailbox.RunSchedule:output_type -> mailbox.v1.RunScheduleResponse
-	98,  // 113: mailbox.v1.Mailbox.DeleteSchedule:output_type -> mailbox.v1.DeleteScheduleResponse
-	99,  // 114: mailbox.v1.Mailbox.CreateSlot:output_type -> mailbox.v1.CreateSlotResponse
-	100, // 115: mailbox.v1.Mailbox.ResolveSlot:output_type -> mailbox.v1.ResolveSlotResponse
-	101, // 116: mailbox.v1.Mailbox.WaitSlot:output_type -> mailbox.v1.WaitSlotResponse
-	102, // 117: mailbox.v1.Mailbox.CancelSlot:output_type -> mailbox.v1.CancelSlotResponse
-	103, // 118: mailbox.v1.Mailbox.ConsumeSlot:output_type -> mailbox.v1.ConsumeSlotResponse
-	104, // 119: mailbox.v1.Mailbox.DeleteSlot:output_type -> mailbox.v1.DeleteSlotResponse
-	105, // 120: mailbox.v1.Mailbox.ExpiredSlots:output_type -> mailbox.v1.ExpiredSlotsResponse
-	106, // 121: mailbox.v1.Mailbox.SweepSlots:output_type -> mailbox.v1.SweepSlotsResponse
-	107, // 122: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
-	108, // 123: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
-	109, // 124: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
-	110, // 125: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
-	111, // 126: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
-	51,  // 127: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
-	81,  // [81:128] is the sub-list for method output_type
-	34,  // [34:81] is the sub-list for method input_type
+	79,  // 73: mailbox.v1.Mailbox.Slots:input_type -> mailbox.v1.SlotsRequest
+	80,  // 74: mailbox.v1.Mailbox.ExpiredSlots:input_type -> mailbox.v1.ExpiredSlotsRequest
+	81,  // 75: mailbox.v1.Mailbox.SweepSlots:input_type -> mailbox.v1.SweepSlotsRequest
+	82,  // 76: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
+	83,  // 77: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
+	84,  // 78: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
+	85,  // 79: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
+	86,  // 80: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
+	50,  // 81: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
+	2,   // 82: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
+	5,   // 83: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
+	7,   // 84: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
+	9,   // 85: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
+	12,  // 86: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
+	15,  // 87: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
+	18,  // 88: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
+	21,  // 89: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
+	24,  // 90: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
+	31,  // 91: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
+	87,  // 92: mailbox.v1.Mailbox.History:output_type -> mailbox.v1.HistoryResponse
+	88,  // 93: mailbox.v1.Mailbox.Watch:output_type -> mailbox.v1.WatchResponse
+	27,  // 94: mailbox.v1.Mailbox.Workers:output_type -> mailbox.v1.WorkersResponse
+	33,  // 95: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
+	35,  // 96: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
+	37,  // 97: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
+	39,  // 98: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
+	89,  // 99: mailbox.v1.Mailbox.StartJob:output_type -> mailbox.v1.StartJobResponse
+	90,  // 100: mailbox.v1.Mailbox.Jobs:output_type -> mailbox.v1.JobsResponse
+	91,  // 101: mailbox.v1.Mailbox.GetJob:output_type -> mailbox.v1.GetJobResponse
+	92,  // 102: mailbox.v1.Mailbox.StopJob:output_type -> mailbox.v1.StopJobResponse
+	41,  // 103: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
+	43,  // 104: mailbox.v1.Mailbox.Pause:output_type -> mailbox.v1.PauseResponse
+	45,  // 105: mailbox.v1.Mailbox.Resume:output_type -> mailbox.v1.ResumeResponse
+	47,  // 106: mailbox.v1.Mailbox.Throttle:output_type -> mailbox.v1.ThrottleResponse
+	49,  // 107: mailbox.v1.Mailbox.Edit:output_type -> mailbox.v1.EditResponse
+	93,  // 108: mailbox.v1.Mailbox.PutSchedule:output_type -> mailbox.v1.PutScheduleResponse
+	94,  // 109: mailbox.v1.Mailbox.GetSchedule:output_type -> mailbox.v1.GetScheduleResponse
+	95,  // 110: mailbox.v1.Mailbox.Schedules:output_type -> mailbox.v1.SchedulesResponse
+	96,  // 111: mailbox.v1.Mailbox.PauseSchedule:output_type -> mailbox.v1.PauseScheduleResponse
+	97,  // 112: mailbox.v1.Mailbox.ResumeSchedule:output_type -> mailbox.v1.ResumeScheduleResponse
+	98,  // 113: mailbox.v1.Mailbox.RunSchedule:output_type -> mailbox.v1.RunScheduleResponse
+	99,  // 114: mailbox.v1.Mailbox.DeleteSchedule:output_type -> mailbox.v1.DeleteScheduleResponse
+	100, // 115: mailbox.v1.Mailbox.CreateSlot:output_type -> mailbox.v1.CreateSlotResponse
+	101, // 116: mailbox.v1.Mailbox.ResolveSlot:output_type -> mailbox.v1.ResolveSlotResponse
+	102, // 117: mailbox.v1.Mailbox.WaitSlot:output_type -> mailbox.v1.WaitSlotResponse
+	103, // 118: mailbox.v1.Mailbox.CancelSlot:output_type -> mailbox.v1.CancelSlotResponse
+	104, // 119: mailbox.v1.Mailbox.ConsumeSlot:output_type -> mailbox.v1.ConsumeSlotResponse
+	105, // 120: mailbox.v1.Mailbox.DeleteSlot:output_type -> mailbox.v1.DeleteSlotResponse
+	106, // 121: mailbox.v1.Mailbox.Slots:output_type -> mailbox.v1.SlotsResponse
+	107, // 122: mailbox.v1.Mailbox.ExpiredSlots:output_type -> mailbox.v1.ExpiredSlotsResponse
+	108, // 123: mailbox.v1.Mailbox.SweepSlots:output_type -> mailbox.v1.SweepSlotsResponse
+	109, // 124: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
+	110, // 125: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
+	111, // 126: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
+	112, // 127: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
+	113, // 128: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
+	51,  // 129: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
+	82,  // [82:130] is the sub-list for method output_type
+	34,  // [34:82] is the sub-list for method input_type
 	34,  // [34:34] is the sub-list for extension type_name
 	34,  // [34:34] is the sub-list for extension extendee
 	0,   // [0:34] is the sub-list for field type_name

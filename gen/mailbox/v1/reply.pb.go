@@ -711,6 +711,89 @@ func (*DeleteSlotResponse) Descriptor() ([]byte, []int) {
 	return file_mailbox_v1_reply_proto_rawDescGZIP(), []int{12}
 }
 
+// SlotsRequest is the request of Slots.
+type SlotsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SlotsRequest) Reset() {
+	*x = SlotsRequest{}
+	mi := &file_mailbox_v1_reply_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SlotsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SlotsRequest) ProtoMessage() {}
+
+func (x *SlotsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_mailbox_v1_reply_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SlotsRequest.ProtoReflect.Descriptor instead.
+func (*SlotsRequest) Descriptor() ([]byte, []int) {
+	return file_mailbox_v1_reply_proto_rawDescGZIP(), []int{13}
+}
+
+// SlotsResponse is a part of the response of Slots.
+type SlotsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The slots, without their answers.
+	Slots         []*Slot `protobuf:"bytes,1,rep,name=slots,proto3" json:"slots,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SlotsResponse) Reset() {
+	*x = SlotsResponse{}
+	mi := &file_mailbox_v1_reply_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SlotsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SlotsResponse) ProtoMessage() {}
+
+func (x *SlotsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_mailbox_v1_reply_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SlotsResponse.ProtoReflect.Descriptor instead.
+func (*SlotsResponse) Descriptor() ([]byte, []int) {
+	return file_mailbox_v1_reply_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *SlotsResponse) GetSlots() []*Slot {
+	if x != nil {
+		return x.Slots
+	}
+	return nil
+}
+
 // ExpiredSlotsRequest is the request of ExpiredSlots.
 type ExpiredSlotsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -722,7 +805,7 @@ type ExpiredSlotsRequest struct {
 
 func (x *ExpiredSlotsRequest) Reset() {
 	*x = ExpiredSlotsRequest{}
-	mi := &file_mailbox_v1_reply_proto_msgTypes[13]
+	mi := &file_mailbox_v1_reply_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -734,7 +817,7 @@ func (x *ExpiredSlotsRequest) String() string {
 func (*ExpiredSlotsRequest) ProtoMessage() {}
 
 func (x *ExpiredSlotsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_reply_proto_msgTypes[13]
+	mi := &file_mailbox_v1_reply_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -747,7 +830,7 @@ func (x *ExpiredSlotsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpiredSlotsRequest.ProtoReflect.Descriptor instead.
 func (*ExpiredSlotsRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_reply_proto_rawDescGZIP(), []int{13}
+	return file_mailbox_v1_reply_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ExpiredSlotsRequest) GetLimit() int64 {
@@ -768,7 +851,7 @@ type ExpiredSlotsResponse struct {
 
 func (x *ExpiredSlotsResponse) Reset() {
 	*x = ExpiredSlotsResponse{}
-	mi := &file_mailbox_v1_reply_proto_msgTypes[14]
+	mi := &file_mailbox_v1_reply_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -780,7 +863,7 @@ func (x *ExpiredSlotsResponse) String() string {
 func (*ExpiredSlotsResponse) ProtoMessage() {}
 
 func (x *ExpiredSlotsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_reply_proto_msgTypes[14]
+	mi := &file_mailbox_v1_reply_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -793,7 +876,7 @@ func (x *ExpiredSlotsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpiredSlotsResponse.ProtoReflect.Descriptor instead.
 func (*ExpiredSlotsResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_reply_proto_rawDescGZIP(), []int{14}
+	return file_mailbox_v1_reply_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ExpiredSlotsResponse) GetSlots() []string {
@@ -814,7 +897,7 @@ type SweepSlotsRequest struct {
 
 func (x *SweepSlotsRequest) Reset() {
 	*x = SweepSlotsRequest{}
-	mi := &file_mailbox_v1_reply_proto_msgTypes[15]
+	mi := &file_mailbox_v1_reply_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -826,7 +909,7 @@ func (x *SweepSlotsRequest) String() string {
 func (*SweepSlotsRequest) ProtoMessage() {}
 
 func (x *SweepSlotsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_reply_proto_msgTypes[15]
+	mi := &file_mailbox_v1_reply_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -839,7 +922,7 @@ func (x *SweepSlotsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SweepSlotsRequest.ProtoReflect.Descriptor instead.
 func (*SweepSlotsRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_reply_proto_rawDescGZIP(), []int{15}
+	return file_mailbox_v1_reply_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SweepSlotsRequest) GetLimit() int64 {
@@ -860,7 +943,7 @@ type SweepSlotsResponse struct {
 
 func (x *SweepSlotsResponse) Reset() {
 	*x = SweepSlotsResponse{}
-	mi := &file_mailbox_v1_reply_proto_msgTypes[16]
+	mi := &file_mailbox_v1_reply_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -872,7 +955,7 @@ func (x *SweepSlotsResponse) String() string {
 func (*SweepSlotsResponse) ProtoMessage() {}
 
 func (x *SweepSlotsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_reply_proto_msgTypes[16]
+	mi := &file_mailbox_v1_reply_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -885,7 +968,7 @@ func (x *SweepSlotsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SweepSlotsResponse.ProtoReflect.Descriptor instead.
 func (*SweepSlotsResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_reply_proto_rawDescGZIP(), []int{16}
+	return file_mailbox_v1_reply_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SweepSlotsResponse) GetRemoved() int64 {
@@ -943,7 +1026,10 @@ const file_mailbox_v1_reply_proto_rawDesc = "" +
 	"\x04slot\x18\x01 \x01(\v2\x10.mailbox.v1.SlotR\x04slot\"'\n" +
 	"\x11DeleteSlotRequest\x12\x12\n" +
 	"\x04slot\x18\x01 \x01(\tR\x04slot\"\x14\n" +
-	"\x12DeleteSlotResponse\"+\n" +
+	"\x12DeleteSlotResponse\"\x0e\n" +
+	"\fSlotsRequest\"7\n" +
+	"\rSlotsResponse\x12&\n" +
+	"\x05slots\x18\x01 \x03(\v2\x10.mailbox.v1.SlotR\x05slots\"+\n" +
 	"\x13ExpiredSlotsRequest\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\x03R\x05limit\",\n" +
 	"\x14ExpiredSlotsResponse\x12\x14\n" +
@@ -965,7 +1051,7 @@ func file_mailbox_v1_reply_proto_rawDescGZIP() []byte {
 	return file_mailbox_v1_reply_proto_rawDescData
 }
 
-var file_mailbox_v1_reply_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_mailbox_v1_reply_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_mailbox_v1_reply_proto_goTypes = []any{
 	(*Slot)(nil),                  // 0: mailbox.v1.Slot
 	(*CreateSlotRequest)(nil),     // 1: mailbox.v1.CreateSlotRequest
@@ -980,23 +1066,26 @@ var file_mailbox_v1_reply_proto_goTypes = []any{
 	(*ConsumeSlotResponse)(nil),   // 10: mailbox.v1.ConsumeSlotResponse
 	(*DeleteSlotRequest)(nil),     // 11: mailbox.v1.DeleteSlotRequest
 	(*DeleteSlotResponse)(nil),    // 12: mailbox.v1.DeleteSlotResponse
-	(*ExpiredSlotsRequest)(nil),   // 13: mailbox.v1.ExpiredSlotsRequest
-	(*ExpiredSlotsResponse)(nil),  // 14: mailbox.v1.ExpiredSlotsResponse
-	(*SweepSlotsRequest)(nil),     // 15: mailbox.v1.SweepSlotsRequest
-	(*SweepSlotsResponse)(nil),    // 16: mailbox.v1.SweepSlotsResponse
-	(*timestamppb.Timestamp)(nil), // 17: google.protobuf.Timestamp
+	(*SlotsRequest)(nil),          // 13: mailbox.v1.SlotsRequest
+	(*SlotsResponse)(nil),         // 14: mailbox.v1.SlotsResponse
+	(*ExpiredSlotsRequest)(nil),   // 15: mailbox.v1.ExpiredSlotsRequest
+	(*ExpiredSlotsResponse)(nil),  // 16: mailbox.v1.ExpiredSlotsResponse
+	(*SweepSlotsRequest)(nil),     // 17: mailbox.v1.SweepSlotsRequest
+	(*SweepSlotsResponse)(nil),    // 18: mailbox.v1.SweepSlotsResponse
+	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
 }
 var file_mailbox_v1_reply_proto_depIdxs = []int32{
-	17, // 0: mailbox.v1.Slot.created_at:type_name -> google.protobuf.Timestamp
-	17, // 1: mailbox.v1.Slot.expires_at:type_name -> google.protobuf.Timestamp
-	17, // 2: mailbox.v1.Slot.resolved_at:type_name -> google.protobuf.Timestamp
+	19, // 0: mailbox.v1.Slot.created_at:type_name -> google.protobuf.Timestamp
+	19, // 1: mailbox.v1.Slot.expires_at:type_name -> google.protobuf.Timestamp
+	19, // 2: mailbox.v1.Slot.resolved_at:type_name -> google.protobuf.Timestamp
 	0,  // 3: mailbox.v1.WaitSlotResponse.slot:type_name -> mailbox.v1.Slot
 	0,  // 4: mailbox.v1.ConsumeSlotResponse.slot:type_name -> mailbox.v1.Slot
-	5,  // [5:5] is the sub-list for method output_type
-	5,  // [5:5] is the sub-list for method input_type
-	5,  // [5:5] is the sub-list for extension type_name
-	5,  // [5:5] is the sub-list for extension extendee
-	0,  // [0:5] is the sub-list for field type_name
+	0,  // 5: mailbox.v1.SlotsResponse.slots:type_name -> mailbox.v1.Slot
+	6,  // [6:6] is the sub-list for method output_type
+	6,  // [6:6] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_mailbox_v1_reply_proto_init() }
@@ -1011,7 +1100,7 @@ func file_mailbox_v1_reply_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mailbox_v1_reply_proto_rawDesc), len(file_mailbox_v1_reply_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

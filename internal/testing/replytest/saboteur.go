@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"testing"
 	"time"
@@ -64,6 +65,16 @@ var saboteurs = []saboteur{
 	{"consumes-twice", "RPL-5", func(s *spoiled) { s.consume = s.ReplyStore.Get }, false},
 	{"deletes-nothing", "RPL-5", func(s *spoiled) { s.remove = func(context.Context, string) error { return nil } }, false},
 	{"lists-nothing", "RPL-5", func(s *spoiled) { s.expired = func(context.Context, int) ([]string, error) { return nil, nil } }, true},
+	{"lists-only-the-first", "RPL-5", func(s *spoiled) {
+		s.list = func(ctx context.Context) iter.Seq2[driver.Slot, error] {
+			return func(yield func(driver.Slot, error) bool) {
+				for slot, err := range s.slots(ctx) {
+					yield(slot, err)
+					return
+				}
+			}
+		}
+	}, false},
 }
 
 // spoiled is a reply store with the fault of a saboteur. Functions that are nil pass calls on.
@@ -75,6 +86,7 @@ type spoiled struct {
 	wait           func(ctx context.Context, id string, wait time.Duration) (driver.Slot, error)
 	consume        func(ctx context.Context, id string) (driver.Slot, error)
 	expired        func(ctx context.Context, limit int) ([]string, error)
+	list           func(ctx context.Context) iter.Seq2[driver.Slot, error]
 }
 
 func spoil(store driver.ReplyStore, by *saboteur) driver.ReplyStore {
@@ -82,6 +94,7 @@ func spoil(store driver.ReplyStore, by *saboteur) driver.ReplyStore {
 		ReplyStore: store, create: store.Create, resolve: store.Resolve, cancel: store.Cancel, remove: store.Delete,
 		wait: store.Wait, consume: store.Consume, expired: store.Expired,
 	}
+	s.list = s.slots
 	if by != nil {
 		by.spoil(s)
 	}
@@ -120,6 +133,13 @@ func (s *spoiled) Consume(ctx context.Context, id string) (driver.Slot, error) {
 
 func (s *spoiled) Expired(ctx context.Context, limit int) ([]string, error) {
 	return s.expired(ctx, limit)
+}
+
+func (s *spoiled) Slots(ctx context.Context) iter.Seq2[driver.Slot, error] { return s.list(ctx) }
+
+// slots lists the slots of the store, which must be able to.
+func (s *spoiled) slots(ctx context.Context) iter.Seq2[driver.Slot, error] {
+	return s.ReplyStore.(driver.SlotLister).Slots(ctx)
 }
 
 // spoiledBackend is a backend whose reply store has a fault; see StoreOf.

@@ -99,7 +99,7 @@ func slotTable(rows []g.Node, looked int, cut bool) g.Node {
 	if len(rows) == 0 {
 		return empty("No request waits here. One appears when a program calls another and waits for its answer.")
 	}
-	note := "The oldest " + count(len(rows), "request") + "; " + number(looked) + " were looked at."
+	note := "The " + count(len(rows), "request") + " that expire first; " + number(looked) + " were looked at."
 	switch {
 	case cut:
 		note += " There are more."

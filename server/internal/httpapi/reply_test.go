@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"strings"
 	"testing"
 	"time"
@@ -62,23 +63,40 @@ func (c clientReplies) Consume(ctx context.Context, id string) (driver.Slot, err
 }
 
 func (c clientReplies) slot(ctx context.Context, path string, request any) (driver.Slot, error) {
-	var s struct {
-		Slot       string           `json:"slot"`
-		State      driver.SlotState `json:"state"`
-		Payload    []byte           `json:"payload_b64"`
-		Error      string           `json:"error"`
-		ErrorKind  string           `json:"error_kind"`
-		CreatedAt  time.Time        `json:"created_at"`
-		ExpiresAt  time.Time        `json:"expires_at"`
-		ResolvedAt time.Time        `json:"resolved_at"`
-	}
+	var s clientSlot
 	if _, err := c.call(ctx, path, false, request, &s); err != nil {
 		return driver.Slot{}, err
 	}
+	return s.slot(), nil
+}
+
+// A clientSlot is a slot in JSON.
+type clientSlot struct {
+	Slot       string           `json:"slot"`
+	State      driver.SlotState `json:"state"`
+	Payload    []byte           `json:"payload_b64"`
+	Error      string           `json:"error"`
+	ErrorKind  string           `json:"error_kind"`
+	CreatedAt  time.Time        `json:"created_at"`
+	ExpiresAt  time.Time        `json:"expires_at"`
+	ResolvedAt time.Time        `json:"resolved_at"`
+}
+
+func (s *clientSlot) slot() driver.Slot {
 	return driver.Slot{
 		ID: s.Slot, State: s.State, Answer: driver.Answer{Body: s.Payload, Failure: s.Error, FailureKind: s.ErrorKind},
 		CreatedAt: s.CreatedAt, ExpiresAt: s.ExpiresAt, ResolvedAt: s.ResolvedAt,
-	}, nil
+	}
+}
+
+func (c clientReplies) Slots(ctx context.Context) iter.Seq2[driver.Slot, error] {
+	return func(yield func(driver.Slot, error) bool) {
+		for s, err := range lines[clientSlot](ctx, c.client, "/v1/replies/list", struct{}{}) {
+			if !yield(s.slot(), err) {
+				return
+			}
+		}
+	}
 }
 
 func (c clientReplies) Expired(ctx context.Context, limit int) ([]string, error) {

@@ -53,6 +53,8 @@ func (c *conn) useSlot(ctx context.Context, f *oap.Frame) {
 		c.sendAsking(ctx, f)
 	case oap.OpAnswer:
 		c.answerAndAck(ctx, f)
+	case oap.OpSlots:
+		stream(ctx, c, correlation, c.caller.user.Replies().List, oap.AppendSlot)
 	case oap.OpExpiredSlots:
 		if _, limit, err := oap.ParseSlotLimit(f.Payload); c.readable(correlation, err) {
 			stream(ctx, c, correlation, func(ctx context.Context) iter.Seq2[string, error] {

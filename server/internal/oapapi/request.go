@@ -35,7 +35,7 @@ func (c *conn) dispatch(ctx context.Context, f *oap.Frame) {
 	case oap.OpClose, oap.OpPurge, oap.OpStats, oap.OpPurgeDead, oap.OpRedrive, oap.OpDiscard,
 		oap.OpPeek, oap.OpDeadLetters, oap.OpSubscribe, oap.OpPause, oap.OpResume, oap.OpStatsPaused, oap.OpEdit, oap.OpThrottle, oap.OpFire, oap.OpSchedules:
 		c.attend(ctx, f)
-	case oap.OpCreateSlot, oap.OpResolveSlot, oap.OpWaitSlot, oap.OpCancelSlot, oap.OpConsumeSlot, oap.OpDeleteSlot, oap.OpExpiredSlots, oap.OpSweepSlots, oap.OpSendAsking, oap.OpAnswer:
+	case oap.OpCreateSlot, oap.OpResolveSlot, oap.OpWaitSlot, oap.OpCancelSlot, oap.OpConsumeSlot, oap.OpDeleteSlot, oap.OpSlots, oap.OpExpiredSlots, oap.OpSweepSlots, oap.OpSendAsking, oap.OpAnswer:
 		c.useSlot(ctx, f)
 	default:
 		c.fail(f.Correlation, &driver.Error{Code: driver.ErrUnsupported, Detail: "unknown operation"})

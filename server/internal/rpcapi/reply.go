@@ -59,6 +59,13 @@ func (s *service) DeleteSlot(ctx context.Context, r *mailboxv1.DeleteSlotRequest
 // slotsChunk is how many ids a part of a list has; each has 255 bytes at most.
 const slotsChunk = 1024
 
+// Slots lists reply slots.
+func (s *service) Slots(ctx context.Context, _ *mailboxv1.SlotsRequest, stream *connect.ServerStream[mailboxv1.SlotsResponse]) error {
+	return inChunks(callOf(ctx).caller.Replies().List(ctx), 0, wireSlot, func(chunk []*mailboxv1.Slot) error {
+		return stream.Send(&mailboxv1.SlotsResponse{Slots: chunk})
+	})
+}
+
 // ExpiredSlots lists expired reply slots.
 func (s *service) ExpiredSlots(ctx context.Context, r *mailboxv1.ExpiredSlotsRequest, stream *connect.ServerStream[mailboxv1.ExpiredSlotsResponse]) error {
 	ids, err := callOf(ctx).caller.Replies().Expired(ctx, int(r.GetLimit()))

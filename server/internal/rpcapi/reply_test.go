@@ -2,6 +2,7 @@ package rpcapi_test
 
 import (
 	"context"
+	"iter"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -94,6 +95,27 @@ func (r rpcReplies) Expired(ctx context.Context, limit int) (ids []string, err e
 		ids = append(ids, stream.Msg().GetSlots()...)
 	}
 	return ids, driverError(ctx, stream.Err())
+}
+
+func (r rpcReplies) Slots(ctx context.Context) iter.Seq2[driver.Slot, error] {
+	return func(yield func(driver.Slot, error) bool) {
+		stream, err := r.rpc.Slots(ctx, &mailboxv1.SlotsRequest{})
+		if err != nil {
+			yield(driver.Slot{}, driverError(ctx, err))
+			return
+		}
+		defer stream.Close()
+		for stream.Receive() {
+			for _, slot := range stream.Msg().GetSlots() {
+				if !yield(slotOf(slot), nil) {
+					return
+				}
+			}
+		}
+		if err := stream.Err(); err != nil {
+			yield(driver.Slot{}, driverError(ctx, err))
+		}
+	}
 }
 
 func (r rpcReplies) Sweep(ctx context.Context, limit int) (int, error) {

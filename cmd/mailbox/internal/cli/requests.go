@@ -59,7 +59,7 @@ func (a *slotAnswer) view() requestView {
 func (s *shell) requestsList() *cobra.Command {
 	return &cobra.Command{
 		Use: "ls", Aliases: []string{"list"}, Short: "List the reply slots of requests",
-		Long:    "List the reply slots of requests, oldest first. A slot is pending until its request is answered or given up.",
+		Long:    "List the reply slots of requests, those that expire first at the top. A slot is pending until its request is answered or given up.",
 		Example: "mailbox requests ls", Args: wants(0, 0),
 		RunE: s.withAPI(func(ctx context.Context, a *api, _ []string) error {
 			t := table{header: []string{"SLOT", "STATE", "CREATED", "EXPIRES"}}

@@ -114,6 +114,8 @@ const (
 	MailboxConsumeSlotProcedure = "/mailbox.v1.Mailbox/ConsumeSlot"
 	// MailboxDeleteSlotProcedure is the fully-qualified name of the Mailbox's DeleteSlot RPC.
 	MailboxDeleteSlotProcedure = "/mailbox.v1.Mailbox/DeleteSlot"
+	// MailboxSlotsProcedure is the fully-qualified name of the Mailbox's Slots RPC.
+	MailboxSlotsProcedure = "/mailbox.v1.Mailbox/Slots"
 	// MailboxExpiredSlotsProcedure is the fully-qualified name of the Mailbox's ExpiredSlots RPC.
 	MailboxExpiredSlotsProcedure = "/mailbox.v1.Mailbox/ExpiredSlots"
 	// MailboxSweepSlotsProcedure is the fully-qualified name of the Mailbox's SweepSlots RPC.
@@ -243,8 +245,11 @@ type MailboxClient interface {
 	ConsumeSlot(context.Context, *v1.ConsumeSlotRequest) (*v1.ConsumeSlotResponse, error)
 	// DeleteSlot removes a slot. It needs the operation ask.
 	DeleteSlot(context.Context, *v1.DeleteSlotRequest) (*v1.DeleteSlotResponse, error)
-	// ExpiredSlots lists slots that have expired and were not removed. It needs the operation
-	// admin on all queues, and so does SweepSlots.
+	// Slots lists the slots of the token's tenant, in any state, about in the order in which they
+	// expire. It needs the operation admin on all queues, as ExpiredSlots and SweepSlots do. It
+	// fails with UNIMPLEMENTED if the backend cannot list slots.
+	Slots(context.Context, *v1.SlotsRequest) (*connect.ServerStreamForClient[v1.SlotsResponse], error)
+	// ExpiredSlots lists slots that have expired and were not removed.
 	ExpiredSlots(context.Context, *v1.ExpiredSlotsRequest) (*connect.ServerStreamForClient[v1.ExpiredSlotsResponse], error)
 	// SweepSlots removes slots that have expired.
 	SweepSlots(context.Context, *v1.SweepSlotsRequest) (*v1.SweepSlotsResponse, error)
@@ -508,6 +513,12 @@ func NewMailboxClient(httpClient connect.HTTPClient, baseURL string, opts ...con
 			connect.WithSchema(mailboxMethods.ByName("DeleteSlot")),
 			connect.WithClientOptions(opts...),
 		),
+		slots: connect.NewClient[v1.SlotsRequest, v1.SlotsResponse](
+			httpClient,
+			baseURL+MailboxSlotsProcedure,
+			connect.WithSchema(mailboxMethods.ByName("Slots")),
+			connect.WithClientOptions(opts...),
+		),
 		expiredSlots: connect.NewClient[v1.ExpiredSlotsRequest, v1.ExpiredSlotsResponse](
 			httpClient,
 			baseURL+MailboxExpiredSlotsProcedure,
@@ -600,6 +611,7 @@ type mailboxClient struct {
 	cancelSlot     *connect.Client[v1.CancelSlotRequest, v1.CancelSlotResponse]
 	consumeSlot    *connect.Client[v1.ConsumeSlotRequest, v1.ConsumeSlotResponse]
 	deleteSlot     *connect.Client[v1.DeleteSlotRequest, v1.DeleteSlotResponse]
+	slots          *connect.Client[v1.SlotsRequest, v1.SlotsResponse]
 	expiredSlots   *connect.Client[v1.ExpiredSlotsRequest, v1.ExpiredSlotsResponse]
 	sweepSlots     *connect.Client[v1.SweepSlotsRequest, v1.SweepSlotsResponse]
 	traits         *connect.Client[v1.TraitsRequest, v1.TraitsResponse]
@@ -933,6 +945,11 @@ func (c *mailboxClient) DeleteSlot(ctx context.Context, req *v1.DeleteSlotReques
 	return nil, err
 }
 
+// Slots calls mailbox.v1.Mailbox.Slots.
+func (c *mailboxClient) Slots(ctx context.Context, req *v1.SlotsRequest) (*connect.ServerStreamForClient[v1.SlotsResponse], error) {
+	return c.slots.CallServerStream(ctx, connect.NewRequest(req))
+}
+
 // ExpiredSlots calls mailbox.v1.Mailbox.ExpiredSlots.
 func (c *mailboxClient) ExpiredSlots(ctx context.Context, req *v1.ExpiredSlotsRequest) (*connect.ServerStreamForClient[v1.ExpiredSlotsResponse], error) {
 	return c.expiredSlots.CallServerStream(ctx, connect.NewRequest(req))
@@ -1108,8 +1125,11 @@ type MailboxHandler interface {
 	ConsumeSlot(context.Context, *v1.ConsumeSlotRequest) (*v1.ConsumeSlotResponse, error)
 	// DeleteSlot removes a slot. It needs the operation ask.
 	DeleteSlot(context.Context, *v1.DeleteSlotRequest) (*v1.DeleteSlotResponse, error)
-	// ExpiredSlots lists slots that have expired and were not removed. It needs the operation
-	// admin on all queues, and so does SweepSlots.
+	// Slots lists the slots of the token's tenant, in any state, about in the order in which they
+	// expire. It needs the operation admin on all queues, as ExpiredSlots and SweepSlots do. It
+	// fails with UNIMPLEMENTED if the backend cannot list slots.
+	Slots(context.Context, *v1.SlotsRequest, *connect.ServerStream[v1.SlotsResponse]) error
+	// ExpiredSlots lists slots that have expired and were not removed.
 	ExpiredSlots(context.Context, *v1.ExpiredSlotsRequest, *connect.ServerStream[v1.ExpiredSlotsResponse]) error
 	// SweepSlots removes slots that have expired.
 	SweepSlots(context.Context, *v1.SweepSlotsRequest) (*v1.SweepSlotsResponse, error)
@@ -1369,6 +1389,12 @@ func NewMailboxHandler(svc MailboxHandler, opts ...connect.HandlerOption) (strin
 		connect.WithSchema(mailboxMethods.ByName("DeleteSlot")),
 		connect.WithHandlerOptions(opts...),
 	)
+	mailboxSlotsHandler := connect.NewServerStreamHandlerSimple(
+		MailboxSlotsProcedure,
+		svc.Slots,
+		connect.WithSchema(mailboxMethods.ByName("Slots")),
+		connect.WithHandlerOptions(opts...),
+	)
 	mailboxExpiredSlotsHandler := connect.NewServerStreamHandlerSimple(
 		MailboxExpiredSlotsProcedure,
 		svc.ExpiredSlots,
@@ -1497,6 +1523,8 @@ func NewMailboxHandler(svc MailboxHandler, opts ...connect.HandlerOption) (strin
 			mailboxConsumeSlotHandler.ServeHTTP(w, r)
 		case MailboxDeleteSlotProcedure:
 			mailboxDeleteSlotHandler.ServeHTTP(w, r)
+		case MailboxSlotsProcedure:
+			mailboxSlotsHandler.ServeHTTP(w, r)
 		case MailboxExpiredSlotsProcedure:
 			mailboxExpiredSlotsHandler.ServeHTTP(w, r)
 		case MailboxSweepSlotsProcedure:
@@ -1676,6 +1704,10 @@ func (UnimplementedMailboxHandler) ConsumeSlot(context.Context, *v1.ConsumeSlotR
 
 func (UnimplementedMailboxHandler) DeleteSlot(context.Context, *v1.DeleteSlotRequest) (*v1.DeleteSlotResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.DeleteSlot is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) Slots(context.Context, *v1.SlotsRequest, *connect.ServerStream[v1.SlotsResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.Slots is not implemented"))
 }
 
 func (UnimplementedMailboxHandler) ExpiredSlots(context.Context, *v1.ExpiredSlotsRequest, *connect.ServerStream[v1.ExpiredSlotsResponse]) error {
