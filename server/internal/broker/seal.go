@@ -45,6 +45,9 @@ type Seal struct {
 	// Timely: the message was sent through a daemon and without a delay, and was not
 	// released.
 	Timely bool
+	// Absent: the message had no seal, because another program put it into the backend, and this one was made when it
+	// was read. Renewed: the message was moved or forwarded, and its seal, which fitted, was made again for its present form.
+	Absent, Renewed bool
 
 	bodyHash  envelope.Hash // zero if the message was not hashed at the receive
 	ofRequest string        // the correlation id of the request that sent the message
@@ -57,6 +60,16 @@ func (s *Seal) PayloadHash(body []byte) envelope.Hash {
 		s.bodyHash = envelope.HashBody(body)
 	}
 	return s.bodyHash
+}
+
+// Fits reports whether a message fits its seal. It compares them although they may not have left the memory of the daemon.
+func (p *Peeked) Fits() bool {
+	attributes := p.Attributes
+	if !p.Seal.Absent && !p.Seal.Renewed {
+		attributes = lasting(attributes)
+	}
+	e := envelope.Envelope{Queue: p.Queue, SentAt: p.Seal.SentAt, DedupKey: p.Seal.IdemKey, Attributes: attributes}
+	return !p.Damaged && e.Seal(p.Body) == nil && e.HashChain == p.Seal.HashChain
 }
 
 // CorrelationID returns the correlation id of a message: its own, that of the request that
@@ -364,7 +377,9 @@ func (q *queue) unseal(m *driver.Message) (Seal, error) {
 	case err != nil:
 		return Seal{}, q.damaged(m, "seal", "cannot be read")
 	case !sealed:
-		return q.sealNow(m, m.EnqueuedAt, "", "")
+		made, err := q.sealNow(m, m.EnqueuedAt, "", "")
+		made.Absent = true
+		return made, err
 	case own:
 		m.CorrelationID = s.corr
 	}
@@ -384,7 +399,8 @@ func (q *queue) unseal(m *driver.Message) (Seal, error) {
 	// The message is genuine, but was moved, or forwarded as a dead letter with more
 	// attributes than it had. It is sealed again in its current form.
 	moved := s.queue != q.name
-	if seal, err = q.sealNow(m, seal.SentAt, s.key, s.corr); !moved {
+	seal, err = q.sealNow(m, seal.SentAt, s.key, s.corr)
+	if seal.Renewed = true; !moved {
 		seal.Signature = s.signature
 	}
 	return seal, err

@@ -48,7 +48,8 @@ func previewPurge(v *view) (preparation, error) {
 	return preparation{
 		title: "Purge " + queue, button: "Remove " + count(stats.Waiting(), "message"), destructive: true, back: v.queueBack(), touched: stats.Waiting(),
 		sentence: fmt.Sprintf("This removes %s for good: %s ready, %s delayed, %s in flight. Dead letters stay.",
-			count(stats.Waiting(), "message"), number(stats.Ready), number(stats.Delayed), number(stats.InFlight)),
+			count(stats.Waiting(), "message"), number(stats.Ready), number(stats.Delayed), number(stats.InFlight)) +
+			" It is refused if more wait when you confirm. A purge removes all that wait at that moment: a message that arrives between the count and the purge, which follow each other at once, is removed too. Pausing does not stop sends.",
 	}, err
 }
 

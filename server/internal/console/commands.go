@@ -17,13 +17,19 @@ func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\
 // a program.
 func commands(queue, id string) g.Node {
 	body, _ := json.Marshal(map[string]string{"topic": queue, "msg_id": id}) // strings can be encoded
-	lines := []string{
-		"mailbox trace " + quoted(id) + " --queue " + quoted(queue),
-		`curl -H "Authorization: Bearer $MAILBOX_TOKEN" "$MAILBOX_ADDR/v1/life" -d ` + quoted(string(body)),
-		goCode(queue, id),
+	all := g.Group{
+		copyable("command", "body", "mailbox trace "+quoted(id)+" --queue "+quoted(queue)),
+		copyable("request", "body", `curl -H "Authorization: Bearer $MAILBOX_TOKEN" "$MAILBOX_ADDR/v1/life" -d `+quoted(string(body))),
+		copyable("Go code", "body", goCode(queue, id)),
 	}
-	return h.Details(h.Class("panel"), h.Summary(h.H2(g.Text("As commands and as Go"))),
-		g.Map(lines, func(line string) g.Node { return h.Pre(h.Class("body"), h.TabIndex("0"), g.Text(line)) }))
+	return h.Details(h.Class("panel"), h.Summary(h.H2(g.Text("As commands and as Go"))), all)
+}
+
+// copyable shows a text with a button that copies it, which the script shows.
+func copyable(name, class, text string) g.Node {
+	return h.Div(h.Class("copyable"),
+		h.Pre(h.Class(class), h.TabIndex("0"), h.Aria("label", strings.ToUpper(name[:1])+name[1:]), g.Text(text)),
+		h.Button(h.Type("button"), h.Class("tool"), h.Data("copy", ""), h.Aria("label", "Copy the "+name), h.Hidden(""), g.Text("Copy")))
 }
 
 // goCode returns statements of a Go program that imports remotebox.

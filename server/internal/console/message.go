@@ -56,6 +56,7 @@ func messagePage(v *view, p *page) error {
 		h.Section(h.Class("panel"), h.H2(g.Text("Body")), body),
 		h.Section(h.Class("panel"), h.H2(g.Text("Attributes")), attributes(m.Attributes)),
 	))
+	p.add(h.Section(h.Class("panel"), h.H2(g.Text("Envelope")), envelopeFacts(m)))
 	p.live("trace", timeline(trace.Events, now))
 	p.add(commands(queue, id))
 	return nil
@@ -117,10 +118,38 @@ func messageFacts(m *broker.Peeked, now time.Time) g.Node {
 		}
 	}
 	f.text("last error", m.LastError)
-	if !m.Damaged {
-		f.add("body hash", h.Code(g.Text(m.Seal.PayloadHash(m.Body).String())))
+	return f.list()
+}
+
+// envelopeFacts says whether a message is what was sent, and shows what its receivers verify.
+func envelopeFacts(m *broker.Peeked) g.Node {
+	var f facts
+	class, verdict := envelopeVerdict(m)
+	f.add("verdict", h.Span(h.Class(class), g.Text(verdict)))
+	if m.Damaged {
+		return f.list()
+	}
+	f.add("hash chain", h.Code(g.Text(m.Seal.HashChain.String())))
+	f.add("body hash", h.Code(g.Text(m.Seal.PayloadHash(m.Body).String())))
+	if m.Seal.Signature.IsZero() {
+		f.text("signature", "none: the sender did not sign it")
+	} else {
+		f.add("signature", g.Group{h.Code(g.Text(m.Seal.Signature.String())), g.Text(" Receivers verify it with the key of the sender, which the daemon does not have.")})
 	}
 	return f.list()
+}
+
+// envelopeVerdict compares a message with its hash chain.
+func envelopeVerdict(m *broker.Peeked) (class, verdict string) {
+	switch {
+	case !m.Fits():
+		return "notice bad", "changed outside the daemon: the hash chain does not fit"
+	case m.Seal.Absent:
+		return "quiet", "unknown: another program put it into the backend without a seal, so there is nothing to compare it with"
+	case m.Seal.Renewed:
+		return "ok", "as it was sent: the hash chain fitted, and was made again when the message was moved or forwarded"
+	}
+	return "ok", "as it was sent: the hash chain fits"
 }
 
 func attributes(all map[string]string) g.Node {

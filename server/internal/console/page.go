@@ -140,7 +140,7 @@ func (v *view) notices() g.Node {
 		// It has the focus, so that the keyboard goes on from here and readers read it.
 		nodes = append(nodes, h.P(h.Class(class), h.Role("status"), h.TabIndex("-1"), h.AutoFocus(), g.Text(n.text)))
 		if n.secret != "" {
-			nodes = append(nodes, h.Pre(h.Class("body secret"), h.TabIndex("0"), h.Aria("label", "Token"), g.Text(n.secret)))
+			nodes = append(nodes, copyable("token", "body secret", n.secret))
 		}
 	}
 	if v.tenant != "" {

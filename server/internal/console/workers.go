@@ -89,7 +89,7 @@ func workerState(w *broker.Worker) g.Node {
 	return h.Span(h.Class("state"), g.Text("idle"))
 }
 
-// workersOf shows who receives from a queue, and what they hold.
+// workersOf shows the workers of a queue, and the messages that they hold.
 func (v *view) workersOf(queue string) g.Node {
 	workers, err := v.caller.Workers(v.ctx(), queue)
 	if err != nil {

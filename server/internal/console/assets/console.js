@@ -44,14 +44,17 @@
       if (same) same.focus({ preventScroll: true });
     }
   };
-  const stop = () => { if (source) source.close(); source = null; };
+  const busy = (e, on) => on ? e.setAttribute("aria-busy", "true") : e.removeAttribute("aria-busy");
+  const allBusy = (on) => document.querySelectorAll("[data-live]").forEach((e) => busy(e, on));
+  const stop = () => { if (source) source.close(); source = null; allBusy(false); };
   const ended = () => { stop(); say("The session has ended.", "login?next=" + encodeURIComponent(page)); };
   const start = () => {
     if (source || paused || document.hidden || !pause) return;
+    allBusy(true); // until each part has come
     source = new EventSource("live?page=" + encodeURIComponent(page));
     source.addEventListener("open", () => { say(""); document.documentElement.dataset.live = "on"; });
-    source.addEventListener("fragment", (e) => { replace(JSON.parse(e.data)); document.documentElement.dataset.updates = +(document.documentElement.dataset.updates || 0) + 1; });
-    source.addEventListener("failed", () => say("This page cannot be updated at the moment. Load it again to see why."));
+    source.addEventListener("fragment", (e) => { const part = JSON.parse(e.data); replace(part); if ($(part.id)) busy($(part.id), false); document.documentElement.dataset.updates = +(document.documentElement.dataset.updates || 0) + 1; });
+    source.addEventListener("failed", () => { allBusy(false); say("This page cannot be updated at the moment. Load it again to see why."); });
     source.addEventListener("ended", ended);
     source.addEventListener("error", () => {
       if (source && source.readyState === EventSource.CLOSED) ended();
@@ -71,6 +74,32 @@
     document.addEventListener("visibilitychange", () => document.hidden ? stop() : start());
     addEventListener("pagehide", stop);
     start();
+  }
+
+  // The page is busy from the click on a link or the sending of a form until the next page is there.
+  const main = $("main");
+  document.addEventListener("submit", (e) => { if (e.target.method !== "dialog") busy(main, true); });
+  document.addEventListener("click", (e) => {
+    const a = e.target.closest("a[href]");
+    if (a && !e.ctrlKey && !e.metaKey && !e.shiftKey && !a.getAttribute("href").startsWith("#")) busy(main, true);
+  });
+  addEventListener("pageshow", () => busy(main, false));
+
+  // Copying. Without TLS browsers have no clipboard for scripts, and copy what is selected.
+  for (const b of document.querySelectorAll("[data-copy]")) {
+    b.hidden = false;
+    b.addEventListener("click", async () => {
+      const text = b.parentElement.querySelector("pre");
+      let done = true;
+      try {
+        await navigator.clipboard.writeText(text.textContent);
+      } catch {
+        getSelection().selectAllChildren(text);
+        done = document.execCommand("copy");
+      }
+      b.textContent = done ? "Copied" : "Press Ctrl+C";
+      setTimeout(() => { b.textContent = "Copy"; }, 2000);
+    });
   }
 
   // The theme, kept in a cookie so that the server renders it.
