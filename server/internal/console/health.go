@@ -10,17 +10,9 @@ import (
 	h "maragu.dev/gomponents/html"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/checkup"
 	"github.com/mailboxmq/mailbox/server/internal/wireerr"
 )
-
-// missingAdvice says what to do about each failed condition of readiness.
-var missingAdvice = map[string]string{
-	"listeners_bound":  "wait until it has started",
-	"cap_authority_ok": "its key file is empty: restore it, or remove it and let the daemon make a new one",
-	"not_draining":     "it is being stopped",
-	"shards_ready":     "its backend does not accept writes: check its log, and its disk, Redis or PostgreSQL",
-	"clock_skew_ok":    "its clock was set back: correct it, and restart the daemon",
-}
 
 // healthWords shows the state of the daemon.
 func healthWords(health *Health, version string) g.Node {
@@ -34,7 +26,7 @@ func healthWords(health *Health, version string) g.Node {
 		f.add("state", h.Span(h.Class("ok"), g.Text("ready")))
 	}
 	for _, name := range health.Missing {
-		f.text(strings.ReplaceAll(name, "_", " "), missingAdvice[name])
+		f.text(strings.ReplaceAll(name, "_", " "), checkup.Advice(name))
 	}
 	f.text("version", version)
 	for _, name := range slices.Sorted(maps.Keys(health.Notes)) {
@@ -54,6 +46,7 @@ func healthPage(v *view, p *page) error {
 		health := v.handler.options.Health(v.ctx())
 		p.live("health", h.Section(h.Class("panel"), h.H2(g.Text("Daemon")), healthWords(&health, v.handler.options.Version)))
 	}
+	p.add(h.Section(h.Class("panel"), h.H2(g.Text("Doctor")), v.doctor())) // looks at queues, and is not repeated
 	p.live("limits", h.Section(h.Class("panel"), h.H2(g.Text("Shared limits")), v.limits()))
 	if v.handler.options.Settings != nil && v.may(capability.OpAdmin, "") {
 		var rows []g.Node
@@ -62,7 +55,7 @@ func healthPage(v *view, p *page) error {
 		}
 		p.add(h.Details(h.Class("panel"), h.Summary(h.H2(g.Text("Settings"))), table("Settings", []string{"Setting", "Value", "Meaning"}, rows)))
 	}
-	p.add(h.P(h.Class("quiet"), h.Code(g.Text("mailbox doctor")), g.Text(" checks the way from a client to this daemon too: addresses, TLS, clocks and the token.")))
+	p.add(h.P(h.Class("quiet"), h.Code(g.Text("mailbox doctor")), g.Text(" makes the same checks from outside, and checks the way from a client to this daemon too: addresses, TLS, the clock of the client and its token.")))
 	return nil
 }
 

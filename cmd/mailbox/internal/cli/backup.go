@@ -18,6 +18,7 @@ import (
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/checkup"
 )
 
 func (s *shell) backupCommand() *cobra.Command {
@@ -199,7 +200,7 @@ func (s *shell) sayBackup(target string, info diskbox.BackupInfo, keys bool, r *
 		size = stat.Size()
 	}
 	return s.say(backupView{target, size, timeOf(info.MadeAt), keys, r.Queues, r.Messages, r.Dead},
-		"%s: %s as of %s, checked: %s.", target, bytesText(uint64(size)), stamp(timeOf(info.MadeAt)), counts(r))
+		"%s: %s as of %s, checked: %s.", target, checkup.Bytes(uint64(size)), stamp(timeOf(info.MadeAt)), counts(r))
 }
 
 // counts returns the numbers of queues, messages and dead letters as text.

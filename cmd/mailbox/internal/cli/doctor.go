@@ -7,29 +7,24 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/checkup"
 )
 
 // The results of a check.
 const (
-	statusOK   = "ok"
-	statusWarn = "warning"
-	statusFail = "failed"
-	statusSkip = "skipped"
+	statusOK   = checkup.OK
+	statusWarn = checkup.Warning
+	statusFail = checkup.Failed
+	statusSkip = checkup.Skipped
 )
 
 // A finding is the result of one check, also in JSON.
-type finding struct {
-	Check   string `json:"check"`
-	Status  string `json:"status"`
-	Message string `json:"message"`
-	Advice  string `json:"advice,omitempty"`
-}
+type finding = checkup.Finding
 
 // doctorView is the result of mailbox doctor in JSON.
 type doctorView struct {
@@ -66,7 +61,7 @@ type doctor struct {
 }
 
 func (d *doctor) add(check, status, advice, format string, args ...any) {
-	d.findings = append(d.findings, finding{check, status, fmt.Sprintf(format, args...), advice})
+	d.findings = append(d.findings, finding{Check: check, Status: status, Message: fmt.Sprintf(format, args...), Advice: advice})
 }
 
 // addError adds a finding that explains an error.
@@ -115,15 +110,6 @@ func (d *doctor) checkDaemon(ctx context.Context) {
 	}
 }
 
-// missing has the advice for each failed condition of readiness.
-var missing = map[string]string{
-	"listeners_bound":  "wait until it has started",
-	"cap_authority_ok": "its key file is empty: restore it, or remove it and let the daemon make a new one",
-	"not_draining":     "it is being stopped: start it again, or use another",
-	"shards_ready":     "its backend does not accept writes: check its log, and its disk, Redis or PostgreSQL",
-	"clock_skew_ok":    "its clock was set back: correct it, and restart the daemon",
-}
-
 // checkReady checks whether the daemon is ready.
 func (d *doctor) checkReady(ctx context.Context) {
 	if d.health == nil {
@@ -140,15 +126,10 @@ func (d *doctor) checkReady(ctx context.Context) {
 	if err == nil {
 		err = json.Unmarshal(found.body, &state)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		d.addError("readiness", err)
-	case !state.Ready:
-		for _, name := range state.Missing {
-			d.add("readiness", statusFail, missing[name], "the daemon is not ready: %s", name)
-		}
-	default:
-		d.add("readiness", statusOK, "", "the daemon is ready (%s)", state.Notes["profile"])
+	} else {
+		d.findings = append(d.findings, checkup.Readiness(state.Missing, state.Notes["profile"])...)
 	}
 	d.notes = state.Notes
 	if state.Version != "" {
@@ -156,15 +137,7 @@ func (d *doctor) checkReady(ctx context.Context) {
 	} else {
 		d.add("version", statusSkip, "", "the daemon does not report its version, this is %s", d.shell.version().Version)
 	}
-	if state.Notes["dlq_profile"] == "ephemeral" {
-		d.add("durability", statusWarn, "for messages that must not be lost use a backend on disk, or a Redis with appendonly yes and maxmemory-policy noeviction, or a PostgreSQL with fsync on", "messages and dead letters do not survive a restart of the backend")
-	}
-	if full := state.Notes["dead_letters_full"]; full != "" {
-		d.add("dead letters", statusWarn, "redrive or discard some, or raise the limit with mailbox queues configure QUEUE --max-dead N", "%s", full)
-	}
-	if state.Notes["plaintext"] != "" {
-		d.add("plaintext", statusWarn, "set tls.cert and tls.key, unless the network protects them", "tokens and messages travel in plaintext %s", state.Notes["plaintext"])
-	}
+	d.findings = append(d.findings, checkup.Notes(state.Notes)...)
 }
 
 // expiryWarning is how long before an expiry the doctor warns.
@@ -220,19 +193,15 @@ func (d *doctor) checkClock() {
 // checkToken checks the expiry of the token.
 func (d *doctor) checkToken(source string, now time.Time) {
 	description := d.token.Inspect()
-	left := description.ExpiresAt.Sub(now)
 	advice := "mint another with mailbox cap mint"
 	if d.shell.isOperatorFile(source) {
 		advice = adviceOperator(source, capability.ReasonExpired)
 	}
-	switch {
-	case left <= 0:
-		d.add("token", statusFail, advice, "the token in %s has expired", source)
-	case left < expiryWarning:
-		d.add("token", statusWarn, advice, "the token in %s expires at %s", source, stamp(&description.ExpiresAt))
-	default:
-		d.add("token", statusOK, "", "the token in %s is %s, valid until %s", source, description.ID, stamp(&description.ExpiresAt))
+	found := checkup.Expiry("token", "the token in "+source, advice, description.ExpiresAt, now)
+	if found.Status == statusOK {
+		found.Message = fmt.Sprintf("the token in %s is %s, valid until %s", source, description.ID, stamp(&description.ExpiresAt))
 	}
+	d.findings = append(d.findings, found)
 }
 
 // checkAccepted checks whether the daemon accepts the token.
@@ -258,10 +227,6 @@ func (d *doctor) checkAccepted(ctx context.Context) {
 	d.add("access", statusOK, "", "the daemon accepts the token and writes")
 }
 
-// legacyNoLimit is the delivery limit that earlier daemons gave to queues created over
-// the SQS protocol, which have no limit.
-const legacyNoLimit = 1 << 30
-
 // checkLimits lists the queues without a delivery limit that the token allows it
 // to see: there a message that kills its worker is delivered again without
 // end.
@@ -279,16 +244,11 @@ func (d *doctor) checkLimits(ctx context.Context) {
 		if err != nil { // it was deleted meanwhile, or the token does not allow it
 			continue
 		}
-		if limit := config.MaxAttempts; limit == nil || *limit == 0 || *limit >= legacyNoLimit {
+		if limit := config.MaxAttempts; limit == nil || !checkup.LimitsDeliveries(*limit) {
 			unlimited = append(unlimited, string(printable([]byte(name), 0)))
 		}
 	}
-	if len(unlimited) > 0 {
-		d.add("limits", statusWarn, "set one with mailbox queues configure QUEUE --max-attempts 5, unless they must not have one",
-			"%s without a delivery limit: %s", plural(len(unlimited), "queue"), strings.Join(unlimited, ", "))
-		return
-	}
-	d.add("limits", statusOK, "", "every queue has a delivery limit")
+	d.findings = append(d.findings, checkup.Limits(unlimited))
 }
 
 // orNil returns nil for nil, which explain does not accept.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/mailboxmq/mailbox/internal/checkup"
 	"github.com/mailboxmq/mailbox/pgbox"
 )
 
@@ -145,5 +146,5 @@ func (d *doctor) checkBloat(tables []pgbox.Table) {
 		d.add("bloat", statusWarn, "see above which transactions are held; then VACUUM the tables", "tables are full of rows that are gone: %s", strings.Join(bloated, ", "))
 		return
 	}
-	d.add("bloat", statusOK, "", "the tables take %s", bytesText(uint64(bytes)))
+	d.add("bloat", statusOK, "", "the tables take %s", checkup.Bytes(uint64(bytes)))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/internal/checkup"
 )
 
 // healthView is the health of a daemon in JSON.
@@ -58,7 +59,7 @@ func (s *shell) health(ctx context.Context, api *api, ready bool) error {
 	if found.status != http.StatusOK {
 		return &failure{
 			exit: exitFailed, code: "not_ready", sentence: fmt.Sprintf("the daemon at %s is not ready: %s", api.endpoint.shown, strings.Join(v.Missing, ", ")),
-			advice: missing[v.Missing[0]],
+			advice: checkup.Advice(v.Missing[0]),
 		}
 	}
 	return s.say(v, "%s", status)
