@@ -149,7 +149,7 @@ func scheduleForm(v *view, p *page, problem error) error {
 		p.add(failed(text))
 	}
 	p.add(h.Form(h.Class("panel sheet"), h.Method("post"), h.Action("confirm"), v.csrfField(), hiddenField("do", "put-schedule"), hiddenField("known", v.get("known")),
-		h.Div(h.Class("filter"), input("Queue, which exists", "queue", h.Required()), input("Name", "schedule", h.Required())),
+		h.Div(h.Class("filter"), input("Queue", "queue", h.Required()), input("Name", "schedule", h.Required())),
 		h.FieldSet(h.Class("checks"), h.Legend(g.Text("When: a cron expression or an interval")),
 			input("Cron: minute hour day month weekday", "cron", h.Placeholder("30 6 * * MON-FRI")), input("Time zone of the cron expression; empty is UTC", "zone", h.Placeholder("Europe/Berlin")),
 			input("Interval", "every", h.Placeholder("15m"), h.Class("short"))),
