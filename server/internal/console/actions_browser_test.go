@@ -24,6 +24,7 @@ type browserChange struct {
 	fill func(p *tab) // the form on that page; nil if there is none
 	// clicks lead from the page to the confirmation.
 	clicks []string
+	form   func(p *tab) // the form that the clicks led to; nil if there is none
 	title  string
 	says   []string     // the confirmation
 	answer func(p *tab) // fills the form of the confirmation; nil if there is nothing to fill
@@ -199,6 +200,18 @@ func (d *env) scheduleChanges() []browserChange {
 	}
 	return []browserChange{
 		{
+			do: "put-schedule", page: func() string { return "schedules" }, clicks: []string{"New schedule"},
+			form: func(p *tab) {
+				p.at("New schedule")
+				for _, field := range [][2]string{{"#f-queue", "reports"}, {"#f-schedule", "made"}, {"#f-every", "15m"}, {"#f-body", "four"}} {
+					p.Click(field[0], "")
+					p.Type(field[1])
+				}
+				p.follow("Check…")
+			}, title: "Store schedule made", says: []string{"It sends a message of 4 bytes to reports, every 15m0s. It is a new schedule."},
+			button: "Store 1 schedule", tells: "Stored schedule made.", holds: is("made", func(s *broker.ScheduleStatus) bool { return s.Schedule.Every == 15*time.Minute }), audit: []string{`put schedule, queue "reports", 0`},
+		},
+		{
 			do: "pause-schedule", page: scheduled("paused"), clicks: []string{"Pause"}, title: "Pause schedule paused", says: []string{"It sends nothing to reports until it is resumed", "0 3 * * * in UTC"},
 			button: "Pause", tells: "Paused paused.", holds: is("paused", func(s *broker.ScheduleStatus) bool { return s.Schedule.Paused }), audit: []string{`pause schedule, queue "reports", 0`},
 		},
@@ -309,6 +322,9 @@ func (p *tab) make(d *env, c *browserChange, token capability.Token) {
 		if i < len(c.clicks)-1 {
 			p.WaitFor(fmt.Sprintf(`document.readyState === "complete" && [...document.querySelectorAll("main a")].some((e) => e.textContent === %q)`, c.clicks[i+1]))
 		}
+	}
+	if c.form != nil {
+		c.form(p)
 	}
 	p.at(c.title)
 	p.reads(c.says...)

@@ -132,6 +132,7 @@ func readLog(t *testing.T, shared *browsertest.Browser) {
 	p.Open(p.base + "login#" + code)
 	p.at("Overview")
 	p.follow("Sign out")
+	p.at("Sign in")
 	p.signIn(token)
 	p.show("access")
 	p.Click("#f-token", "")
