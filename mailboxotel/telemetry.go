@@ -77,6 +77,7 @@ func New(options *Options) (*Telemetry, error) {
 		return nil, fmt.Errorf("mailboxotel: %w", err)
 	}
 	t.recorder = telemetry.NewRecorder(s, o.MaxQueues)
+	t.watch.AddHandlers(t.recorder)
 	return t, nil
 }
 

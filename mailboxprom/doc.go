@@ -24,7 +24,8 @@
 // visibility_timeout_total and dlq_total{reason}; replies_total{result} and
 // reply_latency_seconds. All of them have the label queue.
 //
-// Loops: handlers_running{loop}, handler_seconds{loop,result},
+// Loops: handlers_running{loop}, handlers_reporting{loop},
+// handler_progress_age_seconds{loop}, handler_seconds{loop,result},
 // worker_settled_total{loop,result}, worker_backend_failures_total{loop,op} and
 // stuck_handlers_total{loop}.
 //

@@ -49,6 +49,7 @@ func New(registerer prometheus.Registerer, options *Options) (*Metrics, error) {
 	m := &Metrics{}
 	s := newSink(o.Namespace, o.Labels)
 	m.recorder = telemetry.NewRecorder(s, o.MaxQueues)
+	m.watch.AddHandlers(m.recorder)
 	collectors := append(s.collectors(), newWatchCollector(o.Namespace, o.Labels, &m.watch))
 	for i, c := range collectors {
 		if err := registerer.Register(c); err != nil {

@@ -237,6 +237,38 @@ mailbox_watch_failed{queue="orders"} 0
 	})
 }
 
+// TestProgressIsMeasured has a handler that reports once, one that goes on, and one that does not
+// report.
+func TestProgressIsMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newEnv(t, nil)
+		orders := s.open("orders")
+		_, err := orders.SendAll(s.Context(), []string{"once", "often", "never"})
+		s.must(err)
+		ctx, cancel := context.WithCancel(s.Context())
+		done := make(chan error)
+		go func() {
+			done <- worker.New(orders, func(ctx context.Context, m *mailbox.Message[string]) error {
+				for i := range 60 {
+					if m.Body == "often" || m.Body == "once" && i == 0 {
+						worker.SetProgress(ctx, float64(i)/60, "")
+					}
+					time.Sleep(time.Minute)
+				}
+				return nil
+			}, &worker.Options[string]{Name: "kitchen", Concurrency: 3, Hooks: s.metrics.WorkerHooks()}).Run(ctx)
+		}()
+		time.Sleep(10*time.Minute + 30*time.Second)
+		s.expect(`mailbox_handlers_running{loop="kitchen"}`, 3)
+		s.expect(`mailbox_handlers_reporting{loop="kitchen"}`, 2)
+		s.expect(`mailbox_handler_progress_age_seconds{loop="kitchen"}`, 630)
+		time.Sleep(time.Hour)
+		s.expectLines("", "mailbox_handlers_reporting", "mailbox_handler_progress_age_seconds") // they have returned
+		cancel()
+		s.must(<-done)
+	})
+}
+
 func TestWorkersAreMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newEnv(t, nil)

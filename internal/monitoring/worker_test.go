@@ -58,7 +58,31 @@ func startWorkshop(t *testing.T, d *daemon) *workshop {
 		t.Cleanup(func() { _ = (*place).Close() })
 	}
 	w.metrics.Watch(t.Context(), w.orders, &mailboxprom.WatchOptions{Capacity: 1000})
+	w.reports()
 	return w
+}
+
+// reports runs a handler that has reported its progress, until the test ends.
+func (w *workshop) reports() {
+	long, err := mailbox.Open(w.t.Context(), w.faults, "long", &mailbox.Options[string]{Hooks: w.metrics.MailboxHooks()})
+	w.must(err)
+	_, err = long.Send(w.t.Context(), "report")
+	w.must(err)
+	ctx, cancel := context.WithCancel(w.t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = worker.New(long, func(ctx context.Context, _ *mailbox.Message[string]) error {
+			worker.SetProgress(ctx, 0.5, "half")
+			<-ctx.Done()
+			return ctx.Err()
+		}, &worker.Options[string]{Name: "long", Hooks: w.metrics.WorkerHooks()}).RunOnce(ctx)
+	}()
+	w.t.Cleanup(func() {
+		cancel()
+		<-ended
+		_ = long.Close()
+	})
 }
 
 func (w *workshop) must(err error) {

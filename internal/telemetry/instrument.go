@@ -109,10 +109,13 @@ var (
 // Workers.
 var (
 	HandlersRunning = instrument(Level, Handlers, "handlers_running", "Handlers at work.", nil, LabelLoop)
-	HandlerTime     = instrument(Histogram, Seconds, "handler_seconds", "How long handlers took, by result: ok, error or panic.", workBuckets, LabelLoop, LabelResult)
-	WorkerSettled   = instrument(Counter, Messages, "worker_settled_total", "What became of the messages of a loop.", nil, LabelLoop, LabelResult)
-	BackendFailed   = instrument(Counter, Calls, "worker_backend_failures_total", "Backend calls that failed and are retried.", nil, LabelLoop, LabelOp)
-	Stuck           = instrument(Counter, Handlers, "stuck_handlers_total", "Handlers that the watchdog found stuck.", nil, LabelLoop)
+	// These two are of handlers that have called worker.SetProgress.
+	HandlersReporting = instrument(Observed, Handlers, "handlers_reporting", "Handlers at work that have reported progress.", nil, LabelLoop)
+	ProgressAge       = instrument(Observed, Seconds, "handler_progress_age_seconds", "Time since the latest report of the handler that has not reported for longest, of those that have.", nil, LabelLoop)
+	HandlerTime       = instrument(Histogram, Seconds, "handler_seconds", "How long handlers took, by result: ok, error or panic.", workBuckets, LabelLoop, LabelResult)
+	WorkerSettled     = instrument(Counter, Messages, "worker_settled_total", "What became of the messages of a loop.", nil, LabelLoop, LabelResult)
+	BackendFailed     = instrument(Counter, Calls, "worker_backend_failures_total", "Backend calls that failed and are retried.", nil, LabelLoop, LabelOp)
+	Stuck             = instrument(Counter, Handlers, "stuck_handlers_total", "Handlers that the watchdog found stuck.", nil, LabelLoop)
 )
 
 // Consumers of dead letters.

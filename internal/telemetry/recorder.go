@@ -26,6 +26,7 @@ type Recorder struct {
 	base    context.Context // for hooks without a context
 	queues  names
 	members names // loops and consumers
+	reports reports
 }
 
 // NewRecorder returns a recorder with at most maxQueues distinct queue labels, and as many

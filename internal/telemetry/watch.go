@@ -20,11 +20,19 @@ type Queue interface {
 	Stats(ctx context.Context) (mailbox.Stats, error)
 }
 
-// A Watch is a set of queues whose messages are counted when the metrics are read. The
-// zero value is empty and ready to use. It is safe for concurrent use.
+// A Watch is a set of queues whose messages are counted when the metrics are read, and the handlers
+// of a recorder. The zero value is empty and ready to use. It is safe for concurrent use.
 type Watch struct {
-	mu     sync.Mutex // guards queues
-	queues []*watched
+	mu       sync.Mutex // guards the fields below
+	queues   []*watched
+	recorder *Recorder // nil: of no handlers
+}
+
+// AddHandlers watches the handlers whose progress a recorder is told.
+func (w *Watch) AddHandlers(r *Recorder) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.recorder = r
 }
 
 type watched struct {
@@ -54,10 +62,10 @@ type Figure struct {
 }
 
 // Look counts the messages of all queues at the same time and returns the figures sorted
-// by queue. It blocks as long as the slowest backend takes, at most statsTimeout.
+// by queue or loop. It blocks as long as the slowest backend takes, at most statsTimeout.
 func (w *Watch) Look() []Figure {
 	w.mu.Lock()
-	queues := slices.Clone(w.queues)
+	queues, recorder := slices.Clone(w.queues), w.recorder
 	w.mu.Unlock()
 	figures := make([][]Figure, len(queues))
 	var wg sync.WaitGroup
@@ -66,6 +74,9 @@ func (w *Watch) Look() []Figure {
 	}
 	wg.Wait()
 	all := slices.Concat(figures...)
+	if recorder != nil {
+		all = append(all, recorder.look()...)
+	}
 	slices.SortStableFunc(all, func(a, b Figure) int { return cmp.Compare(a.Labels[0], b.Labels[0]) })
 	return all
 }

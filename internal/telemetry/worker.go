@@ -25,7 +25,7 @@ var resultWords = map[worker.Result]string{
 // WorkerHooks returns hooks for loops, which then call next.
 func (r *Recorder) WorkerHooks(next ...worker.Hooks) worker.Hooks {
 	return joinWorkerHooks(append([]worker.Hooks{{
-		Started: r.started, Finished: r.finished, Settled: r.workerSettled, BackendFailed: r.backendFailed,
+		Started: r.started, Progress: r.progressed, Finished: r.finished, Settled: r.workerSettled, BackendFailed: r.backendFailed,
 	}}, next...)...)
 }
 
@@ -35,6 +35,7 @@ func (r *Recorder) started(ctx context.Context, info worker.Info) {
 
 func (r *Recorder) finished(ctx context.Context, event worker.FinishedEvent) {
 	loop := r.members.bound(event.Loop)
+	r.reports.ended(&event.Info)
 	r.sink.Add(ctx, HandlersRunning, -1, loop)
 	result := "ok"
 	if event.Err != nil {
