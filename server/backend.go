@@ -13,6 +13,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/diskbox"
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/replyslot"
 	"github.com/mailboxmq/mailbox/internal/slotstore"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/pgbox"
@@ -24,11 +25,7 @@ import (
 // is set. It returns the function that closes it.
 func (s *Server) openBackend(ctx context.Context, c *Config) (closeBackend func() error, err error) {
 	if s.opener != nil {
-		if keeper, ok := s.opener.(interface {
-			Replies() driver.LinkedReplyStore
-		}); ok {
-			s.replies = keeper.Replies()
-		}
+		s.replies = replyslot.StoreOf(s.opener, 2*c.MaxReplySlots) // see openRedis
 		return func() error { return nil }, nil
 	}
 	if !*c.Amnesia {
@@ -58,12 +55,7 @@ func (s *Server) openBackend(ctx context.Context, c *Config) (closeBackend func(
 		if err != nil {
 			return nil, err
 		}
-		s.opener, s.shared = backend, true
-		if keeper, ok := backend.(interface {
-			Replies(maxSlots int) driver.ReplyStore
-		}); ok {
-			s.replies = keeper.Replies(c.MaxReplySlots)
-		}
+		s.opener, s.replies, s.shared = backend, replyslot.StoreOf(backend, c.MaxReplySlots), true
 		return backend.Close, nil
 	}
 	return s.openRedis(ctx, c)

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/mailboxmq/mailbox/capability"
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/server"
 )
@@ -59,6 +60,12 @@ func (l *lockedBuffer) String() string {
 // start runs a daemon on free ports until the test ends, or halt is called.
 func start(t testing.TB, config server.Config) *running {
 	t.Helper()
+	return startOn(t, config, nil)
+}
+
+// startOn starts a daemon on a backend, or on that of its configuration if it is nil.
+func startOn(t testing.TB, config server.Config, opener driver.Opener) *running {
+	t.Helper()
 	if config.Listen == "" {
 		config.Listen = "127.0.0.1:0"
 	}
@@ -67,7 +74,7 @@ func start(t testing.TB, config server.Config) *running {
 	}
 	r := &running{t: t, log: new(lockedBuffer), client: &http.Client{Transport: &http.Transport{}}, done: make(chan error, 1)}
 	var err error
-	r.Server, err = server.New(config, &server.Options{Logger: slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	r.Server, err = server.New(config, &server.Options{Opener: opener, Logger: slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	if err != nil {
 		t.Fatal(err)
 	}
