@@ -60,7 +60,7 @@ func TestSlotsAreListedAndCountedAfterRestart(t *testing.T) {
 			if slices.Sort(got); !slices.Equal(got, want) {
 				t.Errorf("listed %q", got)
 			}
-			for until := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) { // they are counted in the background
+			for until := time.Now().Add(time.Minute); ; <-time.After(20 * time.Millisecond) { // they are counted in the background
 				metrics := second.get("/metrics")
 				if strings.Contains(metrics, `mailbox_share_used{share="reply_slots"} 20`) {
 					break

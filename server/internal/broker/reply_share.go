@@ -60,7 +60,7 @@ func (t *slotTable) restore(store driver.ReplyStore, log *slog.Logger) {
 		_ = t.charge(context.Background(), lister, math.MaxInt64) // it does not block
 		return
 	}
-	ctx, cancel := context.WithCancel(context.Background()) // Close ends it
+	ctx, cancel := context.WithCancel(context.Background()) // it ends with the broker
 	t.stop = cancel
 	t.restoring.Go(func() {
 		for attempt := 1; ; attempt++ {
