@@ -35,7 +35,6 @@ require (
 	golang.org/x/sys v0.49.0
 	google.golang.org/protobuf v1.36.12
 	gopkg.in/macaroon.v2 v2.1.0
-	maragu.dev/gomponents v1.2.0
 	pgregory.net/rapid v1.3.0
 )
 

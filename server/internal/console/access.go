@@ -3,8 +3,7 @@ package console
 import (
 	"time"
 
-	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/internal/audit"
@@ -16,26 +15,26 @@ import (
 const auditShown = 100
 
 func accessPage(v *view, p *page) error {
-	p.heading(g.Text("Access"))
+	p.heading(h.Text("Access"))
 	described := v.session.token.Inspect()
 	now := time.Now()
 	var f facts
-	f.add("token", h.Code(g.Text(described.ID.String())))
-	f.add("session ends", g.Group{moment(v.session.expires), g.Text(", "), ago(v.session.expires, now)})
+	f.add("token", h.Code(h.Text(described.ID.String())))
+	f.add("session ends", h.Group{moment(v.session.expires), h.Text(", "), ago(v.session.expires, now)})
 	if v.session.readOnly {
 		f.text("this session", "is read-only")
 	}
-	p.add(h.Section(h.Class("panel"), h.H2(g.Text("Your token")), f.list(),
-		h.Ul(g.Map(described.Words(), func(line string) g.Node { return h.Li(g.Text(line)) }))))
+	p.add(h.Section(h.Class("panel"), h.H2(h.Text("Your token")), f.list(),
+		h.Ul(h.Map(described.Words(), func(line string) h.Node { return h.Li(h.Text(line)) }))))
 	if v.mayChange(capability.OpAdmin, "") {
 		p.add(v.mintForm())
-		p.add(h.Section(h.Class("panel"), h.H2(g.Text("Revoke a token")),
-			h.P(h.Class("quiet"), g.Text(revokeWords(v.caller.Tenant() == ""))),
+		p.add(h.Section(h.Class("panel"), h.H2(h.Text("Revoke a token")),
+			h.P(h.Class("quiet"), h.Text(revokeWords(v.caller.Tenant() == ""))),
 			h.Form(h.Class("filter"), h.Method("post"), h.Action("confirm"), v.csrfField(), hiddenField("do", "revoke"),
-				field("Token", "token", "", h.Required(), g.Attr("spellcheck", "false")),
-				h.Button(h.Class("danger"), h.Type("submit"), g.Text("Revoke…")))))
+				field("Token", "token", "", h.Required(), h.Attr("spellcheck", "false")),
+				h.Button(h.Class("danger"), h.Type("submit"), h.Text("Revoke…")))))
 	}
-	p.live("audit", h.Section(h.Class("panel"), h.H2(g.Text("Audit")), v.audit(now)))
+	p.live("audit", h.Section(h.Class("panel"), h.H2(h.Text("Audit")), v.audit(now)))
 	return nil
 }
 
@@ -47,7 +46,7 @@ func revokeWords(operator bool) string {
 }
 
 // audit shows the latest changes, newest first.
-func (v *view) audit(now time.Time) g.Node {
+func (v *view) audit(now time.Time) h.Node {
 	if !v.may(capability.OpAudit, "") {
 		return lacks(capability.OpAudit, "the record of changes")
 	}
@@ -59,7 +58,7 @@ func (v *view) audit(now time.Time) g.Node {
 		return empty("No change was made through this daemon yet.")
 	}
 	shown := records[max(0, len(records)-auditShown):]
-	var rows []g.Node
+	var rows []h.Node
 	for i := len(shown) - 1; i >= 0; i-- {
 		rows = append(rows, auditRow(&shown[i], now))
 	}
@@ -67,13 +66,13 @@ func (v *view) audit(now time.Time) g.Node {
 	if damaged > 0 {
 		note += " " + count(damaged, "record") + " cannot be read."
 	}
-	return g.Group{table("Audit", []string{"When", "What", "Queue", "Subject", "#Messages", "Token", "From", "Result"}, rows), h.P(h.Class("quiet"), g.Text(note))}
+	return h.Group{table("Audit", []string{"When", "What", "Queue", "Subject", "#Messages", "Token", "From", "Result"}, rows), h.P(h.Class("quiet"), h.Text(note))}
 }
 
-func auditRow(r *audit.Record, now time.Time) g.Node {
-	return h.Tr(h.Td(ago(r.At, now)), h.Td(g.Text(r.Operation)),
-		h.Td(g.Text(r.Queue), g.If(r.Tenant != "", h.Span(h.Class("tag"), g.Text(r.Tenant)))), h.Td(h.Class("id"), g.Text(r.Subject)),
-		numberCell(r.Count, ""), h.Td(h.Class("id"), g.Text(r.TokenID)), h.Td(g.Text(r.Client)), h.Td(g.Text(r.Result)))
+func auditRow(r *audit.Record, now time.Time) h.Node {
+	return h.Tr(h.Td(ago(r.At, now)), h.Td(h.Text(r.Operation)),
+		h.Td(h.Text(r.Queue), h.If(r.Tenant != "", h.Span(h.Class("tag"), h.Text(r.Tenant)))), h.Td(h.Class("id"), h.Text(r.Subject)),
+		numberCell(r.Count, ""), h.Td(h.Class("id"), h.Text(r.TokenID)), h.Td(h.Text(r.Client)), h.Td(h.Text(r.Result)))
 }
 
 // revoked reads what a form revokes: a token, or the id of one.
@@ -99,7 +98,7 @@ func previewRevoke(v *view) (preparation, error) {
 	}
 	if err == nil && !token.IsZero() {
 		p.sentence = "This revokes the family of the token that you pasted: minted token " + id.String() + " is refused from now on, and so is every token narrowed from it or minted by it. They can only ack deliveries that they hold."
-		p.details = h.Ul(g.Map(token.Inspect().Words(), func(line string) g.Node { return h.Li(g.Text(line)) }))
+		p.details = h.Ul(h.Map(token.Inspect().Words(), func(line string) h.Node { return h.Li(h.Text(line)) }))
 	}
 	if id == v.session.token.ID() || id == v.session.token.NarrowedID() {
 		p.sentence += " It is your own: this session ends too."

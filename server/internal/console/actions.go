@@ -7,8 +7,7 @@ import (
 	"net/url"
 	"strconv"
 
-	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
@@ -39,9 +38,9 @@ type preparation struct {
 	// touched is how many messages the change touches.
 	touched     int
 	destructive bool
-	details     g.Node // nil if there are none
+	details     h.Node // nil if there are none
 	// fields are inputs of the form; nil if there are none.
-	fields g.Node
+	fields h.Node
 	// back is the page to go to when the person cancels, and after, if it is not empty,
 	// that after the change.
 	back, after string
@@ -122,26 +121,26 @@ func confirmPage(v *view, p *page) error {
 		return err
 	}
 	p.title = prepared.title
-	p.heading(g.Text(prepared.title))
+	p.heading(h.Text(prepared.title))
 	class := "primary"
 	if prepared.destructive {
 		class = "danger"
 	}
 	p.add(h.Section(h.Class("panel confirm"),
-		h.P(g.Text(prepared.sentence)),
+		h.P(h.Text(prepared.sentence)),
 		prepared.details,
 		h.Form(h.Method("post"), h.Action("do"),
 			v.csrfField(), hiddenField("form", rand.Text()), hiddenField("touched", strconv.Itoa(prepared.touched)), hiddenField("back", prepared.back), hiddenField("after", prepared.after),
 			v.carried(), prepared.fields,
-			h.Div(h.Class("actions"), h.Button(h.Class(class), h.Type("submit"), g.Text(prepared.button)), h.A(h.Class("button"), h.Href(prepared.back), g.Text("Cancel"))),
+			h.Div(h.Class("actions"), h.Button(h.Class(class), h.Type("submit"), h.Text(prepared.button)), h.A(h.Class("button"), h.Href(prepared.back), h.Text("Cancel"))),
 		),
 	))
 	return nil
 }
 
 // carried repeats the parameters of a change in its form.
-func (v *view) carried() g.Node {
-	var nodes g.Group
+func (v *view) carried() h.Node {
+	var nodes h.Group
 	for _, name := range append([]string{"do", "queue", "id", "cause", "schedule", "slot", "token", "job"}, deadFilter...) {
 		nodes = append(nodes, hiddenField(name, v.get(name)))
 	}

@@ -165,7 +165,7 @@ func screensOf(d *env) []struct{ name, page string } {
 		{"jobs", "jobs"}, {"job", "job?id=" + job.ID}, {"confirm-redrive", "confirm?do=redrive&queue=emails"},
 		{"overview", ""}, {"queues", "queues"}, {"workers", "workers"}, {"queue", "queue?name=orders"}, {"message", "message?queue=orders&id=" + waiting},
 		{"dead-letters", "dead?queue=emails"}, {"cause", "dead?queue=emails&cause=" + cause[:12]}, {"dead-queues", "dead"},
-		{"dead-message", "message?queue=emails&id=" + dead}, {"schedules", "schedules"}, {"schedule", "schedule?queue=invoices&schedule=nightly-report"},
+		{"dead-message", "message?queue=emails&id=" + dead}, {"schedules", "schedules"}, {"groups", "groups?queue=orders"}, {"tenants", "tenants"}, {"edit-schedule", "edit-schedule?queue=invoices&schedule=nightly-report"}, {"schedule", "schedule?queue=invoices&schedule=nightly-report"},
 		{"requests", "requests"}, {"request", "request?slot=rates-1"}, {"access", "access"}, {"health", "health"}, {"confirm", "confirm?do=purge&queue=orders"}, {"search", "queue?name=orders&text=A-17&limit=5"}, {"empty", "queue?name=orders&older=99h"}, {"error", "queue?name=missing"},
 	}
 }

@@ -7,8 +7,7 @@ import (
 	"strings"
 	"time"
 
-	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
@@ -85,9 +84,9 @@ func (v *view) previewDead(verb, outcome string, destructive bool) (preparation,
 		return p, err
 	}
 	p.sentence += " It runs as a job, which shows its progress and can be stopped. Dead letters that die from now on are left."
-	p.fields = g.Group{s.confirmation(), field("Dead letters a second at most; 0 for no limit", "rate", strconv.Itoa(suggestedRate), h.Type("number"), g.Attr("min", "0"), g.Attr("max", strconv.Itoa(broker.MaxJobRate)))}
+	p.fields = h.Group{s.confirmation(), field("Dead letters a second at most; 0 for no limit", "rate", strconv.Itoa(suggestedRate), h.Type("number"), h.Attr("min", "0"), h.Attr("max", strconv.Itoa(broker.MaxJobRate)))}
 	if s.cut {
-		p.details = h.P(g.Text("There are too many to count them for this page. "), h.A(h.Href(link("confirm", append([]string{"do", "count", "queue", v.get("queue"), "cause", s.conditions.Cause}, v.filtered()...)...)), g.Text("Count them first")), g.Text("."))
+		p.details = h.P(h.Text("There are too many to count them for this page. "), h.A(h.Href(link("confirm", append([]string{"do", "count", "queue", v.get("queue"), "cause", s.conditions.Cause}, v.filtered()...)...)), h.Text("Count them first")), h.Text("."))
 	}
 	return p, err
 }
@@ -136,7 +135,7 @@ func (v *view) previewEdit(p preparation) (preparation, error) {
 	if m == nil {
 		return p, &driver.Error{Code: driver.ErrNotFound, Op: "edit", Queue: v.get("queue"), MessageID: id, Detail: "the message is not in the queue any more"}
 	}
-	p.details = h.P(stateBadge(m.State), g.Text(" "), h.Code(g.Text(preview(m.Body))))
+	p.details = h.P(stateBadge(m.State), h.Text(" "), h.Code(h.Text(preview(m.Body))))
 	return p, nil
 }
 

@@ -6,8 +6,7 @@ import (
 	"strings"
 	"time"
 
-	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
@@ -59,7 +58,7 @@ var charts = []chart{
 }
 
 // history shows the charts of a queue.
-func (v *view) history(queue string, now time.Time) g.Node {
+func (v *view) history(queue string, now time.Time) h.Node {
 	points, err := v.caller.History(v.ctx(), queue)
 	if err != nil {
 		return nil // the figures above say why
@@ -67,11 +66,11 @@ func (v *view) history(queue string, now time.Time) g.Node {
 	return drawCharts(points, now)
 }
 
-func drawCharts(points []broker.Point, now time.Time) g.Node {
+func drawCharts(points []broker.Point, now time.Time) h.Node {
 	if len(points) < 2 {
 		return empty("Charts appear when the queue was used for half a minute.")
 	}
-	var nodes g.Group
+	var nodes h.Group
 	for i := range charts {
 		nodes = append(nodes, charts[i].draw(points, now))
 	}
@@ -79,7 +78,7 @@ func drawCharts(points []broker.Point, now time.Time) g.Node {
 }
 
 // draw draws a chart. Its text tells those who do not see it what it shows.
-func (c *chart) draw(points []broker.Point, now time.Time) g.Node {
+func (c *chart) draw(points []broker.Point, now time.Time) h.Node {
 	top := 0.0
 	for i := range points {
 		for _, l := range c.lines {
@@ -89,12 +88,12 @@ func (c *chart) draw(points []broker.Point, now time.Time) g.Node {
 	if top == 0 && len(c.lines) == 1 {
 		return nil
 	}
-	var paths, legend g.Group
+	var paths, legend h.Group
 	var told []string
 	last := &points[len(points)-1]
 	for _, l := range c.lines {
-		paths = append(paths, g.El("path", h.Class("line "+l.class), g.Attr("d", l.path(points, now, top))))
-		legend = append(legend, h.Li(h.Span(h.Class("state "+l.class), g.Text(l.name)), g.Text(" "+c.words(l.value(last)))))
+		paths = append(paths, h.El("path", h.Class("line "+l.class), h.Attr("d", l.path(points, now, top))))
+		legend = append(legend, h.Li(h.Span(h.Class("state "+l.class), h.Text(l.name)), h.Text(" "+c.words(l.value(last)))))
 		most := 0.0
 		for i := range points {
 			most = max(most, l.value(&points[i]))
@@ -102,8 +101,8 @@ func (c *chart) draw(points []broker.Point, now time.Time) g.Node {
 		told = append(told, l.name+": now "+c.words(l.value(last))+", at most "+c.words(most))
 	}
 	return h.Figure(h.Class("chart"),
-		h.FigCaption(h.Strong(g.Text(c.title)), h.Span(h.Class("quiet"), g.Text("at most "+c.words(top)))),
-		g.El("svg", g.Attr("viewBox", "0 0 "+strconv.Itoa(chartWidth)+" "+strconv.Itoa(chartHeight)), g.Attr("preserveAspectRatio", "none"),
+		h.FigCaption(h.Strong(h.Text(c.title)), h.Span(h.Class("quiet"), h.Text("at most "+c.words(top)))),
+		h.El("svg", h.Attr("viewBox", "0 0 "+strconv.Itoa(chartWidth)+" "+strconv.Itoa(chartHeight)), h.Attr("preserveAspectRatio", "none"),
 			h.Role("img"), h.Aria("label", c.title+" in the last hour. "+strings.Join(told, "; ")), paths),
 		h.Ul(h.Class("legend"), legend),
 	)

@@ -5,8 +5,7 @@ import (
 	"slices"
 	"time"
 
-	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
@@ -130,7 +129,7 @@ func deadPage(v *view, p *page) error {
 		return deadQueues(v, p)
 	}
 	if !v.may(capability.OpDLQ, queue) {
-		p.heading(g.Text("Dead letters"))
+		p.heading(h.Text("Dead letters"))
 		p.add(lacks(capability.OpDLQ, "reading dead letters"))
 		return nil
 	}
@@ -144,7 +143,7 @@ func deadPage(v *view, p *page) error {
 		}
 	}
 	p.title = "Dead letters of " + queue
-	p.add(h.P(h.Class("crumbs"), h.A(h.Href(link("dead", "tenant", v.tenant)), g.Text("Dead letters")), g.Text(" / "), h.A(h.Href(link("queue", "name", queue, "tenant", v.tenant)), g.Text(queue))))
+	p.add(h.P(h.Class("crumbs"), h.A(h.Href(link("dead", "tenant", v.tenant)), h.Text("Dead letters")), h.Text(" / "), h.A(h.Href(link("queue", "name", queue, "tenant", v.tenant)), h.Text(queue))))
 	if id != "" && problem == "" {
 		return v.causePage(p, queue, &found, id)
 	}
@@ -155,8 +154,8 @@ func deadPage(v *view, p *page) error {
 		which = "matching…"
 	}
 	at := append([]string{"queue", queue}, filtered...)
-	p.heading(g.Text(p.title), v.button(change, "", "Redrive "+which, "redrive", at...), v.button(change, "danger", "Discard "+which, "discard", at...),
-		h.A(h.Class("button"), h.Href(link("jobs", "queue", queue, "tenant", v.tenant)), g.Text("Jobs")))
+	p.heading(h.Text(p.title), v.button(change, "", "Redrive "+which, "redrive", at...), v.button(change, "danger", "Discard "+which, "discard", at...),
+		h.A(h.Class("button"), h.Href(link("jobs", "queue", queue, "tenant", v.tenant)), h.Text("Jobs")))
 	p.add(v.deadFilterForm(queue))
 	if problem != "" {
 		p.add(failed(problem))
@@ -166,29 +165,29 @@ func deadPage(v *view, p *page) error {
 	return nil
 }
 
-func (v *view) causes(queue string, found *survey) g.Node {
+func (v *view) causes(queue string, found *survey) h.Node {
 	if found.looked == 0 {
 		return empty("All well: the queue has no dead letters.")
 	}
 	if found.selected == 0 {
-		return g.Group{empty("No dead letter matches."), found.extent()}
+		return h.Group{empty("No dead letter matches."), found.extent()}
 	}
 	now := time.Now()
 	filtered := v.filtered()
-	var rows []g.Node
+	var rows []h.Node
 	for _, c := range found.causes[:min(len(found.causes), maxCausesShown)] {
 		rows = append(rows, h.Tr(
-			h.Td(h.Class("long"), h.A(h.Href(link("dead", append([]string{"queue", queue, "tenant", v.tenant, "cause", c.id}, filtered...)...)), g.Text(c.name())),
-				g.If(c.example != c.normalised && c.example != "", h.Div(h.Class("quiet"), g.Text(shorten(c.example, 160))))),
-			h.Td(h.Span(h.Class("tag"), g.Text(string(c.reason))), g.If(c.errorType != "", h.Span(h.Class("tag"), g.Text(shorten(c.errorType, 60))))),
+			h.Td(h.Class("long"), h.A(h.Href(link("dead", append([]string{"queue", queue, "tenant", v.tenant, "cause", c.id}, filtered...)...)), h.Text(c.name())),
+				h.If(c.example != c.normalised && c.example != "", h.Div(h.Class("quiet"), h.Text(shorten(c.example, 160))))),
+			h.Td(h.Span(h.Class("tag"), h.Text(string(c.reason))), h.If(c.errorType != "", h.Span(h.Class("tag"), h.Text(shorten(c.errorType, 60))))),
 			numberCell(len(c.letters), "dead"), h.Td(ago(c.first, now)), h.Td(ago(c.last, now)),
 		))
 	}
-	return g.Group{table("Causes", []string{"Cause", "Reason", "#Messages", "First", "Last"}, rows), found.extent()}
+	return h.Group{table("Causes", []string{"Cause", "Reason", "#Messages", "First", "Last"}, rows), found.extent()}
 }
 
 // extent says how far a survey looked.
-func (s *survey) extent() g.Node {
+func (s *survey) extent() h.Node {
 	text := count(s.selected, "dead letter") + " in " + count(len(s.causes), "cause") + "."
 	switch {
 	case s.cut && s.selected < s.looked:
@@ -201,21 +200,21 @@ func (s *survey) extent() g.Node {
 	if len(s.causes) > maxCausesShown {
 		text += " The largest " + number(maxCausesShown) + " causes are shown."
 	}
-	return h.P(h.Class("quiet"), g.Text(text))
+	return h.P(h.Class("quiet"), h.Text(text))
 }
 
 // causePage shows the dead letters of one cause.
 func (v *view) causePage(p *page, queue string, found *survey, id string) error {
 	c := found.cause(id)
 	if c == nil {
-		p.heading(g.Text("Dead letters of this cause"))
+		p.heading(h.Text("Dead letters of this cause"))
 		p.add(v.deadFilterForm(queue))
 		p.live("letters", empty("None left. They were redriven, discarded or removed by retention."))
 		return nil
 	}
 	change := v.mayChange(capability.OpDLQ, queue)
 	at := append([]string{"queue", queue, "cause", id}, v.filtered()...)
-	p.heading(g.Text(c.name()),
+	p.heading(h.Text(c.name()),
 		v.button(change, "", "Redrive "+number(len(c.letters))+"…", "redrive", at...),
 		v.button(change, "danger", "Discard "+number(len(c.letters))+"…", "discard", at...))
 	p.add(v.deadFilterForm(queue))
@@ -226,16 +225,16 @@ func (v *view) causePage(p *page, queue string, found *survey, id string) error 
 	f.text("first error", c.example)
 	f.add("first", moment(c.first))
 	f.add("last", moment(c.last))
-	var rows []g.Node
+	var rows []h.Node
 	for _, l := range c.letters[:min(len(c.letters), messagesPerPage)] {
 		rows = append(rows, h.Tr(h.Td(v.messageLink(queue, l.id)), h.Td(ago(l.deadAt, now)), numberCell(l.deliveries, ""),
-			h.Td(h.Class("preview"), h.Code(g.Text(l.preview))), h.Td(h.Class("preview"), g.Text(l.lastError))))
+			h.Td(h.Class("preview"), h.Code(h.Text(l.preview))), h.Td(h.Class("preview"), h.Text(l.lastError))))
 	}
 	note := count(len(c.letters), "message") + "."
 	if len(c.letters) > len(rows) {
 		note = "The oldest " + number(len(rows)) + " of " + count(len(c.letters), "message") + "."
 	}
-	p.live("letters", f.list(), table("Dead letters", []string{"Message", "Dead since", "#Deliveries", "Body", "Error"}, rows), h.P(h.Class("quiet"), g.Text(note)))
+	p.live("letters", f.list(), table("Dead letters", []string{"Message", "Dead since", "#Deliveries", "Body", "Error"}, rows), h.P(h.Class("quiet"), h.Text(note)))
 	return nil
 }
 
@@ -245,9 +244,9 @@ func deadQueues(v *view, p *page) error {
 	if err != nil {
 		return err
 	}
-	p.heading(g.Text("Dead letters"), h.A(h.Class("button"), h.Href(link("jobs", "tenant", v.tenant)), g.Text("Jobs")))
+	p.heading(h.Text("Dead letters"), h.A(h.Class("button"), h.Href(link("jobs", "tenant", v.tenant)), h.Text("Jobs")))
 	limit := v.budget(leastCounted, mostCounted)
-	var rows []g.Node
+	var rows []h.Node
 	looked := 0
 	for _, name := range names {
 		if limit.spent(looked) {
@@ -256,7 +255,7 @@ func deadQueues(v *view, p *page) error {
 		looked++
 		if c := v.count(name); c.Dead > 0 {
 			rows = append(rows, h.Tr(
-				h.Td(h.A(h.Href(link("dead", "queue", c.Queue, "tenant", v.foreignTenant(c.Tenant))), g.Text(c.Queue)), v.tenantTag(c.Tenant)),
+				h.Td(h.A(h.Href(link("dead", "queue", c.Queue, "tenant", v.foreignTenant(c.Tenant))), h.Text(c.Queue)), v.tenantTag(c.Tenant)),
 				numberCell(c.Dead, "dead")))
 		}
 	}
@@ -265,9 +264,9 @@ func deadQueues(v *view, p *page) error {
 		note = "The first " + number(looked) + " of " + count(len(names), "queue") + " were looked at; find others under Queues."
 	}
 	if len(rows) == 0 {
-		p.live("dead", empty("All well: none of these queues has dead letters."), h.P(h.Class("quiet"), g.Text(note)))
+		p.live("dead", empty("All well: none of these queues has dead letters."), h.P(h.Class("quiet"), h.Text(note)))
 		return nil
 	}
-	p.live("dead", table("Queues with dead letters", []string{"Queue", "#Dead"}, rows), h.P(h.Class("quiet"), g.Text(note)))
+	p.live("dead", table("Queues with dead letters", []string{"Queue", "#Dead"}, rows), h.P(h.Class("quiet"), h.Text(note)))
 	return nil
 }

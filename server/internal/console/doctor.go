@@ -3,8 +3,7 @@ package console
 import (
 	"time"
 
-	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/internal/checkup"
@@ -12,7 +11,7 @@ import (
 )
 
 // doctor shows what a check of the daemon from inside finds.
-func (v *view) doctor() g.Node {
+func (v *view) doctor() h.Node {
 	var all []checkup.Finding
 	if v.handler.options.Health != nil {
 		health := v.handler.options.Health(v.ctx())
@@ -25,10 +24,10 @@ func (v *view) doctor() g.Node {
 	all = append(all, checkup.Expiry("token", "the token of this session", "mint another with mailbox cap mint", v.session.token.Inspect().ExpiresAt, time.Now()))
 	all = append(all, v.doctorShares()...)
 	all = append(all, v.doctorQueues()...)
-	var rows []g.Node
+	var rows []h.Node
 	for _, f := range all {
-		rows = append(rows, h.Tr(h.Th(h.Scope("row"), g.Text(f.Check)), h.Td(h.Span(h.Class("state finding "+f.Status), g.Text(f.Status))),
-			h.Td(h.Class("long"), g.Text(f.Message)), h.Td(h.Class("long quiet"), g.Text(f.Advice))))
+		rows = append(rows, h.Tr(h.Th(h.Scope("row"), h.Text(f.Check)), h.Td(h.Span(h.Class("state finding "+f.Status), h.Text(f.Status))),
+			h.Td(h.Class("long"), h.Text(f.Message)), h.Td(h.Class("long quiet"), h.Text(f.Advice))))
 	}
 	return table("Doctor", []string{"Check", "Result", "What it found", "What to do"}, rows)
 }

@@ -7,8 +7,7 @@ import (
 	"strings"
 	"time"
 
-	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
@@ -130,7 +129,7 @@ func (v *view) lookEnd(further bool) time.Time {
 }
 
 // messages lists what a search finds; stats are those of the queue, or nil.
-func (v *view) messages(queue string, s *broker.Search, stats *driver.Stats) g.Node {
+func (v *view) messages(queue string, s *broker.Search, stats *driver.Stats) h.Node {
 	now, begun := time.Now(), s.Cursor != ""
 	found, err := v.search(queue, s)
 	if err != nil {
@@ -141,22 +140,22 @@ func (v *view) messages(queue string, s *broker.Search, stats *driver.Stats) g.N
 		if stats != nil && stats.Waiting()+stats.Dead == 0 && !begun {
 			return empty("The queue is empty. Messages appear here as they are sent.")
 		}
-		return g.Group{empty("No message matches."), extent}
+		return h.Group{empty("No message matches."), extent}
 	}
-	var rows []g.Node
+	var rows []h.Node
 	for i := range found {
 		rows = append(rows, v.messageRow(&found[i], now))
 	}
-	return g.Group{table("Messages", []string{"Message", "State", "Sent", "Due", "#Deliveries", "Body", "Last error"}, rows), extent}
+	return h.Group{table("Messages", []string{"Message", "State", "Sent", "Due", "#Deliveries", "Body", "Last error"}, rows), extent}
 }
 
 // extent says how far a search looked that found this many messages, with a link to go on. begun says
 // that it was not the first of its chain.
-func (v *view) extent(s *broker.Search, found int, begun bool, stats *driver.Stats) g.Node {
+func (v *view) extent(s *broker.Search, found int, begun bool, stats *driver.Stats) h.Node {
 	note := "All that match: " + count(found, "message") + "."
 	switch {
 	case v.newestFirst(s):
-		return h.P(h.Class("quiet"), g.Text(newestExtent(s, found)))
+		return h.P(h.Class("quiet"), h.Text(newestExtent(s, found)))
 	case s.Cut && s.Query.ID != "":
 		note = "The search took too long, and was stopped before it came to the end of the queue."
 	case begun:
@@ -166,16 +165,16 @@ func (v *view) extent(s *broker.Search, found int, begun bool, stats *driver.Sta
 	case s.Cursor != "":
 		note = "The first " + count(found, "message") + " that match."
 	}
-	var further g.Node
+	var further h.Node
 	if s.Cursor != "" {
 		values := make(url.Values)
 		for name := range v.values {
 			values.Set(name, v.get(name))
 		}
 		values.Set("cursor", s.Cursor)
-		further = h.A(h.Href("queue?"+values.Encode()), g.Text("Go on →"))
+		further = h.A(h.Href("queue?"+values.Encode()), h.Text("Go on →"))
 	}
-	return h.P(h.Class("quiet"), g.Text(note+" "), further)
+	return h.P(h.Class("quiet"), h.Text(note+" "), further)
 }
 
 // newestExtent says how far a search for the newest messages looked.

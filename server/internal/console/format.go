@@ -10,8 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 
 	"github.com/mailboxmq/mailbox/driver"
 )
@@ -22,8 +21,8 @@ var states = []driver.State{driver.StateReady, driver.StateDelayed, driver.State
 // stateClass is the class of a state: in_flight for in flight.
 func stateClass(s driver.State) string { return strings.ReplaceAll(string(s), " ", "_") }
 
-func stateBadge(s driver.State) g.Node {
-	return h.Span(h.Class("state "+stateClass(s)), g.Text(string(s)))
+func stateBadge(s driver.State) h.Node {
+	return h.Span(h.Class("state "+stateClass(s)), h.Text(string(s)))
 }
 
 // countOf returns the number of messages in a state.
@@ -57,29 +56,29 @@ func count(n int, noun string) string {
 }
 
 // numberCell is a cell with a number; a zero is quiet.
-func numberCell(n int, class string) g.Node {
+func numberCell(n int, class string) h.Node {
 	if n == 0 {
 		class = "zero"
 	}
-	return h.Td(h.Class("number "+class), g.Text(number(n)))
+	return h.Td(h.Class("number "+class), h.Text(number(n)))
 }
 
 // exact is the time in UTC that titles have.
 const exact = "2006-01-02 15:04:05.000 UTC"
 
 // moment shows a time: the script replaces it by the time in the viewer's zone.
-func moment(t time.Time) g.Node {
+func moment(t time.Time) h.Node {
 	if t.IsZero() {
-		return g.Text("–")
+		return h.Text("–")
 	}
 	t = t.UTC()
-	return h.Time(h.DateTime(t.Format(time.RFC3339Nano)), h.Data("local", ""), h.TitleAttr(t.Format(exact)), g.Text(t.Format("2006-01-02 15:04:05 UTC")))
+	return h.Time(h.DateTime(t.Format(time.RFC3339Nano)), h.Data("local", ""), h.TitleAttr(t.Format(exact)), h.Text(t.Format("2006-01-02 15:04:05 UTC")))
 }
 
 // ago shows how long ago a time was, or in how long it will be.
-func ago(t, now time.Time) g.Node {
+func ago(t, now time.Time) h.Node {
 	if t.IsZero() {
-		return g.Text("–")
+		return h.Text("–")
 	}
 	text := "now"
 	switch d := now.Sub(t); {
@@ -89,7 +88,7 @@ func ago(t, now time.Time) g.Node {
 		text = "in " + span(-d)
 	}
 	t = t.UTC()
-	return h.Time(h.DateTime(t.Format(time.RFC3339Nano)), h.TitleAttr(t.Format(exact)), g.Text(text))
+	return h.Time(h.DateTime(t.Format(time.RFC3339Nano)), h.TitleAttr(t.Format(exact)), h.Text(text))
 }
 
 // span returns a duration in its largest unit.
@@ -148,7 +147,7 @@ func preview(body []byte) string {
 }
 
 // showBody shows a body as JSON, as text or in hexadecimal. It changes no number and no order of JSON.
-func showBody(body []byte) g.Node {
+func showBody(body []byte) h.Node {
 	if len(body) == 0 {
 		return empty("The body is empty.")
 	}
@@ -168,5 +167,5 @@ func showBody(body []byte) g.Node {
 	if len(body) > limit {
 		note += "; the first " + number(limit) + " are shown"
 	}
-	return g.Group{h.P(h.Class("quiet"), g.Text(note)), h.Pre(h.Class("body"), h.TabIndex("0"), h.Aria("label", "Body"), g.Text(shown))}
+	return h.Group{h.P(h.Class("quiet"), h.Text(note)), h.Pre(h.Class("body"), h.TabIndex("0"), h.Aria("label", "Body"), h.Text(shown))}
 }

@@ -6,8 +6,7 @@ import (
 	"strings"
 	"time"
 
-	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
@@ -35,8 +34,8 @@ func groupList(v *view, p *page) error {
 		return invalid("queue", "is missing; want the name of a queue")
 	}
 	p.title = "Groups of " + queue
-	p.add(h.P(h.Class("crumbs"), h.A(h.Href(link("queues", "tenant", v.tenant)), g.Text("Queues")), g.Text(" / "), h.A(h.Href(link("queue", "name", queue, "tenant", v.tenant)), g.Text(queue))))
-	p.heading(g.Text(p.title))
+	p.add(h.P(h.Class("crumbs"), h.A(h.Href(link("queues", "tenant", v.tenant)), h.Text("Queues")), h.Text(" / "), h.A(h.Href(link("queue", "name", queue, "tenant", v.tenant)), h.Text(queue))))
+	p.heading(h.Text(p.title))
 	if !v.may(capability.OpPeek, queue) {
 		p.add(lacks(capability.OpPeek, "looking at messages"))
 		return nil
@@ -51,7 +50,7 @@ func groupList(v *view, p *page) error {
 }
 
 // groups shows the groups with most waiting messages, of those that were looked at.
-func (v *view) groups(queue string, further bool) g.Node {
+func (v *view) groups(queue string, further bool) h.Node {
 	s := broker.Search{Query: driver.Query{States: groupedStates}, Least: leastSearched, Most: firstSearched, Until: v.lookEnd(further)}
 	if further {
 		s.Most = mostSearched
@@ -80,28 +79,28 @@ func (v *view) groups(queue string, further bool) g.Node {
 		return cmp.Or(cmp.Compare(b.all, a.all), strings.Compare(a.name, b.name))
 	})
 	now := time.Now()
-	var rows []g.Node
+	var rows []h.Node
 	for _, b := range found[:min(len(found), maxGroupsShown)] {
-		name := g.Node(h.Span(h.Class("quiet"), g.Text("without a group")))
+		name := h.Node(h.Span(h.Class("quiet"), h.Text("without a group")))
 		if b.name != "" {
-			name = h.A(h.Href(link("queue", "name", queue, "tenant", v.tenant, "group", b.name)), g.Text(shorten(b.name, 80)))
+			name = h.A(h.Href(link("queue", "name", queue, "tenant", v.tenant, "group", b.name)), h.Text(shorten(b.name, 80)))
 		}
-		cells := g.Group{h.Td(h.Class("long"), name)}
+		cells := h.Group{h.Td(h.Class("long"), name)}
 		for _, state := range groupedStates {
 			cells = append(cells, numberCell(b.counts[state], stateClass(state)))
 		}
 		rows = append(rows, h.Tr(cells, numberCell(b.all, ""), h.Td(ago(b.oldest, now))))
 	}
-	return g.Group{table("Groups", []string{"Group", "#Ready", "#Delayed", "#In flight", "#All", "Oldest"}, rows), v.groupsExtent(queue, &s, len(found), further)}
+	return h.Group{table("Groups", []string{"Group", "#Ready", "#Delayed", "#In flight", "#All", "Oldest"}, rows), v.groupsExtent(queue, &s, len(found), further)}
 }
 
 // groupsExtent says how many messages were counted.
-func (v *view) groupsExtent(queue string, s *broker.Search, groups int, further bool) g.Node {
+func (v *view) groupsExtent(queue string, s *broker.Search, groups int, further bool) h.Node {
 	note := "All that wait: " + count(groups, "group") + "."
 	if groups > maxGroupsShown {
 		note = "The " + number(maxGroupsShown) + " with most messages of " + count(groups, "group") + "."
 	}
-	var on g.Node
+	var on h.Node
 	if s.Cut {
 		var stats *driver.Stats
 		if v.may(capability.OpStats, queue) {
@@ -110,7 +109,7 @@ func (v *view) groupsExtent(queue string, s *broker.Search, groups int, further 
 			}
 		}
 		note += " Counted in a part of the queue: " + looked(s, stats) + ". Others may have more."
-		on = g.If(!further, h.A(h.Href(link("groups", "queue", queue, "tenant", v.tenant, "look", "further")), g.Text("Count further →")))
+		on = h.If(!further, h.A(h.Href(link("groups", "queue", queue, "tenant", v.tenant, "look", "further")), h.Text("Count further →")))
 	}
-	return h.P(h.Class("quiet"), g.Text(note+" "), on)
+	return h.P(h.Class("quiet"), h.Text(note+" "), on)
 }

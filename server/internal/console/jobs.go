@@ -4,8 +4,7 @@ import (
 	"strconv"
 	"time"
 
-	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
@@ -23,31 +22,31 @@ func jobList(v *view, p *page) error {
 	if err != nil {
 		return err
 	}
-	p.add(h.P(h.Class("crumbs"), h.A(h.Href(link("dead", "tenant", v.tenant)), g.Text("Dead letters")),
-		g.If(queue != "", g.Group{g.Text(" / "), h.A(h.Href(link("dead", "queue", queue, "tenant", v.tenant)), g.Text(queue))})))
-	p.heading(g.Text("Jobs"))
+	p.add(h.P(h.Class("crumbs"), h.A(h.Href(link("dead", "tenant", v.tenant)), h.Text("Dead letters")),
+		h.If(queue != "", h.Group{h.Text(" / "), h.A(h.Href(link("dead", "queue", queue, "tenant", v.tenant)), h.Text(queue))})))
+	p.heading(h.Text("Jobs"))
 	if len(jobs) == 0 {
 		p.live("jobs", empty("No job runs, and none ended in the last day. Redriving or discarding dead letters starts one."))
 		return nil
 	}
 	current := pageNumber(v.get("page"), len(jobs), jobsPerPage)
 	now := time.Now()
-	var rows []g.Node
+	var rows []h.Node
 	for i := range jobs[(current-1)*jobsPerPage : min(len(jobs), current*jobsPerPage)] {
 		j := &jobs[(current-1)*jobsPerPage+i]
 		rows = append(rows, h.Tr(
-			h.Td(v.jobLink(j)), h.Td(h.A(h.Href(link("queue", "name", j.Queue, "tenant", v.tenant)), g.Text(j.Queue))), h.Td(jobState(j.State)),
-			h.Td(jobBar(j)), numberCell(j.Done, ""), numberCell(j.Failed, "dead"), h.Td(ago(j.Started, now)), h.Td(h.Code(g.Text(j.Token.String()))),
+			h.Td(v.jobLink(j)), h.Td(h.A(h.Href(link("queue", "name", j.Queue, "tenant", v.tenant)), h.Text(j.Queue))), h.Td(jobState(j.State)),
+			h.Td(jobBar(j)), numberCell(j.Done, ""), numberCell(j.Failed, "dead"), h.Td(ago(j.Started, now)), h.Td(h.Code(h.Text(j.Token.String()))),
 		))
 	}
 	p.live("jobs", table("Jobs", []string{"Job", "Queue", "State", "Looked at", "#Done", "#Failed", "Started", "Token"}, rows),
 		pager("jobs", current, len(jobs), jobsPerPage, "queue", queue, "tenant", v.tenant),
-		h.P(h.Class("quiet"), g.Text("Those that run in this daemon, and those that ended in the last day. Each daemon knows its own, and forgets them when it restarts.")))
+		h.P(h.Class("quiet"), h.Text("Those that run in this daemon, and those that ended in the last day. Each daemon knows its own, and forgets them when it restarts.")))
 	return nil
 }
 
-func (v *view) jobLink(j *broker.Job) g.Node {
-	return h.A(h.Href(link("job", "id", j.ID, "tenant", v.tenant)), g.Text(jobVerb(j.Action)+" "+shorten(j.ID, 8)))
+func (v *view) jobLink(j *broker.Job) h.Node {
+	return h.A(h.Href(link("job", "id", j.ID, "tenant", v.tenant)), h.Text(jobVerb(j.Action)+" "+shorten(j.ID, 8)))
 }
 
 func jobVerb(a broker.JobAction) string {
@@ -60,17 +59,17 @@ func jobVerb(a broker.JobAction) string {
 	return "Count"
 }
 
-func jobState(s broker.JobState) g.Node {
+func jobState(s broker.JobState) h.Node {
 	class := map[broker.JobState]string{broker.JobRunning: "in_flight", broker.JobDone: "ready", broker.JobStopped: "delayed", broker.JobFailed: "dead"}[s]
-	return h.Span(h.Class("state "+class), g.Text(string(s)))
+	return h.Span(h.Class("state "+class), h.Text(string(s)))
 }
 
 // jobBar shows how far a job has looked.
-func jobBar(j *broker.Job) g.Node {
+func jobBar(j *broker.Job) h.Node {
 	text := number(j.Looked) + " of " + number(j.Total)
-	return g.Group{
-		g.El("progress", g.Attr("max", strconv.Itoa(max(1, j.Total))), g.Attr("value", strconv.Itoa(j.Looked)), h.Aria("label", "Dead letters looked at"), g.Text(text)),
-		g.Text(" " + text),
+	return h.Group{
+		h.El("progress", h.Attr("max", strconv.Itoa(max(1, j.Total))), h.Attr("value", strconv.Itoa(j.Looked)), h.Aria("label", "Dead letters looked at"), h.Text(text)),
+		h.Text(" " + text),
 	}
 }
 
@@ -80,10 +79,10 @@ func jobPage(v *view, p *page) error {
 		return err
 	}
 	p.title = jobVerb(j.Action) + " dead letters of " + j.Queue
-	p.add(h.P(h.Class("crumbs"), h.A(h.Href(link("dead", "tenant", v.tenant)), g.Text("Dead letters")), g.Text(" / "),
-		h.A(h.Href(link("dead", "queue", j.Queue, "tenant", v.tenant)), g.Text(j.Queue)), g.Text(" / "), h.A(h.Href(link("jobs", "queue", j.Queue, "tenant", v.tenant)), g.Text("Jobs"))))
+	p.add(h.P(h.Class("crumbs"), h.A(h.Href(link("dead", "tenant", v.tenant)), h.Text("Dead letters")), h.Text(" / "),
+		h.A(h.Href(link("dead", "queue", j.Queue, "tenant", v.tenant)), h.Text(j.Queue)), h.Text(" / "), h.A(h.Href(link("jobs", "queue", j.Queue, "tenant", v.tenant)), h.Text("Jobs"))))
 	change := v.mayChange(capability.OpDLQ, j.Queue)
-	p.heading(g.Text(p.title), v.button(change && j.State == broker.JobRunning, "danger", "Stop…", "stop-job", "queue", j.Queue, "job", j.ID))
+	p.heading(h.Text(p.title), v.button(change && j.State == broker.JobRunning, "danger", "Stop…", "stop-job", "queue", j.Queue, "job", j.ID))
 	var f facts
 	f.add("state", jobState(j.State))
 	f.text(map[bool]string{true: "waits", false: "because"}[j.State == broker.JobRunning], j.Why)
@@ -97,7 +96,7 @@ func jobPage(v *view, p *page) error {
 	if !j.Ended.IsZero() {
 		f.add("ended", moment(j.Ended))
 	}
-	f.add("token", h.Code(g.Text(j.Token.String())))
+	f.add("token", h.Code(h.Text(j.Token.String())))
 	p.live("job", f.list(), v.jobNext(&j, change))
 	return nil
 }
@@ -119,18 +118,18 @@ func jobSpeed(j *broker.Job) string {
 }
 
 // jobNext is what can be done after a job.
-func (v *view) jobNext(j *broker.Job, change bool) g.Node {
+func (v *view) jobNext(j *broker.Job, change bool) h.Node {
 	conditions, ok := parameters(&j.Selection)
 	conditions = append(conditions, "queue", j.Queue, "job", j.ID)
 	switch {
 	case j.State == broker.JobRunning:
-		return h.P(h.Class("quiet"), g.Text("Messages that die while it runs are left. Stopping it leaves the rest as it is."))
+		return h.P(h.Class("quiet"), h.Text("Messages that die while it runs are left. Stopping it leaves the rest as it is."))
 	case ok && j.Action == broker.JobCount && j.State == broker.JobDone && j.Done > 0:
 		return h.Div(h.Class("actions"),
 			v.button(change, "", "Redrive "+number(j.Done)+"…", "redrive", conditions...),
 			v.button(change, "danger", "Discard "+number(j.Done)+"…", "discard", conditions...))
 	}
-	return h.P(h.A(h.Href(link("dead", "queue", j.Queue, "tenant", v.tenant)), g.Text("Dead letters of "+j.Queue+" →")))
+	return h.P(h.A(h.Href(link("dead", "queue", j.Queue, "tenant", v.tenant)), h.Text("Dead letters of "+j.Queue+" →")))
 }
 
 // startJob starts a job on the dead letters that a form names, and leads to its page.

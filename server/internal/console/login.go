@@ -5,8 +5,7 @@ import (
 	"net/http"
 	"strings"
 
-	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
@@ -17,17 +16,17 @@ import (
 func (v *view) showLogin(status int, problem string) {
 	p := &page{title: "Sign in"}
 	p.add(h.Section(h.Class("login panel"),
-		h.H1(g.Text("Sign in")),
-		h.P(g.Text("A token is the login. You see and do what it allows.")),
-		g.If(problem != "", h.P(h.Class("notice bad"), h.Role("alert"), g.Text(problem))),
+		h.H1(h.Text("Sign in")),
+		h.P(h.Text("A token is the login. You see and do what it allows.")),
+		h.If(problem != "", h.P(h.Class("notice bad"), h.Role("alert"), h.Text(problem))),
 		h.Form(h.Method("post"), h.Action("login"), h.ID("login"),
 			h.Input(h.Type("hidden"), h.Name("next"), h.Value(v.get("next"))),
-			h.Label(h.For("token"), g.Text("Token or one-time code")),
-			h.Input(h.Type("password"), h.ID("token"), h.Name("token"), h.Required(), h.AutoFocus(), h.AutoComplete("off"), g.Attr("spellcheck", "false"), h.Aria("describedby", "token-help")),
-			h.P(h.ID("token-help"), h.Class("quiet"), g.Text("The token stays in the daemon: this browser gets a cookie for 8 hours at most. "),
-				h.Code(g.Text("mailbox console")), g.Text(" prints an address with a code.")),
-			h.Label(h.Class("check"), h.Input(h.Type("checkbox"), h.Name("read_only"), h.Value("yes")), g.Text("Read only: nothing can be changed in this session")),
-			h.Button(h.Class("primary"), h.Type("submit"), g.Text("Sign in")),
+			h.Label(h.For("token"), h.Text("Token or one-time code")),
+			h.Input(h.Type("password"), h.ID("token"), h.Name("token"), h.Required(), h.AutoFocus(), h.AutoComplete("off"), h.Attr("spellcheck", "false"), h.Aria("describedby", "token-help")),
+			h.P(h.ID("token-help"), h.Class("quiet"), h.Text("The token stays in the daemon: this browser gets a cookie for 8 hours at most. "),
+				h.Code(h.Text("mailbox console")), h.Text(" prints an address with a code.")),
+			h.Label(h.Class("check"), h.Input(h.Type("checkbox"), h.Name("read_only"), h.Value("yes")), h.Text("Read only: nothing can be changed in this session")),
+			h.Button(h.Class("primary"), h.Type("submit"), h.Text("Sign in")),
 		),
 	))
 	v.render(status, p)

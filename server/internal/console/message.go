@@ -8,8 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
@@ -30,53 +29,53 @@ func messagePage(v *view, p *page) error {
 		return err
 	}
 	p.title = id
-	p.add(h.P(h.Class("crumbs"), h.A(h.Href(link("queue", "name", queue, "tenant", v.tenant)), g.Text(queue))))
+	p.add(h.P(h.Class("crumbs"), h.A(h.Href(link("queue", "name", queue, "tenant", v.tenant)), h.Text(queue))))
 	now := time.Now()
 	m := trace.Message
 	switch {
 	case cut:
-		p.heading(h.Code(g.Text(id)))
-		p.add(h.P(h.Class("notice"), g.Text("The search for the message took too long, and was stopped before it came to the end of the queue. "),
-			g.If(!further, h.A(h.Href(link("message", "queue", queue, "tenant", v.tenant, "id", id, "look", "further")), g.Text("Look further →")))))
+		p.heading(h.Code(h.Text(id)))
+		p.add(h.P(h.Class("notice"), h.Text("The search for the message took too long, and was stopped before it came to the end of the queue. "),
+			h.If(!further, h.A(h.Href(link("message", "queue", queue, "tenant", v.tenant, "id", id, "look", "further")), h.Text("Look further →")))))
 		p.live("trace", timeline(trace.Events, now))
 		return nil
 	case m == nil:
-		p.heading(h.Code(g.Text(id)))
-		p.add(h.P(h.Class("notice"), g.Text("The message is not in the queue any more. This is what the daemon remembers of it.")))
+		p.heading(h.Code(h.Text(id)))
+		p.add(h.P(h.Class("notice"), h.Text("The message is not in the queue any more. This is what the daemon remembers of it.")))
 		p.live("trace", timeline(trace.Events, now))
 		return nil
 	}
-	p.heading(h.Code(g.Text(id)), v.messageActions(queue, m)...)
+	p.heading(h.Code(h.Text(id)), v.messageActions(queue, m)...)
 	p.live("facts", h.P(stateBadge(m.State)), messageFacts(m, now))
 	body := showBody(m.Body)
 	if m.Damaged {
 		body = failed("The message was changed outside the daemon: its seal does not fit. The body is not shown, and the message will be dead-lettered when it is received.")
 	}
 	p.add(h.Div(h.Class("columns"),
-		h.Section(h.Class("panel"), h.H2(g.Text("Body")), body),
-		h.Section(h.Class("panel"), h.H2(g.Text("Attributes")), attributes(m.Attributes)),
+		h.Section(h.Class("panel"), h.H2(h.Text("Body")), body),
+		h.Section(h.Class("panel"), h.H2(h.Text("Attributes")), attributes(m.Attributes)),
 	))
-	p.add(h.Section(h.Class("panel"), h.H2(g.Text("Envelope")), envelopeFacts(m)))
+	p.add(h.Section(h.Class("panel"), h.H2(h.Text("Envelope")), envelopeFacts(m)))
 	p.live("trace", timeline(trace.Events, now))
 	p.add(commands(queue, id))
 	return nil
 }
 
 // messageActions are the changes that the state of a message allows.
-func (v *view) messageActions(queue string, m *broker.Peeked) []g.Node {
+func (v *view) messageActions(queue string, m *broker.Peeked) []h.Node {
 	edits := v.mayChange(capability.OpAdmin, queue) && v.edits(queue)
 	dead := v.mayChange(capability.OpDLQ, queue)
 	at := []string{"queue", queue, "id", m.ID}
 	switch m.State {
 	case driver.StateReady:
-		return []g.Node{v.button(edits, "", "Delay…", "due", at...), v.button(edits, "danger", "Remove…", "remove", at...)}
+		return []h.Node{v.button(edits, "", "Delay…", "due", at...), v.button(edits, "danger", "Remove…", "remove", at...)}
 	case driver.StateDelayed:
-		return []g.Node{
+		return []h.Node{
 			v.button(edits, "", "Make ready", "ready", at...), v.button(edits, "", "Change due time…", "due", at...),
 			v.button(edits, "danger", "Remove…", "remove", at...),
 		}
 	case driver.StateDead:
-		return []g.Node{v.button(dead, "", "Redrive", "redrive", at...), v.button(dead, "danger", "Discard…", "discard", at...)}
+		return []h.Node{v.button(dead, "", "Redrive", "redrive", at...), v.button(dead, "danger", "Discard…", "discard", at...)}
 	}
 	return nil
 }
@@ -87,15 +86,15 @@ func (v *view) edits(queue string) bool {
 	return err == nil && traits.Edit
 }
 
-func messageFacts(m *broker.Peeked, now time.Time) g.Node {
+func messageFacts(m *broker.Peeked, now time.Time) h.Node {
 	var f facts
-	f.add("sent", g.Group{moment(m.EnqueuedAt), g.Text(", "), ago(m.EnqueuedAt, now)})
+	f.add("sent", h.Group{moment(m.EnqueuedAt), h.Text(", "), ago(m.EnqueuedAt, now)})
 	if !m.DueAt.IsZero() {
 		name := "due"
 		if m.State == driver.StateInFlight {
 			name = "lease ends"
 		}
-		f.add(name, g.Group{moment(m.DueAt), g.Text(", "), ago(m.DueAt, now)})
+		f.add(name, h.Group{moment(m.DueAt), h.Text(", "), ago(m.DueAt, now)})
 	}
 	f.text("deliveries", number(m.Deliveries))
 	if !m.FirstReceivedAt.IsZero() {
@@ -109,7 +108,7 @@ func messageFacts(m *broker.Peeked, now time.Time) g.Node {
 	f.text("correlation id", m.CorrelationID)
 	f.text("dedup key", m.Seal.IdemKey)
 	if m.State == driver.StateDead {
-		f.add("dead since", g.Group{moment(m.DeadAt), g.Text(", "), ago(m.DeadAt, now)})
+		f.add("dead since", h.Group{moment(m.DeadAt), h.Text(", "), ago(m.DeadAt, now)})
 		f.text("reason", string(m.Reason))
 		f.text("error type", m.ErrorType)
 		f.text("died in", m.Source)
@@ -122,19 +121,19 @@ func messageFacts(m *broker.Peeked, now time.Time) g.Node {
 }
 
 // envelopeFacts says whether a message is what was sent, and shows what its receivers verify.
-func envelopeFacts(m *broker.Peeked) g.Node {
+func envelopeFacts(m *broker.Peeked) h.Node {
 	var f facts
 	class, verdict := envelopeVerdict(m)
-	f.add("verdict", h.Span(h.Class(class), g.Text(verdict)))
+	f.add("verdict", h.Span(h.Class(class), h.Text(verdict)))
 	if m.Damaged {
 		return f.list()
 	}
-	f.add("hash chain", h.Code(g.Text(m.Seal.HashChain.String())))
-	f.add("body hash", h.Code(g.Text(m.Seal.PayloadHash(m.Body).String())))
+	f.add("hash chain", h.Code(h.Text(m.Seal.HashChain.String())))
+	f.add("body hash", h.Code(h.Text(m.Seal.PayloadHash(m.Body).String())))
 	if m.Seal.Signature.IsZero() {
 		f.text("signature", "none: the sender did not sign it")
 	} else {
-		f.add("signature", g.Group{h.Code(g.Text(m.Seal.Signature.String())), g.Text(" Receivers verify it with the key of the sender, which the daemon does not have.")})
+		f.add("signature", h.Group{h.Code(h.Text(m.Seal.Signature.String())), h.Text(" Receivers verify it with the key of the sender, which the daemon does not have.")})
 	}
 	return f.list()
 }
@@ -152,33 +151,33 @@ func envelopeVerdict(m *broker.Peeked) (class, verdict string) {
 	return "ok", "as it was sent: the hash chain fits"
 }
 
-func attributes(all map[string]string) g.Node {
+func attributes(all map[string]string) h.Node {
 	if len(all) == 0 {
 		return empty("The message has no attributes.")
 	}
-	var rows []g.Node
+	var rows []h.Node
 	for _, key := range slices.Sorted(maps.Keys(all)) {
-		rows = append(rows, h.Tr(h.Th(h.Scope("row"), g.Text(key)), h.Td(h.Class("long"), g.Text(all[key]))))
+		rows = append(rows, h.Tr(h.Th(h.Scope("row"), h.Text(key)), h.Td(h.Class("long"), h.Text(all[key]))))
 	}
 	return table("Attributes", []string{"Name", "Value"}, rows)
 }
 
 // timeline shows the trace of a message, oldest first.
-func timeline(events []broker.Event, now time.Time) g.Node {
-	section := func(node g.Node) g.Node {
-		return h.Section(h.Class("panel"), h.H2(g.Text("Trace")), node)
+func timeline(events []broker.Event, now time.Time) h.Node {
+	section := func(node h.Node) h.Node {
+		return h.Section(h.Class("panel"), h.H2(h.Text("Trace")), node)
 	}
 	if len(events) == 0 {
 		return section(empty("This daemon remembers no events of the message: it was restarted since, or another daemon served it."))
 	}
-	var items g.Group
+	var items h.Group
 	for _, e := range events {
 		items = append(items, h.Li(h.Class("event "+e.Kind.String()),
-			h.Strong(g.Text(e.Kind.String())),
-			g.If(e.Attempt > 0, h.Span(h.Class("quiet"), g.Text("delivery "+number(e.Attempt)))),
-			g.If(e.Note != "", h.Span(g.Text(e.Note))),
-			h.Span(h.Class("quiet"), moment(e.At), g.Text(", "), ago(e.At, now)),
-			g.If(!e.By.IsZero(), h.Span(h.Class("quiet"), g.Text("by token "+e.By.String()))),
+			h.Strong(h.Text(e.Kind.String())),
+			h.If(e.Attempt > 0, h.Span(h.Class("quiet"), h.Text("delivery "+number(e.Attempt)))),
+			h.If(e.Note != "", h.Span(h.Text(e.Note))),
+			h.Span(h.Class("quiet"), moment(e.At), h.Text(", "), ago(e.At, now)),
+			h.If(!e.By.IsZero(), h.Span(h.Class("quiet"), h.Text("by token "+e.By.String()))),
 		))
 	}
 	return section(h.Ol(h.Class("timeline"), items))

@@ -4,8 +4,7 @@ import (
 	"strings"
 	"time"
 
-	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/internal/macaroon"
@@ -15,22 +14,22 @@ import (
 var lifetimes = []string{"1h", "one hour", "24h", "one day", "720h", "30 days", "8760h", "one year"}
 
 // mintForm asks for a token that allows less than the session's.
-func (v *view) mintForm() g.Node {
-	var boxes g.Group
+func (v *view) mintForm() h.Node {
+	var boxes h.Group
 	for _, word := range macaroon.Operations[1:] {
 		if operation, err := capability.ParseOperation(word); err == nil && v.may(operation, "") {
-			boxes = append(boxes, h.Label(h.Class("check"), h.Input(h.Type("checkbox"), h.Name("operation"), h.Value(word)), g.Text(" "+word)))
+			boxes = append(boxes, h.Label(h.Class("check"), h.Input(h.Type("checkbox"), h.Name("operation"), h.Value(word)), h.Text(" "+word)))
 		}
 	}
-	return h.Section(h.Class("panel"), h.H2(g.Text("Mint a token")),
-		h.P(h.Class("quiet"), g.Text("It allows no more than your token, and ends with it: when yours expires or is revoked.")),
+	return h.Section(h.Class("panel"), h.H2(h.Text("Mint a token")),
+		h.P(h.Class("quiet"), h.Text("It allows no more than your token, and ends with it: when yours expires or is revoked.")),
 		h.Form(h.Method("post"), h.Action("confirm"), v.csrfField(), hiddenField("do", "mint"),
-			h.FieldSet(h.Class("checks"), h.Legend(g.Text("Operations")), boxes),
+			h.FieldSet(h.Class("checks"), h.Legend(h.Text("Operations")), boxes),
 			h.Div(h.Class("filter"),
-				field("Queues: names, prefixes like orders.*, or *", "queues", "", h.Required(), g.Attr("spellcheck", "false")),
+				field("Queues: names, prefixes like orders.*, or *", "queues", "", h.Required(), h.Attr("spellcheck", "false")),
 				choice("Lifetime", "lifetime", "24h", lifetimes...),
-				g.If(v.caller.Tenant() == "", field("Tenant, or none", "for", "", g.Attr("spellcheck", "false"))),
-				h.Button(h.Class("primary"), h.Type("submit"), g.Text("Mint…")))))
+				h.If(v.caller.Tenant() == "", field("Tenant, or none", "for", "", h.Attr("spellcheck", "false"))),
+				h.Button(h.Class("primary"), h.Type("submit"), h.Text("Mint…")))))
 }
 
 // minting reads the form of a token.
@@ -80,14 +79,14 @@ func previewMint(v *view) (preparation, error) {
 	}
 	described := narrowed.Inspect()
 	words := described.Words()[len(own.Words()):]
-	fields := g.Group{hiddenField("queues", v.get("queues")), hiddenField("lifetime", v.get("lifetime")), hiddenField("for", v.get("for"))}
+	fields := h.Group{hiddenField("queues", v.get("queues")), hiddenField("lifetime", v.get("lifetime")), hiddenField("for", v.get("for"))}
 	for _, word := range v.values["operation"] {
 		fields = append(fields, hiddenField("operation", word))
 	}
 	if tenant := v.get("for"); tenant != "" {
 		words = append([]string{"for tenant " + tenant}, words...)
 	}
-	p.fields, p.details = fields, h.Ul(g.Map(words, func(line string) g.Node { return h.Li(g.Text(line)) }))
+	p.fields, p.details = fields, h.Ul(h.Map(words, func(line string) h.Node { return h.Li(h.Text(line)) }))
 	return p, nil
 }
 

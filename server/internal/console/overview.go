@@ -6,8 +6,7 @@ import (
 	"strings"
 	"time"
 
-	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
@@ -115,8 +114,8 @@ func (v *view) foreignTenant(tenant string) string {
 	return tenant
 }
 
-func (v *view) queueLink(q broker.TenantQueue) g.Node {
-	return h.A(h.Href(link("queue", "name", q.Queue, "tenant", v.foreignTenant(q.Tenant))), g.Text(q.Queue))
+func (v *view) queueLink(q broker.TenantQueue) h.Node {
+	return h.A(h.Href(link("queue", "name", q.Queue, "tenant", v.foreignTenant(q.Tenant))), h.Text(q.Queue))
 }
 
 const (
@@ -131,7 +130,7 @@ func overview(v *view, p *page) error {
 	if err != nil {
 		return err
 	}
-	p.heading(g.Text("Overview"))
+	p.heading(h.Text("Overview"))
 	limit := v.budget(leastCounted, mostCounted)
 	var total driver.Stats
 	var queues []counted
@@ -144,42 +143,42 @@ func overview(v *view, p *page) error {
 		queues = append(queues, c)
 	}
 	p.live("figures", v.figures(total, len(names), len(queues), listed))
-	p.live("history", h.Section(h.Class("panel"), h.H2(g.Text("Last hour")), drawCharts(v.total(queues), time.Now())))
+	p.live("history", h.Section(h.Class("panel"), h.H2(h.Text("Last hour")), drawCharts(v.total(queues), time.Now())))
 	p.live("busiest", h.Div(h.Class("columns"),
-		h.Section(h.Class("panel"), h.H2(g.Text("Busiest queues")), v.busiest(queues)),
-		h.Section(h.Class("panel"), h.H2(g.Text("Dead letters")), v.deadest(queues)),
+		h.Section(h.Class("panel"), h.H2(h.Text("Busiest queues")), v.busiest(queues)),
+		h.Section(h.Class("panel"), h.H2(h.Text("Dead letters")), v.deadest(queues)),
 	))
 	if v.mayMeasure() && v.handler.options.Health != nil {
 		health := v.handler.options.Health(v.ctx())
-		p.live("health", h.Section(h.Class("panel"), h.H2(g.Text("Daemon")), healthWords(&health, v.handler.options.Version)))
+		p.live("health", h.Section(h.Class("panel"), h.H2(h.Text("Daemon")), healthWords(&health, v.handler.options.Version)))
 	}
 	return nil
 }
 
 // figures are the totals of the overview.
-func (v *view) figures(total driver.Stats, known, counted int, listed bool) g.Node {
-	tile := func(class, name string, n int) g.Node {
-		return h.Div(h.Class("tile "+class), h.Dt(g.Text(name)), h.Dd(g.Text(number(n))))
+func (v *view) figures(total driver.Stats, known, counted int, listed bool) h.Node {
+	tile := func(class, name string, n int) h.Node {
+		return h.Div(h.Class("tile "+class), h.Dt(h.Text(name)), h.Dd(h.Text(number(n))))
 	}
-	nodes := g.Group{tile("", "queues", known)}
+	nodes := h.Group{tile("", "queues", known)}
 	for _, s := range states {
 		nodes = append(nodes, tile(stateClass(s), string(s), countOf(&total, s)))
 	}
-	result := g.Group{h.Dl(h.Class("tiles"), nodes)}
+	result := h.Group{h.Dl(h.Class("tiles"), nodes)}
 	switch {
 	case counted < known:
-		result = append(result, h.P(h.Class("quiet"), g.Text("Messages of the first "+number(counted)+" queues. Queues has them all.")))
+		result = append(result, h.P(h.Class("quiet"), h.Text("Messages of the first "+number(counted)+" queues. Queues has them all.")))
 	case !listed:
-		result = append(result, h.P(h.Class("quiet"), g.Text("The queues that your token names. A list of all needs a token for admin on any queue.")))
+		result = append(result, h.P(h.Class("quiet"), h.Text("The queues that your token names. A list of all needs a token for admin on any queue.")))
 	}
 	return result
 }
 
 // busiest shows the queues with most waiting messages.
-func (v *view) busiest(queues []counted) g.Node {
+func (v *view) busiest(queues []counted) h.Node {
 	queues = slices.Clone(queues)
 	slices.SortStableFunc(queues, func(a, b counted) int { return cmp.Compare(b.Waiting(), a.Waiting()) })
-	var rows []g.Node
+	var rows []h.Node
 	for i := range queues[:min(len(queues), busiest)] {
 		rows = append(rows, v.queueRow(&queues[i]))
 	}
@@ -190,13 +189,13 @@ func (v *view) busiest(queues []counted) g.Node {
 }
 
 // deadest shows the queues with most dead letters.
-func (v *view) deadest(queues []counted) g.Node {
+func (v *view) deadest(queues []counted) h.Node {
 	queues = slices.DeleteFunc(slices.Clone(queues), func(c counted) bool { return c.Dead == 0 })
 	slices.SortStableFunc(queues, func(a, b counted) int { return cmp.Compare(b.Dead, a.Dead) })
-	var rows []g.Node
+	var rows []h.Node
 	for _, c := range queues[:min(len(queues), busiest)] {
 		rows = append(rows, h.Tr(
-			h.Td(h.A(h.Href(link("dead", "queue", c.Queue, "tenant", v.foreignTenant(c.Tenant))), g.Text(c.Queue)), v.tenantTag(c.Tenant)),
+			h.Td(h.A(h.Href(link("dead", "queue", c.Queue, "tenant", v.foreignTenant(c.Tenant))), h.Text(c.Queue)), v.tenantTag(c.Tenant)),
 			numberCell(c.Dead, "dead"),
 		))
 	}
@@ -206,17 +205,17 @@ func (v *view) deadest(queues []counted) g.Node {
 	return table("Queues with dead letters", []string{"Queue", "#Dead"}, rows)
 }
 
-func (v *view) tenantTag(tenant string) g.Node {
-	return g.If(v.foreignTenant(tenant) != "", h.Span(h.Class("tag"), g.Text(tenant)))
+func (v *view) tenantTag(tenant string) h.Node {
+	return h.If(v.foreignTenant(tenant) != "", h.Span(h.Class("tag"), h.Text(tenant)))
 }
 
 // queueRow is a row about a queue.
-func (v *view) queueRow(c *counted) g.Node {
-	name := h.Td(v.queueLink(c.TenantQueue), v.tenantTag(c.Tenant), g.If(c.Paused, h.Span(h.Class("tag paused"), g.Text("paused"))))
+func (v *view) queueRow(c *counted) h.Node {
+	name := h.Td(v.queueLink(c.TenantQueue), v.tenantTag(c.Tenant), h.If(c.Paused, h.Span(h.Class("tag paused"), h.Text("paused"))))
 	if c.problem != "" {
-		return h.Tr(name, h.Td(h.ColSpan("4"), h.Class("quiet"), g.Text(c.problem)))
+		return h.Tr(name, h.Td(h.ColSpan("4"), h.Class("quiet"), h.Text(c.problem)))
 	}
-	cells := g.Group{name}
+	cells := h.Group{name}
 	for _, s := range states {
 		cells = append(cells, numberCell(countOf(&c.Stats, s), stateClass(s)))
 	}

@@ -5,8 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
-	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 
 	"github.com/mailboxmq/mailbox/capability"
 )
@@ -15,7 +14,7 @@ import (
 type page struct {
 	screen *screen // nil for the login
 	title  string
-	body   []g.Node
+	body   []h.Node
 	// fragments are the parts that live streams replace, by id.
 	fragments []fragment
 }
@@ -23,26 +22,26 @@ type page struct {
 // A fragment is a part of a page that changes while it is shown.
 type fragment struct {
 	id   string
-	node g.Node
+	node h.Node
 }
 
-func (p *page) add(nodes ...g.Node) { p.body = append(p.body, nodes...) }
+func (p *page) add(nodes ...h.Node) { p.body = append(p.body, nodes...) }
 
 // live adds a part that live streams replace.
-func (p *page) live(id string, nodes ...g.Node) {
-	node := g.Group(nodes)
+func (p *page) live(id string, nodes ...h.Node) {
+	node := h.Group(nodes)
 	p.fragments = append(p.fragments, fragment{id, node})
 	p.add(h.Div(h.ID(id), h.Data("live", ""), node))
 }
 
 // heading adds the title of a page, with actions at its end.
-func (p *page) heading(title g.Node, actions ...g.Node) {
-	p.add(h.Div(h.Class("heading"), h.H1(title), h.Div(h.Class("actions"), g.Group(actions))))
+func (p *page) heading(title h.Node, actions ...h.Node) {
+	p.add(h.Div(h.Class("heading"), h.H1(title), h.Div(h.Class("actions"), h.Group(actions))))
 }
 
 // problem adds an error, with a way on.
 func (p *page) problem(status int, message string, again bool) {
-	p.heading(g.Text(p.title))
+	p.heading(h.Text(p.title))
 	advice := "Go back, or choose another page above."
 	switch {
 	case again:
@@ -53,15 +52,15 @@ func (p *page) problem(status int, message string, again bool) {
 		advice = "It may have been removed since the page was loaded, or the address is wrong."
 	}
 	p.add(h.Div(h.Class("panel problem"), h.Role("alert"),
-		h.P(h.Class("status"), g.Text(strconv.Itoa(status)+" "+http.StatusText(status))),
-		h.P(g.Text(message)), h.P(h.Class("quiet"), g.Text(advice)),
+		h.P(h.Class("status"), h.Text(strconv.Itoa(status)+" "+http.StatusText(status))),
+		h.P(h.Text(message)), h.P(h.Class("quiet"), h.Text(advice)),
 	))
 }
 
 // render answers with a page.
 func (v *view) render(status int, p *page) {
 	var out bytes.Buffer
-	_ = v.document(p).Render(&out) // a buffer does not fail
+	h.Write(&out, v.document(p))
 	v.writer.Header().Set("Content-Type", "text/html; charset=utf-8")
 	v.writer.WriteHeader(status)
 	if v.request.Method != http.MethodHead {
@@ -69,22 +68,22 @@ func (v *view) render(status int, p *page) {
 	}
 }
 
-func (v *view) document(p *page) g.Node {
+func (v *view) document(p *page) h.Node {
 	return h.Doctype(h.HTML(h.Lang("en"), h.Data("theme", v.theme()),
 		h.Head(
 			h.Meta(h.Charset("utf-8")),
 			h.Meta(h.Name("viewport"), h.Content("width=device-width, initial-scale=1")),
-			h.TitleEl(g.Text(p.title+" · Mailbox")),
+			h.TitleEl(h.Text(p.title+" · Mailbox")),
 			h.Link(h.Rel("stylesheet"), h.Href(styleSheet.name)),
 			h.Link(h.Rel("icon"), h.Type("image/svg+xml"), h.Href(icon.name)),
 			h.Script(h.Src(script.name), h.Defer()),
 		),
 		h.Body(
-			h.A(h.Class("skip"), h.Href("#main"), g.Text("Skip to content")),
+			h.A(h.Class("skip"), h.Href("#main"), h.Text("Skip to content")),
 			v.header(p),
-			h.Div(h.ID("offline"), h.Class("banner"), h.Role("status"), h.Hidden("")),
-			h.Main(h.ID("main"), h.TabIndex("-1"), g.Iff(p.screen != nil, v.notices), g.Group(p.body)),
-			g.If(p.screen != nil, help()),
+			h.Div(h.ID("offline"), h.Class("banner"), h.Role("status"), h.Hidden()),
+			h.Main(h.ID("main"), h.TabIndex("-1"), h.Iff(p.screen != nil, v.notices), h.Group(p.body)),
+			h.If(p.screen != nil, help()),
 		),
 	))
 }
@@ -98,23 +97,23 @@ func (v *view) theme() string {
 	return cookie.Value
 }
 
-func (v *view) header(p *page) g.Node {
+func (v *view) header(p *page) h.Node {
 	return h.Header(h.Class("top"),
-		h.A(h.Class("brand"), h.Href("./"), h.Img(h.Src(icon.name), h.Alt(""), h.Width("20"), h.Height("20")), g.Text("Mailbox")),
-		g.Iff(p.screen != nil, func() g.Node {
+		h.A(h.Class("brand"), h.Href("./"), h.Img(h.Src(icon.name), h.Alt(""), h.Width("20"), h.Height("20")), h.Text("Mailbox")),
+		h.Iff(p.screen != nil, func() h.Node {
 			operates := v.operates()
-			return h.Nav(h.Aria("label", "Main"), h.Ul(g.Map(screens, func(s screen) g.Node {
+			return h.Nav(h.Aria("label", "Main"), h.Ul(h.Map(screens, func(s screen) h.Node {
 				if s.title != s.part || s.path == "tenants" && !operates {
 					return nil
 				}
-				return h.Li(h.A(h.Href(link(s.path, "tenant", v.tenantOf(&s))), g.If(s.title == p.screen.part, h.Aria("current", "page")), g.Text(s.title)))
+				return h.Li(h.A(h.Href(link(s.path, "tenant", v.tenantOf(&s))), h.If(s.title == p.screen.part, h.Aria("current", "page")), h.Text(s.title)))
 			})))
 		}),
 		h.Div(h.Class("tools"),
-			g.If(len(p.fragments) > 0, h.Button(h.Type("button"), h.ID("pause"), h.Class("tool"), h.Aria("pressed", "true"), h.Hidden(""), g.Text("Live"))),
-			h.Button(h.Type("button"), h.ID("theme"), h.Class("tool"), h.Hidden(""), g.Text("Theme")),
-			g.Iff(p.screen != nil, func() g.Node {
-				return h.Form(h.Method("post"), h.Action("logout"), v.csrfField(), h.Button(h.Class("tool"), h.Type("submit"), g.Text("Sign out")))
+			h.If(len(p.fragments) > 0, h.Button(h.Type("button"), h.ID("pause"), h.Class("tool"), h.Aria("pressed", "true"), h.Hidden(), h.Text("Live"))),
+			h.Button(h.Type("button"), h.ID("theme"), h.Class("tool"), h.Hidden(), h.Text("Theme")),
+			h.Iff(p.screen != nil, func() h.Node {
+				return h.Form(h.Method("post"), h.Action("logout"), v.csrfField(), h.Button(h.Class("tool"), h.Type("submit"), h.Text("Sign out")))
 			}),
 		),
 	)
@@ -130,106 +129,106 @@ func (v *view) tenantOf(s *screen) string {
 }
 
 // notices shows what the last change did, and what this session is.
-func (v *view) notices() g.Node {
-	var nodes g.Group
+func (v *view) notices() h.Node {
+	var nodes h.Group
 	if n := v.session.told(); n != nil {
 		class := "notice bad"
 		if n.good {
 			class = "notice good"
 		}
 		// It has the focus, so that the keyboard goes on from here and readers read it.
-		nodes = append(nodes, h.P(h.Class(class), h.Role("status"), h.TabIndex("-1"), h.AutoFocus(), g.Text(n.text)))
+		nodes = append(nodes, h.P(h.Class(class), h.Role("status"), h.TabIndex("-1"), h.AutoFocus(), h.Text(n.text)))
 		if n.secret != "" {
 			nodes = append(nodes, copyable("token", "body secret", n.secret))
 		}
 	}
 	if v.tenant != "" {
-		nodes = append(nodes, h.P(h.Class("notice"), g.Text("You look into tenant "), h.Strong(g.Text(v.tenant)), g.Text(". Changes need a token of the tenant. "), h.A(h.Href("tenants"), g.Text("All tenants"))))
+		nodes = append(nodes, h.P(h.Class("notice"), h.Text("You look into tenant "), h.Strong(h.Text(v.tenant)), h.Text(". Changes need a token of the tenant. "), h.A(h.Href("tenants"), h.Text("All tenants"))))
 	}
 	return nodes
 }
 
-func (v *view) csrfField() g.Node {
+func (v *view) csrfField() h.Node {
 	return h.Input(h.Type("hidden"), h.Name("csrf"), h.Value(v.session.csrf))
 }
 
 // help is the dialog of keys, which the script opens.
-func help() g.Node {
-	row := func(key, what string) g.Node {
-		return g.Group{h.Dt(h.Kbd(g.Text(key))), h.Dd(g.Text(what))}
+func help() h.Node {
+	row := func(key, what string) h.Node {
+		return h.Group{h.Dt(h.Kbd(h.Text(key))), h.Dd(h.Text(what))}
 	}
 	return h.Dialog(h.ID("help"), h.Aria("labelledby", "help-title"),
-		h.H2(h.ID("help-title"), g.Text("Keys")),
+		h.H2(h.ID("help-title"), h.Text("Keys")),
 		h.Dl(h.Class("keys"), row("/", "search or filter"), row("g o", "overview"), row("g q", "queues"), row("g t", "tenants"), row("g w", "workers"), row("g d", "dead letters"), row("g j", "jobs"),
 			row("g r", "requests"), row("g s", "schedules"), row("g a", "access"), row("g h", "health"), row("p", "pause or resume live updates"), row("?", "this help")),
-		h.Form(h.Method("dialog"), h.Button(h.Class("primary"), g.Text("Close"))),
+		h.Form(h.Method("dialog"), h.Button(h.Class("primary"), h.Text("Close"))),
 	)
 }
 
 // button is a link to the confirmation of a change; empty without permission.
-func (v *view) button(allowed bool, class, label, action string, parameters ...string) g.Node {
+func (v *view) button(allowed bool, class, label, action string, parameters ...string) h.Node {
 	if !allowed {
 		return nil
 	}
-	return h.A(h.Class("button "+class), h.Href(link("confirm", append([]string{"do", action}, parameters...)...)), g.Text(label))
+	return h.A(h.Class("button "+class), h.Href(link("confirm", append([]string{"do", action}, parameters...)...)), h.Text(label))
 }
 
 // lacks explains that the token does not allow an operation.
-func lacks(operation capability.Operation, what string) g.Node {
-	return h.P(h.Class("empty"), g.Text("Your token does not allow "), h.Code(g.Text(operation.String())), g.Text(", which "+what+" needs."))
+func lacks(operation capability.Operation, what string) h.Node {
+	return h.P(h.Class("empty"), h.Text("Your token does not allow "), h.Code(h.Text(operation.String())), h.Text(", which "+what+" needs."))
 }
 
 // failed shows an error in a part of a page.
-func failed(message string) g.Node {
-	return h.P(h.Class("notice bad"), h.Role("alert"), g.Text(message))
+func failed(message string) h.Node {
+	return h.P(h.Class("notice bad"), h.Role("alert"), h.Text(message))
 }
 
-func empty(text string) g.Node { return h.P(h.Class("empty"), g.Text(text)) }
+func empty(text string) h.Node { return h.P(h.Class("empty"), h.Text(text)) }
 
 // table is a table in a region that scrolls. Columns that begin with # are numbers.
-func table(label string, columns []string, rows []g.Node) g.Node {
+func table(label string, columns []string, rows []h.Node) h.Node {
 	return h.Div(h.Class("scroll"), h.Role("region"), h.Aria("label", label), h.TabIndex("0"), h.Table(
-		h.THead(h.Tr(g.Map(columns, func(column string) g.Node {
+		h.THead(h.Tr(h.Map(columns, func(column string) h.Node {
 			if column != "" && column[0] == '#' {
-				return h.Th(h.Scope("col"), h.Class("number"), g.Text(column[1:]))
+				return h.Th(h.Scope("col"), h.Class("number"), h.Text(column[1:]))
 			}
-			return h.Th(h.Scope("col"), g.Text(column))
+			return h.Th(h.Scope("col"), h.Text(column))
 		}))),
-		h.TBody(g.Group(rows)),
+		h.TBody(h.Group(rows)),
 	))
 }
 
 // facts is a list of names and values; those without a value are left out.
-type facts []g.Node
+type facts []h.Node
 
-func (f *facts) add(name string, value g.Node) {
-	*f = append(*f, h.Div(h.Dt(g.Text(name)), h.Dd(value)))
+func (f *facts) add(name string, value h.Node) {
+	*f = append(*f, h.Div(h.Dt(h.Text(name)), h.Dd(value)))
 }
 
 func (f *facts) text(name, value string) {
 	if value != "" {
-		f.add(name, g.Text(value))
+		f.add(name, h.Text(value))
 	}
 }
 
-func (f *facts) list() g.Node { return h.Dl(h.Class("facts"), g.Group(*f)) }
+func (f *facts) list() h.Node { return h.Dl(h.Class("facts"), h.Group(*f)) }
 
 // field is a labelled field of a form.
-func field(label, name, value string, attributes ...g.Node) g.Node {
-	return h.Div(h.Class("field"), h.Label(h.For("f-"+name), g.Text(label)),
-		h.Input(h.ID("f-"+name), h.Name(name), h.Value(value), h.AutoComplete("off"), g.Group(attributes)))
+func field(label, name, value string, attributes ...h.Node) h.Node {
+	return h.Div(h.Class("field"), h.Label(h.For("f-"+name), h.Text(label)),
+		h.Input(h.ID("f-"+name), h.Name(name), h.Value(value), h.AutoComplete("off"), h.Group(attributes)))
 }
 
 // choice is a labelled select. Options are pairs of a value and a text.
-func choice(label, name, value string, options ...string) g.Node {
-	var nodes g.Group
+func choice(label, name, value string, options ...string) h.Node {
+	var nodes h.Group
 	for i := 0; i+1 < len(options); i += 2 {
-		nodes = append(nodes, h.Option(h.Value(options[i]), g.If(options[i] == value, h.Selected()), g.Text(options[i+1])))
+		nodes = append(nodes, h.Option(h.Value(options[i]), h.If(options[i] == value, h.Selected()), h.Text(options[i+1])))
 	}
-	return h.Div(h.Class("field"), h.Label(h.For("f-"+name), g.Text(label)), h.Select(h.ID("f-"+name), h.Name(name), nodes))
+	return h.Div(h.Class("field"), h.Label(h.For("f-"+name), h.Text(label)), h.Select(h.ID("f-"+name), h.Name(name), nodes))
 }
 
 // hiddenField carries a parameter through a form; empty ones are left out.
-func hiddenField(name, value string) g.Node {
-	return g.If(value != "", h.Input(h.Type("hidden"), h.Name(name), h.Value(value)))
+func hiddenField(name, value string) h.Node {
+	return h.If(value != "", h.Input(h.Type("hidden"), h.Name(name), h.Value(value)))
 }

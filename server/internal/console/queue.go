@@ -3,8 +3,7 @@ package console
 import (
 	"time"
 
-	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
@@ -30,8 +29,8 @@ func queuePage(v *view, p *page) error {
 	}
 	p.title = name
 	tenant := v.tenant
-	p.add(h.P(h.Class("crumbs"), h.A(h.Href(link("queues", "tenant", tenant)), g.Text("Queues"))))
-	p.heading(g.Text(name), v.queueActions(name, &stats, counted)...)
+	p.add(h.P(h.Class("crumbs"), h.A(h.Href(link("queues", "tenant", tenant)), h.Text("Queues"))))
+	p.heading(h.Text(name), v.queueActions(name, &stats, counted)...)
 	filter, problem := parseFilter(v.values)
 	if problem == "" && v.newestFirst(&filter) {
 		problem = oneState(&filter)
@@ -43,10 +42,10 @@ func queuePage(v *view, p *page) error {
 		p.add(lacks(capability.OpStats, "counting messages"))
 	}
 	if counted {
-		p.live("history", h.Section(h.Class("panel"), h.H2(g.Text("Last hour")), v.history(name, time.Now())))
-		p.live("workers", h.Section(h.Class("panel"), h.H2(g.Text("Workers")), v.workersOf(name)))
+		p.live("history", h.Section(h.Class("panel"), h.H2(h.Text("Last hour")), v.history(name, time.Now())))
+		p.live("workers", h.Section(h.Class("panel"), h.H2(h.Text("Workers")), v.workersOf(name)))
 	}
-	p.add(h.H2(g.Text("Messages")))
+	p.add(h.H2(h.Text("Messages")))
 	switch {
 	case !v.may(capability.OpPeek, name):
 		p.add(lacks(capability.OpPeek, "looking at messages"))
@@ -67,7 +66,7 @@ func queuePage(v *view, p *page) error {
 		p.live("messages", v.messages(name, &filter, known))
 	}
 	if filtered := v.filtered(); state == stateClass(driver.StateDead) && problem == "" && v.may(capability.OpDLQ, name) {
-		p.add(h.P(h.A(h.Href(link("dead", append([]string{"queue", name, "tenant", tenant}, filtered...)...)), g.Text("Redrive or discard the dead letters of this filter →"))))
+		p.add(h.P(h.A(h.Href(link("dead", append([]string{"queue", name, "tenant", tenant}, filtered...)...)), h.Text("Redrive or discard the dead letters of this filter →"))))
 	}
 	p.add(v.queueSettings(name))
 	return nil
@@ -79,53 +78,53 @@ func refused(err error) bool {
 }
 
 // queueActions are the changes of a whole queue.
-func (v *view) queueActions(name string, stats *driver.Stats, counted bool) []g.Node {
+func (v *view) queueActions(name string, stats *driver.Stats, counted bool) []h.Node {
 	pause, label := "pause", "Pause"
 	if stats.Paused {
 		pause, label = "resume", "Resume"
 	}
-	return []g.Node{
-		g.If(counted && stats.Paused, h.Span(h.Class("tag paused"), g.Text("paused"))),
+	return []h.Node{
+		h.If(counted && stats.Paused, h.Span(h.Class("tag paused"), h.Text("paused"))),
 		v.button(counted && v.mayChange(capability.OpAdmin, name), "", label, pause, "queue", name),
 		v.button(counted && stats.Waiting() > 0 && v.mayChange(capability.OpPurge, name), "danger", "Purge…", "purge", "queue", name),
 	}
 }
 
 // stateTabs are the four states with their counts, as filters.
-func (v *view) stateTabs(name, current string, stats *driver.Stats) g.Node {
-	tab := func(class, label, state string, n int) g.Node {
+func (v *view) stateTabs(name, current string, stats *driver.Stats) h.Node {
+	tab := func(class, label, state string, n int) h.Node {
 		return h.Li(h.A(h.Class("tile "+class), h.Href(link("queue", "name", name, "tenant", v.tenant, "state", state)),
-			g.If(state == current, h.Aria("current", "true")), h.Span(g.Text(label)), h.Strong(g.Text(number(n)))))
+			h.If(state == current, h.Aria("current", "true")), h.Span(h.Text(label)), h.Strong(h.Text(number(n)))))
 	}
-	nodes := g.Group{tab("", "all", "", stats.Waiting()+stats.Dead)}
+	nodes := h.Group{tab("", "all", "", stats.Waiting()+stats.Dead)}
 	for _, s := range states {
 		nodes = append(nodes, tab(stateClass(s), string(s), stateClass(s), countOf(stats, s)))
 	}
-	return g.Group{
+	return h.Group{
 		h.Ul(h.Class("tiles"), h.Aria("label", "States"), nodes),
-		g.If(stats.Throttled > 0, h.P(g.Text(number(stats.Throttled)+" of the ready messages are in groups at their limit."))),
+		h.If(stats.Throttled > 0, h.P(h.Text(number(stats.Throttled)+" of the ready messages are in groups at their limit."))),
 		h.P(h.Class("ways"),
-			g.If(stats.Waiting() > 0 && v.may(capability.OpPeek, name), h.A(h.Href(link("groups", "queue", name, "tenant", v.tenant)), g.Text("Groups by backlog →"))),
-			g.If(stats.Dead > 0 && v.may(capability.OpDLQ, name), h.A(h.Href(link("dead", "queue", name, "tenant", v.tenant)), g.Text("Dead letters by cause →")))),
+			h.If(stats.Waiting() > 0 && v.may(capability.OpPeek, name), h.A(h.Href(link("groups", "queue", name, "tenant", v.tenant)), h.Text("Groups by backlog →"))),
+			h.If(stats.Dead > 0 && v.may(capability.OpDLQ, name), h.A(h.Href(link("dead", "queue", name, "tenant", v.tenant)), h.Text("Dead letters by cause →")))),
 	}
 }
 
 // messageFilter is the form of the filter.
-func (v *view) messageFilter(name, tenant, state string) g.Node {
+func (v *view) messageFilter(name, tenant, state string) h.Node {
 	return h.Form(h.Class("filter"), h.Method("get"), h.Action("queue"), h.Role("search"),
 		hiddenField("name", name), hiddenField("tenant", tenant),
 		choice("State", "state", state, "", "all", "ready", "ready", "delayed", "delayed", "in_flight", "in flight", "dead", "dead"),
-		g.If(v.tails(name) || v.get("order") != "", choice("Order", "order", v.get("order"), "", "oldest first", newest, "newest first")),
+		h.If(v.tails(name) || v.get("order") != "", choice("Order", "order", v.get("order"), "", "oldest first", newest, "newest first")),
 		field("Message id", "id", v.get("id"), h.Data("search", "")),
 		field("Body contains", "text", v.get("text")),
 		field("Attribute", "attribute", v.get("attribute"), h.Placeholder("name=value")),
 		field("Group", "group", v.get("group"), h.Class("short")),
-		field("Priority", "priority", v.get("priority"), h.Class("short"), g.Attr("inputmode", "numeric")),
+		field("Priority", "priority", v.get("priority"), h.Class("short"), h.Attr("inputmode", "numeric")),
 		field("Older than", "older", v.get("older"), h.Placeholder("15m"), h.Class("short")),
 		choice("Dead because", "reason", v.get("reason"), reasons()...),
 		choice("Show", "limit", v.get("limit"), "", "50", "200", "200", "500", "500"),
-		h.Button(h.Type("submit"), g.Text("Filter")),
-		h.A(h.Href(link("queue", "name", name, "tenant", tenant)), g.Text("Clear")),
+		h.Button(h.Type("submit"), h.Text("Filter")),
+		h.A(h.Href(link("queue", "name", name, "tenant", tenant)), h.Text("Clear")),
 	)
 }
 
@@ -135,35 +134,35 @@ func (v *view) tails(queue string) bool {
 	return err == nil && traits.PeekLast
 }
 
-func (v *view) messageLink(queue, id string) g.Node {
-	return h.A(h.Class("id"), h.Href(link("message", "queue", queue, "tenant", v.tenant, "id", id)), g.Text(id))
+func (v *view) messageLink(queue, id string) h.Node {
+	return h.A(h.Class("id"), h.Href(link("message", "queue", queue, "tenant", v.tenant, "id", id)), h.Text(id))
 }
 
-func (v *view) messageRow(m *broker.Peeked, now time.Time) g.Node {
+func (v *view) messageRow(m *broker.Peeked, now time.Time) h.Node {
 	text := preview(m.Body)
 	if m.Damaged {
 		text = "damaged"
 	}
 	return h.Tr(
-		h.Td(v.messageLink(m.Queue, m.ID), g.If(m.Group != "", h.Span(h.Class("tag"), g.Text(shorten(m.Group, 40))))),
+		h.Td(v.messageLink(m.Queue, m.ID), h.If(m.Group != "", h.Span(h.Class("tag"), h.Text(shorten(m.Group, 40))))),
 		h.Td(stateBadge(m.State)), h.Td(ago(m.EnqueuedAt, now)), h.Td(ago(m.DueAt, now)), numberCell(m.Deliveries, ""),
-		h.Td(h.Class("preview"), h.Code(g.Text(text))), h.Td(h.Class("preview"), g.Text(shorten(m.LastError, 120))),
+		h.Td(h.Class("preview"), h.Code(h.Text(text))), h.Td(h.Class("preview"), h.Text(shorten(m.LastError, 120))),
 	)
 }
 
 // queueSettings shows the configuration, which needs a token for admin.
-func (v *view) queueSettings(name string) g.Node {
+func (v *view) queueSettings(name string) h.Node {
 	if !v.may(capability.OpAdmin, name) {
 		return nil
 	}
 	config, err := v.caller.Config(v.ctx(), name)
 	if err != nil {
-		return g.Group{h.H2(g.Text("Settings")), failed(wireerr.Of(err).Message())}
+		return h.Group{h.H2(h.Text("Settings")), failed(wireerr.Of(err).Message())}
 	}
-	return h.Details(h.Class("panel"), h.Summary(h.H2(g.Text("Settings"))), configFacts(&config))
+	return h.Details(h.Class("panel"), h.Summary(h.H2(h.Text("Settings"))), configFacts(&config))
 }
 
-func configFacts(c *driver.Config) g.Node {
+func configFacts(c *driver.Config) h.Node {
 	var f facts
 	limit := func(name string, n int) {
 		if n == driver.Off {

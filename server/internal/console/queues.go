@@ -4,8 +4,7 @@ import (
 	"strconv"
 	"strings"
 
-	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
@@ -25,18 +24,18 @@ func queueList(v *view, p *page) error {
 	}
 	current := pageNumber(v.get("page"), len(names), queuesPerPage)
 	shown := names[min(len(names), (current-1)*queuesPerPage):min(len(names), current*queuesPerPage)]
-	p.heading(g.Text("Queues"))
+	p.heading(h.Text("Queues"))
 	p.add(h.Form(h.Class("filter"), h.Method("get"), h.Action("queues"), h.Role("search"), hiddenField("tenant", v.tenant),
 		field("Name contains", "q", filter, h.Type("search"), h.Data("search", "")),
-		h.Button(h.Type("submit"), g.Text("Filter")),
-		g.If(filter != "", h.A(h.Href(link("queues", "tenant", v.tenant)), g.Text("Show all"))),
+		h.Button(h.Type("submit"), h.Text("Filter")),
+		h.If(filter != "", h.A(h.Href(link("queues", "tenant", v.tenant)), h.Text("Show all"))),
 	))
 	if !listed {
 		p.add(h.Form(h.Class("filter"), h.Method("get"), h.Action("queue"),
-			h.P(h.Class("quiet"), g.Text("These are the queues that your token names. A list of all needs a token for admin on any queue; you can open one by its name.")),
-			field("Open a queue", "name", "", h.Required()), h.Button(h.Type("submit"), g.Text("Open"))))
+			h.P(h.Class("quiet"), h.Text("These are the queues that your token names. A list of all needs a token for admin on any queue; you can open one by its name.")),
+			field("Open a queue", "name", "", h.Required()), h.Button(h.Type("submit"), h.Text("Open"))))
 	}
-	rows := make([]g.Node, 0, len(shown))
+	rows := make([]h.Node, 0, len(shown))
 	for _, name := range shown {
 		c := v.count(name)
 		rows = append(rows, v.queueRow(&c))
@@ -74,15 +73,15 @@ func pageNumber(text string, of, size int) int {
 }
 
 // pager links to the pages of a list.
-func pager(to string, current, of, size int, parameters ...string) g.Node {
+func pager(to string, current, of, size int, parameters ...string) h.Node {
 	last := (of + size - 1) / size
 	if last <= 1 {
-		return h.P(h.Class("quiet"), g.Text(count(of, strings.TrimSuffix(to, "s"))))
+		return h.P(h.Class("quiet"), h.Text(count(of, strings.TrimSuffix(to, "s"))))
 	}
 	at := func(n int) string { return link(to, append([]string{"page", strconv.Itoa(n)}, parameters...)...) }
 	return h.Nav(h.Class("pager"), h.Aria("label", "Pages"),
-		g.If(current > 1, h.A(h.Rel("prev"), h.Href(at(current-1)), g.Text("← Previous"))),
-		h.Span(g.Text("Page "+number(current)+" of "+number(last)+", "+count(of, strings.TrimSuffix(to, "s")))),
-		g.If(current < last, h.A(h.Rel("next"), h.Href(at(current+1)), g.Text("Next →"))),
+		h.If(current > 1, h.A(h.Rel("prev"), h.Href(at(current-1)), h.Text("← Previous"))),
+		h.Span(h.Text("Page "+number(current)+" of "+number(last)+", "+count(of, strings.TrimSuffix(to, "s")))),
+		h.If(current < last, h.A(h.Rel("next"), h.Href(at(current+1)), h.Text("Next →"))),
 	)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/server/internal/broker"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 )
 
 // A renderingKey says what a live page shows: two streams with the same key show the same.
@@ -125,7 +126,7 @@ func (r *rendering) render(v *view) ([]livePart, error) {
 	parts := make([]livePart, len(p.fragments))
 	for i, f := range p.fragments {
 		var text bytes.Buffer
-		_ = f.node.Render(&text)                                                      // a buffer does not fail
+		h.Write(&text, f.node)
 		data, _ := json.Marshal(map[string]string{"id": f.id, "html": text.String()}) // strings can be encoded
 		parts[i] = livePart{f.id, sha256.Sum256(text.Bytes()), fmt.Appendf(nil, "event: fragment\ndata: %s\n\n", data)}
 	}

@@ -4,8 +4,7 @@ import (
 	"errors"
 	"time"
 
-	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
@@ -42,14 +41,14 @@ func slotWords(s driver.SlotState) string {
 	return string(s)
 }
 
-func slotBadge(s driver.SlotState) g.Node {
-	return h.Span(h.Class("state "+slotClass(s)), g.Text(slotWords(s)))
+func slotBadge(s driver.SlotState) h.Node {
+	return h.Span(h.Class("state "+slotClass(s)), h.Text(slotWords(s)))
 }
 
 func requestList(v *view, p *page) error {
-	p.heading(g.Text("Requests"))
+	p.heading(h.Text("Requests"))
 	p.add(h.Form(h.Class("filter"), h.Method("get"), h.Action("request"), h.Role("search"), hiddenField("tenant", v.tenant),
-		field("Open a request by its slot", "slot", "", h.Required(), h.Data("search", ""), g.Attr("spellcheck", "false")), h.Button(h.Type("submit"), g.Text("Open"))))
+		field("Open a request by its slot", "slot", "", h.Required(), h.Data("search", ""), h.Attr("spellcheck", "false")), h.Button(h.Type("submit"), h.Text("Open"))))
 	if !v.may(capability.OpAdmin, "") {
 		p.add(lacks(capability.OpAdmin, "a list of all requests, on any queue,"))
 		return nil
@@ -58,7 +57,7 @@ func requestList(v *view, p *page) error {
 	counts := make(map[driver.SlotState]int)
 	now := time.Now()
 	limit := v.budget(leastSlots, mostSlots)
-	var rows []g.Node
+	var rows []h.Node
 	looked, cut := 0, false
 	for slot, err := range v.caller.Replies().List(v.ctx()) {
 		if errors.Is(err, driver.ErrUnsupported) {
@@ -75,7 +74,7 @@ func requestList(v *view, p *page) error {
 		counts[slot.State]++
 		if (state == "" || state == slot.State) && len(rows) < maxSlotsShown {
 			rows = append(rows, h.Tr(
-				h.Td(h.A(h.Class("id"), h.Href(link("request", "slot", slot.ID, "tenant", v.tenant)), g.Text(slot.ID))), h.Td(slotBadge(slot.State)),
+				h.Td(h.A(h.Class("id"), h.Href(link("request", "slot", slot.ID, "tenant", v.tenant)), h.Text(slot.ID))), h.Td(slotBadge(slot.State)),
 				h.Td(ago(slot.CreatedAt, now)), h.Td(ago(slot.ExpiresAt, now)), h.Td(ago(slot.ResolvedAt, now))))
 		}
 	}
@@ -84,18 +83,18 @@ func requestList(v *view, p *page) error {
 }
 
 // slotTabs are the states with their counts, as filters.
-func (v *view) slotTabs(current string, counts map[driver.SlotState]int, looked int) g.Node {
-	tab := func(class, label, state string, n int) g.Node {
-		return h.Li(h.A(h.Class("tile "+class), h.Href(link("requests", "state", state, "tenant", v.tenant)), g.If(state == current, h.Aria("current", "true")), h.Span(g.Text(label)), h.Strong(g.Text(number(n)))))
+func (v *view) slotTabs(current string, counts map[driver.SlotState]int, looked int) h.Node {
+	tab := func(class, label, state string, n int) h.Node {
+		return h.Li(h.A(h.Class("tile "+class), h.Href(link("requests", "state", state, "tenant", v.tenant)), h.If(state == current, h.Aria("current", "true")), h.Span(h.Text(label)), h.Strong(h.Text(number(n)))))
 	}
-	nodes := g.Group{tab("", "all", "", looked)}
+	nodes := h.Group{tab("", "all", "", looked)}
 	for _, s := range slotStates {
 		nodes = append(nodes, tab(slotClass(s), slotWords(s), string(s), counts[s]))
 	}
 	return h.Ul(h.Class("tiles"), h.Aria("label", "States"), nodes)
 }
 
-func slotTable(rows []g.Node, looked int, cut bool) g.Node {
+func slotTable(rows []h.Node, looked int, cut bool) h.Node {
 	if len(rows) == 0 {
 		return empty("No request waits here. One appears when a program calls another and waits for its answer.")
 	}
@@ -106,7 +105,7 @@ func slotTable(rows []g.Node, looked int, cut bool) g.Node {
 	case len(rows) < maxSlotsShown:
 		note = count(len(rows), "request") + "."
 	}
-	return g.Group{table("Requests", []string{"Slot", "State", "Asked", "Expires", "Answered"}, rows), h.P(h.Class("quiet"), g.Text(note))}
+	return h.Group{table("Requests", []string{"Slot", "State", "Asked", "Expires", "Answered"}, rows), h.P(h.Class("quiet"), h.Text(note))}
 }
 
 func requestPage(v *view, p *page) error {
@@ -119,30 +118,30 @@ func requestPage(v *view, p *page) error {
 		return err
 	}
 	p.title = id
-	p.add(h.P(h.Class("crumbs"), h.A(h.Href(link("requests", "tenant", v.tenant)), g.Text("Requests"))))
-	p.heading(h.Code(g.Text(id)), v.button(slot.State == driver.SlotPending && v.mayCancel(), "danger", "Cancel…", "cancel-request", "slot", id))
+	p.add(h.P(h.Class("crumbs"), h.A(h.Href(link("requests", "tenant", v.tenant)), h.Text("Requests"))))
+	p.heading(h.Code(h.Text(id)), v.button(slot.State == driver.SlotPending && v.mayCancel(), "danger", "Cancel…", "cancel-request", "slot", id))
 	now := time.Now()
 	var f facts
-	f.add("asked", g.Group{moment(slot.CreatedAt), g.Text(", "), ago(slot.CreatedAt, now)})
-	f.add("expires", g.Group{moment(slot.ExpiresAt), g.Text(", "), ago(slot.ExpiresAt, now)})
+	f.add("asked", h.Group{moment(slot.CreatedAt), h.Text(", "), ago(slot.CreatedAt, now)})
+	f.add("expires", h.Group{moment(slot.ExpiresAt), h.Text(", "), ago(slot.ExpiresAt, now)})
 	if !slot.ResolvedAt.IsZero() {
-		f.add("answered", g.Group{moment(slot.ResolvedAt), g.Text(", "), ago(slot.ResolvedAt, now)})
+		f.add("answered", h.Group{moment(slot.ResolvedAt), h.Text(", "), ago(slot.ResolvedAt, now)})
 	}
 	f.text("reply address", driver.SlotAddress(id))
 	p.live("facts", h.P(slotBadge(slot.State)), f.list())
 	if slot.State == driver.SlotResolved {
-		p.live("answer", h.Section(h.Class("panel"), h.H2(g.Text("Answer")), v.answer(&slot.Answer)))
+		p.live("answer", h.Section(h.Class("panel"), h.H2(h.Text("Answer")), v.answer(&slot.Answer)))
 	}
 	return nil
 }
 
 // answer shows an answer to the tokens that may read it.
-func (v *view) answer(a *driver.Answer) g.Node {
+func (v *view) answer(a *driver.Answer) h.Node {
 	switch {
 	case !v.may(capability.OpAsk, ""):
 		return lacks(capability.OpAsk, "reading an answer")
 	case a.Failure != "":
-		return g.Group{failed(a.Failure), g.If(a.FailureKind != "", h.P(h.Class("quiet"), g.Text(a.FailureKind)))}
+		return h.Group{failed(a.Failure), h.If(a.FailureKind != "", h.P(h.Class("quiet"), h.Text(a.FailureKind)))}
 	}
 	return showBody(a.Body)
 }

@@ -10,8 +10,7 @@ import (
 	"strings"
 	"time"
 
-	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
@@ -126,21 +125,21 @@ func scheduleForm(v *view, p *page, problem error) error {
 		}
 	}
 	// input is a field, with its problem if it has one.
-	input := func(label, name string, attributes ...g.Node) g.Node {
+	input := func(label, name string, attributes ...h.Node) h.Node {
 		if known && (name == "queue" || name == "schedule") {
 			attributes = append(attributes, h.ReadOnly())
 		}
-		return fieldWithHelp(label, name, problemAt(at == name, message), func(more g.Node) g.Node {
-			return h.Input(h.ID("f-"+name), h.Name(name), h.Value(v.get(name)), h.AutoComplete("off"), g.Attr("spellcheck", "false"), g.Group(attributes), more)
+		return fieldWithHelp(label, name, problemAt(at == name, message), func(more h.Node) h.Node {
+			return h.Input(h.ID("f-"+name), h.Name(name), h.Value(v.get(name)), h.AutoComplete("off"), h.Attr("spellcheck", "false"), h.Group(attributes), more)
 		})
 	}
-	area := func(label, name, rows string) g.Node {
-		return fieldWithHelp(label, name, problemAt(at == name, message), func(more g.Node) g.Node {
-			return h.Textarea(h.ID("f-"+name), h.Name(name), h.Rows(rows), g.Attr("spellcheck", "false"), more, g.Text("\n"+v.get(name))) // a browser drops the first line break
+	area := func(label, name, rows string) h.Node {
+		return fieldWithHelp(label, name, problemAt(at == name, message), func(more h.Node) h.Node {
+			return h.Textarea(h.ID("f-"+name), h.Name(name), h.Rows(rows), h.Attr("spellcheck", "false"), more, h.Text("\n"+v.get(name))) // a browser drops the first line break
 		})
 	}
-	p.add(h.P(h.Class("crumbs"), h.A(h.Href("schedules"), g.Text("Schedules"))))
-	p.heading(g.Text(p.title))
+	p.add(h.P(h.Class("crumbs"), h.A(h.Href("schedules"), h.Text("Schedules"))))
+	p.heading(h.Text(p.title))
 	if problem != nil {
 		text := "Nothing was changed: correct the field that is marked."
 		if at == "" {
@@ -150,14 +149,14 @@ func scheduleForm(v *view, p *page, problem error) error {
 	}
 	p.add(h.Form(h.Class("panel sheet"), h.Method("post"), h.Action("confirm"), v.csrfField(), hiddenField("do", "put-schedule"), hiddenField("known", v.get("known")),
 		h.Div(h.Class("filter"), input("Queue", "queue", h.Required()), input("Name", "schedule", h.Required())),
-		h.FieldSet(h.Class("checks"), h.Legend(g.Text("When: a cron expression or an interval")),
+		h.FieldSet(h.Class("checks"), h.Legend(h.Text("When: a cron expression or an interval")),
 			input("Cron: minute hour day month weekday", "cron", h.Placeholder("30 6 * * MON-FRI")), input("Time zone of the cron expression; empty is UTC", "zone", h.Placeholder("Europe/Berlin")),
 			input("Interval", "every", h.Placeholder("15m"), h.Class("short"))),
 		choice("Due times that were missed", "catch_up", v.get("catch_up"), string(schedule.CatchUpOne), "one: send one message for the latest", string(schedule.CatchUpAll), "all: send one for each", string(schedule.CatchUpNone), "none: send nothing for those over a minute ago"),
 		area("Body", "body", "6"),
 		choice("The body is written as", "encoding", v.get("encoding"), asText, "text", asBase64, "base64"),
 		area("Attributes: a line NAME=VALUE for each, or a JSON object", "attributes", "3"),
-		h.Div(h.Class("actions"), h.Button(h.Class("primary"), h.Type("submit"), g.Text("Check…")), h.A(h.Class("button"), h.Href("schedules"), g.Text("Cancel")))))
+		h.Div(h.Class("actions"), h.Button(h.Class("primary"), h.Type("submit"), h.Text("Check…")), h.A(h.Class("button"), h.Href("schedules"), h.Text("Cancel")))))
 	return nil
 }
 
@@ -170,13 +169,13 @@ func problemAt(here bool, message string) string {
 }
 
 // fieldWithHelp is a labelled field that may have a problem; control makes its control with further attributes.
-func fieldWithHelp(label, name, problem string, control func(more g.Node) g.Node) g.Node {
+func fieldWithHelp(label, name, problem string, control func(more h.Node) h.Node) h.Node {
 	if problem == "" {
-		return h.Div(h.Class("field"), h.Label(h.For("f-"+name), g.Text(label)), control(nil))
+		return h.Div(h.Class("field"), h.Label(h.For("f-"+name), h.Text(label)), control(nil))
 	}
-	return h.Div(h.Class("field"), h.Label(h.For("f-"+name), g.Text(label)),
-		control(g.Group{h.Aria("invalid", "true"), h.Aria("describedby", "p-"+name)}),
-		h.P(h.ID("p-"+name), h.Class("wrong"), g.Text(problem)))
+	return h.Div(h.Class("field"), h.Label(h.For("f-"+name), h.Text(label)),
+		control(h.Group{h.Aria("invalid", "true"), h.Aria("describedby", "p-"+name)}),
+		h.P(h.ID("p-"+name), h.Class("wrong"), h.Text(problem)))
 }
 
 // putSchedule reads the form of a schedule.
@@ -237,12 +236,12 @@ func previewPutSchedule(v *view) (preparation, error) {
 	if err != nil {
 		return p, invalid("Zone", err.Error())
 	}
-	var due []g.Node
+	var due []h.Node
 	for next := calendar.Next(now); !s.Paused && !next.IsZero() && len(due) < shownDueTimes; next = calendar.Next(next) {
-		due = append(due, h.Li(dueTime(&s, next.In(zone)), g.Text(", "), ago(next, now)))
+		due = append(due, h.Li(dueTime(&s, next.In(zone)), h.Text(", "), ago(next, now)))
 	}
-	p.details = g.Group{h.H2(g.Text("Next")), g.If(s.Paused, h.P(g.Text("It is paused and stays so."))), h.Ul(g.Group(due))}
-	var fields g.Group
+	p.details = h.Group{h.H2(h.Text("Next")), h.If(s.Paused, h.P(h.Text("It is paused and stays so."))), h.Ul(h.Group(due))}
+	var fields h.Group
 	for _, name := range scheduleFields {
 		fields = append(fields, hiddenField(name, v.get(name)))
 	}
@@ -259,9 +258,9 @@ func doPutSchedule(v *view, _ int) (string, error) {
 }
 
 // dueTime shows a due time in the zone of its schedule; those of an interval have none.
-func dueTime(s *schedule.Schedule, t time.Time) g.Node {
+func dueTime(s *schedule.Schedule, t time.Time) h.Node {
 	if s.Cron == "" {
 		return moment(t)
 	}
-	return h.Time(h.DateTime(t.UTC().Format(time.RFC3339Nano)), h.TitleAttr(t.UTC().Format(exact)), g.Text(t.Format("Mon 2006-01-02 15:04:05 MST")))
+	return h.Time(h.DateTime(t.UTC().Format(time.RFC3339Nano)), h.TitleAttr(t.UTC().Format(exact)), h.Text(t.Format("Mon 2006-01-02 15:04:05 MST")))
 }

@@ -4,8 +4,7 @@ import (
 	"slices"
 	"time"
 
-	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/schedule"
@@ -24,11 +23,11 @@ func scheduleList(v *view, p *page) error {
 	if err != nil {
 		return err
 	}
-	create := h.A(h.Class("button primary"), h.Href("edit-schedule"), g.Text("New schedule"))
-	p.heading(g.Text("Schedules"), g.If(v.mayMakeSchedules("") || !listed && slices.ContainsFunc(names, func(q broker.TenantQueue) bool { return v.mayMakeSchedules(q.Queue) }), create))
+	create := h.A(h.Class("button primary"), h.Href("edit-schedule"), h.Text("New schedule"))
+	p.heading(h.Text("Schedules"), h.If(v.mayMakeSchedules("") || !listed && slices.ContainsFunc(names, func(q broker.TenantQueue) bool { return v.mayMakeSchedules(q.Queue) }), create))
 	limit := v.budget(leastScheduled, mostScheduled)
 	now := time.Now()
-	var rows []g.Node
+	var rows []h.Node
 	looked := 0
 	for _, name := range names {
 		if limit.spent(looked) || len(rows) >= maxSchedulesShown {
@@ -48,10 +47,10 @@ func scheduleList(v *view, p *page) error {
 		note += " These are of the queues that your token names."
 	}
 	if len(rows) == 0 {
-		p.live("schedules", empty("No schedule yet. Make one here or by a command: mailbox schedules add QUEUE NAME BODY --every 1m"), h.P(h.Class("quiet"), g.Text(note)))
+		p.live("schedules", empty("No schedule yet. Make one here or by a command: mailbox schedules add QUEUE NAME BODY --every 1m"), h.P(h.Class("quiet"), h.Text(note)))
 		return nil
 	}
-	p.live("schedules", table("Schedules", []string{"Schedule", "Queue", "When", "Next", "Last run"}, rows), h.P(h.Class("quiet"), g.Text(note)))
+	p.live("schedules", table("Schedules", []string{"Schedule", "Queue", "When", "Next", "Last run"}, rows), h.P(h.Class("quiet"), h.Text(note)))
 	return nil
 }
 
@@ -71,28 +70,28 @@ func (v *view) scheduledQueues() (names []broker.TenantQueue, listed bool, err e
 
 // scheduleRows are the rows about the schedules of a queue. A queue whose schedules the token may not
 // read has none.
-func (v *view) scheduleRows(q broker.TenantQueue, now time.Time) (rows []g.Node) {
+func (v *view) scheduleRows(q broker.TenantQueue, now time.Time) (rows []h.Node) {
 	caller, err := v.of(q)
 	if err != nil || !caller.Allows(v.ctx(), capability.OpAdmin, q.Queue) {
 		return nil
 	}
 	all, err := caller.ScheduleList(v.ctx(), q.Queue)
 	if err != nil {
-		return []g.Node{h.Tr(h.Td(), h.Td(v.queueLink(q)), h.Td(h.ColSpan("3"), h.Class("quiet"), g.Text(wireerr.Of(err).Message())))}
+		return []h.Node{h.Tr(h.Td(), h.Td(v.queueLink(q)), h.Td(h.ColSpan("3"), h.Class("quiet"), h.Text(wireerr.Of(err).Message())))}
 	}
 	for i := range all {
 		s := &all[i]
-		last := g.Text("–")
+		last := h.Text("–")
 		if n := len(s.Runs); n > 0 {
 			last = ago(s.Runs[n-1].At, now)
 		}
 		next := ago(s.Next, now)
 		if s.Schedule.Paused {
-			next = h.Span(h.Class("tag paused"), g.Text("paused"))
+			next = h.Span(h.Class("tag paused"), h.Text("paused"))
 		}
 		rows = append(rows, h.Tr(
-			h.Td(h.A(h.Href(link("schedule", "queue", q.Queue, "tenant", v.foreignTenant(q.Tenant), "schedule", s.Schedule.Name)), g.Text(s.Schedule.Name))),
-			h.Td(v.queueLink(q), v.tenantTag(q.Tenant)), h.Td(g.Text(when(s))), h.Td(next), h.Td(last),
+			h.Td(h.A(h.Href(link("schedule", "queue", q.Queue, "tenant", v.foreignTenant(q.Tenant), "schedule", s.Schedule.Name)), h.Text(s.Schedule.Name))),
+			h.Td(v.queueLink(q), v.tenantTag(q.Tenant)), h.Td(h.Text(when(s))), h.Td(next), h.Td(last),
 		))
 	}
 	return rows
@@ -121,16 +120,16 @@ func schedulePage(v *view, p *page) error {
 		return err
 	}
 	p.title = name
-	p.add(h.P(h.Class("crumbs"), h.A(h.Href(link("schedules", "tenant", v.tenant)), g.Text("Schedules")), g.Text(" / "), h.A(h.Href(link("queue", "name", queue, "tenant", v.tenant)), g.Text(queue))))
+	p.add(h.P(h.Class("crumbs"), h.A(h.Href(link("schedules", "tenant", v.tenant)), h.Text("Schedules")), h.Text(" / "), h.A(h.Href(link("queue", "name", queue, "tenant", v.tenant)), h.Text(queue))))
 	pause, label := "pause-schedule", "Pause"
 	if s.Schedule.Paused {
 		pause, label = "resume-schedule", "Resume"
 	}
 	admin := v.mayChange(capability.OpAdmin, queue)
 	at := []string{"queue", queue, "schedule", name}
-	p.heading(g.Text(name), g.If(s.Schedule.Paused, h.Span(h.Class("tag paused"), g.Text("paused"))),
+	p.heading(h.Text(name), h.If(s.Schedule.Paused, h.Span(h.Class("tag paused"), h.Text("paused"))),
 		v.button(admin, "", label, pause, at...), v.button(admin && v.mayChange(capability.OpSend, queue), "", "Run now", "run-schedule", at...),
-		g.If(v.mayMakeSchedules(queue), h.A(h.Class("button"), h.Href(link("edit-schedule", at...)), g.Text("Change…"))),
+		h.If(v.mayMakeSchedules(queue), h.A(h.Class("button"), h.Href(link("edit-schedule", at...)), h.Text("Change…"))),
 		v.button(admin, "danger", "Remove…", "remove-schedule", at...))
 	now := time.Now()
 	var f facts
@@ -138,33 +137,33 @@ func schedulePage(v *view, p *page) error {
 	f.text("missed due times", string(s.Schedule.CatchUp))
 	f.add("made", moment(s.Schedule.Created))
 	p.live("upcoming", f.list(), h.Div(h.Class("columns"),
-		h.Section(h.Class("panel"), h.H2(g.Text("Next")), upcoming(&s, now)),
-		h.Section(h.Class("panel"), h.H2(g.Text("Runs")), v.runs(queue, &s, now)),
+		h.Section(h.Class("panel"), h.H2(h.Text("Next")), upcoming(&s, now)),
+		h.Section(h.Class("panel"), h.H2(h.Text("Runs")), v.runs(queue, &s, now)),
 	))
 	p.add(h.Div(h.Class("columns"),
-		h.Section(h.Class("panel"), h.H2(g.Text("Body")), showBody(s.Schedule.Body)),
-		h.Section(h.Class("panel"), h.H2(g.Text("Attributes")), attributes(s.Schedule.Attributes)),
+		h.Section(h.Class("panel"), h.H2(h.Text("Body")), showBody(s.Schedule.Body)),
+		h.Section(h.Class("panel"), h.H2(h.Text("Attributes")), attributes(s.Schedule.Attributes)),
 	))
 	return nil
 }
 
-func upcoming(s *broker.ScheduleStatus, now time.Time) g.Node {
+func upcoming(s *broker.ScheduleStatus, now time.Time) h.Node {
 	if len(s.Upcoming) == 0 {
 		return empty("The schedule is paused, or its last due time has passed.")
 	}
-	return h.Ul(g.Map(s.Upcoming, func(t time.Time) g.Node { return h.Li(dueTime(&s.Schedule, t), g.Text(", "), ago(t, now)) }))
+	return h.Ul(h.Map(s.Upcoming, func(t time.Time) h.Node { return h.Li(dueTime(&s.Schedule, t), h.Text(", "), ago(t, now)) }))
 }
 
 // runs shows the latest runs, newest first.
-func (v *view) runs(queue string, s *broker.ScheduleStatus, now time.Time) g.Node {
-	var rows []g.Node
+func (v *view) runs(queue string, s *broker.ScheduleStatus, now time.Time) h.Node {
+	var rows []h.Node
 	for i := len(s.Runs) - 1; i >= 0; i-- {
 		run := s.Runs[i]
 		due := moment(run.Due)
 		if run.Due.IsZero() {
-			due = g.Text("by hand")
+			due = h.Text("by hand")
 		}
-		rows = append(rows, h.Tr(h.Td(due), h.Td(ago(run.At, now)), h.Td(v.messageLink(queue, run.MessageID)), h.Td(g.Text(s.Outcomes[i]))))
+		rows = append(rows, h.Tr(h.Td(due), h.Td(ago(run.At, now)), h.Td(v.messageLink(queue, run.MessageID)), h.Td(h.Text(s.Outcomes[i]))))
 	}
 	if len(rows) == 0 {
 		return empty("It has not run yet.")

@@ -6,8 +6,7 @@ import (
 	"strings"
 	"time"
 
-	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
@@ -74,17 +73,17 @@ func same(a, b broker.Selection) bool {
 }
 
 // deadFilterForm is the form of the filter of dead letters.
-func (v *view) deadFilterForm(queue string) g.Node {
+func (v *view) deadFilterForm(queue string) h.Node {
 	return h.Form(h.Class("filter"), h.Method("get"), h.Action("dead"), h.Role("search"),
 		hiddenField("queue", queue), hiddenField("tenant", v.tenant), hiddenField("cause", v.get("cause")),
 		choice("Reason", "reason", v.get("reason"), reasons()...),
 		field("Body contains", "text", v.get("text"), h.Data("search", "")),
 		field("Attribute", "attribute", v.get("attribute"), h.Placeholder("name=value")),
 		field("Group", "group", v.get("group"), h.Class("short")),
-		field("Priority", "priority", v.get("priority"), h.Class("short"), g.Attr("inputmode", "numeric")),
+		field("Priority", "priority", v.get("priority"), h.Class("short"), h.Attr("inputmode", "numeric")),
 		field("Older than", "older", v.get("older"), h.Placeholder("15m"), h.Class("short")),
-		h.Button(h.Type("submit"), g.Text("Filter")),
-		g.If(len(v.filtered()) > 0, h.A(h.Href(link("dead", "queue", queue, "tenant", v.tenant, "cause", v.get("cause"))), g.Text("Clear"))),
+		h.Button(h.Type("submit"), h.Text("Filter")),
+		h.If(len(v.filtered()) > 0, h.A(h.Href(link("dead", "queue", queue, "tenant", v.tenant, "cause", v.get("cause"))), h.Text("Clear"))),
 	)
 }
 
@@ -172,13 +171,13 @@ func filterWords(parameters []string) string {
 }
 
 // confirmation carries what the person has seen of a selection.
-func (s *selection) confirmation() g.Node {
+func (s *selection) confirmation() h.Node {
 	if s.conditions.Until.IsZero() {
 		return nil
 	}
-	return g.Group{
-		hiddenField("until", s.conditions.Until.Format(time.RFC3339Nano)), g.If(s.cut, hiddenField("cut", "yes")),
-		g.If(s.conditions.OlderThan > 0, hiddenField("at", s.at.UTC().Format(time.RFC3339Nano))),
+	return h.Group{
+		hiddenField("until", s.conditions.Until.Format(time.RFC3339Nano)), h.If(s.cut, hiddenField("cut", "yes")),
+		h.If(s.conditions.OlderThan > 0, hiddenField("at", s.at.UTC().Format(time.RFC3339Nano))),
 	}
 }
 

@@ -5,8 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
@@ -26,7 +25,7 @@ type tenantRow struct {
 }
 
 func tenantList(v *view, p *page) error {
-	p.heading(g.Text("Tenants"))
+	p.heading(h.Text("Tenants"))
 	if !v.operates() {
 		p.add(lacks(capability.OpAdmin, "a list of all tenants, on any queue and without a tenant,"))
 		return nil
@@ -61,7 +60,7 @@ func tenantList(v *view, p *page) error {
 		return nil
 	}
 	current := pageNumber(v.get("page"), len(tenants), queuesPerPage)
-	var rows []g.Node
+	var rows []h.Node
 	for _, t := range tenants[(current-1)*queuesPerPage : min(len(tenants), current*queuesPerPage)] {
 		rows = append(rows, t.row())
 	}
@@ -70,20 +69,20 @@ func tenantList(v *view, p *page) error {
 		note = "Messages of the first " + number(counted) + " of " + count(len(names), "queue") + "; a tenant's page of queues has them all."
 	}
 	p.live("tenants", table("Tenants", []string{"Tenant", "#Queues", "#Ready", "#Delayed", "#In flight", "#Dead", "Look into"}, rows),
-		pager("tenants", current, len(tenants), queuesPerPage), h.P(h.Class("quiet"), g.Text(note)))
+		pager("tenants", current, len(tenants), queuesPerPage), h.P(h.Class("quiet"), h.Text(note)))
 	return nil
 }
 
 // row is the row of a tenant, with links that stay in it.
-func (t *tenantRow) row() g.Node {
-	cells := g.Group{h.Th(h.Scope("row"), g.Text(cmp.Or(t.name, "without a tenant"))), numberCell(t.queues, "")}
+func (t *tenantRow) row() h.Node {
+	cells := h.Group{h.Th(h.Scope("row"), h.Text(cmp.Or(t.name, "without a tenant"))), numberCell(t.queues, "")}
 	for _, s := range states {
 		cells = append(cells, numberCell(countOf(&t.total, s), stateClass(s)))
 	}
-	var into g.Group
+	var into h.Group
 	if t.name != "" {
 		for _, to := range []struct{ page, label string }{{"queues", "queues"}, {"workers", "workers"}, {"dead", "dead letters"}, {"jobs", "jobs"}, {"requests", "requests"}, {"schedules", "schedules"}} {
-			into = append(into, h.A(h.Href(link(to.page, "tenant", t.name)), h.Aria("label", to.label+" of "+t.name), g.Text(to.label)), g.Text(" "))
+			into = append(into, h.A(h.Href(link(to.page, "tenant", t.name)), h.Aria("label", to.label+" of "+t.name), h.Text(to.label)), h.Text(" "))
 		}
 	}
 	return h.Tr(cells, h.Td(into))

@@ -4,8 +4,7 @@ import (
 	"strings"
 	"time"
 
-	g "maragu.dev/gomponents"
-	h "maragu.dev/gomponents/html"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 	"github.com/mailboxmq/mailbox/server/internal/wireerr"
@@ -25,25 +24,25 @@ func workerList(v *view, p *page) error {
 	}
 	filter := v.get("q")
 	found := workersWith(all, filter)
-	p.heading(g.Text("Workers"))
+	p.heading(h.Text("Workers"))
 	p.add(h.Form(h.Class("filter"), h.Method("get"), h.Action("workers"), h.Role("search"), hiddenField("tenant", v.tenant),
 		field("Name or queue contains", "q", filter, h.Type("search"), h.Data("search", "")),
-		h.Button(h.Type("submit"), g.Text("Filter")),
-		g.If(filter != "", h.A(h.Href(link("workers", "tenant", v.tenant)), g.Text("Show all"))),
+		h.Button(h.Type("submit"), h.Text("Filter")),
+		h.If(filter != "", h.A(h.Href(link("workers", "tenant", v.tenant)), h.Text("Show all"))),
 	))
 	current := pageNumber(v.get("page"), len(found), workersPerPage)
 	now := time.Now()
-	var rows []g.Node
+	var rows []h.Node
 	for _, w := range found[min(len(found), (current-1)*workersPerPage):min(len(found), current*workersPerPage)] {
 		rows = append(rows, h.Tr(
-			h.Td(workerName(&w)), h.Td(h.A(h.Href(link("queue", "name", w.Queue, "tenant", v.tenant)), g.Text(w.Queue))), h.Td(workerState(&w)), h.Td(ago(w.Seen, now)),
-			numberCell(w.InFlight, "in_flight"), numberCell(w.Acked, ""), numberCell(w.Failed, "dead"), numberCell(w.Expired, "dead"), h.Td(h.Code(g.Text(w.Token.String()))),
+			h.Td(workerName(&w)), h.Td(h.A(h.Href(link("queue", "name", w.Queue, "tenant", v.tenant)), h.Text(w.Queue))), h.Td(workerState(&w)), h.Td(ago(w.Seen, now)),
+			numberCell(w.InFlight, "in_flight"), numberCell(w.Acked, ""), numberCell(w.Failed, "dead"), numberCell(w.Expired, "dead"), h.Td(h.Code(h.Text(w.Token.String()))),
 		))
 	}
 	switch {
 	case len(rows) > 0:
 		p.live("workers", table("Workers", []string{"Worker", "Queue", "State", "Last received", "#Holds", "#Acked", "#Failed", "#Expired", "Token"}, rows),
-			pager("workers", current, len(found), workersPerPage, "q", filter, "tenant", v.tenant), h.P(h.Class("quiet"), g.Text(workersNote)))
+			pager("workers", current, len(found), workersPerPage, "q", filter, "tenant", v.tenant), h.P(h.Class("quiet"), h.Text(workersNote)))
 	case filter != "":
 		p.live("workers", empty("None of "+count(len(all), "worker")+" has this in its name or the name of its queue."))
 	default:
@@ -70,27 +69,27 @@ func workersWith(all []broker.Worker, text string) []broker.Worker {
 }
 
 // workerName shows what a worker calls itself, and where it is.
-func workerName(w *broker.Worker) g.Node {
+func workerName(w *broker.Worker) h.Node {
 	name := w.Name
 	if name == "" {
 		name = "without a name"
 	}
 	from := strings.TrimSpace(w.Protocol + " " + w.AddressText())
-	return g.Group{h.Span(h.Class("long"), g.Text(name)), g.Text(" "), h.Span(h.Class("tag"), g.Text(from))}
+	return h.Group{h.Span(h.Class("long"), h.Text(name)), h.Text(" "), h.Span(h.Class("tag"), h.Text(from))}
 }
 
-func workerState(w *broker.Worker) g.Node {
+func workerState(w *broker.Worker) h.Node {
 	switch {
 	case w.InFlight > 0:
-		return h.Span(h.Class("state in_flight"), g.Text("works"))
+		return h.Span(h.Class("state in_flight"), h.Text("works"))
 	case w.Waiting > 0:
-		return h.Span(h.Class("state ready"), g.Text("waits"))
+		return h.Span(h.Class("state ready"), h.Text("waits"))
 	}
-	return h.Span(h.Class("state"), g.Text("idle"))
+	return h.Span(h.Class("state"), h.Text("idle"))
 }
 
 // workersOf shows the workers of a queue, and the messages that they hold.
-func (v *view) workersOf(queue string) g.Node {
+func (v *view) workersOf(queue string) h.Node {
 	workers, err := v.caller.Workers(v.ctx(), queue)
 	if err != nil {
 		return failed(wireerr.Of(err).Message())
@@ -99,34 +98,34 @@ func (v *view) workersOf(queue string) g.Node {
 		return empty("No worker was seen in the last 5 minutes.")
 	}
 	now := time.Now()
-	var rows []g.Node
+	var rows []h.Node
 	for i := range workers[:min(len(workers), maxWorkersOfQueue)] {
 		w := &workers[i]
 		rows = append(rows, h.Tr(h.Td(workerName(w)), h.Td(workerState(w)), h.Td(ago(w.Seen, now)), numberCell(w.Acked, ""), numberCell(w.Failed+w.Expired, "dead"), h.Td(v.held(queue, w, now))))
 	}
-	return g.Group{
+	return h.Group{
 		table("Workers of this queue", []string{"Worker", "State", "Last received", "#Acked", "#Failed or expired", "Holds"}, rows),
-		g.Iff(len(workers) > maxWorkersOfQueue, func() g.Node {
-			return h.P(h.A(h.Href(link("workers", "q", queue, "tenant", v.tenant)), g.Text("All "+count(len(workers), "worker")+" →")))
+		h.Iff(len(workers) > maxWorkersOfQueue, func() h.Node {
+			return h.P(h.A(h.Href(link("workers", "q", queue, "tenant", v.tenant)), h.Text("All "+count(len(workers), "worker")+" →")))
 		}),
 	}
 }
 
 // held shows the messages that a worker holds, those first that it has held for longest.
-func (v *view) held(queue string, w *broker.Worker, now time.Time) g.Node {
+func (v *view) held(queue string, w *broker.Worker, now time.Time) h.Node {
 	if w.InFlight == 0 {
-		return g.Text("–")
+		return h.Text("–")
 	}
 	if len(w.Held) == 0 { // the token does not allow peek
-		return g.Text(count(w.InFlight, "message"))
+		return h.Text(count(w.InFlight, "message"))
 	}
 	const shown = 3
-	var nodes g.Group
+	var nodes h.Group
 	for _, held := range w.Held[:min(len(w.Held), shown)] {
-		nodes = append(nodes, h.Div(v.messageLink(queue, held.ID), g.Text(" for "+span(now.Sub(held.TakenAt))+", until "), ago(held.Until, now)))
+		nodes = append(nodes, h.Div(v.messageLink(queue, held.ID), h.Text(" for "+span(now.Sub(held.TakenAt))+", until "), ago(held.Until, now)))
 	}
 	if more := w.InFlight - len(nodes); more > 0 {
-		nodes = append(nodes, h.Div(h.Class("quiet"), g.Text("and "+number(more)+" more")))
+		nodes = append(nodes, h.Div(h.Class("quiet"), h.Text("and "+number(more)+" more")))
 	}
 	return nodes
 }
