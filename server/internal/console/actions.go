@@ -7,10 +7,9 @@ import (
 	"net/url"
 	"strconv"
 
-	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
-
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 	"github.com/mailboxmq/mailbox/server/internal/wireerr"
 )
 
@@ -62,6 +61,7 @@ func init() {
 		{name: "remove", needs: admin, preview: previewRemove, do: doRemove},
 		{name: "ready", needs: admin, preview: previewReady, do: doReady},
 		{name: "due", needs: admin, preview: previewDue, do: doDue},
+		{name: "priority", needs: admin, preview: previewPriority, do: doPriority},
 		{name: "put-schedule", needs: []capability.Operation{capability.OpAdmin, capability.OpSend}, preview: previewPutSchedule, do: doPutSchedule, form: scheduleForm},
 		{name: "pause-schedule", needs: admin, preview: previewPauseSchedule, do: doPauseSchedule},
 		{name: "resume-schedule", needs: admin, preview: previewResumeSchedule, do: doResumeSchedule},

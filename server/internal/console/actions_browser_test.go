@@ -176,6 +176,19 @@ func (d *env) messageChanges() []browserChange {
 			},
 			audit: []string{`edit due, queue "putting-off", 0`},
 		},
+		{
+			do: "priority", page: delayed("preferring"), clicks: []string{"Change priority…"}, title: "Change the priority", says: []string{" keeps its place and its age."},
+			answer: func(p *tab) {
+				p.Click("#f-priority", "")
+				p.Eval(`document.activeElement.select()`, nil)
+				p.Paste("7")
+			},
+			button: "Change", tells: "The priority of the message is 7.", holds: func(*tab) bool {
+				trace, err := d.caller("").Trace(d.t.Context(), "preferring", id)
+				return err == nil && trace.Message.Priority == 7
+			},
+			audit: []string{`edit priority, queue "preferring", 0`},
+		},
 	}
 }
 

@@ -35,6 +35,9 @@ func TestEveryChangeIsAudited(t *testing.T) {
 		{"due", func(d *env) []string {
 			return []string{"id", d.send("", "orders", "x"), "at", time.Now().Add(time.Hour).UTC().Format(time.DateTime)}
 		}, "edit due"},
+		{"priority", func(d *env) []string {
+			return []string{"id", d.send("", "orders", "x"), "priority", "7"}
+		}, "edit priority"},
 		{"put-schedule", func(d *env) []string { return []string{"schedule", "s", "every", "1h", "body", "x"} }, "put schedule"},
 		{"pause-schedule", (*env).scheduled, "put schedule, pause schedule"},
 		{"resume-schedule", (*env).scheduled, "put schedule, resume schedule"},
@@ -73,7 +76,7 @@ func TestEveryChangeIsAudited(t *testing.T) {
 		})
 	}
 	if got := console.ActionNames(); !slices.Equal(got, []string{
-		"pause", "resume", "purge", "redrive", "discard", "count", "stop-job", "remove", "ready", "due", "put-schedule", "pause-schedule", "resume-schedule", "run-schedule",
+		"pause", "resume", "purge", "redrive", "discard", "count", "stop-job", "remove", "ready", "due", "priority", "put-schedule", "pause-schedule", "resume-schedule", "run-schedule",
 		"remove-schedule", "cancel-request", "mint", "revoke",
 	}) {
 		t.Errorf("the console has the actions %v; add a case here for each", got)

@@ -7,10 +7,9 @@ import (
 	"strings"
 	"time"
 
-	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
-
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 )
 
 func (v *view) queueBack() string { return link("queue", "name", v.get("queue")) }
@@ -185,4 +184,22 @@ func doDue(v *view, _ int) (string, error) {
 		err = &driver.Error{Code: driver.ErrConflict, Op: "edit", Queue: v.get("queue"), Detail: "the message is in flight or dead, and has no due time"}
 	}
 	return "The message is due at " + at.UTC().Format(time.RFC3339) + ".", err
+}
+
+func previewPriority(v *view) (preparation, error) {
+	p, err := v.previewEdit(preparation{
+		title: "Change the priority", button: "Change",
+		sentence: "Of the messages of " + v.get("queue") + ", those with a higher priority go first. Message " + v.get("id") + " keeps its place and its age.",
+	})
+	p.fields = field(fmt.Sprintf("Priority, 0 to %d", driver.MaxPriority), "priority", v.get("now"), h.Type("number"), h.Attr("min", "0"), h.Attr("max", strconv.Itoa(driver.MaxPriority)), h.Required())
+	return p, err
+}
+
+func doPriority(v *view, _ int) (string, error) {
+	priority, err := strconv.Atoi(v.get("priority"))
+	if err != nil {
+		return "", invalid("priority", fmt.Sprintf("want a number from 0 to %d", driver.MaxPriority))
+	}
+	_, err = v.caller.Edit(v.ctx(), v.get("queue"), v.get("id"), driver.Edit{Prioritize: true, Priority: priority})
+	return fmt.Sprintf("The priority of the message is %d.", priority), err
 }

@@ -188,6 +188,12 @@ func TestMessageIsEdited(t *testing.T) {
 	if got := d.stats("", "orders"); !strings.HasPrefix(got, "0 ready, 1 delayed") {
 		t.Error(got)
 	}
+	b.change("do=priority"+at, "The priority of the message is 9.", "priority", "9")
+	b.expect(b.get("message?queue=orders&id="+delayed), 200, "<dt>priority</dt><dd>9</dd>")
+	for _, wrong := range []string{"10", "-1", "high"} {
+		b.submit(b.get("confirm?do=priority"+at), "priority", wrong)
+		b.expect(b.get("message?queue=orders&id="+delayed), 200, "0", "9", "<dt>priority</dt><dd>9</dd>")
+	}
 	b.change("do=remove"+at, "Removed message "+delayed)
 	b.expect(b.get("message?queue=orders&id="+delayed), 200, "not in the queue any more", "removed")
 }

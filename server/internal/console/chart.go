@@ -6,9 +6,8 @@ import (
 	"strings"
 	"time"
 
-	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
-
 	"github.com/mailboxmq/mailbox/server/internal/broker"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 )
 
 // The size of a chart in its own units, and the time that it shows.

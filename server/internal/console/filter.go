@@ -7,10 +7,9 @@ import (
 	"strings"
 	"time"
 
-	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
-
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 	"github.com/mailboxmq/mailbox/server/internal/wireerr"
 )
 

@@ -10,9 +10,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
-
 	"github.com/mailboxmq/mailbox/driver"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 )
 
 // The states, in the order in which pages show them.

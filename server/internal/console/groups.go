@@ -6,11 +6,10 @@ import (
 	"strings"
 	"time"
 
-	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
-
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 	"github.com/mailboxmq/mailbox/server/internal/wireerr"
 )
 

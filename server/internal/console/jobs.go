@@ -4,10 +4,9 @@ import (
 	"strconv"
 	"time"
 
-	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
-
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 )
 
 // suggestedRate is how many dead letters a second the form of a redrive or discard begins with.

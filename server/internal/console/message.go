@@ -8,11 +8,10 @@ import (
 	"strconv"
 	"time"
 
-	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
-
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 )
 
 func messagePage(v *view, p *page) error {
@@ -63,27 +62,23 @@ func messagePage(v *view, p *page) error {
 
 // messageActions are the changes that the state of a message allows.
 func (v *view) messageActions(queue string, m *broker.Peeked) []h.Node {
-	edits := v.mayChange(capability.OpAdmin, queue) && v.edits(queue)
+	traits, err := v.caller.Traits(v.ctx(), queue)
+	edits := v.mayChange(capability.OpAdmin, queue) && err == nil && traits.Edit
 	dead := v.mayChange(capability.OpDLQ, queue)
 	at := []string{"queue", queue, "id", m.ID}
+	prioritize := v.button(edits && traits.Priorities, "", "Change priority…", "priority", append(at, "now", strconv.Itoa(m.Priority))...)
 	switch m.State {
 	case driver.StateReady:
-		return []h.Node{v.button(edits, "", "Delay…", "due", at...), v.button(edits, "danger", "Remove…", "remove", at...)}
+		return []h.Node{v.button(edits, "", "Delay…", "due", at...), prioritize, v.button(edits, "danger", "Remove…", "remove", at...)}
 	case driver.StateDelayed:
 		return []h.Node{
 			v.button(edits, "", "Make ready", "ready", at...), v.button(edits, "", "Change due time…", "due", at...),
-			v.button(edits, "danger", "Remove…", "remove", at...),
+			prioritize, v.button(edits, "danger", "Remove…", "remove", at...),
 		}
 	case driver.StateDead:
 		return []h.Node{v.button(dead, "", "Redrive", "redrive", at...), v.button(dead, "danger", "Discard…", "discard", at...)}
 	}
 	return nil
-}
-
-// edits reports whether the backend can change single messages of a queue.
-func (v *view) edits(queue string) bool {
-	traits, err := v.caller.Traits(v.ctx(), queue)
-	return err == nil && traits.Edit
 }
 
 func messageFacts(m *broker.Peeked, now time.Time) h.Node {

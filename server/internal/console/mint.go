@@ -4,10 +4,9 @@ import (
 	"strings"
 	"time"
 
-	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
-
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/internal/macaroon"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 )
 
 // lifetimes are those of tokens that the console mints: pairs of a duration and its words.

@@ -5,9 +5,8 @@ import (
 	"net/http"
 	"strconv"
 
-	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
-
 	"github.com/mailboxmq/mailbox/capability"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 )
 
 // A page is what a screen shows.

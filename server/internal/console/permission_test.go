@@ -66,9 +66,9 @@ func TestReadersSeeNoButtons(t *testing.T) {
 		}
 		_, csrf, _ := strings.Cut(b.get("").body, `name="csrf" value="`)
 		csrf = csrf[:strings.IndexByte(csrf, '"')]
-		for _, change := range []string{"pause", "resume", "purge", "redrive", "discard", "count", "stop-job", "remove", "ready", "due", "pause-schedule", "resume-schedule", "run-schedule", "remove-schedule", "mint", "revoke"} {
-			fields := []string{"do", change, "queue", "orders", "id", id, "schedule", "nightly", "touched", "9", "csrf", csrf, "token", id, "at", "2030-01-01 00:00"}
-			if change == "remove" || change == "ready" || change == "due" {
+		for _, change := range []string{"pause", "resume", "purge", "redrive", "discard", "count", "stop-job", "remove", "ready", "due", "priority", "pause-schedule", "resume-schedule", "run-schedule", "remove-schedule", "mint", "revoke"} {
+			fields := []string{"do", change, "queue", "orders", "id", id, "schedule", "nightly", "touched", "9", "csrf", csrf, "token", id, "at", "2030-01-01 00:00", "priority", "1"}
+			if change == "remove" || change == "ready" || change == "due" || change == "priority" {
 				fields[5] = waiting
 			}
 			b.expect(b.post("do", fields...), http.StatusForbidden)

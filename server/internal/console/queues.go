@@ -4,9 +4,8 @@ import (
 	"strconv"
 	"strings"
 
-	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
-
 	"github.com/mailboxmq/mailbox/server/internal/broker"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 )
 
 // queuesPerPage is how many queues a page lists.

@@ -4,10 +4,9 @@ import (
 	"errors"
 	"time"
 
-	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
-
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 )
 
 const (

@@ -4,11 +4,10 @@ import (
 	"slices"
 	"time"
 
-	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
-
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/schedule"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 	"github.com/mailboxmq/mailbox/server/internal/wireerr"
 )
 

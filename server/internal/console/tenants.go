@@ -5,10 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
-
 	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 )
 
 // operates reports whether the session is of an operator, who looks into all tenants.

@@ -4,9 +4,8 @@ import (
 	"strings"
 	"time"
 
-	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
-
 	"github.com/mailboxmq/mailbox/server/internal/broker"
+	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
 	"github.com/mailboxmq/mailbox/server/internal/wireerr"
 )
 
