@@ -210,7 +210,9 @@ func (e *crashEnv) adoptFound(b *Backend, result *crashResult) error {
 			return err
 		}
 		found = append(found, result.checkLook(model, &content, time.Now()))
+		e.models.mu.Lock()
 		model.pause = crashPause{paused: content.paused}
+		e.models.mu.Unlock()
 	}
 	e.models.rebase(found)
 	return nil

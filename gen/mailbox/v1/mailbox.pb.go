@@ -1242,7 +1242,11 @@ type PeekRequest struct {
 	// searches finds a message that stays in its state once.
 	Cursor *string `protobuf:"bytes,11,opt,name=cursor,proto3,oneof" json:"cursor,omitempty"`
 	// How long to look, up to 30 s; 0 means 1 s. At least 500 messages in each state are looked at. Needs cursor.
-	WithinMs      float64 `protobuf:"fixed64,12,opt,name=within_ms,json=withinMs,proto3" json:"within_ms,omitempty"`
+	WithinMs float64 `protobuf:"fixed64,12,opt,name=within_ms,json=withinMs,proto3" json:"within_ms,omitempty"`
+	// Begins that many messages before the newest, of each shard; 0 means at the oldest. Needs ready or
+	// dead as the only state, and a queue whose traits have peek_last. Not with msg_id, cursor, text, group
+	// or priority.
+	Last          int32 `protobuf:"varint,13,opt,name=last,proto3" json:"last,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1357,6 +1361,13 @@ func (x *PeekRequest) GetCursor() string {
 func (x *PeekRequest) GetWithinMs() float64 {
 	if x != nil {
 		return x.WithinMs
+	}
+	return 0
+}
+
+func (x *PeekRequest) GetLast() int32 {
+	if x != nil {
+		return x.Last
 	}
 	return 0
 }
@@ -3209,7 +3220,7 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\fSettleResult\x12-\n" +
 	"\x05error\x18\x01 \x01(\v2\x17.mailbox.v1.ErrorDetailR\x05error\x12(\n" +
 	"\rvisibility_ms\x18\x02 \x01(\x01H\x00R\fvisibilityMs\x88\x01\x01B\x10\n" +
-	"\x0e_visibility_ms\"\xcf\x03\n" +
+	"\x0e_visibility_ms\"\xe3\x03\n" +
 	"\vPeekRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x120\n" +
 	"\x06states\x18\x02 \x03(\x0e2\x18.mailbox.v1.MessageStateR\x06states\x12\x15\n" +
@@ -3223,7 +3234,8 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\bpriority\x18\n" +
 	" \x01(\x05H\x00R\bpriority\x88\x01\x01\x12\x1b\n" +
 	"\x06cursor\x18\v \x01(\tH\x01R\x06cursor\x88\x01\x01\x12\x1b\n" +
-	"\twithin_ms\x18\f \x01(\x01R\bwithinMs\x1a8\n" +
+	"\twithin_ms\x18\f \x01(\x01R\bwithinMs\x12\x12\n" +
+	"\x04last\x18\r \x01(\x05R\x04last\x1a8\n" +
 	"\n" +
 	"AttrsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

@@ -123,7 +123,9 @@ type TraitsResponse struct {
 	// Groups can have limits, and can be throttled.
 	GroupLimits bool `protobuf:"varint,27,opt,name=group_limits,json=groupLimits,proto3" json:"group_limits,omitempty"`
 	// One group does not delay the others.
-	FairGroups    bool `protobuf:"varint,28,opt,name=fair_groups,json=fairGroups,proto3" json:"fair_groups,omitempty"`
+	FairGroups bool `protobuf:"varint,28,opt,name=fair_groups,json=fairGroups,proto3" json:"fair_groups,omitempty"`
+	// Peeks can begin near the newest message.
+	PeekLast      bool `protobuf:"varint,29,opt,name=peek_last,json=peekLast,proto3" json:"peek_last,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -336,6 +338,13 @@ func (x *TraitsResponse) GetGroupLimits() bool {
 func (x *TraitsResponse) GetFairGroups() bool {
 	if x != nil {
 		return x.FairGroups
+	}
+	return false
+}
+
+func (x *TraitsResponse) GetPeekLast() bool {
+	if x != nil {
+		return x.PeekLast
 	}
 	return false
 }
@@ -983,7 +992,7 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"\x16mailbox/v1/topic.proto\x12\n" +
 	"mailbox.v1\"%\n" +
 	"\rTraitsRequest\x12\x14\n" +
-	"\x05topic\x18\x01 \x01(\tR\x05topic\"\xdb\x06\n" +
+	"\x05topic\x18\x01 \x01(\tR\x05topic\"\xf8\x06\n" +
 	"\x0eTraitsResponse\x12\x1a\n" +
 	"\bordering\x18\x01 \x01(\tR\bordering\x12\x1e\n" +
 	"\n" +
@@ -1020,7 +1029,8 @@ const file_mailbox_v1_topic_proto_rawDesc = "" +
 	"uniqueKeys\x12!\n" +
 	"\fgroup_limits\x18\x1b \x01(\bR\vgroupLimits\x12\x1f\n" +
 	"\vfair_groups\x18\x1c \x01(\bR\n" +
-	"fairGroups\"\x0f\n" +
+	"fairGroups\x12\x1b\n" +
+	"\tpeek_last\x18\x1d \x01(\bR\bpeekLast\"\x0f\n" +
 	"\rTopicsRequest\"(\n" +
 	"\x0eTopicsResponse\x12\x16\n" +
 	"\x06topics\x18\x01 \x03(\tR\x06topics\"'\n" +

@@ -216,6 +216,7 @@ func (c *client) learn(ctx context.Context, name string) error {
 		Fair                 bool        `json:"fair_groups"`
 		Dead                 bool        `json:"dead_letters"`
 		Peek                 bool        `json:"peek"`
+		PeekLast             bool        `json:"peek_last"`
 		Pause                bool        `json:"pause"`
 		Release              bool        `json:"release"`
 		DeliverAt            bool        `json:"deliver_at"`
@@ -241,7 +242,7 @@ func (c *client) learn(ctx context.Context, name string) error {
 	defer c.mu.Unlock()
 	c.traits[name] = driver.Traits{
 		Ordering: driver.Ordering(t.Ordering), Durability: driver.Durability(t.Durability), ExactStats: t.Exact, Groups: t.Groups,
-		StrictGroups: t.Strict, FairGroups: t.Fair, DeadLetters: t.Dead, Peek: t.Peek, Pause: t.Pause, Release: t.Release, DeliverAt: t.DeliverAt, Edit: t.Edit, TTL: t.TTL, Priorities: t.Priorities, UniqueKeys: t.UniqueKeys, GroupLimits: t.GroupLimits, DedupWindow: duration(t.Window),
+		StrictGroups: t.Strict, FairGroups: t.Fair, DeadLetters: t.Dead, Peek: t.Peek, PeekLast: t.PeekLast, Pause: t.Pause, Release: t.Release, DeliverAt: t.DeliverAt, Edit: t.Edit, TTL: t.TTL, Priorities: t.Priorities, UniqueKeys: t.UniqueKeys, GroupLimits: t.GroupLimits, DedupWindow: duration(t.Window),
 		MaxBodyBytes: t.MaxBody, MaxAttributes: t.MaxAttributes, MaxAttributeBytes: t.MaxAttributeBytes, MaxBatch: t.MaxBatch, MaxDelay: duration(t.MaxDelay),
 		MaxVisibility: duration(t.MaxVisibility), MaxWait: duration(t.MaxWait),
 		PurgeCooldown: duration(t.Cooldown),

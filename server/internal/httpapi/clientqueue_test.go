@@ -343,10 +343,13 @@ func (q *clientQueue) DeadLetters(ctx context.Context) iter.Seq2[driver.DeadLett
 }
 
 func (q *clientQueue) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
-	if query.Cursor != nil { // a client that stops has no last line
+	if query.Cursor != nil && query.Last == 0 { // a client that stops has no last line
 		return driver.Unsupported{}.Peek(ctx, query)
 	}
-	request := object{"topic": q.name, "msg_id": query.ID, "older_than_ms": ms(query.OlderThan), "reason": query.Reason, "limit": query.Limit}
+	request := object{"topic": q.name, "msg_id": query.ID, "older_than_ms": ms(query.OlderThan), "reason": query.Reason, "limit": query.Limit, "last": query.Last}
+	if query.Cursor != nil {
+		request["cursor"] = *query.Cursor
+	}
 	if query.States != nil {
 		request["states"] = query.States
 	}

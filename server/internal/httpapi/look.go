@@ -117,6 +117,7 @@ type peekRequest struct {
 	Group       string            `json:"group"`
 	Priority    *int              `json:"priority"`
 	Limit       int               `json:"limit"`
+	Last        int               `json:"last"`
 	Cursor      *string           `json:"cursor"` // nil if missing
 	WithinMS    duration          `json:"within_ms"`
 }
@@ -142,13 +143,15 @@ func (h *Handler) peek(c *call) error {
 
 func (h *Handler) peekFor(c *call, r *peekRequest) error {
 	search := broker.Search{
-		Query: driver.Query{ID: r.MessageID, Attributes: r.Attributes, OlderThan: time.Duration(r.OlderThanMS), Reason: driver.Reason(r.Reason), Limit: r.Limit},
+		Query: driver.Query{ID: r.MessageID, Attributes: r.Attributes, OlderThan: time.Duration(r.OlderThanMS), Reason: driver.Reason(r.Reason), Limit: r.Limit, Last: r.Last},
 		Text:  r.Text, Group: r.Group, Priority: r.Priority,
 	}
 	for _, state := range r.States {
 		search.Query.States = append(search.Query.States, driver.State(state))
 	}
 	switch {
+	case r.Last != 0 && (r.Cursor != nil || search.Selective()):
+		return &driver.Error{Code: driver.ErrInvalid, Op: "peek", Queue: r.Queue, Field: "last", Detail: "cannot be combined with a cursor, text, group or priority"}
 	case r.Cursor != nil:
 		if err := search.Page(*r.Cursor, time.Duration(r.WithinMS)); err != nil {
 			return err

@@ -155,6 +155,7 @@ type peekQuery struct {
 	Group       string   `json:"group"`
 	Priority    *int     `json:"priority"`
 	Limit       int      `json:"limit"`
+	Last        int      `json:"last"`
 	Cursor      *string  `json:"cursor"`
 	WithinMS    duration `json:"within_ms"`
 }
@@ -178,7 +179,7 @@ func (h *Handler) peekPage(c *call) error {
 	return h.peekFor(c, &peekRequest{
 		Queue: c.request.PathValue("topic"), States: query.States, MessageID: query.MessageID,
 		OlderThanMS: query.OlderThanMS, Reason: query.Reason, Text: query.Text, Group: query.Group, Priority: query.Priority,
-		Limit: query.Limit, Cursor: query.Cursor, WithinMS: query.WithinMS,
+		Limit: query.Limit, Last: query.Last, Cursor: query.Cursor, WithinMS: query.WithinMS,
 	})
 }
 

@@ -134,6 +134,8 @@ func searchOf(r *mailboxv1.PeekRequest) (s broker.Search, err error) {
 		s.Priority = &priority
 	}
 	switch within := duration(r.GetWithinMs()); {
+	case r.GetLast() != 0 && (r.Cursor != nil || s.Selective()):
+		err = schemaError("last", "cannot be combined with a cursor, text, group or priority")
 	case r.Cursor != nil:
 		err = s.Page(r.GetCursor(), within)
 	case within != 0:
@@ -145,7 +147,7 @@ func searchOf(r *mailboxv1.PeekRequest) (s broker.Search, err error) {
 func query(r *mailboxv1.PeekRequest) (driver.Query, error) {
 	q := driver.Query{
 		ID: r.GetMsgId(), Attributes: r.GetAttrs(), OlderThan: duration(r.GetOlderThanMs()),
-		Reason: driver.Reason(r.GetReason()), Limit: int(r.GetLimit()),
+		Reason: driver.Reason(r.GetReason()), Limit: int(r.GetLimit()), Last: int(r.GetLast()),
 	}
 	for _, wanted := range r.GetStates() {
 		known := false
@@ -164,7 +166,7 @@ func query(r *mailboxv1.PeekRequest) (driver.Query, error) {
 func traits(t *driver.Traits) *mailboxv1.TraitsResponse {
 	return &mailboxv1.TraitsResponse{
 		Ordering: string(t.Ordering), Durability: string(t.Durability), ExactStats: t.ExactStats, Groups: t.Groups,
-		StrictGroups: t.StrictGroups, DeadLetters: t.DeadLetters, Peek: t.Peek, Pause: t.Pause, Release: t.Release, DeliverAt: t.DeliverAt, Edit: t.Edit, Ttl: t.TTL, Schedules: t.Schedules, Priorities: t.Priorities, UniqueKeys: t.UniqueKeys, GroupLimits: t.GroupLimits, FairGroups: t.FairGroups,
+		StrictGroups: t.StrictGroups, DeadLetters: t.DeadLetters, Peek: t.Peek, PeekLast: t.PeekLast, Pause: t.Pause, Release: t.Release, DeliverAt: t.DeliverAt, Edit: t.Edit, Ttl: t.TTL, Schedules: t.Schedules, Priorities: t.Priorities, UniqueKeys: t.UniqueKeys, GroupLimits: t.GroupLimits, FairGroups: t.FairGroups,
 		DedupWindowMs: milliseconds(t.DedupWindow), MaxPayloadBytes: int64(t.MaxBodyBytes), MaxBatch: int32(t.MaxBatch),
 		MaxDelayMs: milliseconds(t.MaxDelay), MaxVisibilityMs: milliseconds(t.MaxVisibility), MaxWaitMs: milliseconds(t.MaxWait),
 		PurgeCooldownMs: milliseconds(t.PurgeCooldown), MaxAttributes: int32(t.MaxAttributes), MaxAttributeBytes: int32(t.MaxAttributeBytes),

@@ -306,7 +306,7 @@ var states = map[driver.State]mailboxv1.MessageState{
 }
 
 func (q *rpcQueue) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
-	if query.Cursor != nil { // a client that stops has no extent
+	if query.Cursor != nil && query.Last == 0 { // a client that stops has no extent
 		return driver.Unsupported{}.Peek(ctx, query)
 	}
 	return func(yield func(driver.Peeked, error) bool) {
@@ -316,7 +316,7 @@ func (q *rpcQueue) Peek(ctx context.Context, query driver.Query) iter.Seq2[drive
 		}
 		r := &mailboxv1.PeekRequest{
 			Topic: q.name, MsgId: query.ID, Attrs: query.Attributes, OlderThanMs: ms(query.OlderThan),
-			Reason: string(query.Reason), Limit: int32(query.Limit),
+			Reason: string(query.Reason), Limit: int32(query.Limit), Last: int32(query.Last), Cursor: query.Cursor,
 		}
 		for _, state := range query.States {
 			r.States = append(r.States, states[state])
@@ -430,7 +430,7 @@ func (q *rpcQueue) Traits() driver.Traits {
 	}
 	return driver.Traits{
 		Ordering: driver.Ordering(r.GetOrdering()), Durability: driver.Durability(r.GetDurability()), ExactStats: r.GetExactStats(),
-		Groups: r.GetGroups(), StrictGroups: r.GetStrictGroups(), DeadLetters: r.GetDeadLetters(), Peek: r.GetPeek(), Pause: r.GetPause(), Release: r.GetRelease(), DeliverAt: r.GetDeliverAt(), Edit: r.GetEdit(), TTL: r.GetTtl(), Priorities: r.GetPriorities(), UniqueKeys: r.GetUniqueKeys(), GroupLimits: r.GetGroupLimits(), FairGroups: r.GetFairGroups(), DedupWindow: span(r.GetDedupWindowMs()),
+		Groups: r.GetGroups(), StrictGroups: r.GetStrictGroups(), DeadLetters: r.GetDeadLetters(), Peek: r.GetPeek(), PeekLast: r.GetPeekLast(), Pause: r.GetPause(), Release: r.GetRelease(), DeliverAt: r.GetDeliverAt(), Edit: r.GetEdit(), TTL: r.GetTtl(), Priorities: r.GetPriorities(), UniqueKeys: r.GetUniqueKeys(), GroupLimits: r.GetGroupLimits(), FairGroups: r.GetFairGroups(), DedupWindow: span(r.GetDedupWindowMs()),
 		MaxBodyBytes:  int(r.GetMaxPayloadBytes()),
 		MaxAttributes: int(r.GetMaxAttributes()), MaxAttributeBytes: int(r.GetMaxAttributeBytes()), MaxBatch: int(r.GetMaxBatch()), MaxDelay: span(r.GetMaxDelayMs()),
 		MaxVisibility: span(r.GetMaxVisibilityMs()), MaxWait: span(r.GetMaxWaitMs()), PurgeCooldown: span(r.GetPurgeCooldownMs()),
