@@ -212,7 +212,7 @@ func TestPagesAreSoundInBrowser(t *testing.T) {
 
 // pictured are the pictures of docs/console.md.
 var pictured = []string{
-	"login", "overview", "queues-dark", "workers", "queue", "queue-dark-narrow", "message", "dead-message", "dead-queues", "dead-letters", "cause", "jobs", "job", "confirm-redrive", "search", "requests", "request", "schedules", "schedule", "access", "health", "confirm",
+	"login", "overview", "queues-dark", "workers", "queue", "queue-dark-narrow", "message", "dead-message", "dead-queues", "dead-letters", "cause", "jobs", "job", "confirm-redrive", "search", "requests", "request", "schedules", "schedule", "edit-schedule", "groups", "tenants", "access", "health", "confirm",
 }
 
 // open shows a page, which may be an error.
