@@ -83,12 +83,10 @@ type Broker struct {
 	traces    traceTable
 	state     atomic.Int32 // a State
 	waiting   waitTable
-	workers   *share.Pool // has a unit for each worker that is listed
-	// inFlight divides leases among callers: those held, and those that running
-	// receives may add. waits divides the receives that wait.
-	inFlight, waits *share.Pool
-	dedup           dedupKeys
-	unique          uniqueKeys
+	leasePools
+	waits  *share.Pool // divides the receives that wait
+	dedup  dedupKeys
+	unique uniqueKeys
 	// work bounds the operations on the backend, in turns, and memory the bytes of
 	// requests and answers.
 	work, memory *share.Gate

@@ -23,15 +23,20 @@ type lease struct {
 // A leaseTable holds the leases of a queue by message id. An idle queue has no leases
 // and uses no memory for them.
 type leaseTable struct {
-	pool   *share.Pool // each lease is a unit of it
+	pools  *leasePools
 	tenant string
-	// workerPool has a unit for each worker.
-	workerPool *share.Pool
 
 	mu      sync.Mutex       // guards the fields below
 	byID    map[string]lease // nil while there are none
 	most    int              // most leases that byID had at once
 	workers map[workerKey]*worker
+}
+
+// leasePools are what the leases of all queues share.
+type leasePools struct {
+	// inFlight divides leases among callers: those held, and those that running receives may add.
+	inFlight *share.Pool
+	workers  *share.Pool // has a unit for each worker that is listed
 }
 
 // spareLeases are empty maps for reuse. Maps that had more than maxSpareLeases are not
@@ -64,7 +69,7 @@ func (t *leaseTable) rest() {
 // give returns the units of n ended leases to the share of the token that took them.
 func (t *leaseTable) give(token capability.TokenID, n int64) {
 	owner := ownerOf(t.tenant, token)
-	t.pool.Give(owner[:], n)
+	t.pools.inFlight.Give(owner[:], n)
 }
 
 // add records deliveries, for which the holder has taken units. An earlier lease of the
@@ -84,7 +89,7 @@ func (t *leaseTable) add(deliveries []driver.Delivery, by holder, w *worker, tak
 		t.byID[d.ID] = lease{d.Receipt, by, takenAt, deadline, d.Deliveries, w}
 	}
 	if w != nil {
-		w.held += len(deliveries)
+		w.held += int32(len(deliveries))
 	}
 	t.most = max(t.most, len(t.byID))
 }

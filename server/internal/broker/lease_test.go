@@ -46,16 +46,16 @@ func TestQueueWithoutLeasesKeepsNoLeaseMap(t *testing.T) {
 		} {
 			by := holder{token: capability.TokenID{1}}
 			owner := ownerOf("acme", by.token)
-			table := leaseTable{pool: share.New("in-flight", "global_inflight", 1<<20, 0), tenant: "acme"}
+			table := leaseTable{pools: &leasePools{inFlight: share.New("in-flight", "global_inflight", 1<<20, 0)}, tenant: "acme"}
 			expect := func(round int, when string, want int) {
-				if used := table.pool.Held(owner[:]); used != int64(want) {
+				if used := table.pools.inFlight.Held(owner[:]); used != int64(want) {
 					t.Errorf("%s, round %d: %s %d leases count, want %d", how, round, when, used, want)
 				}
 			}
 			for round := range 2 { // the second may reuse a map
-				table.pool.Charge(owner[:], int64(n))
+				table.pools.inFlight.Charge(owner[:], int64(n))
 				table.add(held, by, nil, time.Now(), time.Minute)
-				table.pool.Charge(owner[:], 1)
+				table.pools.inFlight.Charge(owner[:], 1)
 				table.add(held[:1], by, nil, time.Now(), time.Minute)
 				expect(round, "with one taken again", n)
 				end(&table)
@@ -73,12 +73,12 @@ func TestQueueWithoutLeasesKeepsNoLeaseMap(t *testing.T) {
 
 // Tokens get back the units of their own leases from a call that ends those of several.
 func TestLeasesEndedTogetherReturnToTheirTokens(t *testing.T) {
-	table := leaseTable{pool: share.New("in-flight", "global_inflight", 1<<20, 0), tenant: "acme"}
+	table := leaseTable{pools: &leasePools{inFlight: share.New("in-flight", "global_inflight", 1<<20, 0)}, tenant: "acme"}
 	var gone []endedLease
 	for i, token := range []byte{1, 1, 2, 1, 2, 2, 3} {
 		by := holder{token: capability.TokenID{token}}
 		owner := ownerOf("acme", by.token)
-		table.pool.Charge(owner[:], 2) // one of them is for another lease
+		table.pools.inFlight.Charge(owner[:], 2) // one of them is for another lease
 		d := driver.Delivery{Message: driver.Message{ID: fmt.Sprint(i)}, Receipt: driver.Receipt{Handle: fmt.Sprint(i), Nonce: uint64(i)}}
 		table.add([]driver.Delivery{d}, by, nil, time.Now(), time.Minute)
 		gone = append(gone, endedLease{receipt: d.Receipt}, endedLease{receipt: driver.Receipt{Handle: d.ID, Nonce: 99}})
@@ -87,7 +87,7 @@ func TestLeasesEndedTogetherReturnToTheirTokens(t *testing.T) {
 	table.remove(gone...) // they have ended
 	for token, want := range map[byte]int64{1: 3, 2: 3, 3: 1} {
 		owner := ownerOf("acme", capability.TokenID{token})
-		if held := table.pool.Held(owner[:]); held != want {
+		if held := table.pools.inFlight.Held(owner[:]); held != want {
 			t.Errorf("token %d holds %d units, want %d", token, held, want)
 		}
 	}

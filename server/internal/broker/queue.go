@@ -21,9 +21,7 @@ type queue struct {
 	queueKey
 	backend string // its name in the backend
 	handle  driver.Queue
-	linked  bool             // the reply store is on one server with the queue
 	started completion.Queue // handle, for operations that are not waited for
-	seals   bool             // the backend keeps seals
 	// identity is empty if the backend has none.
 	identity string
 	leases   leaseTable
@@ -31,9 +29,11 @@ type queue struct {
 	meter    *metrics.Queue
 	flow     flow
 
-	users    atomic.Int32 // calls that use the handle now
 	lastUsed atomic.Int64 // on the broker's clock
+	users    atomic.Int32 // calls that use the handle now
 	gone     atomic.Bool  // it was removed from the table
+	linked   bool         // the reply store is on one server with the queue
+	seals    bool         // the backend keeps seals
 }
 
 // traits returns the traits of the queue, within the limits of the broker.
@@ -209,7 +209,7 @@ func (b *Broker) enter(key queueKey, opened *queue) (*queue, error) {
 		return found, opened.handle.Close()
 	}
 	opened.meter = b.metrics.Queue(opened.tenant, opened.name)
-	opened.leases.pool, opened.leases.workerPool, opened.leases.tenant = b.inFlight, b.workers, opened.tenant
+	opened.leases.pools, opened.leases.tenant = &b.leasePools, opened.tenant
 	opened.users.Store(1)
 	opened.lastUsed.Store(int64(b.now()))
 	shard.queues[key] = opened

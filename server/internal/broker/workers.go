@@ -102,7 +102,7 @@ type worker struct {
 	workerID
 	interned               unique.Handle[string] // the name, which a worker has once however many queues it uses
 	since, seen            time.Duration         // on the broker's clock
-	waiting, held          int
+	waiting, held          int32
 	acked, failed, expired int
 }
 
@@ -209,7 +209,7 @@ func (t *leaseTable) forgetWorkersLocked(remove func(*worker) bool) {
 		if remove(w) {
 			delete(t.workers, key)
 			owner := ownerOf(t.tenant, w.token)
-			t.workerPool.Give(owner[:], 1)
+			t.pools.workers.Give(owner[:], 1)
 		}
 	}
 }
@@ -311,7 +311,7 @@ func (b *Broker) workersOf(all []Worker, q *queue, held bool) []Worker {
 		byWorker[w] = len(all)
 		all = append(all, Worker{
 			Queue: q.name, Name: w.name, Protocol: w.protocol, Address: w.address, Token: w.token, Since: b.start.Add(w.since), Seen: b.start.Add(w.seen),
-			Waiting: w.waiting, InFlight: w.held, Acked: w.acked, Failed: w.failed, Expired: w.expired,
+			Waiting: int(w.waiting), InFlight: int(w.held), Acked: w.acked, Failed: w.failed, Expired: w.expired,
 		})
 	}
 	if held {
