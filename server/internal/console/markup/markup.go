@@ -1,5 +1,4 @@
-// Package markup makes HTML of Go values. Text and the values of attributes are escaped, and there
-// is no way to write them as they are.
+// Package markup makes HTML from Go values. It always escapes text and the values of attributes.
 package markup
 
 import (
