@@ -80,7 +80,7 @@ test: format-check vet setup ## Everything a commit must pass; CI runs exactly t
 	@echo; echo "The memory backend, and the conformance cases it passed, by rule:"
 	@$(FULL) ./membox 2>&1 | $(REPORT) -v test=TestConformance # go test has kept the output
 	@echo; echo "Saboteurs, the rule each breaks, and whether the suite caught it:"
-	@$(FULL) ./driver/drivertest/internal/faulty 2>&1 | $(REPORT) -v test=TestEverySaboteurIsCaught # as above
+	@$(FULL) ./internal/testing/faulty 2>&1 | $(REPORT) -v test=TestEverySaboteurIsCaught # as above
 
 .PHONY: soak
 soak: ## Everything at full volume, which takes most of a day; then make race

@@ -9,7 +9,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
-	"github.com/mailboxmq/mailbox/driver/drivertest/internal/faulty"
+	"github.com/mailboxmq/mailbox/internal/testing/faulty"
 	"github.com/mailboxmq/mailbox/membox"
 )
 
