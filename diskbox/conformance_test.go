@@ -25,19 +25,22 @@ func (bubbleClock) uptime() time.Duration { return time.Duration(time.Now().Unix
 type machine struct {
 	*Backend
 	disk *storetest.Disk
+	wall func() time.Time
 }
 
-func start(t testing.TB, disk *storetest.Disk) *machine {
+func start(t testing.TB, disk *storetest.Disk) *machine { return startWithClock(t, disk, nil) }
+
+func startWithClock(t testing.TB, disk *storetest.Disk, wall func() time.Time) *machine {
 	t.Helper()
 	b, err := Open(t.Context(), "queues", &Options{
-		fs: disk.FS(), boot: bubbleClock{}, small: true, secret: aSecret,
+		fs: disk.FS(), boot: bubbleClock{}, wall: wall, small: true, secret: aSecret,
 		OnFail: func(err error) { t.Errorf("the store has failed: %v", err) },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
-	return &machine{Backend: b, disk: disk}
+	return &machine{Backend: b, disk: disk, wall: wall}
 }
 
 // sound fails the test if Check finds a problem on the disk.
@@ -75,11 +78,14 @@ func restart(t testing.TB, old driver.Opener, how drivertest.Crash) driver.Opene
 		t.Error(err)
 	}
 	sound(t, disk)
-	return start(t, disk)
+	return startWithClock(t, disk, m.wall)
 }
 
 var virtual = drivertest.Backend{
-	Open:    func(t testing.TB) driver.Opener { return start(t, storetest.NewDisk()) },
+	Open: func(t testing.TB) driver.Opener { return start(t, storetest.NewDisk()) },
+	OpenWithClock: func(t testing.TB, wall func() time.Time) driver.Opener {
+		return startWithClock(t, storetest.NewDisk(), wall)
+	},
 	Restart: restart,
 	Crashes: []drivertest.Crash{drivertest.CrashClean, drivertest.CrashKill, drivertest.CrashPower},
 	Virtual: true,

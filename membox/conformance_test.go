@@ -2,6 +2,7 @@ package membox_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
@@ -10,8 +11,9 @@ import (
 )
 
 var backend = drivertest.Backend{
-	Open:    func(testing.TB) driver.Opener { return membox.New(nil) }, // the suite closes it
-	Virtual: true,
+	Open:          func(testing.TB) driver.Opener { return membox.New(nil) }, // the suite closes it
+	OpenWithClock: func(_ testing.TB, wall func() time.Time) driver.Opener { return membox.NewWithClock(wall) },
+	Virtual:       true,
 }
 
 func TestConformance(t *testing.T) {

@@ -52,6 +52,7 @@
 //	peek, purge, forget        forget frees the dedup keys
 //	stats                      the counts; at=D: that they must have when due
 //	time +D                    let time pass
+//	clock +D                   set the wall clock of the backend, from now on D ahead of ours
 //	mark                       from when at= and before= count; the start if there is none
 //	configure SETTING=…        change the live queue; the story ends if the backend cannot
 //	nothing, empty             check that nothing can be received, or that nothing is there

@@ -41,6 +41,9 @@ type env struct {
 	// slack bounds the drift between the backend's clock and ours during a case.
 	slack time.Duration
 
+	// ahead is how far the wall clock of the backend is ahead of ours, in nanoseconds.
+	ahead atomic.Int64
+
 	// running are the goroutines that a case has started. A bubble must not end before they
 	// have.
 	running sync.WaitGroup
@@ -61,10 +64,14 @@ type closer interface{ Close() error }
 // queueName is the queue under test.
 const queueName = "orders"
 
-func newEnv(t *testing.T, b Backend, rule string) *env {
-	e := newPlainEnv(t, b, rule)
+func newEnv(t *testing.T, b Backend, c testCase) *env {
+	e := newPlainEnv(t, b, c.id)
 	t.Cleanup(e.running.Wait)
-	e.opener = b.Open(t)
+	if c.setsClock && b.OpenWithClock != nil {
+		e.opener = b.OpenWithClock(t, e.wall)
+	} else {
+		e.opener = b.Open(t)
+	}
 	t.Cleanup(e.close)
 	e.began = time.Now()
 	return e
@@ -80,6 +87,12 @@ func newPlainEnv(t *testing.T, b Backend, rule string) *env {
 	}
 	return e
 }
+
+// wall is the wall clock of the backend in cases that set it.
+func (e *env) wall() time.Time { return time.Now().Add(time.Duration(e.ahead.Load())) }
+
+// setWall sets the wall clock of the backend this far ahead of ours.
+func (e *env) setWall(ahead time.Duration) { e.ahead.Store(int64(ahead)) }
 
 // tick returns a duration that a case lets pass: long enough to differ from zero, short enough to
 // wait for.

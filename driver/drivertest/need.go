@@ -52,6 +52,12 @@ var needGroups = need{
 	},
 }
 
+// needClock: the wall clock of the backend can be set. Without it the claim cannot be checked.
+var needClock = need{
+	met:     func(e *env, _ driver.Queue) bool { return e.backend.OpenWithClock != nil },
+	refused: func(e *env, _ driver.Queue) { e.t.Log("the wall clock of the backend cannot be set") },
+}
+
 // needDeliverAt: due times are accepted.
 var needDeliverAt = need{
 	met: func(_ *env, q driver.Queue) bool { return q.Traits().DeliverAt },

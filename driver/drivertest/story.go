@@ -33,6 +33,7 @@ var storyNeeds = map[string]need{
 	"pause":        needPause,
 	"release":      needRelease,
 	"edit":         needEdit,
+	"clock":        needClock,
 	"deliver-at":   needDeliverAt,
 	"ttl":          needTTL,
 	"priorities":   needPriorities,
@@ -118,6 +119,7 @@ func caseOf(s story.Story) (c testCase, crashes []Crash, err error) {
 			return c, nil, fmt.Errorf("%s:%d: unknown need %q", s.File, s.Line, name)
 		}
 		c.needs = append(c.needs, need)
+		c.setsClock = c.setsClock || name == "clock"
 	}
 	anyDurations := durations{}
 	for _, name := range durationNames {

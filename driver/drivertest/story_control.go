@@ -27,6 +27,8 @@ type (
 		at        time.Duration
 		brief     bool // see receiveOperation
 	}
+	// clockOperation sets the wall clock of the backend ahead of ours.
+	clockOperation  struct{ ahead time.Duration }
 	deleteOperation struct{}
 	// openOperation opens the queue again.
 	openOperation   struct{}
@@ -46,6 +48,7 @@ type (
 var controlVerbs = map[string]func(a *arguments) operation{
 	"wait":    func(a *arguments) operation { return waitOperation{a.count(), max(a.number("receivers"), 1)} },
 	"woken":   func(a *arguments) operation { return wokenOperation{a.count(), a.duration("at", 0), a.yes("brief")} },
+	"clock":   parseClock,
 	"delete":  func(a *arguments) operation { a.none(); return deleteOperation{} },
 	"open":    func(a *arguments) operation { a.none(); return openOperation{} },
 	"close":   func(a *arguments) operation { a.none(); return closeOperation{} },
@@ -64,6 +67,14 @@ func parseCycle(a *arguments) operation {
 	}
 	a.fail(errors.New("want nack, release or put-back"))
 	return op
+}
+
+func parseClock(a *arguments) operation {
+	ahead, err := a.names.parse(strings.Join(a.words, " "))
+	if err != nil {
+		a.fail(err)
+	}
+	return clockOperation{ahead}
 }
 
 // count returns the only word as a number, 1 if there is none.
@@ -86,10 +97,11 @@ func (o wokenOperation) String() string {
 	return command("woken", []string{strconv.Itoa(o.receivers)}, timeOption("at", o.at), boolOption("brief", o.brief))
 }
 
-func (deleteOperation) String() string { return "delete" }
-func (openOperation) String() string   { return "open" }
-func (closeOperation) String() string  { return "close" }
-func (queuesOperation) String() string { return "queues" }
+func (o clockOperation) String() string { return command("clock", []string{o.ahead.String()}) }
+func (deleteOperation) String() string  { return "delete" }
+func (openOperation) String() string    { return "open" }
+func (closeOperation) String() string   { return "close" }
+func (queuesOperation) String() string  { return "queues" }
 func (o cycleOperation) String() string {
 	return command("cycle", []string{nackVerbs[o.how]}, numberOption("times", o.times))
 }
@@ -135,6 +147,11 @@ func (o wokenOperation) run(_ context.Context, p *executor) (r result) {
 		slices.SortStableFunc(labels, func(a, b string) int { return p.story.position(a) - p.story.position(b) })
 	}
 	r.addf("%s", strings.Join(labels, " "))
+	return r
+}
+
+func (o clockOperation) run(_ context.Context, p *executor) (r result) {
+	p.story.env.setWall(o.ahead)
 	return r
 }
 

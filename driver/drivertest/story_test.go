@@ -54,7 +54,7 @@ func FuzzOperation(f *testing.F) {
 		"receive 3 at=2tick", "nack a#2 d3 forged-d4 d? delay=hold-1ms cause=boom", "extend-late a visibility=0s", "ack-late a",
 		"dead-letter a reason=fatal cause=why type=T", "redrive all limit=2", "redrive", "in other move this limit=3", "discard m1 m?",
 		"peek m1 state=ready state=dead older=1s reason=fatal limit=2 attribute:a=b", "time +10s unseen", "restart power",
-		"configure max-messages=2 strict=yes", "in x queue retain-ready=2tick", "stats at=tick", "expired a", "too-late a", "verbose untimed",
+		"configure max-messages=2 strict=yes", "in x queue retain-ready=2tick", "stats at=tick", "clock -hold", "expired a", "too-late a", "verbose untimed",
 	} {
 		f.Add(seed)
 	}

@@ -42,6 +42,10 @@ type Backend struct {
 	// suite closes an opener with a method Close() error; closing it a second time must be
 	// harmless.
 	Open func(t testing.TB) driver.Opener
+	// OpenWithClock is Open for a backend that reads the wall clock by calling wall, at any time and
+	// in any goroutine; so does what Restart makes of it. Cases of TIME-0 set that clock. Nil means
+	// that the wall clock of the backend cannot be set.
+	OpenWithClock func(t testing.TB, wall func() time.Time) driver.Opener
 	// Restart takes the backend down and brings it up again. It also cleans up old. Nil means
 	// that messages do not survive.
 	Restart func(t testing.TB, old driver.Opener, how Crash) driver.Opener
@@ -110,6 +114,8 @@ type testCase struct {
 	// real says that the case is about more than the model has: goroutines that wait, handles,
 	// and queues that get the dead letters of others.
 	real bool
+	// setsClock says that the case sets the wall clock of the backend. It needs needClock.
+	setsClock bool
 	// forwards says that dead letters of the queue go to another, where they are new messages.
 	forwards bool
 	// repeats says that the case does the same thousands of times, or what similar cases do; see volume.InFull.
@@ -123,7 +129,7 @@ func always(config driver.Config) func(*env) driver.Config {
 
 func (c testCase) check(t *testing.T, b Backend) {
 	if b.Virtual {
-		c.prove(newEnv(t, b, c.id))
+		c.prove(newEnv(t, b, c))
 		return
 	}
 	c.onRealClock(b).check(t, b.Tick, 1)
@@ -133,7 +139,7 @@ func (c testCase) check(t *testing.T, b Backend) {
 func (c testCase) onRealClock(b Backend) attempts {
 	return func(t *testing.T, tick time.Duration) (*env, func()) {
 		b.Tick = tick
-		e := newEnv(t, b, c.id)
+		e := newEnv(t, b, c)
 		return e, func() { c.prove(e) }
 	}
 }
@@ -163,7 +169,7 @@ func allCases() []testCase {
 		orderCases, groupCases, fairCases, shardCases,
 		countCases, peekCases, editCases, releaseCases, scheduleCases,
 		defaultCases, deadLetterCases, redriveCases, deadLetterToCases, deadLetterCircleCases,
-		moveCases, endingCases, ttlCases, priorityCases, uniqueCases, groupLimitCases,
+		moveCases, endingCases, clockCases, ttlCases, priorityCases, uniqueCases, groupLimitCases,
 		limitCases, adminCases, annotationCases,
 		concurrencyCases, raceCases,
 		restartCases(),

@@ -19,7 +19,7 @@ var backendRules = []string{
 	"ORD-1", "ORD-2", "ORD-3", "ORD-4",
 	"FAIR-1", "FAIR-2", "FAIR-3",
 	"CNT-1", "CNT-2", "CNT-3",
-	"FLOW-1", "FLOW-2", "FLOW-3", "FLOW-4", "FLOW-5", "FLOW-6", "TIME-1",
+	"FLOW-1", "FLOW-2", "FLOW-3", "FLOW-4", "FLOW-5", "FLOW-6", "TIME-0", "TIME-1",
 	"DLQ-1", "DLQ-4", "DLQ-5", "DLQ-8", "DLQ-9",
 	"RET-1", "RET-2", "TIME-2",
 	"OBS-1",

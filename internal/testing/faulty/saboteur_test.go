@@ -17,6 +17,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/host"
 	"github.com/mailboxmq/mailbox/internal/testing/faulty"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/membox"
@@ -44,6 +45,9 @@ func backendOf(wrap func(driver.Opener) driver.Opener) drivertest.Backend {
 	return drivertest.Backend{
 		Virtual: true,
 		Open:    func(testing.TB) driver.Opener { return put(membox.New(nil)) },
+		OpenWithClock: func(_ testing.TB, wall func() time.Time) driver.Opener {
+			return put(host.New(host.Options{Wall: wall}))
+		},
 		Restart: func(_ testing.TB, old driver.Opener, _ drivertest.Crash) driver.Opener {
 			mu.Lock()
 			inner := wrapped[old]
