@@ -22,6 +22,8 @@ type ReplyStore struct {
 	// Late bounds the time until a waiter learns that a slot is not pending any more, for
 	// stores that can only poll; 0 means at once.
 	Late time.Duration
+	// Only says which cases RunReplyStore runs, by their names as in ReplyStoreCases; nil means all.
+	Only func(name string) bool
 	// Virtual reports that all cases can run inside a synctest bubble.
 	Virtual bool
 	// Tick is the suite's unit of time when not Virtual, for stores that count in coarser
@@ -34,7 +36,11 @@ type ReplyStore struct {
 func RunReplyStore(t *testing.T, b ReplyStore) {
 	t.Helper()
 	for _, c := range allSlotCases() {
-		t.Run(c.id+"/"+c.title, func(t *testing.T) {
+		name := c.id + "/" + c.title
+		if b.Only != nil && !b.Only(name) {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
 			if b.Virtual {
 				synctest.Test(t, func(t *testing.T) { c.run(newSlotEnv(t, b, c.id)) })
 			} else {

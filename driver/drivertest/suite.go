@@ -54,6 +54,9 @@ type Backend struct {
 	// Virtual reports that all cases can run inside a synctest bubble: no sockets, no child
 	// processes, no goroutines that outlive the opener.
 	Virtual bool
+	// Only says which cases Run runs, by their names as in Cases; nil means all. It is asked before
+	// each case, when those before have ended.
+	Only func(name string) bool
 	// ByName reports that handles are only names, as over HTTP: a handle on a deleted queue
 	// works on the next queue of that name.
 	ByName bool
@@ -78,7 +81,11 @@ func (b Backend) survives(how Crash) bool {
 func Run(t *testing.T, b Backend) {
 	t.Helper()
 	for _, c := range allCases() {
-		t.Run(c.id+"/"+c.title, func(t *testing.T) {
+		name := c.id + "/" + c.title
+		if b.Only != nil && !b.Only(name) {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
 			if c.repeats {
 				volume.InFull(t)
 			}

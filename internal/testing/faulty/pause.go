@@ -91,10 +91,10 @@ var pauseFaults = []Saboteur{
 			return q.Resume(ctx)
 		}}},
 	{Name: "paused-receives-do-not-wait", Breaks: "FLOW-2",
-		What: "A receive of a paused queue returns at once, whatever its wait.",
+		What: "A receive of a paused queue waits for a second at most.",
 		on: hooks{receive: func(q *queue, ctx context.Context, req driver.ReceiveRequest) ([]driver.Delivery, error) {
 			if q.isPaused(ctx) {
-				req.Wait = 0
+				req.Wait = min(req.Wait, time.Second)
 			}
 			return q.Receive(ctx, req)
 		}}},

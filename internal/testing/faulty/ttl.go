@@ -105,7 +105,7 @@ var ttlFaults = []Saboteur{
 					return letter.Reason == driver.ReasonExpired && noRetention(q.config()) && letter.Group == d.Group
 				})
 				if blocked {
-					_ = q.release(ctx, d.Receipt)
+					_ = q.nackOne(ctx, driver.Nack{Receipt: d.Receipt, Delay: time.Second, Mode: driver.NackRelease})
 				}
 				return blocked
 			})

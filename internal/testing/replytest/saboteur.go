@@ -170,11 +170,13 @@ func expectCaught(t *testing.T, saboteurs []saboteur, store func(spoil func(driv
 	t.Helper()
 	faults := make([]sabotage.Fault, len(saboteurs))
 	for i := range saboteurs {
-		faults[i] = sabotage.Fault{Name: saboteurs[i].name, Breaks: saboteurs[i].breaks}
+		faults[i] = sabotage.Fault{Name: saboteurs[i].name, Breaks: []string{saboteurs[i].breaks}}
 	}
-	sabotage.ExpectCaught(t, faults, func(fault int) {
-		drivertest.RunReplyStore(t, store(func(opener driver.Opener) driver.Opener {
+	sabotage.ExpectCaught(t, faults, func(t *testing.T, fault int) {
+		spoiled := store(func(opener driver.Opener) driver.Opener {
 			return &spoiledBackend{opener.(sabotage.Backend), spoil(StoreOf(opener), &saboteurs[fault])}
-		}))
+		})
+		spoiled.Only = faults[fault].Has
+		t.Run("wire", func(t *testing.T) { drivertest.RunReplyStore(t, spoiled) })
 	})
 }

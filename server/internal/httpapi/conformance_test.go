@@ -83,16 +83,23 @@ func (s *service) mint(t testing.TB, tenant string, caveats ...capability.Caveat
 	return token
 }
 
-// openMemory returns a client of a daemon in front of an empty memory backend.
-func openMemory(t testing.TB) driver.Opener { return openInFrontOf(t, membox.New(nil)) }
-
-// openInFrontOf is the same with another backend in memory.
-func openInFrontOf(t testing.TB, backend sabotage.Backend) driver.Opener {
-	s := newService(t, backend, broker.Limits{})
+// openInFrontOf returns a client of a daemon in front of a backend, which it closes.
+func openInFrontOf(t testing.TB, backend sabotage.Backend, ring *keyring.Ring) driver.Opener {
+	s := newServiceWith(t, backend, broker.Limits{}, ring)
 	return newClient(s.client, "http://mailbox", s.mint(t, ""), func() error { return errors.Join(s.close(), backend.Close()) })
 }
 
-var overMemory = drivertest.Backend{Open: openMemory, Virtual: true, ByName: true}
+// openMemory is openInFrontOf an empty memory backend.
+func openMemory(t testing.TB) driver.Opener {
+	return openInFrontOf(t, membox.New(nil), keyring.New(keyring.NewKey()))
+}
+
+var wire = sabotage.Wire{Open: openInFrontOf, ByName: true, Hides: sabotage.Merged(sabotage.NoFirings(), map[string]string{
+	"takes-any-mode":          "modes have names here, and the daemon knows no others",
+	"denies-that-it-releases": "the daemon refuses what the traits of its backend deny",
+})}
+
+var overMemory = wire.Backend()
 
 // TestConformance runs the whole suite through HTTP.
 func TestConformance(t *testing.T) {
@@ -100,14 +107,11 @@ func TestConformance(t *testing.T) {
 	drivertest.Run(t, overMemory)
 }
 
-// TestLimitSaboteursAreCaughtThroughHTTP shows that the suite sees faults of limits by group through
-// the wire.
-func TestLimitSaboteursAreCaughtThroughHTTP(t *testing.T) {
+// TestFlowSaboteursAreCaughtThroughHTTP shows that the suite sees faults of time and flow through the
+// wire.
+func TestFlowSaboteursAreCaughtThroughHTTP(t *testing.T) {
 	volume.InFull(t)
-	sabotage.ExpectLimitsCaught(t, func(spoil func(sabotage.Backend) sabotage.Backend) drivertest.Backend {
-		open := func(t testing.TB) driver.Opener { return openInFrontOf(t, spoil(membox.New(nil))) }
-		return drivertest.Backend{Open: open, Virtual: true, ByName: true}
-	})
+	sabotage.ExpectFlowCaught(t, wire)
 }
 
 func TestAgreesWithTheModel(t *testing.T) { drivertest.RunRandom(t, overMemory, 1_000) }

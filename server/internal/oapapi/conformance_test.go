@@ -10,37 +10,36 @@ import (
 	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/testing/sabotage"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
-	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/remotebox"
 	"github.com/mailboxmq/mailbox/server/internal/oapapi"
 )
 
-// overMemory is remotebox, OAP/1 frames, the broker and membox, in virtual time.
-var overMemory = inFrontOf(func() driver.Opener { return membox.New(nil) })
-
-// inFrontOf is the same with another backend in memory.
-func inFrontOf(backend func() driver.Opener) drivertest.Backend {
-	return drivertest.Backend{
-		Open: func(t testing.TB) driver.Opener {
-			d := newDaemon(t, backend(), oapapi.Options{})
-			return newRemote(t, d, d.client())
-		},
-		Virtual: true,
-	}
+// wire is remotebox, OAP/1 frames and the broker.
+var wire = sabotage.Wire{
+	Open: func(t testing.TB, backend sabotage.Backend, ring *keyring.Ring) driver.Opener {
+		d := newDaemonWith(t, backend, oapapi.Options{}, ring, mint(t, ring))
+		return newRemote(t, d, d.client())
+	},
+	Hides: map[string]string{
+		"denies-that-it-releases": "the client refuses what the traits of the backend deny",
+		"throttles-for-any-time":  "the client checks the time of a throttle",
+		"races-on-a-unique-key":   "sends that come at once share a call of the backend",
+	},
 }
+
+// overMemory is the same in front of a memory backend, in virtual time.
+var overMemory = wire.Backend()
 
 func TestConformance(t *testing.T) {
 	volume.Repeats(t)
 	drivertest.Run(t, overMemory)
 }
 
-// TestLimitSaboteursAreCaughtThroughFrames shows that the suite sees faults of limits by group through
+// TestFlowSaboteursAreCaughtThroughFrames shows that the suite sees faults of time and flow through
 // the wire.
-func TestLimitSaboteursAreCaughtThroughFrames(t *testing.T) {
+func TestFlowSaboteursAreCaughtThroughFrames(t *testing.T) {
 	volume.InFull(t)
-	sabotage.ExpectLimitsCaught(t, func(spoil func(sabotage.Backend) sabotage.Backend) drivertest.Backend {
-		return inFrontOf(func() driver.Opener { return spoil(membox.New(nil)) })
-	})
+	sabotage.ExpectFlowCaught(t, wire)
 }
 
 func TestAgreesWithTheModel(t *testing.T) {

@@ -10,30 +10,29 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/keyring"
+	"github.com/mailboxmq/mailbox/internal/testing/pipenet"
 	"github.com/mailboxmq/mailbox/internal/testing/sabotage"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
-	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// overMemory is the generated client, HTTP/2, the broker and membox, in virtual
-// time.
-func overMemory(tenant string, options ...connect.ClientOption) drivertest.Backend {
-	return inFrontOf(func() driver.Opener { return membox.New(nil) }, tenant, options...)
+// wire is the generated client, HTTP/2 and the broker.
+func wire(tenant string, options ...connect.ClientOption) sabotage.Wire {
+	hides := sabotage.Merged(sabotage.NoFirings(), map[string]string{
+		"paused-receives-do-not-wait": "the daemon receives again until the wait of its client is over",
+	})
+	return sabotage.Wire{ByName: true, Hides: hides, Open: func(t testing.TB, backend sabotage.Backend, ring *keyring.Ring) driver.Opener {
+		pipes := pipenet.Listen()
+		d := newDaemonOn(t, backend, broker.Limits{}, ring, pipes, pipes.Dial)
+		return newRPCOpener(d, d.mint(t, tenant), options...)
+	}}
 }
 
-// inFrontOf is the same with another backend in memory.
-func inFrontOf(backend func() driver.Opener, tenant string, options ...connect.ClientOption) drivertest.Backend {
-	return drivertest.Backend{
-		ByName: true,
-		Open: func(t testing.TB) driver.Opener {
-			d := newDaemon(t, backend(), broker.Limits{})
-			return newRPCOpener(d, d.mint(t, tenant), options...)
-		},
-		Virtual: true,
-	}
+// overMemory is the same in front of a memory backend, in virtual time.
+func overMemory(tenant string, options ...connect.ClientOption) drivertest.Backend {
+	return wire(tenant, options...).Backend()
 }
 
 // TestConformance runs the whole suite through gRPC.
@@ -42,13 +41,11 @@ func TestConformance(t *testing.T) {
 	drivertest.Run(t, overMemory("", connect.WithGRPC()))
 }
 
-// TestLimitSaboteursAreCaughtThroughGRPC shows that the suite sees faults of limits by group
-// through the wire.
-func TestLimitSaboteursAreCaughtThroughGRPC(t *testing.T) {
+// TestFlowSaboteursAreCaughtThroughGRPC shows that the suite sees faults of time and flow through the
+// wire.
+func TestFlowSaboteursAreCaughtThroughGRPC(t *testing.T) {
 	volume.InFull(t)
-	sabotage.ExpectLimitsCaught(t, func(spoil func(sabotage.Backend) sabotage.Backend) drivertest.Backend {
-		return inFrontOf(func() driver.Opener { return spoil(membox.New(nil)) }, "", connect.WithGRPC())
-	})
+	sabotage.ExpectFlowCaught(t, wire("", connect.WithGRPC()))
 }
 
 // The other protocols share everything but the framing and the codec with gRPC,
