@@ -45,7 +45,7 @@ func All() []Saboteur {
 		leaseFaults, receiptFaults, lateAckFaults, settleFaults,
 		orderFaults, groupFaults, fairFaults,
 		countFaults, peekFaults, pauseFaults, editFaults, releaseFaults, scheduleFaults,
-		defaultFaults, deadLetterFaults, redriveFaults, deadLetterToFaults, moveFaults, retentionFaults, dropFaults, clockFaults, ttlFaults, priorityFaults, uniqueFaults, limitFaults, endingFaults,
+		defaultFaults, deadLetterFaults, redriveFaults, deadLetterToFaults, moveFaults, retentionFaults, dropFaults, clockFaults, ttlFaults, priorityFaults, uniqueFaults, limitFaults, kindFaults, endingFaults,
 		adminFaults, annotationFaults,
 		rareFaults, sequenceFaults,
 		restartFaults,

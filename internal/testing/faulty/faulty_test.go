@@ -10,6 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/testing/faulty"
+	"github.com/mailboxmq/mailbox/internal/testing/workertest"
 	"github.com/mailboxmq/mailbox/membox"
 )
 
@@ -18,13 +19,16 @@ func TestEveryRuleHasASaboteur(t *testing.T) {
 	for _, saboteur := range faulty.All() {
 		broken[saboteur.Breaks]++
 	}
-	rules := make(map[string]bool)
+	rules := map[string]bool{workertest.Rule: true}
 	for _, c := range drivertest.Cases() {
 		rule, _, _ := strings.Cut(c, "/")
 		if broken[rule] == 0 && !rules[rule] {
 			t.Errorf("no saboteur breaks %s, for which the suite has cases", rule)
 		}
 		rules[rule] = true
+	}
+	if broken[workertest.Rule] == 0 {
+		t.Errorf("no saboteur breaks %s, for which package workertest has cases", workertest.Rule)
 	}
 	for rule := range broken {
 		if !rules[rule] {

@@ -20,6 +20,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/host"
 	"github.com/mailboxmq/mailbox/internal/testing/faulty"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
+	"github.com/mailboxmq/mailbox/internal/testing/workertest"
 	"github.com/mailboxmq/mailbox/membox"
 )
 
@@ -63,7 +64,10 @@ var judges = []struct {
 	name string
 	try  func(t *testing.T, backend drivertest.Backend)
 }{
-	{"suite", drivertest.Run},
+	{"suite", func(t *testing.T, backend drivertest.Backend) {
+		drivertest.Run(t, backend)
+		workertest.Run(t, backend)
+	}},
 	{"concurrent", func(t *testing.T, backend drivertest.Backend) {
 		drivertest.RunConcurrent(t, backend, drivertest.Load{Messages: 4_000})
 	}},

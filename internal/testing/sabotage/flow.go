@@ -14,6 +14,7 @@ import (
 	"github.com/mailboxmq/mailbox/internal/host"
 	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/testing/faulty"
+	"github.com/mailboxmq/mailbox/internal/testing/workertest"
 )
 
 // A Wire is a surface of the daemon and a client of it.
@@ -146,4 +147,5 @@ func run(t *testing.T, b drivertest.Backend, failed map[string]bool, only func(n
 	b.Open = func(c testing.TB) driver.Opener { check(c); return open(c) }
 	b.OpenWithClock = func(c testing.TB, wall func() time.Time) driver.Opener { check(c); return openWithClock(c, wall) }
 	drivertest.Run(t, b)
+	workertest.Run(t, b)
 }
