@@ -32,6 +32,7 @@ func MessageWithBody[U, T any](message *Message[T], body U) *Message[U] {
 // of another one.
 type delivered interface {
 	request
+	SetProgress(fraction float64, text string)
 	Granted() time.Duration
 	Settled() bool
 	OnCancel(ctx context.Context, cancelled func(error)) (stop func())

@@ -50,6 +50,7 @@ type Message[T any] struct {
 	origin     delivered
 	receivedAt time.Time // zero unless Hooks.Settled or slotSeen is set
 	granted    atomic.Int64
+	progress   atomic.Pointer[driver.Progress]
 	phase      atomic.Uint32
 	slot       atomic.Uint32 // the known state of its reply slot, if it has one
 	slotSeen   bool          // its slot was pending at receivedAt
@@ -162,6 +163,19 @@ func (m *Message[T]) Extend(ctx context.Context, visibility time.Duration) error
 	return m.perform(ctx, action{kind: extension, duration: visibility})
 }
 
+// SetProgress sets what the extensions from now on report about the work on the message:
+// how much of it is done, from 0 to 1, negative if that is unknown, and what is being
+// done. It makes no call: mailboxd shows the report once the message is extended, in the
+// message's trace and among its workers; other backends show it nowhere. Text that cannot
+// be printed becomes spaces, and what is longer than 200 bytes is cut.
+func (m *Message[T]) SetProgress(fraction float64, text string) {
+	if m.origin != nil {
+		m.origin.SetProgress(fraction, text)
+		return
+	}
+	m.progress.Store(driver.NewProgress(fraction, text))
+}
+
 // Granted returns how long the latest successful extension leased the message, counted
 // from that extension. It is less than requested if the queue limits how long a message
 // can be leased, and 0 before the first extension.
@@ -192,7 +206,7 @@ func (m *Message[T]) perform(ctx context.Context, a action) error {
 	a = a.on(m.mailbox.Queue())
 	batch := actionBatches.get()
 	defer batch.free()
-	batch.add(m.Receipt, a)
+	batch.add(m.Receipt, a, m.progress.Load())
 	start := startIf(m.mailbox.observes(a))
 	granted, err := batch.send(ctx, m.mailbox.Queue(), a)
 	if err != nil {

@@ -154,7 +154,7 @@ func (m *Mailbox[T]) carryOut(ctx context.Context, poisoned []poisonedDelivery, 
 		case PoisonAck:
 			last = action{kind: OutcomeAck}
 		}
-		batch.add(p.delivery.Receipt, last)
+		batch.add(p.delivery.Receipt, last, nil)
 		positions = append(positions, i)
 	}
 	if len(positions) == 0 {

@@ -107,7 +107,7 @@ func (g *mailboxGroup[T]) perform(ctx context.Context, a action, messages []*Mes
 		if broken == nil {
 			batch.clear()
 			for _, i := range step {
-				batch.add(messages[i].Receipt, a)
+				batch.add(messages[i].Receipt, a, messages[i].progress.Load())
 			}
 			granted, err = batch.send(ctx, g.mailbox.Queue(), a)
 			if err != nil && !isBatch(err) {
@@ -239,7 +239,8 @@ func (b *actionBatch) free() {
 	actionBatches.put(b)
 }
 
-func (b *actionBatch) add(receipt driver.Receipt, a action) {
+// add adds a message. progress is its report, for an extension; it may be nil.
+func (b *actionBatch) add(receipt driver.Receipt, a action, progress *driver.Progress) {
 	switch a.kind {
 	case OutcomeAck:
 		b.receipts = append(b.receipts, receipt)
@@ -250,7 +251,7 @@ func (b *actionBatch) add(receipt driver.Receipt, a action) {
 		}
 		b.nacks = append(b.nacks, driver.Nack{Receipt: receipt, Delay: a.duration, Cause: causeText(a.cause), Mode: a.mode()})
 	case extension:
-		b.extensions = append(b.extensions, driver.Extension{Receipt: receipt, Visibility: a.duration})
+		b.extensions = append(b.extensions, driver.Extension{Receipt: receipt, Visibility: a.duration, Progress: progress})
 	case OutcomeDeadLetter:
 		request := driver.DeadLetterRequest{Receipt: receipt, Reason: a.reason, Error: causeText(a.cause)}
 		if a.cause != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -89,6 +90,36 @@ func TestTrimCauseCutsBetweenCharacters(t *testing.T) {
 	}
 	if driver.TrimCause("short") != "short" {
 		t.Error("a short cause was changed")
+	}
+}
+
+func TestProgressNamesItsLimits(t *testing.T) {
+	traits := driver.Traits{MaxVisibility: time.Hour}
+	long := strings.Repeat("x", driver.MaxProgressBytes)
+	for _, good := range []driver.Progress{{}, {Fraction: -1}, {Fraction: 1, Text: "Seite 4 von 10, 漢字"}, {Text: long}} {
+		if err := (&driver.Extension{Progress: &good}).Check(&traits); err != nil {
+			t.Errorf("%+v: %v", good, err)
+		}
+	}
+	for want, bad := range map[string]driver.Progress{
+		"1.5": {Fraction: 1.5}, "NaN": {Fraction: math.NaN()}, "201 bytes, at most 200": {Text: long + "x"}, "UTF-8": {Text: "\xff"}, "cannot be printed": {Text: "a\x1b[2J"},
+	} {
+		err := (&driver.Extension{Progress: &bad}).Check(&traits)
+		if e, ok := errors.AsType[*driver.Error](err); !ok || e.Code != driver.ErrInvalid || e.Field != "Progress" || !strings.Contains(e.Detail, want) {
+			t.Errorf("%+v: %v, want %q", bad, err, want)
+		}
+		made := driver.NewProgress(bad.Fraction, bad.Text)
+		if err := (&driver.Extension{Progress: made}).Check(&traits); err != nil {
+			t.Errorf("made of %+v: %v", bad, err)
+		}
+	}
+	if err := (&driver.Extension{Visibility: 2 * time.Hour}).Check(&traits); !errors.Is(err, driver.ErrInvalid) {
+		t.Errorf("a visibility beyond the limit: %v", err)
+	}
+	for want, p := range map[string]driver.Progress{"40 %: page 4": {Fraction: 0.4, Text: "page 4"}, "0 %": {}, "page 4": {Fraction: -1, Text: "page 4"}} {
+		if got := p.String(); got != want {
+			t.Errorf("%+v is %q, want %q", p, got, want)
+		}
 	}
 }
 

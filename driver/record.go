@@ -3,7 +3,10 @@ package driver
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Outgoing is a message to be sent.
@@ -181,6 +184,75 @@ func (n *Nack) Check(t *Traits) error {
 type Extension struct {
 	Receipt    Receipt
 	Visibility time.Duration
+	// Progress is the latest report of the receiver, for lists of workers and traces; nil if
+	// there is none. A queue that shows it nowhere checks it and ignores it.
+	Progress *Progress
+}
+
+// Check returns nil if a queue with these traits can extend a delivery like this, and
+// otherwise an *Error (ErrInvalid) that names the field and its limit. Backends call it
+// before they do anything.
+func (e *Extension) Check(t *Traits) error {
+	if err := CheckVisibility("extend", "Visibility", e.Visibility, t); err != nil || e.Progress == nil {
+		return err
+	}
+	return e.Progress.check()
+}
+
+// MaxProgressBytes bounds the text of a Progress.
+const MaxProgressBytes = 200
+
+// Progress is what a receiver reports about its work on a delivery.
+type Progress struct {
+	// Fraction is how much of the work is done, from 0 to 1, and negative if that is unknown.
+	Fraction float64
+	// Text says what the receiver is doing: printable UTF-8, at most MaxProgressBytes bytes.
+	Text string
+}
+
+// NewProgress returns a report that every queue takes: a fraction above 1 is 1, NaN and
+// negative ones are unknown, characters of text that cannot be printed become spaces, and
+// what is too long is cut.
+func NewProgress(fraction float64, text string) *Progress {
+	if !(fraction >= 0) { // NaN too
+		fraction = -1
+	}
+	text = strings.ToValidUTF8(text[:min(len(text), MaxProgressBytes)], "")
+	return &Progress{Fraction: min(fraction, 1), Text: strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text)}
+}
+
+// String returns the report for people, as in "40 %: page 4 of 10".
+func (p *Progress) String() string {
+	if p.Fraction < 0 {
+		return p.Text
+	}
+	percent := fmt.Sprintf("%.0f %%", 100*p.Fraction)
+	if p.Text == "" {
+		return percent
+	}
+	return percent + ": " + p.Text
+}
+
+func (p *Progress) check() error {
+	detail := ""
+	switch {
+	case !(p.Fraction <= 1): // NaN too
+		detail = fmt.Sprintf("the fraction %v is not a number up to 1", p.Fraction)
+	case len(p.Text) > MaxProgressBytes:
+		detail = fmt.Sprintf("the text has %d bytes, at most %d are allowed", len(p.Text), MaxProgressBytes)
+	case !utf8.ValidString(p.Text):
+		detail = "the text is not valid UTF-8"
+	case strings.IndexFunc(p.Text, func(r rune) bool { return !unicode.IsPrint(r) }) >= 0:
+		detail = fmt.Sprintf("the text has characters that cannot be printed: %q", p.Text)
+	default:
+		return nil
+	}
+	return &Error{Code: ErrInvalid, Op: "extend", Field: "Progress", Detail: detail}
 }
 
 // DeadLetterRequest moves a delivery to the dead letters.

@@ -165,7 +165,7 @@ func (h *handle) extend(ctx context.Context, what string, extensions []driver.Ex
 	cuts := make(map[int]time.Duration)
 	err := h.settle(ctx, "extend", what, len(extensions), func(i int) (settlement, error) {
 		extension := &extensions[i]
-		err := driver.CheckVisibility("extend", "Visibility", extension.Visibility, &traits)
+		err := extension.Check(&traits)
 		return settlement{receipt: extension.Receipt, number: micros(extension.Visibility)}, err
 	}, func(i int, granted int64) {
 		if granted < micros(extensions[i].Visibility) {

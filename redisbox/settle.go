@@ -59,7 +59,7 @@ func (h *handle) extend(ctx context.Context, extensions []driver.Extension, what
 	cuts := make(map[int]time.Duration)
 	err := h.settleParts(ctx, "extend", len(extensions), func(i int) (driver.Receipt, string, string, error) {
 		extension := &extensions[i]
-		err := driver.CheckVisibility("extend", "Visibility", extension.Visibility, &traits)
+		err := extension.Check(&traits)
 		return extension.Receipt, what, shard.PackDoubles(shard.Micros(extension.Visibility)), err
 	}, func(*shard.SettleOp) {}, func(part *shard.SettleOp) { part.CutsInto(cuts) })
 	granted := driver.GrantedAsAsked(extensions, err)

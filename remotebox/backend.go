@@ -26,6 +26,8 @@ type Backend struct {
 	// ungranted is set when the daemon turns out to be of an earlier version, which
 	// does not say what extensions were granted.
 	ungranted atomic.Bool
+	// unreported is the same for oap.OpExtendProgress.
+	unreported atomic.Bool
 	// maxFrame is how long a request may be, as the daemon announced last.
 	maxFrame atomic.Int64
 

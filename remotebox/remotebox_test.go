@@ -266,6 +266,37 @@ func TestOldDaemonGrantsWhatIsAskedFor(t *testing.T) {
 	})
 }
 
+// TestDaemonWithoutProgressExtends: a daemon of an earlier version gets the extensions without the reports.
+func TestDaemonWithoutProgressExtends(t *testing.T) {
+	var codes []uint16
+	s := &script{}
+	s.answer = func(nc net.Conn, f *oap.Frame) bool {
+		codes = append(codes, f.Code)
+		if f.Code == oap.OpExtendGranted {
+			respond(nc, oap.StatusOK, f, oap.AppendGranted(nil, []time.Duration{time.Hour}, nil))
+			return true
+		}
+		unknown := &driver.Error{Code: driver.ErrUnsupported, Detail: "unknown operation"}
+		respond(nc, oap.StatusOf(unknown.Code), f, oap.AppendError(nil, unknown))
+		return true
+	}
+	withScript(t, s, func(t *testing.T, b *Backend) {
+		q, err := b.OpenQueue(t.Context(), "orders")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			granted, err := q.Extend(t.Context(), []driver.Extension{{Visibility: time.Hour, Progress: driver.NewProgress(0.4, "page 4 of 10")}})
+			if err != nil || !slices.Equal(granted, []time.Duration{time.Hour}) {
+				t.Errorf("granted %v, error %v", granted, err)
+			}
+		}
+		if want := []uint16{oap.OpExtendProgress, oap.OpExtendGranted, oap.OpExtendGranted}; !slices.Equal(codes, want) {
+			t.Errorf("requests were %x, want %x", codes, want)
+		}
+	})
+}
+
 func TestTheWindowOfNumbersIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSequence()

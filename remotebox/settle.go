@@ -67,28 +67,47 @@ func (q *queue) nackWithoutRelease(ctx context.Context, nacks []driver.Nack, tra
 
 // Extend moves deadlines. It blocks until the daemon has answered. A daemon of an
 // earlier version does not say what it granted, and is taken to have granted what
-// was asked for.
+// was asked for, and one without progress does not get the reports.
 func (q *queue) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
-	size := func(e *driver.Extension) int { return textOverhead + len(e.Receipt.Handle) }
-	if !q.backend.ungranted.Load() {
-		var granted []time.Duration
-		err := settle(ctx, q, "extend", oap.OpExtendGranted, extensions, filledBy(oap.AppendExtend),
-			func(payload []byte, n int) (*driver.BatchError, error) {
-				part, batch, err := oap.ParseGranted(payload, n)
-				granted = append(granted, part...)
-				return batch, err
-			}, size)
+	if !q.backend.unreported.Load() && slices.ContainsFunc(extensions, func(e driver.Extension) bool { return e.Progress != nil }) {
+		granted, err := q.extendGranted(ctx, extensions, oap.OpExtendProgress, oap.AppendExtendProgress)
 		if !errors.Is(err, driver.ErrUnsupported) {
-			if err == nil || isBatch(err) {
-				granted = append(granted, make([]time.Duration, len(extensions)-len(granted))...)
-				return granted, err
-			}
-			return nil, err
+			return granted, err
+		}
+		q.backend.unreported.Store(true)
+	}
+	if !q.backend.ungranted.Load() {
+		granted, err := q.extendGranted(ctx, extensions, oap.OpExtendGranted, oap.AppendExtend)
+		if !errors.Is(err, driver.ErrUnsupported) {
+			return granted, err
 		}
 		q.backend.ungranted.Store(true)
 	}
-	err := settle(ctx, q, "extend", oap.OpExtend, extensions, filledBy(oap.AppendExtend), oap.ParseFailures, size)
+	err := settle(ctx, q, "extend", oap.OpExtend, extensions, filledBy(oap.AppendExtend), oap.ParseFailures, extensionBytes)
 	return driver.GrantedAsAsked(extensions, err), err
+}
+
+// extensionBytes returns what an extension takes in a request at most.
+func extensionBytes(e *driver.Extension) int {
+	n := textOverhead + len(e.Receipt.Handle)
+	if e.Progress != nil {
+		n += len(e.Progress.Text)
+	}
+	return n
+}
+
+// extendGranted extends with a request whose answer says what was granted.
+func (q *queue) extendGranted(ctx context.Context, extensions []driver.Extension, code uint16, write func([]byte, oap.Target, []driver.Extension) []byte) ([]time.Duration, error) {
+	var granted []time.Duration
+	err := settle(ctx, q, "extend", code, extensions, filledBy(write), func(payload []byte, n int) (*driver.BatchError, error) {
+		part, batch, err := oap.ParseGranted(payload, n)
+		granted = append(granted, part...)
+		return batch, err
+	}, extensionBytes)
+	if err != nil && !isBatch(err) {
+		return nil, err
+	}
+	return append(granted, make([]time.Duration, len(extensions)-len(granted))...), err
 }
 
 // filledBy returns the function that gives a call its elements for the given encoder.
@@ -122,7 +141,7 @@ func settle[T any](ctx context.Context, q *queue, name string, code uint16, elem
 		if batch == nil {
 			return nil, nil
 		}
-		if extends := code == oap.OpExtend || code == oap.OpExtendGranted; !extends && o.repeated {
+		if name != "extend" && o.repeated {
 			o.doubtExpired(batch.Errs)
 		}
 		return batch.Errs, nil

@@ -115,7 +115,7 @@ func (h *handle) Extend(ctx context.Context, extensions []driver.Extension) ([]t
 	current := h.settings.Load()
 	c := h.newChanges("extend", len(extensions))
 	for i, e := range extensions {
-		if err := driver.CheckVisibility("extend", "Visibility", e.Visibility, &current.traits); err != nil {
+		if err := e.Check(&current.traits); err != nil {
 			c.bad[i] = driver.Annotate(err, h.name, "extend")
 			continue
 		}

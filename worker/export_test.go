@@ -11,5 +11,4 @@ const (
 	DefaultWait            = defaultWait
 	DefaultDrain           = defaultDrain
 	MaxConcurrency         = maxConcurrency
-	MaxProgressBytes       = maxProgressBytes
 )

@@ -3,38 +3,30 @@ package worker
 import (
 	"context"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/activity"
 )
-
-// maxProgressBytes bounds the text of SetProgress. More is cut off.
-const maxProgressBytes = 200
 
 // A Progress is what a handler has reported about its work.
 type Progress = activity.Progress
 
 // SetProgress reports how far a handler has come: fraction is how much of the work is
 // done, from 0 to 1, and negative if that is unknown; text says what the handler is
-// doing, and may be empty. The report replaces the one before. It counts as Beat does,
+// doing, and may be empty; what is longer than 200 bytes is cut, and characters that cannot
+// be printed become spaces. The report replaces the one before. It counts as Beat does,
 // is in the health report of a Group and in Loop.Activity while the handler runs, and
-// is passed to Hooks.Progress. ctx is the context of the handler or derived from it;
-// with any other context SetProgress does nothing.
+// is passed to Hooks.Progress. mailboxd gets it with the next extension of the lease, and
+// shows it in the trace of the message and among its workers. ctx is the context of the
+// handler or derived from it; with any other context SetProgress does nothing.
 func SetProgress(ctx context.Context, fraction float64, text string) {
 	job, ok := ctx.Value(heldKey{}).(held)
 	if !ok {
 		return
 	}
-	if !(fraction >= 0) { // NaN too
-		fraction = -1
-	}
-	if len(text) > maxProgressBytes {
-		text = text[:maxProgressBytes]
-	}
-	job.setProgress(ctx, Progress{
-		Fraction: min(fraction, 1), Text: strings.ToValidUTF8(text, ""), At: time.Now(),
-	})
+	report := driver.NewProgress(fraction, text)
+	job.setProgress(ctx, Progress{Fraction: report.Fraction, Text: report.Text, At: time.Now()})
 }
 
 func (j *job[T]) setProgress(ctx context.Context, progress Progress) {
@@ -54,6 +46,7 @@ func (r *run[T]) setProgress(ctx context.Context, progress Progress, jobs ...*jo
 		report := progress
 		report.MessageID = j.id
 		j.since, j.progress = now, &report
+		j.message.SetProgress(report.Fraction, report.Text)
 		running, reports = append(running, j), append(reports, report)
 	}
 	r.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/testing/ruletest"
 	"github.com/mailboxmq/mailbox/worker"
 )
@@ -70,7 +71,7 @@ func TestProgressIsBounded(t *testing.T) {
 		}
 		loop := worker.New(orders, func(ctx context.Context, m *message) error {
 			worker.SetProgress(ctx, math.NaN(), "")
-			worker.SetProgress(ctx, 7, strings.Repeat("ä", worker.MaxProgressBytes)+"\xff")
+			worker.SetProgress(ctx, 7, strings.Repeat("ä", driver.MaxProgressBytes)+"\xff")
 			<-time.After(time.Minute)
 			return nil
 		}, s.options(options{Concurrency: 30}))
@@ -79,8 +80,48 @@ func TestProgressIsBounded(t *testing.T) {
 		reports := loop.Activity().Progress
 		ruletest.Equal(s, "reports", len(reports), 20)
 		ruletest.Equal(s, "fraction", reports[0].Fraction, 1)
-		ruletest.Equal(s, "text", reports[0].Text, strings.Repeat("ä", worker.MaxProgressBytes/2))
+		ruletest.Equal(s, "text", reports[0].Text, strings.Repeat("ä", driver.MaxProgressBytes/2))
 		s.Pass(time.Minute)
 		s.Must(stop())
 	})
+}
+
+// TestProgressGoesWithExtension: the backend gets the latest report with each extension, for single messages and for
+// batches.
+func TestProgressGoesWithExtension(t *testing.T) {
+	inMemory(t, func(s *env) {
+		recorder := &extensionRecorder{Queue: s.open("orders").Queue(), reports: ruletest.NewRecorder()}
+		work := func(ctx context.Context) {
+			worker.SetProgress(ctx, 0.1, "first")
+			worker.SetProgress(ctx, 0.4, "page\n4")
+			<-time.After(time.Minute)
+		}
+		orders := mailbox.New("orders", recorder, &mailbox.Options[string]{})
+		for _, loop := range []*worker.Loop[string]{
+			worker.New(orders, func(ctx context.Context, m *message) error { work(ctx); return nil }, s.options(options{})),
+			worker.NewBatch(orders, func(ctx context.Context, m []*message) error { work(ctx); return nil }, nil),
+		} {
+			s.send(orders, "tea")
+			stop := s.run(loop)
+			s.Pass(65 * time.Second)
+			s.Must(stop())
+			if got := recorder.reports.List(); len(got) < 3 || slices.ContainsFunc(got, func(report string) bool { return report != "40 %: page 4" }) {
+				s.Errorf("the extensions report %q", got)
+			}
+			recorder.reports = ruletest.NewRecorder()
+		}
+	})
+}
+
+// An extensionRecorder records the reports of extensions.
+type extensionRecorder struct {
+	driver.Queue
+	reports *ruletest.Recorder
+}
+
+func (q *extensionRecorder) Extend(ctx context.Context, extensions []driver.Extension) ([]time.Duration, error) {
+	for _, e := range extensions {
+		q.reports.Add(fmt.Sprint(e.Progress))
+	}
+	return q.Queue.Extend(ctx, extensions)
 }

@@ -184,7 +184,7 @@ func (h *handle) extend(
 	traits := h.settings.Load().traits
 	batch := settleBatch{run: run{queue: h.queue}, op: "extend", length: len(extensions)}
 	for i, extension := range extensions {
-		if err := driver.CheckVisibility("extend", "Visibility", extension.Visibility, traits); err != nil {
+		if err := extension.Check(traits); err != nil {
 			batch.fail(i, h.named(err, "extend"))
 			continue
 		}

@@ -60,6 +60,9 @@ const (
 	// answer StatusUnsupported.
 	OpFire      uint16 = 0x25
 	OpSchedules uint16 = 0x26
+	// OpExtendProgress is OpExtendGranted with the reports of the receiver. Earlier servers
+	// answer StatusUnsupported.
+	OpExtendProgress uint16 = 0x27
 
 	OpConfigure uint16 = 0x30
 	OpConfig    uint16 = 0x31

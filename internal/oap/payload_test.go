@@ -47,15 +47,25 @@ func TestPayloadsKeepEveryField(t *testing.T) {
 	check("config", config, aConfig, err)
 	config, err = oap.ParseConfig(oap.AppendConfig(nil, &aFairConfig))
 	check("fair config", config, aFairConfig, err)
-	workers, err := oap.ParseWorkers(oap.AppendWorker(nil, &aWorker))
+	workers, err := oap.ParseWorkers(oap.AppendWorker(nil, &aWorker, oap.KnownTraits), oap.KnownTraits)
 	check("worker", workers, []oap.Worker{aWorker}, err)
+	unreported := aWorker
+	unreported.Held = []oap.HeldMessage{{ID: aMessage.ID, Attempt: 1, TakenAt: aTime, Until: aTime.Add(time.Minute)}, unreported.Held[1]}
+	workers, err = oap.ParseWorkers(oap.AppendWorker(nil, &aWorker, oap.PlainTraits), oap.PlainTraits)
+	check("worker for earlier clients", workers, []oap.Worker{unreported}, err)
+	reports := []driver.Extension{
+		{Receipt: aReceipt, Visibility: time.Hour}, {Receipt: aReceipt, Progress: &driver.Progress{Fraction: 0.4, Text: "page 4 of 10"}},
+		{Receipt: aReceipt, Progress: &driver.Progress{Fraction: -1}}, {Receipt: aReceipt, Progress: &driver.Progress{Fraction: 0}}, {Receipt: aReceipt, Progress: &driver.Progress{Fraction: 1}},
+	}
+	_, extensions, err := oap.ParseExtendProgress(oap.AppendExtendProgress(nil, aTarget, reports), nil)
+	check("extensions", extensions, reports, err)
 	e, err := oap.ParseError(oap.AppendError(nil, &anError))
 	check("error", *e, anError, err)
 }
 
 func TestCutAndLengthenedPayloadsAreRefused(t *testing.T) {
 	for _, s := range samples() {
-		streams := slices.Contains([]string{"deliveries", "delivery with a priority", "delivery whose slot waits", "deadletters", "peeked", "queues", "schedules", "workers", "config with ageing", "config with limits by group", "stats throttled answer"}, s.name)
+		streams := slices.Contains([]string{"deliveries", "delivery with a priority", "delivery whose slot waits", "deadletters", "peeked", "queues", "schedules", "workers", "workers with progress", "config with ageing", "config with limits by group", "stats throttled answer"}, s.name)
 		for end := range s.payload {
 			again, err := s.again(slices.Clone(s.payload[:end]))
 			if err == nil && !(streams && bytes.Equal(again, s.payload[:end])) {

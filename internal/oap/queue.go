@@ -46,10 +46,11 @@ const (
 	traitUniqueKeys
 	traitReplies // of clients only: they know Delivery.SlotPending
 	traitGroupLimits
+	traitProgress // of clients only: they know HeldMessage.Progress
 
 	// KnownTraits are all of them, and PlainTraits those that clients know that have not
 	// told theirs with OpKnow.
-	KnownTraits = traitSchedules<<1 - 1 | traitPriorities | traitUniqueKeys | traitReplies | traitGroupLimits
+	KnownTraits = traitSchedules<<1 - 1 | traitPriorities | traitUniqueKeys | traitReplies | traitGroupLimits | traitProgress
 	PlainTraits = traitFairGroups<<1 - 1
 )
 
@@ -127,7 +128,7 @@ func ParseOpened(payload []byte) (o Opened, err error) {
 	r := reader{rest: payload}
 	o.Handle = r.handle()
 	bits := r.number()
-	if bits&^(KnownTraits&^traitReplies) != 0 {
+	if bits&^(KnownTraits&^(traitReplies|traitProgress)) != 0 {
 		r.fail("unknown traits")
 	}
 	o.Traits = driver.Traits{

@@ -1,6 +1,10 @@
 package oap
 
-import "github.com/mailboxmq/mailbox/driver"
+import (
+	"math"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
 
 // AppendAck writes the payload of OpAck.
 func AppendAck(dst []byte, t Target, receipts []driver.Receipt) []byte {
@@ -95,6 +99,64 @@ func ParseExtend(payload []byte, extensions []driver.Extension) (Target, []drive
 		}
 	}
 	return t, extensions, r.end()
+}
+
+// AppendExtendProgress writes the payload of OpExtendProgress.
+func AppendExtendProgress(dst []byte, t Target, extensions []driver.Extension) []byte {
+	dst = appendNumber(AppendTarget(dst, t), uint64(len(extensions)))
+	for i := range extensions {
+		e := &extensions[i]
+		dst = appendDuration(appendReceipt(dst, &e.Receipt), e.Visibility)
+		dst = appendFlag(dst, e.Progress != nil)
+		if e.Progress != nil {
+			dst = appendProgress(dst, *e.Progress)
+		}
+	}
+	return dst
+}
+
+// ParseExtendProgress reads the payload of OpExtendProgress and adds its extensions to
+// extensions.
+func ParseExtendProgress(payload []byte, extensions []driver.Extension) (Target, []driver.Extension, error) {
+	r := reader{rest: payload}
+	t := r.target()
+	for range r.count(1 + 1 + 1) {
+		e := driver.Extension{Receipt: r.receipt(), Visibility: r.duration()}
+		if r.flag() {
+			progress := r.progress()
+			e.Progress = &progress
+		}
+		extensions = append(extensions, e)
+		if r.err != nil {
+			break
+		}
+	}
+	return t, extensions, r.end()
+}
+
+// fractions is the number of steps from 0 to 1 that the wire has for a fraction.
+const fractions = 10_000
+
+// appendProgress writes a report: its fraction as a number of steps, from 1 for none done, and 0
+// for an unknown one, and its text.
+func appendProgress(dst []byte, p driver.Progress) []byte {
+	steps := uint64(0)
+	if p.Fraction >= 0 {
+		steps = 1 + uint64(math.Round(min(p.Fraction, 1)*fractions))
+	}
+	return appendText(appendNumber(dst, steps), p.Text)
+}
+
+func (r *reader) progress() driver.Progress {
+	p := driver.Progress{Fraction: -1}
+	switch steps := r.number(); {
+	case steps > 1+fractions:
+		r.fail("a fraction is more than 1")
+	case steps > 0:
+		p.Fraction = float64(steps-1) / fractions
+	}
+	p.Text = r.text()
+	return p
 }
 
 // AppendDeadLetterRequests writes the payload of OpDeadLetter.

@@ -888,7 +888,10 @@ type ExtendEntry struct {
 	Delivery *DeliveryRef `protobuf:"bytes,1,opt,name=delivery,proto3" json:"delivery,omitempty"`
 	// The new deadline, from now. 0 ends the lease, and the message is ready at its
 	// place.
-	VisibilityMs  float64 `protobuf:"fixed64,2,opt,name=visibility_ms,json=visibilityMs,proto3" json:"visibility_ms,omitempty"`
+	VisibilityMs float64 `protobuf:"fixed64,2,opt,name=visibility_ms,json=visibilityMs,proto3" json:"visibility_ms,omitempty"`
+	// What the receiver reports about its work on the message, for the list of workers and the
+	// trace of the message. Absent: nothing, and an earlier report stays.
+	Progress      *Progress `protobuf:"bytes,3,opt,name=progress,proto3" json:"progress,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -937,6 +940,123 @@ func (x *ExtendEntry) GetVisibilityMs() float64 {
 	return 0
 }
 
+func (x *ExtendEntry) GetProgress() *Progress {
+	if x != nil {
+		return x.Progress
+	}
+	return nil
+}
+
+// Progress is what a receiver reports about its work on a message.
+type Progress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How much is done, from 0 to 1; absent if that is unknown.
+	Fraction *float64 `protobuf:"fixed64,1,opt,name=fraction,proto3,oneof" json:"fraction,omitempty"`
+	// What the receiver is doing: at most 200 bytes of printable text.
+	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Progress) Reset() {
+	*x = Progress{}
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Progress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Progress) ProtoMessage() {}
+
+func (x *Progress) ProtoReflect() protoreflect.Message {
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Progress.ProtoReflect.Descriptor instead.
+func (*Progress) Descriptor() ([]byte, []int) {
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Progress) GetFraction() float64 {
+	if x != nil && x.Fraction != nil {
+		return *x.Fraction
+	}
+	return 0
+}
+
+func (x *Progress) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+// ProgressReport is a report that the daemon has got.
+type ProgressReport struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the receiver reported.
+	Progress *Progress `protobuf:"bytes,1,opt,name=progress,proto3" json:"progress,omitempty"`
+	// When the daemon first got it.
+	At            *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProgressReport) Reset() {
+	*x = ProgressReport{}
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProgressReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProgressReport) ProtoMessage() {}
+
+func (x *ProgressReport) ProtoReflect() protoreflect.Message {
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProgressReport.ProtoReflect.Descriptor instead.
+func (*ProgressReport) Descriptor() ([]byte, []int) {
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ProgressReport) GetProgress() *Progress {
+	if x != nil {
+		return x.Progress
+	}
+	return nil
+}
+
+func (x *ProgressReport) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
 // ExtendResponse has the result of each delivery.
 type ExtendResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -948,7 +1068,7 @@ type ExtendResponse struct {
 
 func (x *ExtendResponse) Reset() {
 	*x = ExtendResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[14]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -960,7 +1080,7 @@ func (x *ExtendResponse) String() string {
 func (*ExtendResponse) ProtoMessage() {}
 
 func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[14]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -973,7 +1093,7 @@ func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendResponse.ProtoReflect.Descriptor instead.
 func (*ExtendResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{14}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ExtendResponse) GetResults() []*SettleResult {
@@ -996,7 +1116,7 @@ type BuryRequest struct {
 
 func (x *BuryRequest) Reset() {
 	*x = BuryRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[15]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1008,7 +1128,7 @@ func (x *BuryRequest) String() string {
 func (*BuryRequest) ProtoMessage() {}
 
 func (x *BuryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[15]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1021,7 +1141,7 @@ func (x *BuryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuryRequest.ProtoReflect.Descriptor instead.
 func (*BuryRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{15}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *BuryRequest) GetTopic() string {
@@ -1056,7 +1176,7 @@ type BuryEntry struct {
 
 func (x *BuryEntry) Reset() {
 	*x = BuryEntry{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[16]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1068,7 +1188,7 @@ func (x *BuryEntry) String() string {
 func (*BuryEntry) ProtoMessage() {}
 
 func (x *BuryEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[16]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1081,7 +1201,7 @@ func (x *BuryEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuryEntry.ProtoReflect.Descriptor instead.
 func (*BuryEntry) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{16}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *BuryEntry) GetDelivery() *DeliveryRef {
@@ -1123,7 +1243,7 @@ type BuryResponse struct {
 
 func (x *BuryResponse) Reset() {
 	*x = BuryResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[17]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1135,7 +1255,7 @@ func (x *BuryResponse) String() string {
 func (*BuryResponse) ProtoMessage() {}
 
 func (x *BuryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[17]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1148,7 +1268,7 @@ func (x *BuryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BuryResponse.ProtoReflect.Descriptor instead.
 func (*BuryResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{17}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *BuryResponse) GetResults() []*SettleResult {
@@ -1172,7 +1292,7 @@ type SettleResult struct {
 
 func (x *SettleResult) Reset() {
 	*x = SettleResult{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[18]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1184,7 +1304,7 @@ func (x *SettleResult) String() string {
 func (*SettleResult) ProtoMessage() {}
 
 func (x *SettleResult) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[18]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1197,7 +1317,7 @@ func (x *SettleResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleResult.ProtoReflect.Descriptor instead.
 func (*SettleResult) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{18}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SettleResult) GetError() *ErrorDetail {
@@ -1253,7 +1373,7 @@ type PeekRequest struct {
 
 func (x *PeekRequest) Reset() {
 	*x = PeekRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[19]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1265,7 +1385,7 @@ func (x *PeekRequest) String() string {
 func (*PeekRequest) ProtoMessage() {}
 
 func (x *PeekRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[19]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1278,7 +1398,7 @@ func (x *PeekRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekRequest.ProtoReflect.Descriptor instead.
 func (*PeekRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{19}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PeekRequest) GetTopic() string {
@@ -1386,7 +1506,7 @@ type PeekResponse struct {
 
 func (x *PeekResponse) Reset() {
 	*x = PeekResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[20]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1398,7 +1518,7 @@ func (x *PeekResponse) String() string {
 func (*PeekResponse) ProtoMessage() {}
 
 func (x *PeekResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[20]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1411,7 +1531,7 @@ func (x *PeekResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekResponse.ProtoReflect.Descriptor instead.
 func (*PeekResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{20}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PeekResponse) GetMessages() []*Peeked {
@@ -1444,7 +1564,7 @@ type PeekExtent struct {
 
 func (x *PeekExtent) Reset() {
 	*x = PeekExtent{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[21]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1456,7 +1576,7 @@ func (x *PeekExtent) String() string {
 func (*PeekExtent) ProtoMessage() {}
 
 func (x *PeekExtent) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[21]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1469,7 +1589,7 @@ func (x *PeekExtent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeekExtent.ProtoReflect.Descriptor instead.
 func (*PeekExtent) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{21}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PeekExtent) GetReady() int64 {
@@ -1520,7 +1640,7 @@ type LifeRequest struct {
 
 func (x *LifeRequest) Reset() {
 	*x = LifeRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[22]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1532,7 +1652,7 @@ func (x *LifeRequest) String() string {
 func (*LifeRequest) ProtoMessage() {}
 
 func (x *LifeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[22]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1545,7 +1665,7 @@ func (x *LifeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifeRequest.ProtoReflect.Descriptor instead.
 func (*LifeRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{22}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LifeRequest) GetTopic() string {
@@ -1568,14 +1688,17 @@ type LifeResponse struct {
 	// The message in its present state; absent if it is not in the queue any more.
 	Message *Peeked `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
 	// What happened to it through this daemon, oldest first.
-	Events        []*LifeEvent `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
+	Events []*LifeEvent `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
+	// What the worker that holds the message has reported about its work on it; absent if there is
+	// no report, or it was made to another daemon.
+	Report        *ProgressReport `protobuf:"bytes,3,opt,name=report,proto3" json:"report,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LifeResponse) Reset() {
 	*x = LifeResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[23]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1587,7 +1710,7 @@ func (x *LifeResponse) String() string {
 func (*LifeResponse) ProtoMessage() {}
 
 func (x *LifeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[23]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1600,7 +1723,7 @@ func (x *LifeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifeResponse.ProtoReflect.Descriptor instead.
 func (*LifeResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{23}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LifeResponse) GetMessage() *Peeked {
@@ -1613,6 +1736,13 @@ func (x *LifeResponse) GetMessage() *Peeked {
 func (x *LifeResponse) GetEvents() []*LifeEvent {
 	if x != nil {
 		return x.Events
+	}
+	return nil
+}
+
+func (x *LifeResponse) GetReport() *ProgressReport {
+	if x != nil {
+		return x.Report
 	}
 	return nil
 }
@@ -1637,7 +1767,7 @@ type LifeEvent struct {
 
 func (x *LifeEvent) Reset() {
 	*x = LifeEvent{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[24]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1649,7 +1779,7 @@ func (x *LifeEvent) String() string {
 func (*LifeEvent) ProtoMessage() {}
 
 func (x *LifeEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[24]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1662,7 +1792,7 @@ func (x *LifeEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LifeEvent.ProtoReflect.Descriptor instead.
 func (*LifeEvent) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{24}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LifeEvent) GetAt() *timestamppb.Timestamp {
@@ -1711,7 +1841,7 @@ type WorkersRequest struct {
 
 func (x *WorkersRequest) Reset() {
 	*x = WorkersRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[25]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1723,7 +1853,7 @@ func (x *WorkersRequest) String() string {
 func (*WorkersRequest) ProtoMessage() {}
 
 func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[25]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,7 +1866,7 @@ func (x *WorkersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersRequest.ProtoReflect.Descriptor instead.
 func (*WorkersRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{25}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WorkersRequest) GetTopic() string {
@@ -1757,7 +1887,7 @@ type WorkersResponse struct {
 
 func (x *WorkersResponse) Reset() {
 	*x = WorkersResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[26]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +1899,7 @@ func (x *WorkersResponse) String() string {
 func (*WorkersResponse) ProtoMessage() {}
 
 func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[26]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +1912,7 @@ func (x *WorkersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkersResponse.ProtoReflect.Descriptor instead.
 func (*WorkersResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{26}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *WorkersResponse) GetWorkers() []*Worker {
@@ -1828,7 +1958,7 @@ type Worker struct {
 
 func (x *Worker) Reset() {
 	*x = Worker{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[27]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +1970,7 @@ func (x *Worker) String() string {
 func (*Worker) ProtoMessage() {}
 
 func (x *Worker) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[27]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +1983,7 @@ func (x *Worker) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Worker.ProtoReflect.Descriptor instead.
 func (*Worker) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{27}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Worker) GetTopic() string {
@@ -1957,14 +2087,16 @@ type HeldMessage struct {
 	// When the worker received it.
 	TakenAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=taken_at,json=takenAt,proto3" json:"taken_at,omitempty"`
 	// When the lease ends unless it is extended.
-	Until         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`
+	Until *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=until,proto3" json:"until,omitempty"`
+	// What the worker has reported about its work on the message; absent if it has reported nothing.
+	Report        *ProgressReport `protobuf:"bytes,5,opt,name=report,proto3" json:"report,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HeldMessage) Reset() {
 	*x = HeldMessage{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[28]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1976,7 +2108,7 @@ func (x *HeldMessage) String() string {
 func (*HeldMessage) ProtoMessage() {}
 
 func (x *HeldMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[28]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1989,7 +2121,7 @@ func (x *HeldMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldMessage.ProtoReflect.Descriptor instead.
 func (*HeldMessage) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{28}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *HeldMessage) GetMsgId() string {
@@ -2020,6 +2152,13 @@ func (x *HeldMessage) GetUntil() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *HeldMessage) GetReport() *ProgressReport {
+	if x != nil {
+		return x.Report
+	}
+	return nil
+}
+
 // StatsRequest asks how many messages there are.
 type StatsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2031,7 +2170,7 @@ type StatsRequest struct {
 
 func (x *StatsRequest) Reset() {
 	*x = StatsRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[29]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2043,7 +2182,7 @@ func (x *StatsRequest) String() string {
 func (*StatsRequest) ProtoMessage() {}
 
 func (x *StatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[29]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2056,7 +2195,7 @@ func (x *StatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsRequest.ProtoReflect.Descriptor instead.
 func (*StatsRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{29}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *StatsRequest) GetTopic() string {
@@ -2087,7 +2226,7 @@ type StatsResponse struct {
 
 func (x *StatsResponse) Reset() {
 	*x = StatsResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[30]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2099,7 +2238,7 @@ func (x *StatsResponse) String() string {
 func (*StatsResponse) ProtoMessage() {}
 
 func (x *StatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[30]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2112,7 +2251,7 @@ func (x *StatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatsResponse.ProtoReflect.Descriptor instead.
 func (*StatsResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{30}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StatsResponse) GetReady() int64 {
@@ -2170,7 +2309,7 @@ type DeadLettersRequest struct {
 
 func (x *DeadLettersRequest) Reset() {
 	*x = DeadLettersRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[31]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2182,7 +2321,7 @@ func (x *DeadLettersRequest) String() string {
 func (*DeadLettersRequest) ProtoMessage() {}
 
 func (x *DeadLettersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[31]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2195,7 +2334,7 @@ func (x *DeadLettersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLettersRequest.ProtoReflect.Descriptor instead.
 func (*DeadLettersRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{31}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DeadLettersRequest) GetTopic() string {
@@ -2223,7 +2362,7 @@ type DeadLettersResponse struct {
 
 func (x *DeadLettersResponse) Reset() {
 	*x = DeadLettersResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[32]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2235,7 +2374,7 @@ func (x *DeadLettersResponse) String() string {
 func (*DeadLettersResponse) ProtoMessage() {}
 
 func (x *DeadLettersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[32]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2248,7 +2387,7 @@ func (x *DeadLettersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadLettersResponse.ProtoReflect.Descriptor instead.
 func (*DeadLettersResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{32}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DeadLettersResponse) GetMessages() []*Peeked {
@@ -2275,7 +2414,7 @@ type RedriveRequest struct {
 
 func (x *RedriveRequest) Reset() {
 	*x = RedriveRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[33]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2287,7 +2426,7 @@ func (x *RedriveRequest) String() string {
 func (*RedriveRequest) ProtoMessage() {}
 
 func (x *RedriveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[33]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2300,7 +2439,7 @@ func (x *RedriveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveRequest.ProtoReflect.Descriptor instead.
 func (*RedriveRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{33}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RedriveRequest) GetTopic() string {
@@ -2342,7 +2481,7 @@ type RedriveResponse struct {
 
 func (x *RedriveResponse) Reset() {
 	*x = RedriveResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[34]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2354,7 +2493,7 @@ func (x *RedriveResponse) String() string {
 func (*RedriveResponse) ProtoMessage() {}
 
 func (x *RedriveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[34]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2367,7 +2506,7 @@ func (x *RedriveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedriveResponse.ProtoReflect.Descriptor instead.
 func (*RedriveResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{34}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RedriveResponse) GetMoved() int64 {
@@ -2390,7 +2529,7 @@ type DiscardRequest struct {
 
 func (x *DiscardRequest) Reset() {
 	*x = DiscardRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[35]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2402,7 +2541,7 @@ func (x *DiscardRequest) String() string {
 func (*DiscardRequest) ProtoMessage() {}
 
 func (x *DiscardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[35]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2415,7 +2554,7 @@ func (x *DiscardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardRequest.ProtoReflect.Descriptor instead.
 func (*DiscardRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{35}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DiscardRequest) GetTopic() string {
@@ -2443,7 +2582,7 @@ type DiscardResponse struct {
 
 func (x *DiscardResponse) Reset() {
 	*x = DiscardResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[36]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2455,7 +2594,7 @@ func (x *DiscardResponse) String() string {
 func (*DiscardResponse) ProtoMessage() {}
 
 func (x *DiscardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[36]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2468,7 +2607,7 @@ func (x *DiscardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiscardResponse.ProtoReflect.Descriptor instead.
 func (*DiscardResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{36}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DiscardResponse) GetRemoved() int64 {
@@ -2489,7 +2628,7 @@ type PurgeDeadRequest struct {
 
 func (x *PurgeDeadRequest) Reset() {
 	*x = PurgeDeadRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[37]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2501,7 +2640,7 @@ func (x *PurgeDeadRequest) String() string {
 func (*PurgeDeadRequest) ProtoMessage() {}
 
 func (x *PurgeDeadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[37]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2514,7 +2653,7 @@ func (x *PurgeDeadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadRequest.ProtoReflect.Descriptor instead.
 func (*PurgeDeadRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{37}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PurgeDeadRequest) GetTopic() string {
@@ -2535,7 +2674,7 @@ type PurgeDeadResponse struct {
 
 func (x *PurgeDeadResponse) Reset() {
 	*x = PurgeDeadResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[38]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2547,7 +2686,7 @@ func (x *PurgeDeadResponse) String() string {
 func (*PurgeDeadResponse) ProtoMessage() {}
 
 func (x *PurgeDeadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[38]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2560,7 +2699,7 @@ func (x *PurgeDeadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeDeadResponse.ProtoReflect.Descriptor instead.
 func (*PurgeDeadResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{38}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PurgeDeadResponse) GetRemoved() int64 {
@@ -2581,7 +2720,7 @@ type PurgeRequest struct {
 
 func (x *PurgeRequest) Reset() {
 	*x = PurgeRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[39]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2593,7 +2732,7 @@ func (x *PurgeRequest) String() string {
 func (*PurgeRequest) ProtoMessage() {}
 
 func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[39]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2606,7 +2745,7 @@ func (x *PurgeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeRequest.ProtoReflect.Descriptor instead.
 func (*PurgeRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{39}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PurgeRequest) GetTopic() string {
@@ -2627,7 +2766,7 @@ type PurgeResponse struct {
 
 func (x *PurgeResponse) Reset() {
 	*x = PurgeResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[40]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2639,7 +2778,7 @@ func (x *PurgeResponse) String() string {
 func (*PurgeResponse) ProtoMessage() {}
 
 func (x *PurgeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[40]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2652,7 +2791,7 @@ func (x *PurgeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PurgeResponse.ProtoReflect.Descriptor instead.
 func (*PurgeResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{40}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PurgeResponse) GetRemoved() int64 {
@@ -2673,7 +2812,7 @@ type PauseRequest struct {
 
 func (x *PauseRequest) Reset() {
 	*x = PauseRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[41]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2685,7 +2824,7 @@ func (x *PauseRequest) String() string {
 func (*PauseRequest) ProtoMessage() {}
 
 func (x *PauseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[41]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2698,7 +2837,7 @@ func (x *PauseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseRequest.ProtoReflect.Descriptor instead.
 func (*PauseRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{41}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PauseRequest) GetTopic() string {
@@ -2717,7 +2856,7 @@ type PauseResponse struct {
 
 func (x *PauseResponse) Reset() {
 	*x = PauseResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[42]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2729,7 +2868,7 @@ func (x *PauseResponse) String() string {
 func (*PauseResponse) ProtoMessage() {}
 
 func (x *PauseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[42]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2742,7 +2881,7 @@ func (x *PauseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseResponse.ProtoReflect.Descriptor instead.
 func (*PauseResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{42}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{44}
 }
 
 // ResumeRequest ends a pause.
@@ -2756,7 +2895,7 @@ type ResumeRequest struct {
 
 func (x *ResumeRequest) Reset() {
 	*x = ResumeRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[43]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2768,7 +2907,7 @@ func (x *ResumeRequest) String() string {
 func (*ResumeRequest) ProtoMessage() {}
 
 func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[43]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2781,7 +2920,7 @@ func (x *ResumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeRequest.ProtoReflect.Descriptor instead.
 func (*ResumeRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{43}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ResumeRequest) GetTopic() string {
@@ -2800,7 +2939,7 @@ type ResumeResponse struct {
 
 func (x *ResumeResponse) Reset() {
 	*x = ResumeResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[44]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2812,7 +2951,7 @@ func (x *ResumeResponse) String() string {
 func (*ResumeResponse) ProtoMessage() {}
 
 func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[44]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2825,7 +2964,7 @@ func (x *ResumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResumeResponse.ProtoReflect.Descriptor instead.
 func (*ResumeResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{44}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{46}
 }
 
 // ThrottleRequest throttles a group.
@@ -2843,7 +2982,7 @@ type ThrottleRequest struct {
 
 func (x *ThrottleRequest) Reset() {
 	*x = ThrottleRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[45]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2855,7 +2994,7 @@ func (x *ThrottleRequest) String() string {
 func (*ThrottleRequest) ProtoMessage() {}
 
 func (x *ThrottleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[45]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2868,7 +3007,7 @@ func (x *ThrottleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThrottleRequest.ProtoReflect.Descriptor instead.
 func (*ThrottleRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{45}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ThrottleRequest) GetTopic() string {
@@ -2901,7 +3040,7 @@ type ThrottleResponse struct {
 
 func (x *ThrottleResponse) Reset() {
 	*x = ThrottleResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[46]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2913,7 +3052,7 @@ func (x *ThrottleResponse) String() string {
 func (*ThrottleResponse) ProtoMessage() {}
 
 func (x *ThrottleResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[46]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2926,7 +3065,7 @@ func (x *ThrottleResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ThrottleResponse.ProtoReflect.Descriptor instead.
 func (*ThrottleResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{46}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{48}
 }
 
 // EditRequest changes one waiting message.
@@ -2950,7 +3089,7 @@ type EditRequest struct {
 
 func (x *EditRequest) Reset() {
 	*x = EditRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[47]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2962,7 +3101,7 @@ func (x *EditRequest) String() string {
 func (*EditRequest) ProtoMessage() {}
 
 func (x *EditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[47]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2975,7 +3114,7 @@ func (x *EditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EditRequest.ProtoReflect.Descriptor instead.
 func (*EditRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{47}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *EditRequest) GetTopic() string {
@@ -3031,7 +3170,7 @@ type EditResponse struct {
 
 func (x *EditResponse) Reset() {
 	*x = EditResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[48]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3043,7 +3182,7 @@ func (x *EditResponse) String() string {
 func (*EditResponse) ProtoMessage() {}
 
 func (x *EditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[48]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3056,7 +3195,7 @@ func (x *EditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EditResponse.ProtoReflect.Descriptor instead.
 func (*EditResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{48}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *EditResponse) GetState() MessageState {
@@ -3075,7 +3214,7 @@ type PingRequest struct {
 
 func (x *PingRequest) Reset() {
 	*x = PingRequest{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[49]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3087,7 +3226,7 @@ func (x *PingRequest) String() string {
 func (*PingRequest) ProtoMessage() {}
 
 func (x *PingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[49]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3100,7 +3239,7 @@ func (x *PingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PingRequest.ProtoReflect.Descriptor instead.
 func (*PingRequest) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{49}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{51}
 }
 
 // PingResponse is empty.
@@ -3112,7 +3251,7 @@ type PingResponse struct {
 
 func (x *PingResponse) Reset() {
 	*x = PingResponse{}
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[50]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3124,7 +3263,7 @@ func (x *PingResponse) String() string {
 func (*PingResponse) ProtoMessage() {}
 
 func (x *PingResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_mailbox_v1_mailbox_proto_msgTypes[50]
+	mi := &file_mailbox_v1_mailbox_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3137,7 +3276,7 @@ func (x *PingResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PingResponse.ProtoReflect.Descriptor instead.
 func (*PingResponse) Descriptor() ([]byte, []int) {
-	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{50}
+	return file_mailbox_v1_mailbox_proto_rawDescGZIP(), []int{52}
 }
 
 var File_mailbox_v1_mailbox_proto protoreflect.FileDescriptor
@@ -3200,10 +3339,18 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\aresults\x18\x01 \x03(\v2\x18.mailbox.v1.SettleResultR\aresults\"X\n" +
 	"\rExtendRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x121\n" +
-	"\aentries\x18\x02 \x03(\v2\x17.mailbox.v1.ExtendEntryR\aentries\"g\n" +
+	"\aentries\x18\x02 \x03(\v2\x17.mailbox.v1.ExtendEntryR\aentries\"\x99\x01\n" +
 	"\vExtendEntry\x123\n" +
 	"\bdelivery\x18\x01 \x01(\v2\x17.mailbox.v1.DeliveryRefR\bdelivery\x12#\n" +
-	"\rvisibility_ms\x18\x02 \x01(\x01R\fvisibilityMs\"D\n" +
+	"\rvisibility_ms\x18\x02 \x01(\x01R\fvisibilityMs\x120\n" +
+	"\bprogress\x18\x03 \x01(\v2\x14.mailbox.v1.ProgressR\bprogress\"L\n" +
+	"\bProgress\x12\x1f\n" +
+	"\bfraction\x18\x01 \x01(\x01H\x00R\bfraction\x88\x01\x01\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04textB\v\n" +
+	"\t_fraction\"n\n" +
+	"\x0eProgressReport\x120\n" +
+	"\bprogress\x18\x01 \x01(\v2\x14.mailbox.v1.ProgressR\bprogress\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\"D\n" +
 	"\x0eExtendResponse\x122\n" +
 	"\aresults\x18\x01 \x03(\v2\x18.mailbox.v1.SettleResultR\aresults\"T\n" +
 	"\vBuryRequest\x12\x14\n" +
@@ -3254,10 +3401,11 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\x06cursor\x18\x05 \x01(\tR\x06cursor\":\n" +
 	"\vLifeRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x15\n" +
-	"\x06msg_id\x18\x02 \x01(\tR\x05msgId\"k\n" +
+	"\x06msg_id\x18\x02 \x01(\tR\x05msgId\"\x9f\x01\n" +
 	"\fLifeResponse\x12,\n" +
 	"\amessage\x18\x01 \x01(\v2\x12.mailbox.v1.PeekedR\amessage\x12-\n" +
-	"\x06events\x18\x02 \x03(\v2\x15.mailbox.v1.LifeEventR\x06events\"\x89\x01\n" +
+	"\x06events\x18\x02 \x03(\v2\x15.mailbox.v1.LifeEventR\x06events\x122\n" +
+	"\x06report\x18\x03 \x01(\v2\x1a.mailbox.v1.ProgressReportR\x06report\"\x89\x01\n" +
 	"\tLifeEvent\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x0e\n" +
@@ -3282,12 +3430,13 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	" \x01(\x03R\x05acked\x12\x16\n" +
 	"\x06failed\x18\v \x01(\x03R\x06failed\x12\x18\n" +
 	"\aexpired\x18\f \x01(\x03R\aexpired\x12+\n" +
-	"\x04held\x18\r \x03(\v2\x17.mailbox.v1.HeldMessageR\x04held\"\xa7\x01\n" +
+	"\x04held\x18\r \x03(\v2\x17.mailbox.v1.HeldMessageR\x04held\"\xdb\x01\n" +
 	"\vHeldMessage\x12\x15\n" +
 	"\x06msg_id\x18\x01 \x01(\tR\x05msgId\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x125\n" +
 	"\btaken_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\atakenAt\x120\n" +
-	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"$\n" +
+	"\x05until\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x122\n" +
+	"\x06report\x18\x05 \x01(\v2\x1a.mailbox.v1.ProgressReportR\x06report\"$\n" +
 	"\fStatsRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\"\xa6\x01\n" +
 	"\rStatsResponse\x12\x14\n" +
@@ -3418,7 +3567,7 @@ func file_mailbox_v1_mailbox_proto_rawDescGZIP() []byte {
 }
 
 var file_mailbox_v1_mailbox_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_mailbox_v1_mailbox_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_mailbox_v1_mailbox_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_mailbox_v1_mailbox_proto_goTypes = []any{
 	(NackMode)(0),                  // 0: mailbox.v1.NackMode
 	(*SendRequest)(nil),            // 1: mailbox.v1.SendRequest
@@ -3435,242 +3584,249 @@ var file_mailbox_v1_mailbox_proto_goTypes = []any{
 	(*NackResponse)(nil),           // 12: mailbox.v1.NackResponse
 	(*ExtendRequest)(nil),          // 13: mailbox.v1.ExtendRequest
 	(*ExtendEntry)(nil),            // 14: mailbox.v1.ExtendEntry
-	(*ExtendResponse)(nil),         // 15: mailbox.v1.ExtendResponse
-	(*BuryRequest)(nil),            // 16: mailbox.v1.BuryRequest
-	(*BuryEntry)(nil),              // 17: mailbox.v1.BuryEntry
-	(*BuryResponse)(nil),           // 18: mailbox.v1.BuryResponse
-	(*SettleResult)(nil),           // 19: mailbox.v1.SettleResult
-	(*PeekRequest)(nil),            // 20: mailbox.v1.PeekRequest
-	(*PeekResponse)(nil),           // 21: mailbox.v1.PeekResponse
-	(*PeekExtent)(nil),             // 22: mailbox.v1.PeekExtent
-	(*LifeRequest)(nil),            // 23: mailbox.v1.LifeRequest
-	(*LifeResponse)(nil),           // 24: mailbox.v1.LifeResponse
-	(*LifeEvent)(nil),              // 25: mailbox.v1.LifeEvent
-	(*WorkersRequest)(nil),         // 26: mailbox.v1.WorkersRequest
-	(*WorkersResponse)(nil),        // 27: mailbox.v1.WorkersResponse
-	(*Worker)(nil),                 // 28: mailbox.v1.Worker
-	(*HeldMessage)(nil),            // 29: mailbox.v1.HeldMessage
-	(*StatsRequest)(nil),           // 30: mailbox.v1.StatsRequest
-	(*StatsResponse)(nil),          // 31: mailbox.v1.StatsResponse
-	(*DeadLettersRequest)(nil),     // 32: mailbox.v1.DeadLettersRequest
-	(*DeadLettersResponse)(nil),    // 33: mailbox.v1.DeadLettersResponse
-	(*RedriveRequest)(nil),         // 34: mailbox.v1.RedriveRequest
-	(*RedriveResponse)(nil),        // 35: mailbox.v1.RedriveResponse
-	(*DiscardRequest)(nil),         // 36: mailbox.v1.DiscardRequest
-	(*DiscardResponse)(nil),        // 37: mailbox.v1.DiscardResponse
-	(*PurgeDeadRequest)(nil),       // 38: mailbox.v1.PurgeDeadRequest
-	(*PurgeDeadResponse)(nil),      // 39: mailbox.v1.PurgeDeadResponse
-	(*PurgeRequest)(nil),           // 40: mailbox.v1.PurgeRequest
-	(*PurgeResponse)(nil),          // 41: mailbox.v1.PurgeResponse
-	(*PauseRequest)(nil),           // 42: mailbox.v1.PauseRequest
-	(*PauseResponse)(nil),          // 43: mailbox.v1.PauseResponse
-	(*ResumeRequest)(nil),          // 44: mailbox.v1.ResumeRequest
-	(*ResumeResponse)(nil),         // 45: mailbox.v1.ResumeResponse
-	(*ThrottleRequest)(nil),        // 46: mailbox.v1.ThrottleRequest
-	(*ThrottleResponse)(nil),       // 47: mailbox.v1.ThrottleResponse
-	(*EditRequest)(nil),            // 48: mailbox.v1.EditRequest
-	(*EditResponse)(nil),           // 49: mailbox.v1.EditResponse
-	(*PingRequest)(nil),            // 50: mailbox.v1.PingRequest
-	(*PingResponse)(nil),           // 51: mailbox.v1.PingResponse
-	nil,                            // 52: mailbox.v1.PeekRequest.AttrsEntry
-	(*Outgoing)(nil),               // 53: mailbox.v1.Outgoing
-	(*ErrorDetail)(nil),            // 54: mailbox.v1.ErrorDetail
-	(*Delivery)(nil),               // 55: mailbox.v1.Delivery
-	(*DeliveryRef)(nil),            // 56: mailbox.v1.DeliveryRef
-	(MessageState)(0),              // 57: mailbox.v1.MessageState
-	(*Peeked)(nil),                 // 58: mailbox.v1.Peeked
+	(*Progress)(nil),               // 15: mailbox.v1.Progress
+	(*ProgressReport)(nil),         // 16: mailbox.v1.ProgressReport
+	(*ExtendResponse)(nil),         // 17: mailbox.v1.ExtendResponse
+	(*BuryRequest)(nil),            // 18: mailbox.v1.BuryRequest
+	(*BuryEntry)(nil),              // 19: mailbox.v1.BuryEntry
+	(*BuryResponse)(nil),           // 20: mailbox.v1.BuryResponse
+	(*SettleResult)(nil),           // 21: mailbox.v1.SettleResult
+	(*PeekRequest)(nil),            // 22: mailbox.v1.PeekRequest
+	(*PeekResponse)(nil),           // 23: mailbox.v1.PeekResponse
+	(*PeekExtent)(nil),             // 24: mailbox.v1.PeekExtent
+	(*LifeRequest)(nil),            // 25: mailbox.v1.LifeRequest
+	(*LifeResponse)(nil),           // 26: mailbox.v1.LifeResponse
+	(*LifeEvent)(nil),              // 27: mailbox.v1.LifeEvent
+	(*WorkersRequest)(nil),         // 28: mailbox.v1.WorkersRequest
+	(*WorkersResponse)(nil),        // 29: mailbox.v1.WorkersResponse
+	(*Worker)(nil),                 // 30: mailbox.v1.Worker
+	(*HeldMessage)(nil),            // 31: mailbox.v1.HeldMessage
+	(*StatsRequest)(nil),           // 32: mailbox.v1.StatsRequest
+	(*StatsResponse)(nil),          // 33: mailbox.v1.StatsResponse
+	(*DeadLettersRequest)(nil),     // 34: mailbox.v1.DeadLettersRequest
+	(*DeadLettersResponse)(nil),    // 35: mailbox.v1.DeadLettersResponse
+	(*RedriveRequest)(nil),         // 36: mailbox.v1.RedriveRequest
+	(*RedriveResponse)(nil),        // 37: mailbox.v1.RedriveResponse
+	(*DiscardRequest)(nil),         // 38: mailbox.v1.DiscardRequest
+	(*DiscardResponse)(nil),        // 39: mailbox.v1.DiscardResponse
+	(*PurgeDeadRequest)(nil),       // 40: mailbox.v1.PurgeDeadRequest
+	(*PurgeDeadResponse)(nil),      // 41: mailbox.v1.PurgeDeadResponse
+	(*PurgeRequest)(nil),           // 42: mailbox.v1.PurgeRequest
+	(*PurgeResponse)(nil),          // 43: mailbox.v1.PurgeResponse
+	(*PauseRequest)(nil),           // 44: mailbox.v1.PauseRequest
+	(*PauseResponse)(nil),          // 45: mailbox.v1.PauseResponse
+	(*ResumeRequest)(nil),          // 46: mailbox.v1.ResumeRequest
+	(*ResumeResponse)(nil),         // 47: mailbox.v1.ResumeResponse
+	(*ThrottleRequest)(nil),        // 48: mailbox.v1.ThrottleRequest
+	(*ThrottleResponse)(nil),       // 49: mailbox.v1.ThrottleResponse
+	(*EditRequest)(nil),            // 50: mailbox.v1.EditRequest
+	(*EditResponse)(nil),           // 51: mailbox.v1.EditResponse
+	(*PingRequest)(nil),            // 52: mailbox.v1.PingRequest
+	(*PingResponse)(nil),           // 53: mailbox.v1.PingResponse
+	nil,                            // 54: mailbox.v1.PeekRequest.AttrsEntry
+	(*Outgoing)(nil),               // 55: mailbox.v1.Outgoing
+	(*ErrorDetail)(nil),            // 56: mailbox.v1.ErrorDetail
+	(*Delivery)(nil),               // 57: mailbox.v1.Delivery
+	(*DeliveryRef)(nil),            // 58: mailbox.v1.DeliveryRef
 	(*timestamppb.Timestamp)(nil),  // 59: google.protobuf.Timestamp
-	(*HistoryRequest)(nil),         // 60: mailbox.v1.HistoryRequest
-	(*WatchRequest)(nil),           // 61: mailbox.v1.WatchRequest
-	(*StartJobRequest)(nil),        // 62: mailbox.v1.StartJobRequest
-	(*JobsRequest)(nil),            // 63: mailbox.v1.JobsRequest
-	(*GetJobRequest)(nil),          // 64: mailbox.v1.GetJobRequest
-	(*StopJobRequest)(nil),         // 65: mailbox.v1.StopJobRequest
-	(*PutScheduleRequest)(nil),     // 66: mailbox.v1.PutScheduleRequest
-	(*GetScheduleRequest)(nil),     // 67: mailbox.v1.GetScheduleRequest
-	(*SchedulesRequest)(nil),       // 68: mailbox.v1.SchedulesRequest
-	(*PauseScheduleRequest)(nil),   // 69: mailbox.v1.PauseScheduleRequest
-	(*ResumeScheduleRequest)(nil),  // 70: mailbox.v1.ResumeScheduleRequest
-	(*RunScheduleRequest)(nil),     // 71: mailbox.v1.RunScheduleRequest
-	(*DeleteScheduleRequest)(nil),  // 72: mailbox.v1.DeleteScheduleRequest
-	(*CreateSlotRequest)(nil),      // 73: mailbox.v1.CreateSlotRequest
-	(*ResolveSlotRequest)(nil),     // 74: mailbox.v1.ResolveSlotRequest
-	(*WaitSlotRequest)(nil),        // 75: mailbox.v1.WaitSlotRequest
-	(*CancelSlotRequest)(nil),      // 76: mailbox.v1.CancelSlotRequest
-	(*ConsumeSlotRequest)(nil),     // 77: mailbox.v1.ConsumeSlotRequest
-	(*DeleteSlotRequest)(nil),      // 78: mailbox.v1.DeleteSlotRequest
-	(*SlotsRequest)(nil),           // 79: mailbox.v1.SlotsRequest
-	(*ExpiredSlotsRequest)(nil),    // 80: mailbox.v1.ExpiredSlotsRequest
-	(*SweepSlotsRequest)(nil),      // 81: mailbox.v1.SweepSlotsRequest
-	(*TraitsRequest)(nil),          // 82: mailbox.v1.TraitsRequest
-	(*TopicsRequest)(nil),          // 83: mailbox.v1.TopicsRequest
-	(*DescribeRequest)(nil),        // 84: mailbox.v1.DescribeRequest
-	(*ConfigureRequest)(nil),       // 85: mailbox.v1.ConfigureRequest
-	(*DeleteRequest)(nil),          // 86: mailbox.v1.DeleteRequest
-	(*HistoryResponse)(nil),        // 87: mailbox.v1.HistoryResponse
-	(*WatchResponse)(nil),          // 88: mailbox.v1.WatchResponse
-	(*StartJobResponse)(nil),       // 89: mailbox.v1.StartJobResponse
-	(*JobsResponse)(nil),           // 90: mailbox.v1.JobsResponse
-	(*GetJobResponse)(nil),         // 91: mailbox.v1.GetJobResponse
-	(*StopJobResponse)(nil),        // 92: mailbox.v1.StopJobResponse
-	(*PutScheduleResponse)(nil),    // 93: mailbox.v1.PutScheduleResponse
-	(*GetScheduleResponse)(nil),    // 94: mailbox.v1.GetScheduleResponse
-	(*SchedulesResponse)(nil),      // 95: mailbox.v1.SchedulesResponse
-	(*PauseScheduleResponse)(nil),  // 96: mailbox.v1.PauseScheduleResponse
-	(*ResumeScheduleResponse)(nil), // 97: mailbox.v1.ResumeScheduleResponse
-	(*RunScheduleResponse)(nil),    // 98: mailbox.v1.RunScheduleResponse
-	(*DeleteScheduleResponse)(nil), // 99: mailbox.v1.DeleteScheduleResponse
-	(*CreateSlotResponse)(nil),     // 100: mailbox.v1.CreateSlotResponse
-	(*ResolveSlotResponse)(nil),    // 101: mailbox.v1.ResolveSlotResponse
-	(*WaitSlotResponse)(nil),       // 102: mailbox.v1.WaitSlotResponse
-	(*CancelSlotResponse)(nil),     // 103: mailbox.v1.CancelSlotResponse
-	(*ConsumeSlotResponse)(nil),    // 104: mailbox.v1.ConsumeSlotResponse
-	(*DeleteSlotResponse)(nil),     // 105: mailbox.v1.DeleteSlotResponse
-	(*SlotsResponse)(nil),          // 106: mailbox.v1.SlotsResponse
-	(*ExpiredSlotsResponse)(nil),   // 107: mailbox.v1.ExpiredSlotsResponse
-	(*SweepSlotsResponse)(nil),     // 108: mailbox.v1.SweepSlotsResponse
-	(*TraitsResponse)(nil),         // 109: mailbox.v1.TraitsResponse
-	(*TopicsResponse)(nil),         // 110: mailbox.v1.TopicsResponse
-	(*DescribeResponse)(nil),       // 111: mailbox.v1.DescribeResponse
-	(*ConfigureResponse)(nil),      // 112: mailbox.v1.ConfigureResponse
-	(*DeleteResponse)(nil),         // 113: mailbox.v1.DeleteResponse
+	(MessageState)(0),              // 60: mailbox.v1.MessageState
+	(*Peeked)(nil),                 // 61: mailbox.v1.Peeked
+	(*HistoryRequest)(nil),         // 62: mailbox.v1.HistoryRequest
+	(*WatchRequest)(nil),           // 63: mailbox.v1.WatchRequest
+	(*StartJobRequest)(nil),        // 64: mailbox.v1.StartJobRequest
+	(*JobsRequest)(nil),            // 65: mailbox.v1.JobsRequest
+	(*GetJobRequest)(nil),          // 66: mailbox.v1.GetJobRequest
+	(*StopJobRequest)(nil),         // 67: mailbox.v1.StopJobRequest
+	(*PutScheduleRequest)(nil),     // 68: mailbox.v1.PutScheduleRequest
+	(*GetScheduleRequest)(nil),     // 69: mailbox.v1.GetScheduleRequest
+	(*SchedulesRequest)(nil),       // 70: mailbox.v1.SchedulesRequest
+	(*PauseScheduleRequest)(nil),   // 71: mailbox.v1.PauseScheduleRequest
+	(*ResumeScheduleRequest)(nil),  // 72: mailbox.v1.ResumeScheduleRequest
+	(*RunScheduleRequest)(nil),     // 73: mailbox.v1.RunScheduleRequest
+	(*DeleteScheduleRequest)(nil),  // 74: mailbox.v1.DeleteScheduleRequest
+	(*CreateSlotRequest)(nil),      // 75: mailbox.v1.CreateSlotRequest
+	(*ResolveSlotRequest)(nil),     // 76: mailbox.v1.ResolveSlotRequest
+	(*WaitSlotRequest)(nil),        // 77: mailbox.v1.WaitSlotRequest
+	(*CancelSlotRequest)(nil),      // 78: mailbox.v1.CancelSlotRequest
+	(*ConsumeSlotRequest)(nil),     // 79: mailbox.v1.ConsumeSlotRequest
+	(*DeleteSlotRequest)(nil),      // 80: mailbox.v1.DeleteSlotRequest
+	(*SlotsRequest)(nil),           // 81: mailbox.v1.SlotsRequest
+	(*ExpiredSlotsRequest)(nil),    // 82: mailbox.v1.ExpiredSlotsRequest
+	(*SweepSlotsRequest)(nil),      // 83: mailbox.v1.SweepSlotsRequest
+	(*TraitsRequest)(nil),          // 84: mailbox.v1.TraitsRequest
+	(*TopicsRequest)(nil),          // 85: mailbox.v1.TopicsRequest
+	(*DescribeRequest)(nil),        // 86: mailbox.v1.DescribeRequest
+	(*ConfigureRequest)(nil),       // 87: mailbox.v1.ConfigureRequest
+	(*DeleteRequest)(nil),          // 88: mailbox.v1.DeleteRequest
+	(*HistoryResponse)(nil),        // 89: mailbox.v1.HistoryResponse
+	(*WatchResponse)(nil),          // 90: mailbox.v1.WatchResponse
+	(*StartJobResponse)(nil),       // 91: mailbox.v1.StartJobResponse
+	(*JobsResponse)(nil),           // 92: mailbox.v1.JobsResponse
+	(*GetJobResponse)(nil),         // 93: mailbox.v1.GetJobResponse
+	(*StopJobResponse)(nil),        // 94: mailbox.v1.StopJobResponse
+	(*PutScheduleResponse)(nil),    // 95: mailbox.v1.PutScheduleResponse
+	(*GetScheduleResponse)(nil),    // 96: mailbox.v1.GetScheduleResponse
+	(*SchedulesResponse)(nil),      // 97: mailbox.v1.SchedulesResponse
+	(*PauseScheduleResponse)(nil),  // 98: mailbox.v1.PauseScheduleResponse
+	(*ResumeScheduleResponse)(nil), // 99: mailbox.v1.ResumeScheduleResponse
+	(*RunScheduleResponse)(nil),    // 100: mailbox.v1.RunScheduleResponse
+	(*DeleteScheduleResponse)(nil), // 101: mailbox.v1.DeleteScheduleResponse
+	(*CreateSlotResponse)(nil),     // 102: mailbox.v1.CreateSlotResponse
+	(*ResolveSlotResponse)(nil),    // 103: mailbox.v1.ResolveSlotResponse
+	(*WaitSlotResponse)(nil),       // 104: mailbox.v1.WaitSlotResponse
+	(*CancelSlotResponse)(nil),     // 105: mailbox.v1.CancelSlotResponse
+	(*ConsumeSlotResponse)(nil),    // 106: mailbox.v1.ConsumeSlotResponse
+	(*DeleteSlotResponse)(nil),     // 107: mailbox.v1.DeleteSlotResponse
+	(*SlotsResponse)(nil),          // 108: mailbox.v1.SlotsResponse
+	(*ExpiredSlotsResponse)(nil),   // 109: mailbox.v1.ExpiredSlotsResponse
+	(*SweepSlotsResponse)(nil),     // 110: mailbox.v1.SweepSlotsResponse
+	(*TraitsResponse)(nil),         // 111: mailbox.v1.TraitsResponse
+	(*TopicsResponse)(nil),         // 112: mailbox.v1.TopicsResponse
+	(*DescribeResponse)(nil),       // 113: mailbox.v1.DescribeResponse
+	(*ConfigureResponse)(nil),      // 114: mailbox.v1.ConfigureResponse
+	(*DeleteResponse)(nil),         // 115: mailbox.v1.DeleteResponse
 }
 var file_mailbox_v1_mailbox_proto_depIdxs = []int32{
-	53,  // 0: mailbox.v1.SendRequest.messages:type_name -> mailbox.v1.Outgoing
+	55,  // 0: mailbox.v1.SendRequest.messages:type_name -> mailbox.v1.Outgoing
 	3,   // 1: mailbox.v1.SendResponse.results:type_name -> mailbox.v1.SendResult
-	54,  // 2: mailbox.v1.SendResult.error:type_name -> mailbox.v1.ErrorDetail
-	55,  // 3: mailbox.v1.RecvResponse.messages:type_name -> mailbox.v1.Delivery
-	55,  // 4: mailbox.v1.RecvStreamResponse.messages:type_name -> mailbox.v1.Delivery
-	56,  // 5: mailbox.v1.AckRequest.deliveries:type_name -> mailbox.v1.DeliveryRef
-	19,  // 6: mailbox.v1.AckResponse.results:type_name -> mailbox.v1.SettleResult
+	56,  // 2: mailbox.v1.SendResult.error:type_name -> mailbox.v1.ErrorDetail
+	57,  // 3: mailbox.v1.RecvResponse.messages:type_name -> mailbox.v1.Delivery
+	57,  // 4: mailbox.v1.RecvStreamResponse.messages:type_name -> mailbox.v1.Delivery
+	58,  // 5: mailbox.v1.AckRequest.deliveries:type_name -> mailbox.v1.DeliveryRef
+	21,  // 6: mailbox.v1.AckResponse.results:type_name -> mailbox.v1.SettleResult
 	11,  // 7: mailbox.v1.NackRequest.entries:type_name -> mailbox.v1.NackEntry
-	56,  // 8: mailbox.v1.NackEntry.delivery:type_name -> mailbox.v1.DeliveryRef
+	58,  // 8: mailbox.v1.NackEntry.delivery:type_name -> mailbox.v1.DeliveryRef
 	0,   // 9: mailbox.v1.NackEntry.mode:type_name -> mailbox.v1.NackMode
-	19,  // 10: mailbox.v1.NackResponse.results:type_name -> mailbox.v1.SettleResult
+	21,  // 10: mailbox.v1.NackResponse.results:type_name -> mailbox.v1.SettleResult
 	14,  // 11: mailbox.v1.ExtendRequest.entries:type_name -> mailbox.v1.ExtendEntry
-	56,  // 12: mailbox.v1.ExtendEntry.delivery:type_name -> mailbox.v1.DeliveryRef
-	19,  // 13: mailbox.v1.ExtendResponse.results:type_name -> mailbox.v1.SettleResult
-	17,  // 14: mailbox.v1.BuryRequest.entries:type_name -> mailbox.v1.BuryEntry
-	56,  // 15: mailbox.v1.BuryEntry.delivery:type_name -> mailbox.v1.DeliveryRef
-	19,  // 16: mailbox.v1.BuryResponse.results:type_name -> mailbox.v1.SettleResult
-	54,  // 17: mailbox.v1.SettleResult.error:type_name -> mailbox.v1.ErrorDetail
-	57,  // 18: mailbox.v1.PeekRequest.states:type_name -> mailbox.v1.MessageState
-	52,  // 19: mailbox.v1.PeekRequest.attrs:type_name -> mailbox.v1.PeekRequest.AttrsEntry
-	58,  // 20: mailbox.v1.PeekResponse.messages:type_name -> mailbox.v1.Peeked
-	22,  // 21: mailbox.v1.PeekResponse.extent:type_name -> mailbox.v1.PeekExtent
-	58,  // 22: mailbox.v1.LifeResponse.message:type_name -> mailbox.v1.Peeked
-	25,  // 23: mailbox.v1.LifeResponse.events:type_name -> mailbox.v1.LifeEvent
-	59,  // 24: mailbox.v1.LifeEvent.at:type_name -> google.protobuf.Timestamp
-	28,  // 25: mailbox.v1.WorkersResponse.workers:type_name -> mailbox.v1.Worker
-	59,  // 26: mailbox.v1.Worker.since:type_name -> google.protobuf.Timestamp
-	59,  // 27: mailbox.v1.Worker.seen:type_name -> google.protobuf.Timestamp
-	29,  // 28: mailbox.v1.Worker.held:type_name -> mailbox.v1.HeldMessage
-	59,  // 29: mailbox.v1.HeldMessage.taken_at:type_name -> google.protobuf.Timestamp
-	59,  // 30: mailbox.v1.HeldMessage.until:type_name -> google.protobuf.Timestamp
-	58,  // 31: mailbox.v1.DeadLettersResponse.messages:type_name -> mailbox.v1.Peeked
-	59,  // 32: mailbox.v1.EditRequest.deliver_at:type_name -> google.protobuf.Timestamp
-	57,  // 33: mailbox.v1.EditResponse.state:type_name -> mailbox.v1.MessageState
-	1,   // 34: mailbox.v1.Mailbox.Send:input_type -> mailbox.v1.SendRequest
-	4,   // 35: mailbox.v1.Mailbox.Recv:input_type -> mailbox.v1.RecvRequest
-	6,   // 36: mailbox.v1.Mailbox.RecvStream:input_type -> mailbox.v1.RecvStreamRequest
-	8,   // 37: mailbox.v1.Mailbox.Ack:input_type -> mailbox.v1.AckRequest
-	10,  // 38: mailbox.v1.Mailbox.Nack:input_type -> mailbox.v1.NackRequest
-	13,  // 39: mailbox.v1.Mailbox.Extend:input_type -> mailbox.v1.ExtendRequest
-	16,  // 40: mailbox.v1.Mailbox.Bury:input_type -> mailbox.v1.BuryRequest
-	20,  // 41: mailbox.v1.Mailbox.Peek:input_type -> mailbox.v1.PeekRequest
-	23,  // 42: mailbox.v1.Mailbox.Life:input_type -> mailbox.v1.LifeRequest
-	30,  // 43: mailbox.v1.Mailbox.Stats:input_type -> mailbox.v1.StatsRequest
-	60,  // 44: mailbox.v1.Mailbox.History:input_type -> mailbox.v1.HistoryRequest
-	61,  // 45: mailbox.v1.Mailbox.Watch:input_type -> mailbox.v1.WatchRequest
-	26,  // 46: mailbox.v1.Mailbox.Workers:input_type -> mailbox.v1.WorkersRequest
-	32,  // 47: mailbox.v1.Mailbox.DeadLetters:input_type -> mailbox.v1.DeadLettersRequest
-	34,  // 48: mailbox.v1.Mailbox.Redrive:input_type -> mailbox.v1.RedriveRequest
-	36,  // 49: mailbox.v1.Mailbox.Discard:input_type -> mailbox.v1.DiscardRequest
-	38,  // 50: mailbox.v1.Mailbox.PurgeDead:input_type -> mailbox.v1.PurgeDeadRequest
-	62,  // 51: mailbox.v1.Mailbox.StartJob:input_type -> mailbox.v1.StartJobRequest
-	63,  // 52: mailbox.v1.Mailbox.Jobs:input_type -> mailbox.v1.JobsRequest
-	64,  // 53: mailbox.v1.Mailbox.GetJob:input_type -> mailbox.v1.GetJobRequest
-	65,  // 54: mailbox.v1.Mailbox.StopJob:input_type -> mailbox.v1.StopJobRequest
-	40,  // 55: mailbox.v1.Mailbox.Purge:input_type -> mailbox.v1.PurgeRequest
-	42,  // 56: mailbox.v1.Mailbox.Pause:input_type -> mailbox.v1.PauseRequest
-	44,  // 57: mailbox.v1.Mailbox.Resume:input_type -> mailbox.v1.ResumeRequest
-	46,  // 58: mailbox.v1.Mailbox.Throttle:input_type -> mailbox.v1.ThrottleRequest
-	48,  // 59: mailbox.v1.Mailbox.Edit:input_type -> mailbox.v1.EditRequest
-	66,  // 60: mailbox.v1.Mailbox.PutSchedule:input_type -> mailbox.v1.PutScheduleRequest
-	67,  // 61: mailbox.v1.Mailbox.GetSchedule:input_type -> mailbox.v1.GetScheduleRequest
-	68,  // 62: mailbox.v1.Mailbox.Schedules:input_type -> mailbox.v1.SchedulesRequest
-	69,  // 63: mailbox.v1.Mailbox.PauseSchedule:input_type -> mailbox.v1.PauseScheduleRequest
-	70,  // 64: mailbox.v1.Mailbox.ResumeSchedule:input_type -> mailbox.v1.ResumeScheduleRequest
-	71,  // 65: mailbox.v1.Mailbox.RunSchedule:input_type -> mailbox.v1.RunScheduleRequest
-	72,  // 66: mailbox.v1.Mailbox.DeleteSchedule:input_type -> mailbox.v1.DeleteScheduleRequest
-	73,  // 67: mailbox.v1.Mailbox.CreateSlot:input_type -> mailbox.v1.CreateSlotRequest
-	74,  // 68: mailbox.v1.Mailbox.ResolveSlot:input_type -> mailbox.v1.ResolveSlotRequest
-	75,  // 69: mailbox.v1.Mailbox.WaitSlot:input_type -> mailbox.v1.WaitSlotRequest
-	76,  // 70: mailbox.v1.Mailbox.CancelSlot:input_type -> mailbox.v1.CancelSlotRequest
-	77,  // 71: mailbox.v1.Mailbox.ConsumeSlot:input_type -> mailbox.v1.ConsumeSlotRequest
-	78,  // 72: mailbox.v1.Mailbox.DeleteSlot:input_type -> mailbox.v1.DeleteSlotRequest
-	79,  // 73: mailbox.v1.Mailbox.Slots:input_type -> mailbox.v1.SlotsRequest
-	80,  // 74: mailbox.v1.Mailbox.ExpiredSlots:input_type -> mailbox.v1.ExpiredSlotsRequest
-	81,  // 75: mailbox.v1.Mailbox.SweepSlots:input_type -> mailbox.v1.SweepSlotsRequest
-	82,  // 76: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
-	83,  // 77: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
-	84,  // 78: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
-	85,  // 79: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
-	86,  // 80: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
-	50,  // 81: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
-	2,   // 82: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
-	5,   // 83: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
-	7,   // 84: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
-	9,   // 85: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
-	12,  // 86: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
-	15,  // 87: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
-	18,  // 88: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
-	21,  // 89: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
-	24,  // 90: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
-	31,  // 91: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
-	87,  // 92: mailbox.v1.Mailbox.History:output_type -> mailbox.v1.HistoryResponse
-	88,  // 93: mailbox.v1.Mailbox.Watch:output_type -> mailbox.v1.WatchResponse
-	27,  // 94: mailbox.v1.Mailbox.Workers:output_type -> mailbox.v1.WorkersResponse
-	33,  // 95: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
-	35,  // 96: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
-	37,  // 97: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
-	39,  // 98: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
-	89,  // 99: mailbox.v1.Mailbox.StartJob:output_type -> mailbox.v1.StartJobResponse
-	90,  // 100: mailbox.v1.Mailbox.Jobs:output_type -> mailbox.v1.JobsResponse
-	91,  // 101: mailbox.v1.Mailbox.GetJob:output_type -> mailbox.v1.GetJobResponse
-	92,  // 102: mailbox.v1.Mailbox.StopJob:output_type -> mailbox.v1.StopJobResponse
-	41,  // 103: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
-	43,  // 104: mailbox.v1.Mailbox.Pause:output_type -> mailbox.v1.PauseResponse
-	45,  // 105: mailbox.v1.Mailbox.Resume:output_type -> mailbox.v1.ResumeResponse
-	47,  // 106: mailbox.v1.Mailbox.Throttle:output_type -> mailbox.v1.ThrottleResponse
-	49,  // 107: mailbox.v1.Mailbox.Edit:output_type -> mailbox.v1.EditResponse
-	93,  // 108: mailbox.v1.Mailbox.PutSchedule:output_type -> mailbox.v1.PutScheduleResponse
-	94,  // 109: mailbox.v1.Mailbox.GetSchedule:output_type -> mailbox.v1.GetScheduleResponse
-	95,  // 110: mailbox.v1.Mailbox.Schedules:output_type -> mailbox.v1.SchedulesResponse
-	96,  // 111: mailbox.v1.Mailbox.PauseSchedule:output_type -> mailbox.v1.PauseScheduleResponse
-	97,  // 112: mailbox.v1.Mailbox.ResumeSchedule:output_type -> mailbox.v1.ResumeScheduleResponse
-	98,  // 113: mailbox.v1.Mailbox.RunSchedule:output_type -> mailbox.v1.RunScheduleResponse
-	99,  // 114: mailbox.v1.Mailbox.DeleteSchedule:output_type -> mailbox.v1.DeleteScheduleResponse
-	100, // 115: mailbox.v1.Mailbox.CreateSlot:output_type -> mailbox.v1.CreateSlotResponse
-	101, // 116: mailbox.v1.Mailbox.ResolveSlot:output_type -> mailbox.v1.ResolveSlotResponse
-	102, // 117: mailbox.v1.Mailbox.WaitSlot:output_type -> mailbox.v1.WaitSlotResponse
-	103, // 118: mailbox.v1.Mailbox.CancelSlot:output_type -> mailbox.v1.CancelSlotResponse
-	104, // 119: mailbox.v1.Mailbox.ConsumeSlot:output_type -> mailbox.v1.ConsumeSlotResponse
-	105, // 120: mailbox.v1.Mailbox.DeleteSlot:output_type -> mailbox.v1.DeleteSlotResponse
-	106, // 121: mailbox.v1.Mailbox.Slots:output_type -> mailbox.v1.SlotsResponse
-	107, // 122: mailbox.v1.Mailbox.ExpiredSlots:output_type -> mailbox.v1.ExpiredSlotsResponse
-	108, // 123: mailbox.v1.Mailbox.SweepSlots:output_type -> mailbox.v1.SweepSlotsResponse
-	109, // 124: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
-	110, // 125: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
-	111, // 126: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
-	112, // 127: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
-	113, // 128: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
-	51,  // 129: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
-	82,  // [82:130] is the sub-list for method output_type
-	34,  // [34:82] is the sub-list for method input_type
-	34,  // [34:34] is the sub-list for extension type_name
-	34,  // [34:34] is the sub-list for extension extendee
-	0,   // [0:34] is the sub-list for field type_name
+	58,  // 12: mailbox.v1.ExtendEntry.delivery:type_name -> mailbox.v1.DeliveryRef
+	15,  // 13: mailbox.v1.ExtendEntry.progress:type_name -> mailbox.v1.Progress
+	15,  // 14: mailbox.v1.ProgressReport.progress:type_name -> mailbox.v1.Progress
+	59,  // 15: mailbox.v1.ProgressReport.at:type_name -> google.protobuf.Timestamp
+	21,  // 16: mailbox.v1.ExtendResponse.results:type_name -> mailbox.v1.SettleResult
+	19,  // 17: mailbox.v1.BuryRequest.entries:type_name -> mailbox.v1.BuryEntry
+	58,  // 18: mailbox.v1.BuryEntry.delivery:type_name -> mailbox.v1.DeliveryRef
+	21,  // 19: mailbox.v1.BuryResponse.results:type_name -> mailbox.v1.SettleResult
+	56,  // 20: mailbox.v1.SettleResult.error:type_name -> mailbox.v1.ErrorDetail
+	60,  // 21: mailbox.v1.PeekRequest.states:type_name -> mailbox.v1.MessageState
+	54,  // 22: mailbox.v1.PeekRequest.attrs:type_name -> mailbox.v1.PeekRequest.AttrsEntry
+	61,  // 23: mailbox.v1.PeekResponse.messages:type_name -> mailbox.v1.Peeked
+	24,  // 24: mailbox.v1.PeekResponse.extent:type_name -> mailbox.v1.PeekExtent
+	61,  // 25: mailbox.v1.LifeResponse.message:type_name -> mailbox.v1.Peeked
+	27,  // 26: mailbox.v1.LifeResponse.events:type_name -> mailbox.v1.LifeEvent
+	16,  // 27: mailbox.v1.LifeResponse.report:type_name -> mailbox.v1.ProgressReport
+	59,  // 28: mailbox.v1.LifeEvent.at:type_name -> google.protobuf.Timestamp
+	30,  // 29: mailbox.v1.WorkersResponse.workers:type_name -> mailbox.v1.Worker
+	59,  // 30: mailbox.v1.Worker.since:type_name -> google.protobuf.Timestamp
+	59,  // 31: mailbox.v1.Worker.seen:type_name -> google.protobuf.Timestamp
+	31,  // 32: mailbox.v1.Worker.held:type_name -> mailbox.v1.HeldMessage
+	59,  // 33: mailbox.v1.HeldMessage.taken_at:type_name -> google.protobuf.Timestamp
+	59,  // 34: mailbox.v1.HeldMessage.until:type_name -> google.protobuf.Timestamp
+	16,  // 35: mailbox.v1.HeldMessage.report:type_name -> mailbox.v1.ProgressReport
+	61,  // 36: mailbox.v1.DeadLettersResponse.messages:type_name -> mailbox.v1.Peeked
+	59,  // 37: mailbox.v1.EditRequest.deliver_at:type_name -> google.protobuf.Timestamp
+	60,  // 38: mailbox.v1.EditResponse.state:type_name -> mailbox.v1.MessageState
+	1,   // 39: mailbox.v1.Mailbox.Send:input_type -> mailbox.v1.SendRequest
+	4,   // 40: mailbox.v1.Mailbox.Recv:input_type -> mailbox.v1.RecvRequest
+	6,   // 41: mailbox.v1.Mailbox.RecvStream:input_type -> mailbox.v1.RecvStreamRequest
+	8,   // 42: mailbox.v1.Mailbox.Ack:input_type -> mailbox.v1.AckRequest
+	10,  // 43: mailbox.v1.Mailbox.Nack:input_type -> mailbox.v1.NackRequest
+	13,  // 44: mailbox.v1.Mailbox.Extend:input_type -> mailbox.v1.ExtendRequest
+	18,  // 45: mailbox.v1.Mailbox.Bury:input_type -> mailbox.v1.BuryRequest
+	22,  // 46: mailbox.v1.Mailbox.Peek:input_type -> mailbox.v1.PeekRequest
+	25,  // 47: mailbox.v1.Mailbox.Life:input_type -> mailbox.v1.LifeRequest
+	32,  // 48: mailbox.v1.Mailbox.Stats:input_type -> mailbox.v1.StatsRequest
+	62,  // 49: mailbox.v1.Mailbox.History:input_type -> mailbox.v1.HistoryRequest
+	63,  // 50: mailbox.v1.Mailbox.Watch:input_type -> mailbox.v1.WatchRequest
+	28,  // 51: mailbox.v1.Mailbox.Workers:input_type -> mailbox.v1.WorkersRequest
+	34,  // 52: mailbox.v1.Mailbox.DeadLetters:input_type -> mailbox.v1.DeadLettersRequest
+	36,  // 53: mailbox.v1.Mailbox.Redrive:input_type -> mailbox.v1.RedriveRequest
+	38,  // 54: mailbox.v1.Mailbox.Discard:input_type -> mailbox.v1.DiscardRequest
+	40,  // 55: mailbox.v1.Mailbox.PurgeDead:input_type -> mailbox.v1.PurgeDeadRequest
+	64,  // 56: mailbox.v1.Mailbox.StartJob:input_type -> mailbox.v1.StartJobRequest
+	65,  // 57: mailbox.v1.Mailbox.Jobs:input_type -> mailbox.v1.JobsRequest
+	66,  // 58: mailbox.v1.Mailbox.GetJob:input_type -> mailbox.v1.GetJobRequest
+	67,  // 59: mailbox.v1.Mailbox.StopJob:input_type -> mailbox.v1.StopJobRequest
+	42,  // 60: mailbox.v1.Mailbox.Purge:input_type -> mailbox.v1.PurgeRequest
+	44,  // 61: mailbox.v1.Mailbox.Pause:input_type -> mailbox.v1.PauseRequest
+	46,  // 62: mailbox.v1.Mailbox.Resume:input_type -> mailbox.v1.ResumeRequest
+	48,  // 63: mailbox.v1.Mailbox.Throttle:input_type -> mailbox.v1.ThrottleRequest
+	50,  // 64: mailbox.v1.Mailbox.Edit:input_type -> mailbox.v1.EditRequest
+	68,  // 65: mailbox.v1.Mailbox.PutSchedule:input_type -> mailbox.v1.PutScheduleRequest
+	69,  // 66: mailbox.v1.Mailbox.GetSchedule:input_type -> mailbox.v1.GetScheduleRequest
+	70,  // 67: mailbox.v1.Mailbox.Schedules:input_type -> mailbox.v1.SchedulesRequest
+	71,  // 68: mailbox.v1.Mailbox.PauseSchedule:input_type -> mailbox.v1.PauseScheduleRequest
+	72,  // 69: mailbox.v1.Mailbox.ResumeSchedule:input_type -> mailbox.v1.ResumeScheduleRequest
+	73,  // 70: mailbox.v1.Mailbox.RunSchedule:input_type -> mailbox.v1.RunScheduleRequest
+	74,  // 71: mailbox.v1.Mailbox.DeleteSchedule:input_type -> mailbox.v1.DeleteScheduleRequest
+	75,  // 72: mailbox.v1.Mailbox.CreateSlot:input_type -> mailbox.v1.CreateSlotRequest
+	76,  // 73: mailbox.v1.Mailbox.ResolveSlot:input_type -> mailbox.v1.ResolveSlotRequest
+	77,  // 74: mailbox.v1.Mailbox.WaitSlot:input_type -> mailbox.v1.WaitSlotRequest
+	78,  // 75: mailbox.v1.Mailbox.CancelSlot:input_type -> mailbox.v1.CancelSlotRequest
+	79,  // 76: mailbox.v1.Mailbox.ConsumeSlot:input_type -> mailbox.v1.ConsumeSlotRequest
+	80,  // 77: mailbox.v1.Mailbox.DeleteSlot:input_type -> mailbox.v1.DeleteSlotRequest
+	81,  // 78: mailbox.v1.Mailbox.Slots:input_type -> mailbox.v1.SlotsRequest
+	82,  // 79: mailbox.v1.Mailbox.ExpiredSlots:input_type -> mailbox.v1.ExpiredSlotsRequest
+	83,  // 80: mailbox.v1.Mailbox.SweepSlots:input_type -> mailbox.v1.SweepSlotsRequest
+	84,  // 81: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
+	85,  // 82: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
+	86,  // 83: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
+	87,  // 84: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
+	88,  // 85: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
+	52,  // 86: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
+	2,   // 87: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
+	5,   // 88: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
+	7,   // 89: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
+	9,   // 90: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
+	12,  // 91: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
+	17,  // 92: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
+	20,  // 93: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
+	23,  // 94: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
+	26,  // 95: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
+	33,  // 96: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
+	89,  // 97: mailbox.v1.Mailbox.History:output_type -> mailbox.v1.HistoryResponse
+	90,  // 98: mailbox.v1.Mailbox.Watch:output_type -> mailbox.v1.WatchResponse
+	29,  // 99: mailbox.v1.Mailbox.Workers:output_type -> mailbox.v1.WorkersResponse
+	35,  // 100: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
+	37,  // 101: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
+	39,  // 102: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
+	41,  // 103: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
+	91,  // 104: mailbox.v1.Mailbox.StartJob:output_type -> mailbox.v1.StartJobResponse
+	92,  // 105: mailbox.v1.Mailbox.Jobs:output_type -> mailbox.v1.JobsResponse
+	93,  // 106: mailbox.v1.Mailbox.GetJob:output_type -> mailbox.v1.GetJobResponse
+	94,  // 107: mailbox.v1.Mailbox.StopJob:output_type -> mailbox.v1.StopJobResponse
+	43,  // 108: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
+	45,  // 109: mailbox.v1.Mailbox.Pause:output_type -> mailbox.v1.PauseResponse
+	47,  // 110: mailbox.v1.Mailbox.Resume:output_type -> mailbox.v1.ResumeResponse
+	49,  // 111: mailbox.v1.Mailbox.Throttle:output_type -> mailbox.v1.ThrottleResponse
+	51,  // 112: mailbox.v1.Mailbox.Edit:output_type -> mailbox.v1.EditResponse
+	95,  // 113: mailbox.v1.Mailbox.PutSchedule:output_type -> mailbox.v1.PutScheduleResponse
+	96,  // 114: mailbox.v1.Mailbox.GetSchedule:output_type -> mailbox.v1.GetScheduleResponse
+	97,  // 115: mailbox.v1.Mailbox.Schedules:output_type -> mailbox.v1.SchedulesResponse
+	98,  // 116: mailbox.v1.Mailbox.PauseSchedule:output_type -> mailbox.v1.PauseScheduleResponse
+	99,  // 117: mailbox.v1.Mailbox.ResumeSchedule:output_type -> mailbox.v1.ResumeScheduleResponse
+	100, // 118: mailbox.v1.Mailbox.RunSchedule:output_type -> mailbox.v1.RunScheduleResponse
+	101, // 119: mailbox.v1.Mailbox.DeleteSchedule:output_type -> mailbox.v1.DeleteScheduleResponse
+	102, // 120: mailbox.v1.Mailbox.CreateSlot:output_type -> mailbox.v1.CreateSlotResponse
+	103, // 121: mailbox.v1.Mailbox.ResolveSlot:output_type -> mailbox.v1.ResolveSlotResponse
+	104, // 122: mailbox.v1.Mailbox.WaitSlot:output_type -> mailbox.v1.WaitSlotResponse
+	105, // 123: mailbox.v1.Mailbox.CancelSlot:output_type -> mailbox.v1.CancelSlotResponse
+	106, // 124: mailbox.v1.Mailbox.ConsumeSlot:output_type -> mailbox.v1.ConsumeSlotResponse
+	107, // 125: mailbox.v1.Mailbox.DeleteSlot:output_type -> mailbox.v1.DeleteSlotResponse
+	108, // 126: mailbox.v1.Mailbox.Slots:output_type -> mailbox.v1.SlotsResponse
+	109, // 127: mailbox.v1.Mailbox.ExpiredSlots:output_type -> mailbox.v1.ExpiredSlotsResponse
+	110, // 128: mailbox.v1.Mailbox.SweepSlots:output_type -> mailbox.v1.SweepSlotsResponse
+	111, // 129: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
+	112, // 130: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
+	113, // 131: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
+	114, // 132: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
+	115, // 133: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
+	53,  // 134: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
+	87,  // [87:135] is the sub-list for method output_type
+	39,  // [39:87] is the sub-list for method input_type
+	39,  // [39:39] is the sub-list for extension type_name
+	39,  // [39:39] is the sub-list for extension extendee
+	0,   // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_mailbox_v1_mailbox_proto_init() }
@@ -3688,16 +3844,17 @@ func file_mailbox_v1_mailbox_proto_init() {
 	file_mailbox_v1_mailbox_proto_msgTypes[3].OneofWrappers = []any{}
 	file_mailbox_v1_mailbox_proto_msgTypes[5].OneofWrappers = []any{}
 	file_mailbox_v1_mailbox_proto_msgTypes[10].OneofWrappers = []any{}
-	file_mailbox_v1_mailbox_proto_msgTypes[18].OneofWrappers = []any{}
-	file_mailbox_v1_mailbox_proto_msgTypes[19].OneofWrappers = []any{}
-	file_mailbox_v1_mailbox_proto_msgTypes[47].OneofWrappers = []any{}
+	file_mailbox_v1_mailbox_proto_msgTypes[14].OneofWrappers = []any{}
+	file_mailbox_v1_mailbox_proto_msgTypes[20].OneofWrappers = []any{}
+	file_mailbox_v1_mailbox_proto_msgTypes[21].OneofWrappers = []any{}
+	file_mailbox_v1_mailbox_proto_msgTypes[49].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_mailbox_v1_mailbox_proto_rawDesc), len(file_mailbox_v1_mailbox_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   52,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -321,7 +321,7 @@ func (m *Model) Extend(now time.Duration, extensions []driver.Extension) ([]time
 	granted := make([]time.Duration, 0, len(extensions))
 	err := eachOf(extensions, func(extension driver.Extension) error {
 		granted = append(granted, 0)
-		if err := driver.CheckVisibility("extend", "Visibility", extension.Visibility, &m.Traits); err != nil {
+		if err := extension.Check(&m.Traits); err != nil {
 			return err
 		}
 		msg := m.Held(extension.Receipt)
@@ -349,7 +349,7 @@ func (m *Model) extend(msg *Message, visibility time.Duration) (granted time.Dur
 func (m *Model) ExtendLate(now time.Duration, extensions []driver.Extension) error {
 	m.advance(now)
 	return eachOf(extensions, func(extension driver.Extension) error {
-		if err := driver.CheckVisibility("extend", "Visibility", extension.Visibility, &m.Traits); err != nil {
+		if err := extension.Check(&m.Traits); err != nil {
 			return err
 		}
 		if msg := m.Held(extension.Receipt); msg != nil {

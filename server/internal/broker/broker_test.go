@@ -118,7 +118,7 @@ func TestEveryOperationNeedsItsCapability(t *testing.T) {
 			return c.NackOne(ctx, broker.Target{Queue: "orders", ID: id}, broker.Nack{})
 		},
 		capability.OpExtend: func(c broker.Caller) error {
-			_, err := c.ExtendOne(ctx, broker.Target{Queue: "orders", ID: id}, time.Minute)
+			_, err := c.ExtendOne(ctx, broker.Target{Queue: "orders", ID: id}, broker.Extension{Visibility: time.Minute})
 			return err
 		},
 		capability.OpStats: func(c broker.Caller) error { _, err := c.Stats(ctx, "orders"); return err },

@@ -144,7 +144,7 @@ func TestOnlyTakingTokenSettlesWithoutReceipt(t *testing.T) {
 	got := b.receive(one, "orders", 1)
 	target := broker.Target{Queue: "orders", ID: got[0].ID}
 	expectCode(t, two.AckOne(t.Context(), target), driver.ErrNotFound, "an ack by another token that was narrowed from the same one")
-	_, err := b.Caller(root, broker.Origin{}).ExtendOne(t.Context(), target, time.Minute)
+	_, err := b.Caller(root, broker.Origin{}).ExtendOne(t.Context(), target, broker.Extension{Visibility: time.Minute})
 	expectCode(t, err, driver.ErrNotFound, "an extension by the token that both were narrowed from")
 	if err := one.AckOne(t.Context(), target); err != nil {
 		t.Errorf("an ack by the token that took it: %v", err)
@@ -249,7 +249,7 @@ func TestMessageIDRevealsNoQueueOutsideScope(t *testing.T) {
 			return c.NackOne(t.Context(), target, broker.Nack{})
 		},
 		"extend": func(c broker.Caller, target broker.Target) error {
-			_, err := c.ExtendOne(t.Context(), target, time.Minute)
+			_, err := c.ExtendOne(t.Context(), target, broker.Extension{Visibility: time.Minute})
 			return err
 		},
 		"dead-letter": func(c broker.Caller, target broker.Target) error {
@@ -292,7 +292,7 @@ func TestRevokedTokenCannotProbeForQueues(t *testing.T) {
 				return caller.Nack(t.Context(), queue, []broker.Nack{{Receipt: "garbage"}})
 			},
 			"extend": func(queue string) error {
-				_, err := caller.Extend(t.Context(), queue, []broker.Extension{{"garbage", time.Minute}})
+				_, err := caller.Extend(t.Context(), queue, []broker.Extension{{Receipt: "garbage", Visibility: time.Minute}})
 				return err
 			},
 			"dead-letter": func(queue string) error {

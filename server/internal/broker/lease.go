@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"strings"
 	"sync"
 	"time"
 
@@ -17,7 +18,42 @@ type lease struct {
 	takenAt  time.Time
 	deadline time.Duration // on the broker's clock
 	attempt  int
-	worker   *worker // nil if it is not listed
+	worker   *worker   // nil if it is not listed
+	progress *Progress // what its worker has reported last; nil for nothing
+}
+
+// ended counts a lease that ended.
+func (l *lease) ended(how leaseEnd) {
+	w := l.worker
+	if w == nil {
+		return
+	}
+	w.held--
+	if l.progress != nil {
+		w.reports--
+	}
+	switch how {
+	case endedAcked:
+		w.acked++
+	case endedFailed:
+		w.failed++
+	case endedExpired:
+		w.expired++
+	}
+}
+
+// report keeps what the holder says, if its worker is listed and has room for it. The same report
+// again keeps its time: a handler that makes no progress does not seem to make some.
+func (l *lease) report(progress *driver.Progress) {
+	switch {
+	case progress == nil || l.worker == nil || l.progress != nil && l.progress.Progress == *progress:
+		return
+	case l.progress == nil && l.worker.reports >= maxReports:
+		return
+	case l.progress == nil:
+		l.worker.reports++
+	}
+	l.progress = &Progress{Progress: driver.Progress{Fraction: progress.Fraction, Text: strings.Clone(progress.Text)}, At: time.Now()}
 }
 
 // A leaseTable holds the leases of a queue by message id. An idle queue has no leases
@@ -84,9 +120,9 @@ func (t *leaseTable) add(deliveries []driver.Delivery, by holder, w *worker, tak
 		d := &deliveries[i]
 		if old, ok := t.byID[d.ID]; ok {
 			t.give(old.holder.token, 1)
-			old.worker.ended(endedExpired)
+			old.ended(endedExpired)
 		}
-		t.byID[d.ID] = lease{d.Receipt, by, takenAt, deadline, d.Deliveries, w}
+		t.byID[d.ID] = lease{receipt: d.Receipt, holder: by, takenAt: takenAt, deadline: deadline, attempt: d.Deliveries, worker: w}
 	}
 	if w != nil {
 		w.held += int32(len(deliveries))
@@ -126,7 +162,7 @@ func (t *leaseTable) remove(gone ...endedLease) {
 			continue
 		}
 		delete(t.byID, receipt.Handle)
-		l.worker.ended(gone[i].how)
+		l.ended(gone[i].how)
 		if l.holder.token != token {
 			t.give(token, units)
 			token, units = l.holder.token, 0
@@ -137,12 +173,13 @@ func (t *leaseTable) remove(gone ...endedLease) {
 	t.rest()
 }
 
-// extend moves the deadline of the lease with this receipt.
-func (t *leaseTable) extend(id string, r driver.Receipt, deadline time.Duration) {
+// extend moves the deadline of the lease with this receipt, and keeps the report of its holder.
+func (t *leaseTable) extend(id string, r driver.Receipt, deadline time.Duration, progress *driver.Progress) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if l, ok := t.byID[id]; ok && l.receipt == r {
 		l.deadline = deadline
+		l.report(progress)
 		t.byID[id] = l
 	}
 }
@@ -155,7 +192,7 @@ func (t *leaseTable) expire(now time.Duration) (left int) {
 		if now >= l.deadline {
 			delete(t.byID, id)
 			t.give(l.holder.token, 1)
-			l.worker.ended(endedExpired)
+			l.ended(endedExpired)
 		}
 	}
 	t.forgetWorkersLocked(func(w *worker) bool { return w.idle(now) })
@@ -170,7 +207,7 @@ func (t *leaseTable) clear() {
 	defer t.mu.Unlock()
 	for _, l := range t.byID {
 		t.give(l.holder.token, 1)
-		l.worker.ended(endedOtherwise)
+		l.ended(endedOtherwise)
 	}
 	t.byID, t.most = nil, 0
 }

@@ -94,6 +94,14 @@ func (t *queueTable) shard(key queueKey) *queueShard {
 	return &t.shards[maphash.String(t.seed, key.name)%queueShards]
 }
 
+// find returns an open queue, or nil. It may be closed meanwhile.
+func (t *queueTable) find(key queueKey) *queue {
+	s := t.shard(key)
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.queues[key]
+}
+
 // acquire returns an open queue, which stays open until release, or nil.
 func (s *queueShard) acquire(key queueKey) *queue {
 	s.mu.RLock()

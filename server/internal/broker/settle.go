@@ -34,6 +34,8 @@ type Nack struct {
 type Extension struct {
 	Receipt    string
 	Visibility time.Duration
+	// Progress is what the holder reports about its work; nil for nothing.
+	Progress *driver.Progress
 }
 
 // A DeadLetterRequest dead-letters a delivery.
@@ -121,7 +123,7 @@ func (c *Caller) logNacked(ctx context.Context, u *queueUse, r driver.Receipt) {
 }
 
 // Extend moves deadlines, as driver.Queue.Extend does, and returns what was
-// granted. Codes per position: ErrReceiptExpired, ErrInvalid (visibility).
+// granted. Codes per position: ErrReceiptExpired, ErrInvalid (visibility, progress).
 func (c Caller) Extend(ctx context.Context, queue string, extensions []Extension) ([]time.Duration, error) {
 	x := newExtending(len(extensions))
 	return x.result(settle(ctx, &c, queue, extensions, &x.settleCall))
@@ -141,7 +143,7 @@ func newExtending(extensions int) *extending {
 		op:        "extend",
 		receipt:   func(e *Extension) string { return e.Receipt },
 		convert: func(_ *queueUse, e *Extension, r driver.Receipt) driver.Extension {
-			return driver.Extension{Receipt: r, Visibility: e.Visibility}
+			return driver.Extension{Receipt: r, Visibility: e.Visibility, Progress: e.Progress}
 		},
 		call: func(ctx context.Context, q *queueUse, es []driver.Extension) (err error) {
 			x.called, err = q.handle.Extend(ctx, es)
@@ -159,7 +161,7 @@ func newExtending(extensions int) *extending {
 				visibility = x.called[at.called]
 			}
 			x.granted[at.element] = visibility
-			u.extended(r, visibility)
+			u.extended(r, visibility, e.Progress)
 		},
 	}
 	return x
@@ -249,12 +251,13 @@ func (u *queueUse) ended(r driver.Receipt, how leaseEnd, kind EventKind, note st
 	u.broker.traces.note(&u.queueKey, r.Handle, u.by, kind, 0, note, u.now)
 }
 
-func (u *queueUse) extended(r driver.Receipt, visibility time.Duration) {
+// extended notes that a lease was extended. progress is the report of its holder, or nil.
+func (u *queueUse) extended(r driver.Receipt, visibility time.Duration, progress *driver.Progress) {
 	if visibility == 0 {
 		u.ended(r, endedOtherwise, EventExtended, "0s")
 		return
 	}
-	u.leases.extend(r.Handle, r, u.broker.now()+visibility)
+	u.leases.extend(r.Handle, r, u.broker.now()+visibility, progress)
 	u.broker.traces.note(&u.queueKey, r.Handle, u.by, EventExtended, 0, visibility.String(), u.now)
 }
 

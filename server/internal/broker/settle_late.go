@@ -49,7 +49,7 @@ func (c Caller) ExtendLate(ctx context.Context, queue string, extensions []Exten
 		op:        "extend",
 		receipt:   func(e *Extension) string { return e.Receipt },
 		convert: func(_ *queueUse, e *Extension, r driver.Receipt) driver.Extension {
-			return driver.Extension{Receipt: r, Visibility: e.Visibility}
+			return driver.Extension{Receipt: r, Visibility: e.Visibility, Progress: e.Progress}
 		},
 		call: func(ctx context.Context, q *queueUse, es []driver.Extension) error {
 			if err := q.lacks(q.handle.Traits().LateAck, "extend", "the backend takes no receipts past their deadline"); err != nil {
@@ -58,7 +58,7 @@ func (c Caller) ExtendLate(ctx context.Context, queue string, extensions []Exten
 			return q.handle.ExtendLate(ctx, es)
 		},
 		done: func(u *queueUse, _ position, e *Extension, r driver.Receipt) {
-			u.extended(r, e.Visibility)
+			u.extended(r, e.Visibility, e.Progress)
 			if e.Visibility > 0 && u.leases.resume(r, &c, u.now, u.broker.now()+e.Visibility) {
 				room--
 			}
@@ -77,7 +77,7 @@ func (t *leaseTable) resume(r driver.Receipt, by *Caller, takenAt time.Time, dea
 	}
 	if known {
 		t.give(old.holder.token, 1)
-		old.worker.ended(endedExpired)
+		old.ended(endedExpired)
 	}
 	if t.byID == nil {
 		t.byID = takeLeases(1)
@@ -87,7 +87,7 @@ func (t *leaseTable) resume(r driver.Receipt, by *Caller, takenAt time.Time, dea
 	if w != nil {
 		w.held++
 	}
-	t.byID[r.Handle] = lease{r, by.holder, takenAt, deadline, 1, w}
+	t.byID[r.Handle] = lease{receipt: r, holder: by.holder, takenAt: takenAt, deadline: deadline, attempt: 1, worker: w}
 	t.most = max(t.most, len(t.byID))
 	return true
 }
@@ -99,7 +99,7 @@ func (t *leaseTable) dropOther(r driver.Receipt) {
 	if l, ok := t.byID[r.Handle]; ok && l.receipt != r {
 		delete(t.byID, r.Handle)
 		t.give(l.holder.token, 1)
-		l.worker.ended(endedOtherwise)
+		l.ended(endedOtherwise)
 		t.rest()
 	}
 }

@@ -56,13 +56,14 @@ func (c Caller) NackOne(ctx context.Context, target Target, nack Nack) error {
 }
 
 // ExtendOne extends one delivery, which it finds as AckOne does, and returns the granted
-// visibility.
-func (c Caller) ExtendOne(ctx context.Context, target Target, visibility time.Duration) (time.Duration, error) {
+// visibility. It ignores extension.Receipt.
+func (c Caller) ExtendOne(ctx context.Context, target Target, extension Extension) (time.Duration, error) {
 	queue, receipt, err := c.find(ctx, capability.OpExtend, target)
 	if err != nil {
 		return 0, err
 	}
-	granted, err := c.Extend(ctx, queue, []Extension{{receipt, visibility}})
+	extension.Receipt = receipt
+	granted, err := c.Extend(ctx, queue, []Extension{extension})
 	if err != nil {
 		return 0, driver.At(err, 0)
 	}

@@ -52,6 +52,9 @@ func (k EventKind) String() string {
 type Trace struct {
 	// Message is the message as it is now; nil if it is not in the queue any more.
 	Message *Peeked
+	// Progress is what the worker that holds the message has reported; nil if it has reported
+	// nothing, or not to this broker.
+	Progress *Progress
 	// Events are the remembered events of this broker, oldest first.
 	Events []Event
 }
@@ -190,8 +193,21 @@ func (c Caller) Trace(ctx context.Context, queue, id string) (Trace, error) {
 		c.charge(grant, &peeked.Message)
 		trace.Message = &peeked
 	}
+	if trace.Message != nil && trace.Message.State == driver.StateInFlight {
+		trace.Progress = c.progressOf(queueKey{c.tenant, queue}, id)
+	}
 	if trace.Message == nil && len(trace.Events) == 0 {
 		return Trace{}, &driver.Error{Code: driver.ErrNotFound, Op: "look", Queue: queue, MessageID: id, Detail: "no trace of the message, and it is not in the queue"}
 	}
 	return trace, nil
+}
+
+// progressOf returns what the worker that holds a message has reported.
+func (c *Caller) progressOf(key queueKey, id string) *Progress {
+	q := c.broker.queues.find(key)
+	if q == nil {
+		return nil
+	}
+	held, _ := q.leases.find(id, c.broker.now())
+	return held.progress
 }

@@ -29,6 +29,9 @@ const (
 	maxWorkers = 4096
 	// MaxHeldShown bounds the messages that are listed for a worker.
 	MaxHeldShown = 16
+	// maxReports bounds the messages of a worker whose progress is kept. A report takes 256 bytes at
+	// most, so those of all workers take 17 MB.
+	maxReports = 16
 )
 
 // A Worker is a receiver of a queue that this daemon has seen lately.
@@ -70,6 +73,15 @@ type Held struct {
 	TakenAt time.Time
 	// Until is when the lease ends unless it is extended.
 	Until time.Time
+	// Progress is what the worker has reported about it; nil if it has reported nothing.
+	Progress *Progress
+}
+
+// Progress is what the holder of a message has reported about its work on it.
+type Progress struct {
+	driver.Progress
+	// At is when this broker first got the report.
+	At time.Time
 }
 
 // A workerID is what tells workers of a queue apart.
@@ -102,7 +114,7 @@ type worker struct {
 	workerID
 	interned               unique.Handle[string] // the name, which a worker has once however many queues it uses
 	since, seen            time.Duration         // on the broker's clock
-	waiting, held          int32
+	waiting, held, reports int32
 	acked, failed, expired int
 }
 
@@ -237,22 +249,6 @@ type endedLease struct {
 	how     leaseEnd
 }
 
-// ended counts a lease that ended.
-func (w *worker) ended(how leaseEnd) {
-	if w == nil {
-		return
-	}
-	w.held--
-	switch how {
-	case endedAcked:
-		w.acked++
-	case endedFailed:
-		w.failed++
-	case endedExpired:
-		w.expired++
-	}
-}
-
 // Workers lists the receivers of a queue that this daemon has seen in the last WorkerKept, or that wait or hold
 // messages, in the order of their names. It needs a token for stats; the messages that a worker holds are
 // listed if the token allows peek too. Without a queue it lists those of all queues of the tenant that the
@@ -267,10 +263,7 @@ func (c Caller) Workers(ctx context.Context, queue string) ([]Worker, error) {
 		return nil, err
 	}
 	key := queueKey{c.tenant, queue}
-	shard := b.queues.shard(key)
-	shard.mu.RLock()
-	q := shard.queues[key]
-	shard.mu.RUnlock()
+	q := b.queues.find(key)
 	if q == nil {
 		return nil, nil
 	}
@@ -317,7 +310,7 @@ func (b *Broker) workersOf(all []Worker, q *queue, held bool) []Worker {
 	if held {
 		for id, l := range t.byID {
 			if i, ok := byWorker[l.worker]; ok {
-				all[i].hold(Held{ID: id, Attempt: l.attempt, TakenAt: l.takenAt, Until: b.start.Add(l.deadline)})
+				all[i].hold(Held{ID: id, Attempt: l.attempt, TakenAt: l.takenAt, Until: b.start.Add(l.deadline), Progress: l.progress})
 			}
 		}
 	}

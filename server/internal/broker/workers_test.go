@@ -274,3 +274,118 @@ func TestWorkersAtTwoAddressesAreTwo(t *testing.T) {
 	const rest = " acked 0 failed 0 expired 0"
 	expectWorkers(t, c, "jobs", "jobs/w waits 0 holds 1/1"+rest+"; jobs/w waits 0 holds 0/0"+rest)
 }
+
+// TestProgressIsShownToThoseWhoMayPeek is OBS-0 and CON-1: what the holder of a message reports is in its
+// trace and among the workers, as long as the message is held, for tokens that may see the message.
+func TestProgressIsShownToThoseWhoMayPeek(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory(t, broker.Limits{})
+		c := b.as("")
+		worker := named(t, c, "w-1")
+		id := b.send(c, "jobs", "x")
+		receive := func() string {
+			got, err := worker.Receive(t.Context(), "jobs", driver.ReceiveRequest{Max: 1, Visibility: time.Minute})
+			if err != nil || len(got) != 1 {
+				t.Fatal(len(got), err)
+			}
+			return got[0].Receipt
+		}
+		extend := func(receipt string, progress *driver.Progress) error {
+			_, err := c.Extend(t.Context(), "jobs", []broker.Extension{{Receipt: receipt, Visibility: time.Minute, Progress: progress}})
+			return driver.At(err, 0)
+		}
+		// shown is what a caller sees in the trace and in the list.
+		shown := func(c broker.Caller) string {
+			trace, err := c.Trace(t.Context(), "jobs", id)
+			text := fmt.Sprint(errors.Is(err, driver.ErrForbidden))
+			if trace.Progress != nil {
+				text = fmt.Sprintf("%v %v ago", trace.Progress, time.Since(trace.Progress.At))
+			}
+			workers, _ := c.Workers(t.Context(), "jobs")
+			for _, w := range workers {
+				for _, held := range w.Held {
+					text += fmt.Sprintf(", %v", held.Progress)
+				}
+			}
+			return text
+		}
+		expect := func(c broker.Caller, want string) {
+			t.Helper()
+			if got := shown(c); got != want {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		}
+		first := receive()
+		expect(c, "false, <nil>")
+		if err := extend(first, &driver.Progress{Fraction: 0.4, Text: "page 4"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if err := errors.Join(extend(first, &driver.Progress{Fraction: 0.4, Text: "page 4"}), extend(first, nil)); err != nil {
+			t.Fatal(err)
+		}
+		expect(c, "40 %: page 4 10s ago, 40 %: page 4")
+		expect(b.as("", capability.Operations(capability.OpPeek)), "40 %: page 4 10s ago")
+		expect(b.as("", capability.Operations(capability.OpStats)), "true")
+		expect(b.as("", capability.Operations(capability.OpSend, capability.OpRecv, capability.OpExtend)), "true")
+		expect(b.as("", capability.Queues(capability.Queue("mails"))), "true")
+		expect(b.as("acme"), "false")
+		err := extend(first, &driver.Progress{Fraction: 2})
+		if e, ok := errors.AsType[*driver.Error](err); !ok || e.Code != driver.ErrInvalid || e.Field != "Progress" {
+			t.Errorf("a fraction of 2: %v", err)
+		}
+		expect(c, "40 %: page 4 10s ago, 40 %: page 4")
+		// The next holder has reported nothing, and the one before cannot.
+		time.Sleep(2 * time.Minute)
+		second := receive()
+		if err := extend(first, &driver.Progress{Fraction: 0.5}); !errors.Is(err, driver.ErrReceiptExpired) {
+			t.Errorf("the holder of before: %v", err)
+		}
+		expect(c, "false, <nil>")
+		if err := extend(second, &driver.Progress{Fraction: -1, Text: "page 1"}); err != nil {
+			t.Fatal(err)
+		}
+		expect(c, "page 1 0s ago, page 1")
+		if err := c.Ack(t.Context(), "jobs", []string{second}); err != nil {
+			t.Fatal(err)
+		}
+		expect(c, "false")
+	})
+}
+
+// TestProgressOfOneWorkerIsBounded: reports of ended leases make room for others.
+func TestProgressOfOneWorkerIsBounded(t *testing.T) {
+	b := memory(t, broker.Limits{})
+	c := b.as("")
+	for range 40 {
+		b.send(c, "jobs", "x")
+	}
+	worker := named(t, c, "w-1")
+	got, err := worker.Receive(t.Context(), "jobs", driver.ReceiveRequest{Max: 40, Visibility: time.Hour})
+	if err != nil || len(got) != 40 {
+		t.Fatal(len(got), err)
+	}
+	report := func() (kept int) {
+		for i := range got {
+			// One more that is settled has no effect.
+			_, _ = c.Extend(t.Context(), "jobs", []broker.Extension{{Receipt: got[i].Receipt, Visibility: time.Hour, Progress: &driver.Progress{Text: fmt.Sprint(i)}}})
+		}
+		for i := range got {
+			if trace, err := c.Trace(t.Context(), "jobs", got[i].ID); err == nil && trace.Progress != nil {
+				kept++
+			}
+		}
+		return kept
+	}
+	if kept := report(); kept != 16 {
+		t.Errorf("%d reports are kept, want 16", kept)
+	}
+	for i := range 10 {
+		if err := c.Ack(t.Context(), "jobs", []string{got[i].Receipt}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if kept := report(); kept != 16 {
+		t.Errorf("%d reports are kept after acks, want 16", kept)
+	}
+}

@@ -45,7 +45,7 @@ func messagePage(v *view, p *page) error {
 		return nil
 	}
 	p.heading(h.Code(h.Text(id)), v.messageActions(queue, m)...)
-	p.live("facts", h.P(stateBadge(m.State)), messageFacts(m, now))
+	p.live("facts", h.P(stateBadge(m.State)), progress(trace.Progress, now), messageFacts(m, now))
 	body := showBody(m.Body)
 	if m.Damaged {
 		body = failed("The message was changed outside the daemon: its seal does not fit. The body is not shown, and the message will be dead-lettered when it is received.")

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -121,10 +122,17 @@ func (v *view) held(queue string, w *broker.Worker, now time.Time) h.Node {
 	const shown = 3
 	var nodes h.Group
 	for _, held := range w.Held[:min(len(w.Held), shown)] {
-		nodes = append(nodes, h.Div(v.messageLink(queue, held.ID), h.Text(" for "+span(now.Sub(held.TakenAt))+", until "), ago(held.Until, now)))
+		nodes = append(nodes, h.Div(v.messageLink(queue, held.ID), h.Text(" for "+span(now.Sub(held.TakenAt))+", until "), ago(held.Until, now), progress(held.Progress, now)))
 	}
 	if more := w.InFlight - len(nodes); more > 0 {
 		nodes = append(nodes, h.Div(h.Class("quiet"), h.Text("and "+number(more)+" more")))
 	}
 	return nodes
+}
+
+// progress shows what a worker has reported about a message, if there is a report.
+func progress(p *broker.Progress, now time.Time) h.Node {
+	return h.Iff(p != nil, func() h.Node {
+		return h.Div(h.Class("quiet"), h.Text(cmp.Or(p.String(), "at work")+", reported "), ago(p.At, now))
+	})
 }

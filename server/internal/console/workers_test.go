@@ -31,16 +31,21 @@ func (d *env) work(tenant, queue, name string, most int) []broker.Delivery {
 func TestWorkersAreShownWithWhatTheyHold(t *testing.T) {
 	d := open(t)
 	id := d.send("", "orders", "x")
-	d.work("", "orders", "billing@host-7:4312", 1)
+	held := d.work("", "orders", "billing@host-7:4312", 1)
 	d.work("", "orders", "idler", 1)
+	report := broker.Extension{Receipt: held[0].Receipt, Visibility: time.Hour, Progress: driver.NewProgress(0.4, "page <4>")}
+	if _, err := d.broker.Caller(d.mint("", nil), broker.Origin{}).Extend(t.Context(), "orders", []broker.Extension{report}); err != nil {
+		t.Fatal(err)
+	}
 	b := d.logIn(d.mint("", nil))
+	b.expect(b.get("message?queue=orders&id="+id), 200, "40 %: page &lt;4&gt;, reported")
 	page := b.get("workers")
 	b.expect(page, 200, "billing@host-7:4312", "oap 10.0.3.7", "works", "idle", "2 workers", `href="queue?name=orders"`)
 	b.expect(b.get("workers?q=BILLING"), 200, "billing@host-7:4312", "1 worker<")
 	b.lacks(b.get("workers?q=BILLING"), "idler")
 	b.expect(b.get("workers?q=nothing"), 200, "None of 2 workers")
 	_, panel, _ := strings.Cut(b.get("queue?name=orders").body, `id="workers"`)
-	for _, want := range []string{"billing@host-7:4312", "idler", id, " for ", "until "} {
+	for _, want := range []string{"billing@host-7:4312", "idler", id, " for ", "until ", "40 %: page &lt;4&gt;"} {
 		if !strings.Contains(panel, want) {
 			t.Errorf("the page of the queue lacks %q: %s", want, panel)
 		}
@@ -52,13 +57,17 @@ func TestWorkersNeedTokenForStats(t *testing.T) {
 	d := open(t)
 	id := d.send("", "orders", "x")
 	d.send("", "mails", "x")
-	d.work("", "orders", "w-orders", 1)
+	held := d.work("", "orders", "w-orders", 1)
+	report := broker.Extension{Receipt: held[0].Receipt, Visibility: time.Hour, Progress: driver.NewProgress(0.4, "page 4")}
+	if _, err := d.broker.Caller(d.mint("", nil), broker.Origin{}).Extend(t.Context(), "orders", []broker.Extension{report}); err != nil {
+		t.Fatal(err)
+	}
 	d.work("", "mails", "w-mails", 1)
 	counter := d.logIn(d.mint("", []capability.Operation{capability.OpStats}, capability.Queue("orders")))
 	counter.expect(counter.get("workers"), 200, "w-orders")
 	counter.lacks(counter.get("workers"), "w-mails")
 	_, panel, _ := strings.Cut(counter.get("queue?name=orders").body, `id="workers"`)
-	if !strings.Contains(panel, "1 message") || strings.Contains(panel, id) {
+	if !strings.Contains(panel, "1 message") || strings.Contains(panel, id) || strings.Contains(panel, "page 4") {
 		t.Errorf("a token without peek sees %s", panel)
 	}
 	sender := d.logIn(d.mint("", []capability.Operation{capability.OpSend}, capability.AnyQueue()))

@@ -274,7 +274,7 @@ func (q *clientQueue) Extend(ctx context.Context, extensions []driver.Extension)
 	traits := q.Traits()
 	_, granted, err := batchOf(ctx, q, "/v1/extend", "extensions", extensions, func(e driver.Extension) (any, error) {
 		return object{"receipt": sealed(e.Receipt), "visibility_ms": ms(e.Visibility)},
-			driver.CheckVisibility("extend", "Visibility", e.Visibility, &traits)
+			e.Check(&traits)
 	})
 	return granted, err
 }

@@ -235,8 +235,9 @@ type lifeRequest struct {
 }
 
 type lifeResponse struct {
-	Message *lookedLine `json:"message,omitempty"`
-	Events  []lifeEvent `json:"events"`
+	Message  *lookedLine `json:"message,omitempty"`
+	Events   []lifeEvent `json:"events"`
+	Progress *reportLine `json:"progress,omitempty"`
 }
 
 type lifeEvent struct {
@@ -263,7 +264,7 @@ func (h *Handler) life(c *call) error {
 	if err != nil {
 		return err
 	}
-	response := lifeResponse{Events: []lifeEvent{}}
+	response := lifeResponse{Events: []lifeEvent{}, Progress: reportOf(life.Progress)}
 	if life.Message != nil {
 		line := lineOf(life.Message)
 		response.Message = &line

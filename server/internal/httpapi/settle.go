@@ -29,6 +29,7 @@ type extendOneRequest struct {
 	Queue        string    `json:"topic"`
 	Receipt      string    `json:"receipt"`
 	VisibilityMS *duration `json:"visibility_ms"`
+	Progress     *progress `json:"progress"`
 }
 
 type deadLetterOneRequest struct {
@@ -111,7 +112,8 @@ func (h *Handler) extendOne(c *call) error {
 	if r.VisibilityMS == nil {
 		return required("visibility_ms")
 	}
-	granted, err := c.caller.ExtendOne(c.ctx(), c.target(r.Queue, r.Receipt), time.Duration(*r.VisibilityMS))
+	extension := broker.Extension{Visibility: time.Duration(*r.VisibilityMS), Progress: r.Progress.report()}
+	granted, err := c.caller.ExtendOne(c.ctx(), c.target(r.Queue, r.Receipt), extension)
 	if err != nil {
 		return err
 	}
@@ -180,6 +182,7 @@ func (h *Handler) nackBatch(c *call) error {
 type extensionElement struct {
 	Receipt      string    `json:"receipt"`
 	VisibilityMS *duration `json:"visibility_ms"`
+	Progress     *progress `json:"progress"`
 }
 
 type extendBatchRequest struct {
@@ -201,7 +204,7 @@ func (h *Handler) extendBatch(c *call) error {
 		if e.VisibilityMS == nil {
 			return required("visibility_ms")
 		}
-		extensions[i] = broker.Extension{Receipt: e.Receipt, Visibility: time.Duration(*e.VisibilityMS)}
+		extensions[i] = broker.Extension{Receipt: e.Receipt, Visibility: time.Duration(*e.VisibilityMS), Progress: e.Progress.report()}
 	}
 	granted, err := c.caller.Extend(c.ctx(), r.Queue, extensions)
 	return c.answerBatch(len(extensions), err, func(i int, p *position) {

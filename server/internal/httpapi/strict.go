@@ -257,6 +257,13 @@ func setScalar(target reflect.Value, token any, field string) error {
 			return schemaError(field, "want a whole number of at most 63 bits")
 		}
 		target.SetInt(value)
+	case reflect.Float64:
+		number, _ := token.(json.Number)
+		value, err := number.Float64()
+		if err != nil {
+			return schemaError(field, "want a number of 64 bits")
+		}
+		target.SetFloat(value)
 	case reflect.Slice:
 		text, ok := token.(string)
 		if !ok {

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"time"
 
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
@@ -45,10 +46,48 @@ type workerLine struct {
 }
 
 type heldLine struct {
-	MessageID string    `json:"msg_id"`
-	Attempt   int       `json:"attempt"`
-	TakenAt   time.Time `json:"taken_at"`
-	Until     time.Time `json:"until"`
+	MessageID string      `json:"msg_id"`
+	Attempt   int         `json:"attempt"`
+	TakenAt   time.Time   `json:"taken_at"`
+	Until     time.Time   `json:"until"`
+	Progress  *reportLine `json:"progress,omitempty"`
+}
+
+// progress is what a receiver reports about its work on a message.
+type progress struct {
+	Fraction *float64 `json:"fraction"`
+	Text     string   `json:"text"`
+}
+
+// report returns the report for the broker; nil for nothing.
+func (p *progress) report() *driver.Progress {
+	if p == nil {
+		return nil
+	}
+	report := driver.Progress{Fraction: -1, Text: p.Text}
+	if p.Fraction != nil {
+		report.Fraction = *p.Fraction
+	}
+	return &report
+}
+
+// A reportLine is a report that the daemon has got.
+type reportLine struct {
+	Fraction *float64  `json:"fraction,omitempty"`
+	Text     string    `json:"text,omitempty"`
+	At       time.Time `json:"at"`
+}
+
+// reportOf returns the line of a report; nil for nothing.
+func reportOf(p *broker.Progress) *reportLine {
+	if p == nil {
+		return nil
+	}
+	line := reportLine{Text: p.Text, At: p.At.UTC()}
+	if p.Fraction >= 0 {
+		line.Fraction = &p.Fraction
+	}
+	return &line
 }
 
 // workers is GET /v1/workers.
@@ -69,7 +108,7 @@ func (h *Handler) workers(c *call) error {
 			Waiting: w.Waiting, InFlight: w.InFlight, Acked: w.Acked, Failed: w.Failed, Expired: w.Expired,
 		}
 		for _, held := range w.Held {
-			line.Held = append(line.Held, heldLine{held.ID, held.Attempt, held.TakenAt.UTC(), held.Until.UTC()})
+			line.Held = append(line.Held, heldLine{held.ID, held.Attempt, held.TakenAt.UTC(), held.Until.UTC(), reportOf(held.Progress)})
 		}
 		response.Workers[i] = line
 	}

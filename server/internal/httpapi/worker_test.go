@@ -60,3 +60,45 @@ func TestWorkersAreListedByNameAndQueue(t *testing.T) {
 		}
 	})
 }
+
+// TestProgressIsExtendedWith is OBS-0 over HTTP: /v1/extend takes the progress, and /v1/workers and /v1/life show it.
+func TestProgressIsExtendedWith(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t, broker.Limits{}, driver.Config{})
+		d.expect(d.post("/v1/send", `{"topic":"t","idem_key":"a","payload_b64":""}`), 200, "")
+		var received struct {
+			Messages []struct {
+				ID      string `json:"msg_id"`
+				Receipt string
+			}
+		}
+		if err := json.Unmarshal([]byte(d.post("/v1/recv", `{"topic":"t","visibility_ms":60000}`).body), &received); err != nil || len(received.Messages) != 1 {
+			t.Fatal(err)
+		}
+		id, receipt := received.Messages[0].ID, received.Messages[0].Receipt
+		shown := func(want string) {
+			t.Helper()
+			if got := d.get("/v1/workers?topic=t"); !strings.Contains(got, want) {
+				t.Errorf("workers: %s, want %s", got, want)
+			}
+			if got := d.post("/v1/life", `{"topic":"t","msg_id":"`+id+`"}`).body; !strings.Contains(got, want) {
+				t.Errorf("life: %s, want %s", got, want)
+			}
+		}
+		d.expect(d.post("/v1/extend/"+id, `{"visibility_ms":60000,"progress":{"fraction":0,"text":"page \"0\""}}`), 200, "")
+		shown(`"progress":{"fraction":0,"text":"page \"0\"","at":"2000-01-01T00:00:00Z"}`)
+		d.expect(d.post("/v1/extend", `{"topic":"t","extensions":[{"receipt":"`+receipt+`","visibility_ms":60000,"progress":{"text":"all pages"}}]}`), 200, "")
+		shown(`"progress":{"text":"all pages","at":"2000-01-01T00:00:00Z"}`)
+		d.expect(d.post("/v1/extend/"+id, `{"visibility_ms":60000}`), 200, "")
+		shown(`"all pages"`)
+		for body, want := range map[string]string{
+			`{"fraction":1.5}`: "1.5", `{"fraction":1e999}`: "want a number", `{"fraction":"all"}`: "want a number", `{"text":"` + strings.Repeat("x", 201) + `"}`: "201 bytes, at most 200", `{"at":"2000-01-01T00:00:00Z"}`: "unknown field", `{"text":"\u0007"}`: "cannot be printed",
+		} {
+			a := d.post("/v1/extend/"+id, `{"visibility_ms":60000,"progress":`+body+`}`)
+			d.expect(a, http.StatusBadRequest, "E_SCHEMA")
+			if !strings.Contains(a.body, want) || !strings.Contains(a.body, `"field":"progress"`) && !strings.HasPrefix(want, "want") && want != "unknown field" {
+				t.Errorf("%s: %s", body, a.body)
+			}
+		}
+	})
+}

@@ -46,7 +46,7 @@ func (c *conn) administer(ctx context.Context, f *oap.Frame) {
 		if name, err := oap.ParseName(f.Payload); c.readable(correlation, err) {
 			stream(ctx, c, correlation, func(ctx context.Context) iter.Seq2[oap.Worker, error] {
 				return c.caller.workers(ctx, name)
-			}, oap.AppendWorker)
+			}, func(dst []byte, w *oap.Worker) []byte { return oap.AppendWorker(dst, w, c.knows.Load()) })
 		}
 	case oap.OpQueues:
 		stream(ctx, c, correlation, c.caller.queues, func(dst []byte, name *string) []byte {

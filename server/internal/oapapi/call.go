@@ -106,6 +106,8 @@ func (k *call) add(r request, payload []byte) (err error) {
 		r.end, err = parsed(payload, &k.deadLetters, oap.ParseDeadLetterRequests)
 	case oap.OpExtend, oap.OpExtendGranted:
 		r.end, err = parsed(payload, &k.extensions, oap.ParseExtend)
+	case oap.OpExtendProgress:
+		r.end, err = parsed(payload, &k.extensions, oap.ParseExtendProgress)
 	}
 	if err != nil {
 		return err
@@ -176,7 +178,7 @@ func (k *call) start(ctx context.Context) {
 		q.caller.startNack(ctx, round, q.name, k.nacks, k.whenSettled)
 	case oap.OpDeadLetter:
 		q.caller.startDeadLetter(ctx, round, q.name, k.deadLetters, k.whenSettled)
-	case oap.OpExtend, oap.OpExtendGranted:
+	case oap.OpExtend, oap.OpExtendGranted, oap.OpExtendProgress:
 		q.caller.startExtend(ctx, round, q.name, k.extensions, k.whenExtended)
 	}
 	if !k.phase.CompareAndSwap(callStarting, callStarted) {
@@ -306,7 +308,7 @@ func (k *call) extended(round *completion.Round, granted []time.Duration, err er
 	}
 	errs, whole := outcome(err)
 	k.answer(round, whole, func(dst []byte, from, to int) []byte {
-		if k.code == oap.OpExtendGranted {
+		if k.code != oap.OpExtend {
 			return oap.AppendGranted(dst, granted[from:to], part(errs, from, to))
 		}
 		return oap.AppendFailures(dst, part(errs, from, to))

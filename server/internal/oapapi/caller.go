@@ -124,7 +124,7 @@ func (c *caller) startExtend(ctx context.Context, r *completion.Round, queue str
 func brokerExtensions(extensions []driver.Extension) []broker.Extension {
 	out := make([]broker.Extension, len(extensions))
 	for i, e := range extensions {
-		out[i] = broker.Extension{Receipt: e.Receipt.Handle, Visibility: e.Visibility}
+		out[i] = broker.Extension{Receipt: e.Receipt.Handle, Visibility: e.Visibility, Progress: e.Progress}
 	}
 	return out
 }

@@ -21,7 +21,7 @@ type request struct {
 // dispatch starts a request, or adds it to a call that takeFrames starts.
 func (c *conn) dispatch(ctx context.Context, f *oap.Frame) {
 	switch f.Code {
-	case oap.OpSend, oap.OpAck, oap.OpNack, oap.OpRelease, oap.OpExtend, oap.OpExtendGranted, oap.OpDeadLetter:
+	case oap.OpSend, oap.OpAck, oap.OpNack, oap.OpRelease, oap.OpExtend, oap.OpExtendGranted, oap.OpExtendProgress, oap.OpDeadLetter:
 		c.collect(ctx, f)
 		return
 	case oap.OpReceive:

@@ -60,7 +60,11 @@ func workerOf(w *broker.Worker) oap.Worker {
 		Waiting: w.Waiting, InFlight: w.InFlight, Acked: w.Acked, Failed: w.Failed, Expired: w.Expired,
 	}
 	for _, held := range w.Held {
-		out.Held = append(out.Held, oap.HeldMessage(held))
+		message := oap.HeldMessage{ID: held.ID, Attempt: held.Attempt, TakenAt: held.TakenAt, Until: held.Until}
+		if held.Progress != nil {
+			message.Progress, message.ReportedAt = &held.Progress.Progress, held.Progress.At
+		}
+		out.Held = append(out.Held, message)
 	}
 	return out
 }

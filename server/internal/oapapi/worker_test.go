@@ -19,6 +19,7 @@ import (
 // listed.
 func TestWorkersAreListedWithTheirNames(t *testing.T) {
 	inBubble(t, oapapi.Options{}, func(t *testing.T, d *daemon) {
+		var held driver.Receipt
 		receive := func(worker string, wait time.Duration) *remotebox.Backend {
 			client := remotebox.New([]string{"pipe"}, d.token, &remotebox.Options{Dial: d.pipe, Worker: worker})
 			q, err := client.OpenQueue(t.Context(), "jobs")
@@ -38,21 +39,28 @@ func TestWorkersAreListedWithTheirNames(t *testing.T) {
 				synctest.Wait()
 				return client
 			}
-			if got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Hour}); err != nil || len(got) != 1 {
+			got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Hour})
+			if err != nil || len(got) != 1 {
 				t.Fatalf("received %d, %v", len(got), err)
 			}
+			held = got[0].Receipt
 			return client
 		}
 		d.make(t, "jobs")
 		host, _ := os.Hostname()
 		named, standard := receive(`<b>"worker"</b>`, 0), receive("", time.Hour)
 		defer named.Close()
+		reports, err := named.OpenQueue(t.Context(), "jobs")
+		if err != nil {
+			t.Fatal(err)
+		}
 		r := dialRaw(t, d)
 		r.start()
+		known := uint64(oap.PlainTraits)
 		ask := func(queue string) []oap.Worker {
 			r.send(requestHeader(oap.OpWorkers, 9), nil, oap.AppendName(nil, queue))
 			f := r.mustNext()
-			workers, err := oap.ParseWorkers(f.Payload)
+			workers, err := oap.ParseWorkers(f.Payload, known)
 			if err != nil || f.Code != oap.StatusOK {
 				t.Fatalf("status %d, %v", f.Code, err)
 			}
@@ -68,6 +76,24 @@ func TestWorkersAreListedWithTheirNames(t *testing.T) {
 		}
 		if !strings.HasSuffix(second.Name, fmt.Sprintf("@%s:%d", host, os.Getpid())) || second.Waiting != 1 || second.InFlight != 0 {
 			t.Errorf("%+v", second)
+		}
+		extensions := []driver.Extension{
+			{Receipt: held, Visibility: time.Hour, Progress: driver.NewProgress(0.4, "page 4 of 10")}, {Receipt: held, Visibility: time.Hour, Progress: &driver.Progress{Text: strings.Repeat("x", 201)}},
+		}
+		granted, err := reports.Extend(t.Context(), extensions)
+		if driver.At(err, 0) != nil || !errors.Is(driver.At(err, 1), driver.ErrInvalid) || granted[0] != time.Hour {
+			t.Errorf("granted %v, %v", granted, err)
+		}
+		if first = ask("jobs")[0]; first.Held[0].Progress != nil {
+			t.Errorf("a client of before sees %+v", first)
+		}
+		r.send(requestHeader(oap.OpKnow, 8), nil, oap.AppendKnown(nil, oap.KnownTraits))
+		known = oap.KnownTraits
+		if f := r.mustNext(); f.Code != oap.StatusOK {
+			t.Fatalf("status %d", f.Code)
+		}
+		if first = ask("jobs")[0]; first.Held[0].Progress == nil || first.Held[0].Progress.String() != "40 %: page 4 of 10" || time.Since(first.Held[0].ReportedAt) != 0 {
+			t.Errorf("%+v", first.Held)
 		}
 		if all := ask(""); len(all) != 2 || all[0].InFlight != 1 || all[0].Held != nil {
 			t.Errorf("%+v", all)

@@ -90,7 +90,7 @@ func (s *service) Life(ctx context.Context, r *mailboxv1.LifeRequest) (*mailboxv
 	if err != nil {
 		return nil, err
 	}
-	response := &mailboxv1.LifeResponse{}
+	response := &mailboxv1.LifeResponse{Report: report(trace.Progress)}
 	if trace.Message != nil {
 		response.Message = peeked(trace.Message)
 	}

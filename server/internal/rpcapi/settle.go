@@ -50,7 +50,7 @@ func (s *service) Extend(ctx context.Context, r *mailboxv1.ExtendRequest) (*mail
 	results, err := settle(r.GetTopic(), r.GetEntries(), settleRequest[*mailboxv1.ExtendEntry, broker.Extension]{
 		delivery: (*mailboxv1.ExtendEntry).GetDelivery,
 		convert: func(e *mailboxv1.ExtendEntry) broker.Extension {
-			return broker.Extension{Receipt: e.GetDelivery().GetReceipt(), Visibility: duration(e.GetVisibilityMs())}
+			return broker.Extension{Receipt: e.GetDelivery().GetReceipt(), Visibility: duration(e.GetVisibilityMs()), Progress: progressOf(e.GetProgress())}
 		},
 		all: func(es []broker.Extension, results []*mailboxv1.SettleResult) error {
 			granted, err := caller.Existing().Extend(ctx, r.GetTopic(), es)
@@ -62,7 +62,7 @@ func (s *service) Extend(ctx context.Context, r *mailboxv1.ExtendRequest) (*mail
 			return err
 		},
 		one: func(t broker.Target, e broker.Extension, result *mailboxv1.SettleResult) error {
-			granted, err := caller.ExtendOne(ctx, t, e.Visibility)
+			granted, err := caller.ExtendOne(ctx, t, e)
 			if err == nil {
 				result.VisibilityMs = wireSpan(granted)
 			}

@@ -6,6 +6,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/mailboxmq/mailbox/driver"
 	mailboxv1 "github.com/mailboxmq/mailbox/gen/mailbox/v1"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
@@ -47,7 +48,33 @@ func worker(w *broker.Worker) *mailboxv1.Worker {
 		Waiting: int64(w.Waiting), InFlight: int64(w.InFlight), Acked: int64(w.Acked), Failed: int64(w.Failed), Expired: int64(w.Expired),
 	}
 	for _, held := range w.Held {
-		out.Held = append(out.Held, &mailboxv1.HeldMessage{MsgId: held.ID, Attempt: int32(held.Attempt), TakenAt: timestamp(held.TakenAt), Until: timestamp(held.Until)})
+		out.Held = append(out.Held, &mailboxv1.HeldMessage{
+			MsgId: held.ID, Attempt: int32(held.Attempt), TakenAt: timestamp(held.TakenAt), Until: timestamp(held.Until), Report: report(held.Progress),
+		})
 	}
 	return out
+}
+
+// progressOf returns what a receiver reports with an extension; nil for nothing.
+func progressOf(p *mailboxv1.Progress) *driver.Progress {
+	if p == nil {
+		return nil
+	}
+	progress := driver.Progress{Fraction: -1, Text: p.GetText()}
+	if p.Fraction != nil {
+		progress.Fraction = p.GetFraction()
+	}
+	return &progress
+}
+
+// report returns what a receiver has reported; nil for nothing.
+func report(p *broker.Progress) *mailboxv1.ProgressReport {
+	if p == nil {
+		return nil
+	}
+	progress := &mailboxv1.Progress{Text: p.Text}
+	if p.Fraction >= 0 {
+		progress.Fraction = &p.Fraction
+	}
+	return &mailboxv1.ProgressReport{Progress: progress, At: timestamp(p.At)}
 }

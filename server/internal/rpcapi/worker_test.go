@@ -1,6 +1,7 @@
 package rpcapi_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -28,6 +29,26 @@ func TestWorkersAreListedOverEveryProtocol(t *testing.T) {
 		if err != nil || len(got.GetMessages()) != 1 {
 			t.Fatalf("got %v, %v", got, err)
 		}
+		half := 0.5
+		id := got.GetMessages()[0].GetEnvelope().GetMsgId()
+		for _, progress := range []*mailboxv1.Progress{{Fraction: &half, Text: "page 5 of 10"}, nil} { // nothing new keeps it
+			extended, err := rpc.Extend(t.Context(), &mailboxv1.ExtendRequest{Topic: "orders", Entries: []*mailboxv1.ExtendEntry{
+				{Delivery: &mailboxv1.DeliveryRef{Receipt: got.GetMessages()[0].GetReceipt()}, VisibilityMs: 60_000, Progress: progress},
+			}})
+			if err != nil || extended.GetResults()[0].GetError() != nil {
+				t.Fatalf("%v, %v", extended, err)
+			}
+		}
+		life, err := rpc.Life(t.Context(), &mailboxv1.LifeRequest{Topic: "orders", MsgId: id})
+		if p := life.GetReport().GetProgress(); err != nil || p.GetFraction() != half || p.GetText() != "page 5 of 10" || !life.GetReport().GetAt().IsValid() {
+			t.Errorf("%v, %v", life, err)
+		}
+		tooLong, err := rpc.Extend(t.Context(), &mailboxv1.ExtendRequest{Topic: "orders", Entries: []*mailboxv1.ExtendEntry{
+			{Delivery: &mailboxv1.DeliveryRef{Receipt: got.GetMessages()[0].GetReceipt()}, VisibilityMs: 60_000, Progress: &mailboxv1.Progress{Text: strings.Repeat("x", 201)}},
+		}})
+		if err != nil || !strings.Contains(fmt.Sprint(tooLong.GetResults()[0].GetError()), "at most 200") {
+			t.Errorf("a long text: %v, %v", tooLong, err)
+		}
 		if _, err := d.rpc(token, protocol).Recv(t.Context(), &mailboxv1.RecvRequest{Topic: "orders"}); err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +70,7 @@ func TestWorkersAreListedOverEveryProtocol(t *testing.T) {
 		if w.GetName() != "w-1" || w.GetProtocol() != "grpc" || w.GetInFlight() != 1 || w.GetToken() != token.ID().String() || !w.GetSeen().IsValid() {
 			t.Errorf("%v", w)
 		}
-		if held := w.GetHeld(); len(held) != 1 || held[0].GetMsgId() != got.GetMessages()[0].GetEnvelope().GetMsgId() || held[0].GetAttempt() != 1 {
+		if held := w.GetHeld(); len(held) != 1 || held[0].GetMsgId() != id || held[0].GetAttempt() != 1 || held[0].GetReport().GetProgress().GetText() != "page 5 of 10" {
 			t.Errorf("%v", held)
 		}
 		if _, err := named(strings.Repeat("x", 129)).Recv(t.Context(), &mailboxv1.RecvRequest{Topic: "orders"}); connect.CodeOf(err) != connect.CodeInvalidArgument {

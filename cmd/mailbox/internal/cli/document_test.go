@@ -37,6 +37,7 @@ var documents = []document{
 	{path: "schedules.md", config: inMemory()},
 	{path: "tenants.md", config: inMemory()},
 	{path: "errors.md", config: inMemory()},
+	{path: "workers.md", config: inMemory()},
 	{path: "from/localstack.md", config: emulator("localstack"), sqs: "127.0.0.1:4566", modules: "boto3"},
 	{path: "from/elasticmq.md", config: emulator("elasticmq"), sqs: "127.0.0.1:9324", modules: "boto3"},
 	{path: "from/sqs.md", config: inMemory(), modules: "boto3"},

@@ -22,14 +22,16 @@ type traceBody struct {
 		Attempt int       `json:"attempt"`
 		Note    string    `json:"note"`
 	} `json:"events"`
+	Progress *reportView `json:"progress"`
 }
 
 // traceView is the trace of a message in JSON.
 type traceView struct {
-	ID      string       `json:"id"`
-	Queue   string       `json:"queue"`
-	Message *messageView `json:"message,omitempty"`
-	Events  []eventView  `json:"events"`
+	ID       string       `json:"id"`
+	Queue    string       `json:"queue"`
+	Message  *messageView `json:"message,omitempty"`
+	Events   []eventView  `json:"events"`
+	Progress *reportView  `json:"progress,omitempty"`
 }
 
 type eventView struct {
@@ -45,7 +47,7 @@ func (s *shell) traceCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "trace ID", Short: "Show the trace of a message",
 		Long: "Show the trace of a message: when it was sent, delivered, extended, nacked, dead-lettered and acked, and by which\n" +
-			"token. Daemons keep only the latest events.",
+			"token, and the progress of its handler. Daemons keep only the latest events.",
 		Example: "mailbox trace 01K9ZQ4T1V6N8F7M2C3B5D0XAW",
 		Args:    wants(1, 1),
 		RunE: s.run(func(ctx context.Context, args []string) error {
@@ -85,7 +87,7 @@ func (a *api) trace(ctx context.Context, queue, id string) (life traceBody, foun
 }
 
 func (s *shell) printTrace(id, queue string, life traceBody) error {
-	v := traceView{ID: id, Queue: queue, Events: []eventView{}}
+	v := traceView{ID: id, Queue: queue, Events: []eventView{}, Progress: life.Progress}
 	if life.Message != nil {
 		message := life.Message.view()
 		v.Message = &message
@@ -112,6 +114,9 @@ func (s *shell) printTrace(id, queue string, life traceBody) error {
 		b.WriteByte('\n')
 	}
 	b.WriteString(whereabouts(v.Message))
+	if v.Progress != nil {
+		fmt.Fprintf(&b, "\n  Its worker has reported since %s: %s", stamp(&v.Progress.At), v.Progress)
+	}
 	return s.line("%s", b.String())
 }
 

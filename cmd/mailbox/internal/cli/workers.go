@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/mailboxmq/mailbox/driver"
 )
 
 // A workerView is a receiver of a queue, in the HTTP API and in JSON. Its fields are stable.
@@ -29,10 +32,27 @@ type workerView struct {
 }
 
 type heldView struct {
-	ID      string    `json:"id"`
-	Attempt int       `json:"attempt"`
-	TakenAt time.Time `json:"taken_at"`
-	Until   time.Time `json:"until"`
+	ID       string      `json:"id"`
+	Attempt  int         `json:"attempt"`
+	TakenAt  time.Time   `json:"taken_at"`
+	Until    time.Time   `json:"until"`
+	Progress *reportView `json:"progress,omitempty"`
+}
+
+// A reportView is what a worker has reported about a message, in the HTTP API and in JSON.
+type reportView struct {
+	Fraction *float64  `json:"fraction,omitempty"`
+	Text     string    `json:"text,omitempty"`
+	At       time.Time `json:"at"`
+}
+
+// String returns the report for people.
+func (r *reportView) String() string {
+	progress := driver.Progress{Fraction: -1, Text: printable([]byte(r.Text), driver.MaxProgressBytes)}
+	if r.Fraction != nil {
+		progress.Fraction = *r.Fraction
+	}
+	return cmp.Or(progress.String(), "at work")
 }
 
 // workers lists the receivers of a queue, or of all.
@@ -71,7 +91,7 @@ func (s *shell) workersCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "workers [QUEUE]", Aliases: []string{"worker"}, Short: "List who receives, and what they hold",
 		Long: "List the receivers that the daemon has seen in the last 5 minutes, or that wait or hold messages: of a queue, or of all.\n" +
-			"With a queue, the messages are listed that they have held for longest, for tokens with the operation peek.",
+			"With a queue, the messages are listed that they have held for longest, and the progress of their handlers, for tokens with the operation peek.",
 		Example: "mailbox workers orders", Args: wants(0, 1),
 		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
 			queue := ""
@@ -84,7 +104,7 @@ func (s *shell) workersCommand() *cobra.Command {
 				return err
 			}
 			now := time.Now()
-			t := table{header: []string{"QUEUE", "WORKER", "FROM", "SEEN", "WAITING", "HOLDS", "ACKED", "FAILED", "EXPIRED", "LONGEST"}}
+			t := table{header: []string{"QUEUE", "WORKER", "FROM", "SEEN", "WAITING", "HOLDS", "ACKED", "FAILED", "EXPIRED", "LONGEST", "PROGRESS"}}
 			for i := range all {
 				w := &all[i]
 				if s.global.json {
@@ -94,7 +114,7 @@ func (s *shell) workersCommand() *cobra.Command {
 					continue
 				}
 				t.add(w.Queue, w.title(40), w.from(), shortSpan(now.Sub(w.Seen)), fmt.Sprint(w.Waiting), fmt.Sprint(w.InFlight),
-					fmt.Sprint(w.Acked), fmt.Sprint(w.Failed), fmt.Sprint(w.Expired), w.longest(now))
+					fmt.Sprint(w.Acked), fmt.Sprint(w.Failed), fmt.Sprint(w.Expired), w.longest(now), w.progress(now))
 			}
 			if len(t.rows) == 0 {
 				return nil
@@ -116,6 +136,16 @@ func (w *workerView) title(limit int) string {
 
 func (w *workerView) from() string {
 	return strings.TrimSpace(printable([]byte(w.Protocol+" "+w.Address), 60))
+}
+
+// progress returns the report about the message that was held for longest of those that have one.
+func (w *workerView) progress(now time.Time) string {
+	for i := range w.Held {
+		if report := w.Held[i].Progress; report != nil {
+			return fmt.Sprintf("%s (%s ago)", report, shortSpan(now.Sub(report.At)))
+		}
+	}
+	return "-"
 }
 
 // longest returns the message that the worker has held for longest, and how long that is.
