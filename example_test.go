@@ -273,3 +273,15 @@ func ExampleText() {
 	// 192.0.2.1 <nil>
 	// ParseAddr("nowhere"): unable to parse IP
 }
+
+// The scheme of a URL chooses the backend, which the program imports.
+func ExampleOpenURL() {
+	ctx := context.Background()
+
+	orders, err := mailbox.OpenURL[Order](ctx, "redis://127.0.0.1:6379/orders", nil)
+	if err != nil {
+		fmt.Println(err) // nothing imports redisbox here
+		return
+	}
+	defer orders.Close()
+}

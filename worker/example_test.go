@@ -318,3 +318,37 @@ func ExampleOptions() {
 	}
 	// Output: orders acked
 }
+
+// This is the code of docs/workers.md.
+func Example_page() { //nolint:ineffassign,staticcheck // the page leaves out what to do with errors
+	ctx, backend := context.Background(), membox.New(nil)
+	sendEmail := func(context.Context, *mailbox.Message[string]) error { return nil }
+	makeThumbnail := func(context.Context, *mailbox.Message[[]byte]) error { return nil }
+	quote := func(context.Context, *mailbox.Message[Order]) (int, error) { return 1, nil }
+
+	mux, err := worker.NewMux(nil,
+		worker.Kind("email", nil, sendEmail), // func(context.Context, *mailbox.Message[Email]) error; JSON
+		worker.Kind("thumbnail", mailbox.Bytes(), makeThumbnail),
+		worker.Kind("quote", nil, worker.Serve(quote, nil)))
+	jobs, err := mailbox.Open(ctx, backend, "jobs", mux.Options(nil))
+	loop := worker.New(jobs, mux.Handle, &worker.Options[worker.Work]{Concurrency: 8})
+	if err != nil {
+		return
+	}
+	_, _ = loop.RunOnce(ctx)
+}
+
+// This is the code of docs/workers.md for batches.
+func Example_pageBatch() {
+	insert := func(_ context.Context, batch []*mailbox.Message[Order]) []error { return make([]error, len(batch)) }
+	orders, err := mailbox.Open[Order](context.Background(), membox.New(nil), "orders", nil)
+	if err != nil {
+		return
+	}
+
+	loop := worker.NewBatch(orders, func(ctx context.Context, batch []*mailbox.Message[Order]) error {
+		errs := insert(ctx, batch) // an error or nil for each
+		return &mailbox.BatchError{Errs: errs}
+	}, &worker.BatchOptions[Order]{Size: 500, Fill: time.Second})
+	_, _ = loop.RunOnce(context.Background())
+}

@@ -130,12 +130,13 @@ func (t *Tree) isFolder(name string) bool {
 	return name == "."
 }
 
-// Shown checks that the Go code of the README and of docs/from is part of a program under
-// examples/ or of an example of a package, word for word, and so compiles and is tested.
+// Shown checks that the Go code of the README and of the pages in docs and docs/from is part of a
+// program under examples/ or of an example of a package, word for word but for its indentation, and
+// so compiles.
 func Shown(t *Tree) []string {
 	var wrong []string
 	for _, name := range t.paths(".md") {
-		if name != "README.md" && !strings.HasPrefix(name, "docs/from/") {
+		if folder := path.Dir(name); name != "README.md" && folder != "docs" && folder != "docs/from" {
 			continue
 		}
 		for i, part := range strings.Split("\n"+t.Texts[name], "\n```go\n") {
@@ -152,10 +153,13 @@ func Shown(t *Tree) []string {
 	return wrong
 }
 
+var indentation = regexp.MustCompile(`(?m)^\t+`)
+
 func (t *Tree) inExample(block string) bool {
+	block = indentation.ReplaceAllString(block, "")
 	for _, f := range t.Go {
 		example := strings.HasPrefix(f.Path, "examples/") || strings.HasPrefix(path.Base(f.Path), "example") && strings.HasSuffix(f.Path, "_test.go")
-		if example && strings.Contains(t.Texts[f.Path], block) {
+		if example && strings.Contains(indentation.ReplaceAllString(t.Texts[f.Path], ""), block) {
 			return true
 		}
 	}

@@ -258,11 +258,11 @@ func TestShownFindsCodeWithoutExample(t *testing.T) {
 		"README.md":         "# R\n\n```go\nfunc shown() {\n}\n```\n\n```go\nfunc invented() {}\n```\n",
 		"examples/a/a.go":   "package main\n\nfunc shown() {\n}\n",
 		"internal/b/b.go":   "package b\n\nfunc invented() {}\n",
-		"docs/semantic.md":  "# S\n\n```go\nfunc sketch() {}\n```\n",
+		"docs/semantic.md":  "# S\n\n```go\nfunc sketch() {}\n```\n\n```go\na()\nb()\n```\n",
 		"docs/from/x.md":    "# X\n\n```go\nfunc strange() {}\n```\n\n```go\nfunc example() {}\n```\n",
-		"c/example_test.go": "package c\n\nfunc example() {}\n",
+		"c/example_test.go": "package c\n\nfunc example() {}\n\nfunc page() {\n\ta()\n\tb()\n}\n",
 	}.tree(t)
-	expect(t, tidy.Shown(tree), `begins with "func invented() {}"`, `begins with "func strange() {}"`)
+	expect(t, tidy.Shown(tree), `begins with "func invented() {}"`, `begins with "func strange() {}"`, `begins with "func sketch() {}"`)
 }
 
 func TestPortableFindsMachinePaths(t *testing.T) {

@@ -103,7 +103,7 @@ func programs(t *testing.T) string {
 // elsewhere says, by page and language, which test runs or checks the blocks that
 // TestDocumentsAreTrue does not run, or why they are not run.
 var elsewhere = map[string]string{
-	"go": "internal/tidy wants all of it in a program or a test",
+	"go": "internal/tidy wants all of it in a program under examples or an example of a package, which compile",
 
 	"backup.md: ini":     "a unit of systemd, with the command that the page runs",
 	"backup.md: text":    "a line for cron, with the command that the page runs",
