@@ -14,9 +14,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/mailboxmq/mailbox/internal/testing/proctest"
 )
 
 // A Page is a page that is run.
@@ -66,13 +69,14 @@ func (b *Block) IsRun() bool {
 	return b.File != "" || b.Language == "console" || b.Language == "sh" && variables
 }
 
-// Run runs the page.
+// Run runs the page. It ends the test if a program that its commands name is missing, see [proctest.End].
 func (p *Page) Run(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile(p.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
+	p.need(t, string(text))
 	var pairs, back []string
 	for page, now := range p.Addresses {
 		pairs, back = append(pairs, page, now), append(back, now, page)
@@ -98,6 +102,41 @@ func (p *Page) Run(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// named matches the programs that commands name, of those that a system may lack.
+var named = regexp.MustCompile(`\b(curl|node|python3)\b`)
+
+// need ends the test if the shell is missing from the PATH of the page, or a program that its commands name.
+func (p *Page) need(t *testing.T, text string) {
+	t.Helper()
+	programs := []string{"sh"}
+	for _, b := range Blocks(text) {
+		for _, line := range b.Lines {
+			if command, ok := strings.CutPrefix(line, "$ "); ok && b.Language == "console" {
+				programs = append(programs, named.FindAllString(command, -1)...)
+			}
+		}
+	}
+	for _, program := range programs {
+		if !p.has(program) {
+			proctest.End(t, &proctest.MissingError{Program: program})
+		}
+	}
+}
+
+// has reports whether a program is in the PATH of the page.
+func (p *Page) has(program string) bool {
+	var folders []string
+	for _, variable := range p.Environ {
+		if list, ok := strings.CutPrefix(variable, "PATH="); ok {
+			folders = filepath.SplitList(list)
+		}
+	}
+	return slices.ContainsFunc(folders, func(folder string) bool {
+		_, err := exec.LookPath(filepath.Join(folder, program))
+		return err == nil
+	})
 }
 
 // block runs a block, and returns its lines with the output of this run.

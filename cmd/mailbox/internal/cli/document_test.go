@@ -73,10 +73,9 @@ func TestDocumentsAreTrue(t *testing.T) {
 	}
 }
 
-// need ends a test whose programs are missing.
+// need ends a test whose modules of Python are missing.
 func (d *document) need(t *testing.T) {
 	t.Helper()
-	proctest.Find(t, "curl")
 	if d.modules == "" {
 		return
 	}
