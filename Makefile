@@ -9,6 +9,7 @@ MAKEFLAGS   += --no-builtin-rules --warn-undefined-variables
 
 # Settings of the caller: make fuzz T=5m
 GO         ?= go
+GOFLAGS    ?=
 T          ?= 30s
 HELD       ?= 30m
 FUZZTIME   ?= $(T)
@@ -18,6 +19,9 @@ N          ?=
 VERSION    ?=
 SIZE       ?= 0.001
 ONLY       ?=
+
+# Without paths, clones share what is compiled, and so do vet, tests and the programs that tests build.
+export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 
 # A test that hangs fails after this time.
 TIMEOUT := 30m
@@ -56,21 +60,24 @@ export MAILBOX_REQUIRE_SERVERS := 1
 # Failures are printed again at the end, with their output.
 REPORT := awk -f tools/report.awk
 # Vet runs before the tests. They are linked without data for debuggers, which takes half the
-# time; stack traces have their lines all the same. Without paths, clones share what is compiled.
-TEST   := $(GO) test -vet=off -trimpath -timeout $(TIMEOUT) -ldflags='-s -w'
+# time; stack traces have their lines all the same.
+TEST   := $(GO) test -vet=off -timeout $(TIMEOUT) -ldflags='-s -w'
+# Many tests wait, so more of them run at a time than there are processors.
+BESIDE := -p 3 -parallel 4
 # Under the race detector.
 RACE   := $(TEST) -race -exec "'$(CURDIR)/tools/racetest.sh'"
 # Without it, and only the tests that do a part under it: others have done everything there.
-FULL    = $(TEST) -v -run $(call pattern,Repeats|InFull) -skip $(call pattern,Alone|Measures)
+FULL    = MAILBOX_REST=1 $(TEST) $(BESIDE) -v -run $(call pattern,Repeats|InFull) -skip $(call pattern,Alone|Measures)
 # A pattern that matches no line.
 NOTHING := '^$$.'
 # The output lines of tests with figures that make test prints.
 FIGURES := '[.]go:[0-9]+:|^---'
 
 .PHONY: test
-test: format-check vet setup ## Everything a commit must pass; CI runs exactly this
+test: ## Everything a commit must pass; CI runs exactly this
+	@$(MAKE) --no-print-directory --output-sync=target -j2 setup vet format-check # setup mostly waits
 	@echo; echo "All packages under the race detector, repetitive tests in part:"
-	@$(RACE) -p 3 -parallel 4 -skip $(call pattern,Alone|Measures) $(waiting) ./... 2>&1 | $(REPORT)
+	@$(RACE) $(BESIDE) -skip $(call pattern,Alone|Measures) $(waiting) ./... 2>&1 | $(REPORT)
 	@echo; echo "Repetitive tests, in full, without it:"
 	@$(FULL) $(call marked,Repeats|InFull) 2>&1 | $(REPORT) -v show=$(NOTHING)
 	@echo; echo "Tests that run alone, under the race detector:"

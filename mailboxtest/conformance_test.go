@@ -5,6 +5,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/mailboxtest"
 	"github.com/mailboxmq/mailbox/membox"
 )
@@ -21,6 +22,7 @@ func (a administered) Close() error { return a.behind.Close() }
 
 // TestConformance runs the conformance suite on doubles without faults.
 func TestConformance(t *testing.T) {
+	volume.Repeats(t)
 	for name, double := range map[string]func(driver.Opener) driver.Opener{
 		"faults":    func(behind driver.Opener) driver.Opener { return mailboxtest.NewFaults(behind) },
 		"collector": func(behind driver.Opener) driver.Opener { return mailboxtest.NewCollector(behind) },

@@ -174,6 +174,7 @@ func (s setup) keepsItsPromises(t *testing.T) {
 }
 
 func TestConformance(t *testing.T) {
+	volume.Repeats(t)
 	t.Parallel() // it mostly waits
 	drivertest.Run(t, alone(t).restartable(t))
 }

@@ -1,7 +1,6 @@
 package redisbox
 
 import (
-	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/testing/redistest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 func TestMain(m *testing.M) { redistest.Main(m) }
@@ -87,6 +87,7 @@ func restartable(t *testing.T) drivertest.Backend {
 }
 
 func TestConformance(t *testing.T) {
+	volume.Repeats(t)
 	t.Parallel() // it mostly waits
 	drivertest.Run(t, restartable(t))
 }
@@ -98,6 +99,7 @@ func TestConformanceWithSentinels(t *testing.T) {
 }
 
 func TestConformanceInACluster(t *testing.T) {
+	volume.Repeats(t)
 	t.Parallel()
 	conform(t, redistest.SharedCluster(t).ClientOption())
 }

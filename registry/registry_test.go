@@ -14,6 +14,7 @@ import (
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/mailboxtest"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/registry"
@@ -120,6 +121,7 @@ func sendTo(t *testing.T, queue driver.Queue, body string) {
 // can keep one queue open at a time, and so closes and opens queues all the
 // while.
 func TestRES2HandlesAreQueues(t *testing.T) {
+	volume.Repeats(t)
 	drivertest.Run(t, drivertest.Backend{
 		Virtual: true,
 		Open: func(t testing.TB) driver.Opener {

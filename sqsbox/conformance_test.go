@@ -9,6 +9,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/testing/sqstest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/sqsbox"
 )
 
@@ -80,6 +81,7 @@ func begin(t testing.TB, more ...map[string]string) {
 }
 
 func TestConformance(t *testing.T) {
+	volume.Repeats(t)
 	drivertest.Run(t, drivertest.Backend{
 		Open: func(t testing.TB) driver.Opener {
 			begin(t)

@@ -13,6 +13,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/testing/sqstest"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // A fifoSite has only FIFO queues: it appends .fifo to each name.
@@ -130,6 +131,7 @@ func (q soloQueue) Receive(ctx context.Context, req driver.ReceiveRequest) ([]dr
 }
 
 func TestConformanceOfFIFOQueues(t *testing.T) {
+	volume.Repeats(t)
 	drivertest.Run(t, drivertest.Backend{
 		Open: func(t testing.TB) driver.Opener {
 			begin(t, fifoFails)

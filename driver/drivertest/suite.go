@@ -86,8 +86,11 @@ func Run(t *testing.T, b Backend) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			if c.repeats {
+			switch {
+			case c.repeats:
 				volume.InFull(t)
+			case !b.Virtual: // in virtual time a case may try for a race more often without the race detector
+				volume.Whole(t)
 			}
 			if b.Virtual {
 				synctest.Test(t, func(t *testing.T) { c.check(t, b) })

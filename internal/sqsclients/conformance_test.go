@@ -86,7 +86,10 @@ func conform(t *testing.T, args ...string) {
 	})
 }
 
-func TestConformanceOnDisk(t *testing.T) { conform(t) }
+func TestConformanceOnDisk(t *testing.T) {
+	volume.Repeats(t)
+	conform(t)
+}
 
 func TestConformanceOnRedis(t *testing.T) {
 	volume.InFull(t)

@@ -14,7 +14,8 @@
 //	N       this number of repetitions, or of seconds
 //	10m     this duration, for tests that run for a time
 //
-// MAILBOX_SEED changes the first seed of tests that ask [Seed].
+// MAILBOX_SEED changes the first seed of tests that ask [Seed]. MAILBOX_REST leaves out the parts
+// of tests that call [Whole], which make test has run under the race detector before.
 //
 // Calls of [Repeats], [InFull], [Alone] and [Measures] mark a test. They are its first
 // statement, because tools/marked.awk looks for them there.

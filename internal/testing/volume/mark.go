@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -20,6 +21,15 @@ func InFull(t testing.TB) {
 	_, part := repeating.Load(topLevel(t))
 	if skipped := part || !strings.Contains(t.Name(), "/"); skipped && RaceDetector && !AtLength() {
 		t.Skip("it repeats much that the race detector does not need: make test runs it without it")
+	}
+}
+
+// Whole marks a part of a test that called Repeats that does as much under the race detector as
+// without it, and skips it where RestVariable says that the race detector has run it.
+func Whole(t testing.TB) {
+	t.Helper()
+	if _, part := repeating.Load(topLevel(t)); part && !RaceDetector && os.Getenv(RestVariable) != "" {
+		t.Skipf("%s is set, so it has run under the race detector", RestVariable)
 	}
 }
 

@@ -15,6 +15,9 @@ const Variable = "MAILBOX_VOLUME"
 // SeedVariable is the environment variable that sets the first seed of tests that ask [Seed].
 const SeedVariable = "MAILBOX_SEED"
 
+// RestVariable is the environment variable that leaves out what ran whole under the race detector.
+const RestVariable = "MAILBOX_REST"
+
 // soak is the value of Variable for everything at full volume.
 const soak = "soak"
 

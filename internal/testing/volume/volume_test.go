@@ -82,24 +82,31 @@ func TestVariableSetsVolume(t *testing.T) {
 
 func TestMarksSkipWhatRaceDetectorDoesNotNeed(t *testing.T) {
 	onlyWithout := map[bool]string{true: "skipped", false: "ran"}[volume.RaceDetector]
+	onlyUnder := map[bool]string{true: "ran", false: "skipped"}[volume.RaceDetector]
 	for _, test := range []struct {
 		name, mark, volume, want string
+		rest                     string
 	}{
-		{"TestAlone", "Alone", "", "ran"},
-		{"TestMeasures", "Measures", "", onlyWithout},
-		{"TestMeasuresAtLength", "Measures", "soak", onlyWithout},
-		{"TestInFull", "InFull", "", onlyWithout},
-		{"TestInFullAtLength", "InFull", "soak", "ran"},
-		{"TestUnmarked/part", "InFull", "", "ran"},
-		{"TestRepeats", "Repeats", "", "ran"},
-		{"TestRepeats/part", "InFull", "", onlyWithout},
-		{"TestLong", "OnlyAtLength", "", "skipped"},
-		{"TestLong", "OnlyAtLength", "soak", "ran"},
+		{name: "TestAlone", mark: "Alone", want: "ran"},
+		{name: "TestMeasures", mark: "Measures", want: onlyWithout},
+		{name: "TestMeasuresAtLength", mark: "Measures", volume: "soak", want: onlyWithout},
+		{name: "TestInFull", mark: "InFull", want: onlyWithout},
+		{name: "TestInFullAtLength", mark: "InFull", volume: "soak", want: "ran"},
+		{name: "TestUnmarked/part", mark: "InFull", want: "ran"},
+		{name: "TestUnmarked/part", mark: "Whole", rest: "1", want: "ran"},
+		{name: "TestRepeats", mark: "Repeats", want: "ran"},
+		{name: "TestRepeats/part", mark: "InFull", want: onlyWithout},
+		{name: "TestRepeats/part", mark: "InFull", rest: "1", want: onlyWithout},
+		{name: "TestRepeats/part", mark: "Whole", want: "ran"},
+		{name: "TestRepeats/part", mark: "Whole", rest: "1", want: onlyUnder},
+		{name: "TestLong", mark: "OnlyAtLength", want: "skipped"},
+		{name: "TestLong", mark: "OnlyAtLength", volume: "soak", want: "ran"},
 	} {
 		t.Setenv(volume.Variable, test.volume)
+		t.Setenv(volume.RestVariable, test.rest)
 		r := &recorder{TB: t, name: test.name}
 		r.run(map[string]func(testing.TB){
-			"Alone": volume.Alone, "Measures": volume.Measures, "InFull": volume.InFull, "Repeats": volume.Repeats,
+			"Alone": volume.Alone, "Measures": volume.Measures, "InFull": volume.InFull, "Repeats": volume.Repeats, "Whole": volume.Whole,
 			"OnlyAtLength": func(t testing.TB) { volume.OnlyAtLength(t, "it takes hours") },
 		}[test.mark])
 		if r.result != test.want {
