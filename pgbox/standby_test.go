@@ -206,7 +206,8 @@ func TestFailoverLosesNothingConfirmed(t *testing.T) {
 			work.Go(func() { seen.receive(t, q, &stop) })
 		}
 	}
-	for n := range volume.Count(t, 2, 100) {
+	crashes := volume.Count(t, 2, 100)
+	for n := range crashes {
 		seen.awaitSend()
 		expectDurability(t, control, driver.DurabilityReplicated)
 		<-time.After(time.Duration(50+37*n%200) * time.Millisecond) // at another moment each time
@@ -220,4 +221,5 @@ func TestFailoverLosesNothingConfirmed(t *testing.T) {
 	ok(t, err)
 	seen.drain(t, q)
 	seen.check(t)
+	t.Logf("%d crashes of the primary", crashes)
 }

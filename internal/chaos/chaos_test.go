@@ -89,10 +89,12 @@ func (e *env) summary() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var tally []string
+	sum := 0
 	for _, what := range slices.Sorted(maps.Keys(e.tally)) {
+		sum += e.tally[what]
 		tally = append(tally, fmt.Sprintf("%s %d", what, e.tally[what]))
 	}
-	return strings.Join(tally, ", ")
+	return fmt.Sprintf("%d disturbances (%s)", sum, strings.Join(tally, ", "))
 }
 
 // lifetime bounds the time from the start of a process to its end.

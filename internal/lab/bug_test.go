@@ -78,17 +78,6 @@ func TestPageIsMadeOfResults(t *testing.T) {
 	}
 }
 
-func TestFiguresAreReadFromOutput(t *testing.T) {
-	for id, want := range map[string]int64{"crash": 423, "failover": 2, "chaos": 7} {
-		const output = "    crash_test.go:44: 423 images (123 nested), 7343 sends\n a: healthy again after 1s\n b: healthy again after 2s\n"
-		for i := range experiments {
-			if e := &experiments[i]; e.ID == id && e.figure(output, 7) != want {
-				t.Errorf("%s: read %d, want %d", id, e.figure(output, 7), want)
-			}
-		}
-	}
-}
-
 func TestFirstFailureIsRead(t *testing.T) {
 	const start = `{"Action":"start","Package":"github.com/mailboxmq/mailbox/p"}` + "\n"
 	for events, want := range map[string]string{
