@@ -239,6 +239,10 @@ bench-daemon: ## mailboxd beside other servers, W1 to W4 (BENCHFLAGS="-run W1 -p
 bench-sqs: ## mailboxd beside emulators of SQS, S1 and S2 (BENCHFLAGS="-run S1 -peers goaws -rounds 1")
 	cd bench && $(GO) run . -suite sqs $(BENCHFLAGS)
 
+.PHONY: bench-start
+bench-start: ## The start of mailboxd for tests, and its memory, beside an emulator of SQS
+	cd bench && $(GO) run . -suite start $(BENCHFLAGS)
+
 .PHONY: bench-postgres
 bench-postgres: ## pgbox beside River and a table with SKIP LOCKED: rates, and claims with a transaction held open for HELD (30m)
 	cd bench && $(GO) run . -suite postgres -held $(HELD) $(BENCHFLAGS)

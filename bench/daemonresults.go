@@ -23,6 +23,7 @@ type daemonResults struct {
 	Backlog  int               `json:"backlog"`
 	Series   []*daemonSeries   `json:"series"`
 	Idle     []daemonIdle      `json:"idle,omitempty"`
+	Starts   []serverStart     `json:"starts,omitempty"`
 	// Absent says which servers did not run a workload, and why.
 	Absent      []daemonAbsence    `json:"absent,omitempty"`
 	Comparisons []daemonComparison `json:"comparisons"`

@@ -95,8 +95,10 @@ func serverVersions(suite string) map[string]string {
 	if text, err := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*").Output(); err == nil {
 		versions["Mailbox"] = firstLine(text, nil)
 	}
-	if suite == "sqs" {
-		versions["goaws"] = versionIn(goawsVersion)
+	if suite == "sqs" || suite == "start" {
+		if suite == "sqs" {
+			versions["goaws"] = versionIn(goawsVersion)
+		}
 		ask("Node.js", "node", "--version")
 		ask("fauxqs", "node", "-p", "require('"+filepath.ToSlash(fauxqsPackage)+"/package.json').version")
 		return versions

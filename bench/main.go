@@ -5,6 +5,7 @@
 //	go run . [-suite memory] [-rounds 3] [-time 300ms] [-dir /mnt/disk] [-backlog 10000000]
 //	go run . -suite daemon [-run W1,W2] [-peers redis,nats] [-baseline OLD] [-json FILE]
 //	go run . -suite sqs [-run S1] [-peers fauxqs,goaws] [-baseline OLD] [-json FILE]
+//	go run . -suite start [-json FILE]
 //	go run . -suite postgres [-run held,rates] [-peers river] [-held 30m] [-json FILE]
 //	go run . -suite redis [-run calls] [-mailboxd FILE]
 //	go run . -suite fleet [-run disk] [-json FILE]
@@ -38,6 +39,7 @@ var suites = []struct {
 	{"daemon", 5, daemonSuite},
 	{"growth", 3, growthSuite},
 	{"sqs", 5, sqsSuite},
+	{"start", 20, startSuite},
 	{"postgres", 3, postgresSuite},
 	{"fleet", 3, fleetSuite},
 }
@@ -46,7 +48,7 @@ func main() {
 	testing.Init()
 	var r report
 	only := flag.String("suite", "", "run only this suite")
-	rounds := flag.Int("rounds", 0, "how often each case runs; the median counts (default 3, in the daemon and SQS suites 5)")
+	rounds := flag.Int("rounds", 0, "how often each case runs; the median counts (default 3, in the daemon and SQS suites 5, in the start suite 20)")
 	flag.DurationVar(&r.each, "time", 300*time.Millisecond, "how long one case runs; in the daemon, growth and SQS suites five times as long")
 	flag.StringVar(&r.dir, "dir", os.TempDir(), "where servers and the disk suite make their files; it measures that disk")
 	flag.IntVar(&r.backlog, "backlog", 500_000, "how many messages wait in the disk suite's backlog and in W4")
@@ -105,10 +107,10 @@ func (r *report) daemonFlags() {
 	flag.Func("peers", "daemon and SQS suite: the peers to run beside mailboxd, such as redis,beanstalkd; PostgreSQL suite: pgbox,river,table (default all)", list(&r.peers))
 	flag.IntVar(&r.connections, "connections", 1, "daemon suite: the connections that workers of mailboxd share")
 	flag.StringVar(&r.storage, "storage", "", "daemon and SQS suite: memory or disk (default both)")
-	flag.StringVar(&r.mailboxd, "mailboxd", "", "daemon and SQS suite: a built mailboxd, or none (default is built from this tree)")
+	flag.StringVar(&r.mailboxd, "mailboxd", "", "daemon, SQS and start suite: a built mailboxd; the first two take none (default is built from this tree)")
 	flag.StringVar(&r.baseline, "baseline", "", "daemon and SQS suite: another build of mailboxd to run in turns with the first")
 	flag.DurationVar(&r.held, "held", time.Minute, "PostgreSQL suite: how long a transaction is held open")
-	flag.StringVar(&r.json, "json", "", "daemon, growth, SQS and PostgreSQL suite: write all figures to this file")
+	flag.StringVar(&r.json, "json", "", "daemon, growth, SQS, start and PostgreSQL suite: write all figures to this file")
 }
 
 // report runs cases and prints their times.

@@ -59,7 +59,7 @@ other work on the machine.
 
 In S1 and S2 all servers, mailboxd too, are asked over the JSON protocol of SQS, with a connection for each worker. Requests have the headers and
 the signature of an SDK; mailboxd verifies it, the emulators do not. The client signs sends before the clock starts and deletions while
-it runs.
+it runs. For the start of a server mailboxd runs as in [tests](testing.md), and verifies nothing either; the client asks every millisecond.
 
 Peers have a client that does no more than it must, or their own, with a connection for each worker. Bodies have 256 random bytes unless a
 table says otherwise. Every run checks that each message came exactly once.
@@ -85,6 +85,7 @@ make bench-daemon BENCHFLAGS="-run W1,W2,W3 -peers redis -rounds 1"    # below a
 make bench-daemon BENCHFLAGS="-baseline /tmp/mailboxd-before -run W1"  # two builds in turns
 make bench-daemon BENCHFLAGS="-peers mailboxd-redis -connections 2 -run W1,W2"  # mailboxd with its queues in Redis
 make bench-sqs                                                 # S1 and S2, beside emulators of SQS
+make bench-start                                               # the start of a server for tests: two minutes
 cd bench && go run . -suite growth                             # how cost grows
 ` + "```" + `
 
@@ -94,8 +95,13 @@ mounted at ` + "`/sys/kernel/tracing`" + `.
 
 // render writes what one file has.
 func (d *daemonResults) render(out io.Writer, file string) {
+	rounds := fmt.Sprintf("%d rounds of %s", d.Rounds, d.Slot)
 	title := "How cost grows"
-	if d.Suite != "growth" {
+	switch d.Suite {
+	case "growth":
+	case "start":
+		title, rounds = "The start of a server for tests", fmt.Sprintf("%d starts of each, in turns", d.Rounds)
+	default:
 		var ran []string
 		for _, w := range d.workloads() {
 			if len(d.tables(w.name)) > 0 {
@@ -110,8 +116,8 @@ func (d *daemonResults) render(out io.Writer, file string) {
 	if m.Priority != "" {
 		other += ", run with " + m.Priority + " beside other work"
 	}
-	fmt.Fprintf(out, "`%s` on %s, %d processors (%s), %d GiB, Linux %s, %s; %d rounds of %s; %s. All figures: `bench/results/%s`.\n",
-		d.Command, d.Time.Format("2 January 2006"), m.Cores, m.Processor, m.MemoryGiB, m.Kernel, m.Filesystem, d.Rounds, d.Slot, other, file)
+	fmt.Fprintf(out, "`%s` on %s, %d processors (%s), %d GiB, Linux %s, %s; %s; %s. All figures: `bench/results/%s`.\n",
+		d.Command, d.Time.Format("2 January 2006"), m.Cores, m.Processor, m.MemoryGiB, m.Kernel, m.Filesystem, rounds, other, file)
 	fmt.Fprintf(out, "\nVersions: ")
 	for i, name := range sortedKeys(d.Versions) {
 		if i > 0 {
@@ -131,6 +137,9 @@ func (d *daemonResults) render(out io.Writer, file string) {
 // allTables returns every table of a run.
 func (d *daemonResults) allTables() []daemonTable {
 	var tables []daemonTable
+	if d.Suite == "start" {
+		return append(tables, d.startTable())
+	}
 	if d.Suite == "growth" {
 		for _, axis := range growthAxes(d.Backlog) {
 			if t := d.growthTable(axis); len(t.rows) > 0 {

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -94,6 +95,40 @@ func TestSQSSuiteWritesFiguresOfRequests(t *testing.T) {
 				t.Errorf("%s, %s: got %+v, want a rate, processor time and at least %v requests a message", workload, server, pace, least)
 			}
 		}
+	}
+}
+
+// The start suite keeps the time and the memory of each start.
+func TestStartSuiteWritesTimeAndMemoryOfEachStart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs the daemon, which takes a minute: run it without -short")
+	}
+	dir := t.TempDir()
+	r := &report{rounds: 2, dir: dir, json: filepath.Join(dir, "figures.json")}
+	if err := r.starts(); err != nil {
+		t.Fatal(err)
+	}
+	d := readResults(t, r.json)
+	servers := map[string]int{}
+	for _, s := range d.Starts {
+		servers[s.Server]++
+		if s.Milliseconds <= 0 || s.Idle <= 1 || s.After <= 1 {
+			t.Errorf("got %+v, want a time and memory", s)
+		}
+	}
+	if servers["mailboxd memory"] != 2 || servers["fauxqs memory"] != 2 && len(d.Absent) == 0 {
+		t.Errorf("got starts of %v, without %v", servers, d.Absent)
+	}
+}
+
+// The page about tests quotes the figures of a start that are kept.
+func TestPageAboutTestsQuotesKeptFigures(t *testing.T) {
+	page, err := os.ReadFile("../docs/testing.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := readResults(t, "results/5-start.json").startSentence(); !strings.Contains(string(page), want) {
+		t.Errorf("docs/testing.md lacks %q", want)
 	}
 }
 

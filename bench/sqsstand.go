@@ -40,18 +40,32 @@ const fauxqsScript = `import(require('node:url').pathToFileURL(process.argv[2] +
 // fauxqsPackage is where tools/fauxqs.sh puts the emulator, seen from the folder bench.
 var fauxqsPackage = filepath.Join("..", ".cache", "fauxqs", "node_modules", "fauxqs")
 
-// fauxqsStand starts an emulator on Node.js, which the tests of sqsbox use too.
-func fauxqsStand(dir string, shape daemonShape) (*daemonStand, error) {
-	installed, err := filepath.Abs(filepath.Join(fauxqsPackage, "..", ".."))
+// fauxqsInstalled returns the directory in which the emulator is.
+func fauxqsInstalled() (string, error) {
+	if _, err := os.Stat(fauxqsPackage); err != nil {
+		return "", fmt.Errorf("fauxqs: %w; make setup-bench installs it", errMissing)
+	}
+	return filepath.Abs(filepath.Join(fauxqsPackage, "..", ".."))
+}
+
+// startFauxqs starts an emulator on Node.js, which the tests of sqsbox use too, and returns when
+// it listens on the addresses in await.
+func startFauxqs(dir, installed, address string, await []string) (*daemonProcess, error) {
+	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(fauxqsPackage); err != nil {
-		return nil, fmt.Errorf("fauxqs: %w; make setup-bench installs it", errMissing)
+	// With -e the script is not an argument, so "fauxqs" takes its position.
+	return startDaemon(dir, await, "node", "-e", fauxqsScript, "fauxqs", installed, port)
+}
+
+func fauxqsStand(dir string, shape daemonShape) (*daemonStand, error) {
+	installed, err := fauxqsInstalled()
+	if err != nil {
+		return nil, err
 	}
-	return sqsEmulator(dir, shape, func(port string) (*daemonProcess, error) {
-		// With -e the script is not an argument, so "fauxqs" takes its position.
-		return startDaemon(dir, []string{"127.0.0.1:" + port}, "node", "-e", fauxqsScript, "fauxqs", installed, port)
+	return sqsEmulator(shape, func(address string) (*daemonProcess, error) {
+		return startFauxqs(dir, installed, address, []string{address})
 	})
 }
 
@@ -68,7 +82,11 @@ func goawsStand(binaries string) func(string, daemonShape) (*daemonStand, error)
 		if err != nil {
 			return nil, err
 		}
-		return sqsEmulator(dir, shape, func(port string) (*daemonProcess, error) {
+		return sqsEmulator(shape, func(address string) (*daemonProcess, error) {
+			_, port, err := net.SplitHostPort(address)
+			if err != nil {
+				return nil, err
+			}
 			if err := os.MkdirAll(dir, 0o700); err != nil {
 				return nil, err
 			}
@@ -77,7 +95,7 @@ func goawsStand(binaries string) func(string, daemonShape) (*daemonStand, error)
 			if err := os.WriteFile(settings, []byte(text), 0o600); err != nil {
 				return nil, err
 			}
-			return startDaemon(dir, []string{"127.0.0.1:" + port}, binary, "-config", settings, "-loglevel", "error")
+			return startDaemon(dir, []string{address}, binary, "-config", settings, "-loglevel", "error")
 		})
 	}
 }
@@ -103,16 +121,12 @@ func buildGoaws(dir string) (string, error) {
 
 // sqsEmulator starts a server at a free port and connects the workers. Emulators do not
 // check signatures; the requests have them all the same.
-func sqsEmulator(dir string, shape daemonShape, start func(port string) (*daemonProcess, error)) (*daemonStand, error) {
+func sqsEmulator(shape daemonShape, start func(address string) (*daemonProcess, error)) (*daemonStand, error) {
 	address, err := freeAddress()
 	if err != nil {
 		return nil, err
 	}
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, err
-	}
-	process, err := start(port)
+	process, err := start(address)
 	if err != nil {
 		return nil, err
 	}
