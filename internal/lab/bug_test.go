@@ -81,8 +81,9 @@ func TestPageIsMadeOfResults(t *testing.T) {
 func TestFirstFailureIsRead(t *testing.T) {
 	const start = `{"Action":"start","Package":"github.com/mailboxmq/mailbox/p"}` + "\n"
 	for events, want := range map[string]string{
-		start + `{"Action":"pass","Package":"github.com/mailboxmq/mailbox/p"}`:                                                              survived,
-		start + `{"Action":"fail","Package":"github.com/mailboxmq/mailbox/p","Test":"TestA/b"}` + "\n" + `{"Action":"fail","Test":"TestC"}`: caught + " p TestA/b",
+		start + `{"Action":"pass","Package":"github.com/mailboxmq/mailbox/p"}`:                                                                                                                          survived,
+		start + `{"Action":"fail","Package":"github.com/mailboxmq/mailbox/p","Test":"TestA/b"}` + "\n" + `{"Action":"fail","Test":"TestC"}`:                                                             caught + " p TestA/b",
+		start + `{"Action":"output","Package":"github.com/mailboxmq/mailbox/p","Output":"panic: test timed out after 20m0s\n"}` + "\n" + `{"Action":"fail","Package":"github.com/mailboxmq/mailbox/p"}`: doubtful + " p (the process ended)",
 		`{"Action":"build-fail"}`: broken + "",
 		start + `{"Action":"fail","Package":"github.com/mailboxmq/mailbox/p","FailedBuild":"p"}`: broken,
 	} {

@@ -42,6 +42,7 @@ func run(args []string) error {
 	only := flags.String("only", "", "run only bugs or experiments whose id matches this pattern")
 	size := flags.Float64("size", 0.001, "the length of experiments; 1 is that of the goals")
 	again := flags.Bool("again", false, "run bugs again that were caught")
+	tests := flags.String("tests", "", "of a bug's packages run only tests whose name matches this pattern; bugs that survive them have no result")
 	begin := flags.Duration("for", 0, "begin nothing after this time; 0 means no bound")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
@@ -52,7 +53,7 @@ func run(args []string) error {
 	}
 	switch args[0] {
 	case "bugs":
-		err = runBugs(pattern, *again, *begin)
+		err = runBugs(pattern, *tests, *again, *begin)
 	case "run":
 		err = runExperiments(pattern, *size, *begin)
 	case "page":
@@ -64,7 +65,7 @@ func run(args []string) error {
 }
 
 // runBugs runs the bugs that have no result, and fails if one is not caught.
-func runBugs(only *regexp.Regexp, again bool, within time.Duration) error {
+func runBugs(only *regexp.Regexp, tests string, again bool, within time.Duration) error {
 	bugs, err := readBugs(bugsFolder)
 	if err != nil {
 		return err
@@ -96,14 +97,16 @@ func runBugs(only *regexp.Regexp, again bool, within time.Duration) error {
 			_, _ = fmt.Fprintln(os.Stdout, "there are more; run the same command again")
 			break
 		}
-		result, err := b.run(root, skip)
+		result, err := b.run(root, tests, skip)
 		if err != nil {
 			return err
 		}
 		result.place = where
 		_, _ = fmt.Fprintf(os.Stdout, "%-34s %-8s %6.1f s  %s\n", b.ID, result.Outcome, result.Seconds, result.Test)
 		if result.Outcome != caught {
-			missed++
+			if missed++; tests != "" {
+				continue
+			}
 		}
 		results = replaceResult(results, result)
 		if err := writeResults(bugsFile, results); err != nil {

@@ -19,7 +19,7 @@ const (
 	caught   = "caught"
 	survived = "survived"
 	broken   = "broken"   // it does not compile
-	doubtful = "doubtful" // the test that failed does so without the bug too
+	doubtful = "doubtful" // the test that failed does so without the bug too, or the time was over
 )
 
 // A bugResult is what became of a bug.
@@ -55,8 +55,9 @@ func (b *bug) seed(root, folder string) (overlay string, err error) {
 	return overlay, os.WriteFile(overlay, text, 0o600)
 }
 
-// run runs the tests of a bug until one fails. skip is a pattern of tests that are left out.
-func (b *bug) run(root, skip string) (result bugResult, err error) {
+// run runs the tests of a bug until one fails: those that match only, an empty pattern matching
+// all. skip is a pattern of tests that are left out.
+func (b *bug) run(root, only, skip string) (result bugResult, err error) {
 	folder, err := os.MkdirTemp("", "lab")
 	if err != nil {
 		return result, err
@@ -69,7 +70,7 @@ func (b *bug) run(root, skip string) (result bugResult, err error) {
 	if err != nil {
 		return result, err
 	}
-	args := append([]string{"test", "-json", "-count=1", "-vet=off", "-p=1", "-timeout=20m", "-ldflags=-s -w", "-skip", skip}, b.Tests...)
+	args := append([]string{"test", "-json", "-count=1", "-vet=off", "-p=1", "-timeout=60m", "-ldflags=-s -w", "-run", only, "-skip", skip}, b.Tests...)
 	command := exec.Command("go", args...)
 	command.Dir = root
 	// In the environment, because some tests build programs. Test servers die with their test.
@@ -118,9 +119,9 @@ func (b *bug) patch() string {
 // watch reads the events of go test -json up to the first failure.
 func watch(lines *bufio.Scanner) (result bugResult) {
 	lines.Buffer(nil, 16<<20)
-	began, started := time.Now(), make(map[string]time.Time)
+	began, started, late := time.Now(), make(map[string]time.Time), false
 	for lines.Scan() {
-		var event struct{ Action, Package, Test, FailedBuild string }
+		var event struct{ Action, Package, Test, Output, FailedBuild string }
 		if json.Unmarshal(lines.Bytes(), &event) != nil {
 			continue
 		}
@@ -128,6 +129,8 @@ func watch(lines *bufio.Scanner) (result bugResult) {
 		case "start":
 			started[event.Package] = time.Now()
 			result.Outcome = survived
+		case "output":
+			late = late || strings.HasPrefix(event.Output, "panic: test timed out")
 		case "build-fail":
 			return bugResult{Outcome: broken}
 		case "fail":
@@ -135,11 +138,14 @@ func watch(lines *bufio.Scanner) (result bugResult) {
 				return bugResult{Outcome: broken}
 			}
 			_, short, _ := strings.Cut(event.Package, "/mailbox/")
-			test := event.Test
+			test, outcome := event.Test, caught
 			if test == "" {
 				test = "(the process ended)"
 			}
-			return bugResult{Outcome: caught, Test: short + " " + test, Seconds: seconds(started[event.Package])}
+			if late { // on a busy machine all tests may take longer
+				outcome = doubtful
+			}
+			return bugResult{Outcome: outcome, Test: short + " " + test, Seconds: seconds(started[event.Package])}
 		}
 	}
 	result.Seconds = seconds(began)
