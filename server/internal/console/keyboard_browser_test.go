@@ -118,3 +118,33 @@ func useKeyboard(t *testing.T, shared *browsertest.Browser) {
 	}
 	p.sound("keyboard")
 }
+
+// useSlash is CON-2: / goes to the search of a page, and to that of the queues where a page has none.
+func useSlash(t *testing.T, shared *browsertest.Browser) {
+	d := open(t)
+	searches := map[string]bool{"queues": true, "workers": true, "queue": true, "dead-letters": true, "cause": true, "requests": true, "search": true, "empty": true}
+	screens := screensOf(d)
+	p := d.tabOf(t, shared)
+	p.signIn(d.mint("", nil).Reveal())
+	for _, s := range screens {
+		p.Open(p.base + s.page)
+		var before, after string
+		p.Eval("location.href", &before)
+		p.Type("/")
+		if !searches[s.name] {
+			p.at("Queues")
+			before = p.base + "queues#f-q"
+		}
+		p.WaitFor(`document.activeElement.matches("[data-search]")`)
+		if p.Eval("location.href", &after); after != before {
+			t.Errorf("%s: / goes to %s, want %s", s.name, after, before)
+		}
+	}
+	p.Open(p.base + "schedules?tenant=acme")
+	p.Type("/")
+	p.at("Queues")
+	p.WaitFor(`location.search === "?tenant=acme" && document.activeElement.id === "f-q"`)
+	p.Type("or\n")
+	p.WaitFor(`location.search === "?tenant=acme&q=or"`)
+	p.reads("1 queue")
+}

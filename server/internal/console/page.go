@@ -158,7 +158,7 @@ func help() h.Node {
 	}
 	return h.Dialog(h.ID("help"), h.Aria("labelledby", "help-title"),
 		h.H2(h.ID("help-title"), h.Text("Keys")),
-		h.Dl(h.Class("keys"), row("/", "search or filter"), row("g o", "overview"), row("g q", "queues"), row("g t", "tenants"), row("g w", "workers"), row("g d", "dead letters"), row("g j", "jobs"),
+		h.Dl(h.Class("keys"), row("/", "search or filter, of queues where a page has none"), row("g o", "overview"), row("g q", "queues"), row("g t", "tenants"), row("g w", "workers"), row("g d", "dead letters"), row("g j", "jobs"),
 			row("g r", "requests"), row("g s", "schedules"), row("g a", "access"), row("g h", "health"), row("p", "pause or resume live updates"), row("?", "this help")),
 		h.Form(h.Method("dialog"), h.Button(h.Class("primary"), h.Text("Close"))),
 	)

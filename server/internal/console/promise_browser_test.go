@@ -26,6 +26,7 @@ func TestPromisesHoldInBrowser(t *testing.T) {
 		{"readers", readOnly},
 		{"tenants", seeTenants},
 		{"keyboard", useKeyboard},
+		{"search by key", useSlash},
 		{"restart", restart},
 		{"hidden tab", hideTab},
 		{"time zone", otherZone},

@@ -124,10 +124,13 @@
   let going = false; // g was pressed
   document.addEventListener("keydown", (e) => {
     if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, select, textarea")) return;
+    const tenant = new URLSearchParams(location.search).get("tenant"); // what is about a tenant stays in it
+    const query = tenant ? "?tenant=" + encodeURIComponent(tenant) : "";
     const search = document.querySelector("[data-search]");
-    if (e.key === "/" && search) {
+    if (e.key === "/" && $("help")) {
       e.preventDefault();
-      search.focus();
+      if (search) search.focus();
+      else location.href = "queues" + query + "#f-q"; // which browsers focus
     } else if (e.key === "?" && $("help")) {
       $("help").showModal();
     } else if (e.key === "p" && pause && !going) {
@@ -136,8 +139,7 @@
       going = true;
       return;
     } else if (going && pages[e.key] && $("help")) {
-      const tenant = "tah".includes(e.key) ? "" : new URLSearchParams(location.search).get("tenant"); // what is about a tenant stays in it
-      location.href = pages[e.key] + (tenant ? "?tenant=" + encodeURIComponent(tenant) : "");
+      location.href = pages[e.key] + ("tah".includes(e.key) ? "" : query);
     }
     going = false;
   });
