@@ -24,7 +24,7 @@ func accessPage(v *view, p *page) error {
 		f.text("this session", "is read-only")
 	}
 	p.add(h.Section(h.Class("panel"), h.H2(h.Text("Your token")), f.list(),
-		h.Ul(h.Map(described.Words(), func(line string) h.Node { return h.Li(h.Text(line)) }))))
+		tokenWords(described.Words())))
 	if v.mayChange(capability.OpAdmin, "") {
 		p.add(v.mintForm())
 		p.add(h.Section(h.Class("panel"), h.H2(h.Text("Revoke a token")),
@@ -38,6 +38,11 @@ func accessPage(v *view, p *page) error {
 }
 
 func revokeWords(operator bool) string {
+// tokenWords shows what a token allows.
+func tokenWords(words []string) h.Node {
+	return h.Ul(h.Map(words, func(line string) h.Node { return h.Li(timed(line)) }))
+}
+
 	if operator {
 		return "Paste the token, or its id. The token that it was narrowed from is revoked, with all tokens narrowed from or minted by that; the id of a narrowed token revokes only what was narrowed from it."
 	}
@@ -70,7 +75,7 @@ func (v *view) audit(now time.Time) h.Node {
 
 func auditRow(r *audit.Record, now time.Time) h.Node {
 	return h.Tr(h.Td(ago(r.At, now)), h.Td(h.Text(r.Operation)),
-		h.Td(h.Text(r.Queue), h.If(r.Tenant != "", h.Span(h.Class("tag"), h.Text(r.Tenant)))), h.Td(h.Class("id"), h.Text(r.Subject)),
+		h.Td(h.Text(r.Queue), h.If(r.Tenant != "", h.Span(h.Class("tag"), h.Text(r.Tenant)))), h.Td(h.Class("id"), timed(r.Subject)),
 		numberCell(r.Count, ""), h.Td(h.Class("id"), h.Text(r.TokenID)), h.Td(h.Text(r.Client)), h.Td(h.Text(r.Result)))
 }
 
@@ -97,7 +102,7 @@ func previewRevoke(v *view) (preparation, error) {
 	}
 	if err == nil && !token.IsZero() {
 		p.sentence = "This revokes the family of the token that you pasted: minted token " + id.String() + " is refused from now on, and so is every token narrowed from it or minted by it. They can only ack deliveries that they hold."
-		p.details = h.Ul(h.Map(token.Inspect().Words(), func(line string) h.Node { return h.Li(h.Text(line)) }))
+		p.details = tokenWords(token.Inspect().Words())
 	}
 	if id == v.session.token.ID() || id == v.session.token.NarrowedID() {
 		p.sentence += " It is your own: this session ends too."

@@ -26,7 +26,7 @@ func (v *view) doctor() h.Node {
 	var rows []h.Node
 	for _, f := range all {
 		rows = append(rows, h.Tr(h.Th(h.Scope("row"), h.Text(f.Check)), h.Td(h.Span(h.Class("state finding "+f.Status), h.Text(f.Status))),
-			h.Td(h.Class("long"), h.Text(f.Message)), h.Td(h.Class("long quiet"), h.Text(f.Advice))))
+			h.Td(h.Class("long"), timed(f.Message)), h.Td(h.Class("long quiet"), h.Text(f.Advice))))
 	}
 	return table("Doctor", []string{"Check", "Result", "What it found", "What to do"}, rows)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -72,6 +73,26 @@ func moment(t time.Time) h.Node {
 	}
 	t = t.UTC()
 	return h.Time(h.DateTime(t.Format(time.RFC3339Nano)), h.Data("local", ""), h.TitleAttr(t.Format(exact)), h.Text(t.Format("2006-01-02 15:04:05 UTC")))
+}
+
+// machineTime matches the times in texts that other packages make.
+var machineTime = regexp.MustCompile(`\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d+)?(?:Z|[+-]\d{2}:\d{2})`)
+
+// timed shows a text that the daemon made: its times as moment does.
+func timed(text string) h.Node {
+	var nodes h.Group
+	for {
+		at := machineTime.FindStringIndex(text)
+		if at == nil {
+			return append(nodes, h.Text(text))
+		}
+		found := h.Text(text[at[0]:at[1]])
+		if t, err := time.Parse(time.RFC3339Nano, text[at[0]:at[1]]); err == nil {
+			found = moment(t)
+		}
+		nodes = append(nodes, h.Text(text[:at[0]]), found)
+		text = text[at[1]:]
+	}
 }
 
 // ago shows how long ago a time was, or in how long it will be.

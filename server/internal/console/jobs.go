@@ -90,7 +90,7 @@ func jobPage(v *view, p *page) error {
 	if j.Failed > 0 {
 		f.text("left", count(j.Failed, "message")+", because another message has their unique key or they are damaged")
 	}
-	f.text("selects", j.Selection.Words())
+	f.add("selects", timed(j.Selection.Words()))
 	f.add("started", moment(j.Started))
 	if !j.Ended.IsZero() {
 		f.add("ended", moment(j.Ended))

@@ -96,6 +96,18 @@ func otherZone(t *testing.T, shared *browsertest.Browser) {
 	if len(shown) < 2 {
 		t.Errorf("%d times", len(shown))
 	}
+	for page, least := range map[string]int{"access": 3, "health": 1} { // times within sentences
+		p.show(page)
+		var found struct{ All, Other int }
+		p.Eval(`(() => {
+			const all = [...document.querySelectorAll("main time[data-local]")];
+			const zone = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", timeZone: "Asia/Kathmandu" });
+			return { all: all.length, other: all.filter((e) => e.textContent !== zone.format(new Date(e.dateTime)) || !e.title.endsWith(" UTC")).length };
+		})()`, &found)
+		if found.All < least || found.Other > 0 {
+			t.Errorf("%s: %d of %d times are in another zone; want %d at least", page, found.Other, found.All, least)
+		}
+	}
 	p.sound("zone")
 }
 

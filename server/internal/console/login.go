@@ -17,7 +17,7 @@ func (v *view) showLogin(status int, problem string) {
 	p.add(h.Section(h.Class("login panel"),
 		h.H1(h.Text("Sign in")),
 		h.P(h.Text("A token is the login. You see and do what it allows.")),
-		h.If(problem != "", h.P(h.Class("notice bad"), h.Role("alert"), h.Text(problem))),
+		h.If(problem != "", h.P(h.Class("notice bad"), h.Role("alert"), timed(problem))),
 		h.Form(h.Method("post"), h.Action("login"), h.ID("login"),
 			h.Input(h.Type("hidden"), h.Name("next"), h.Value(v.get("next"))),
 			h.Label(h.For("token"), h.Text("Token or one-time code")),

@@ -167,10 +167,14 @@ func timeline(events []broker.Event, now time.Time) h.Node {
 	}
 	var items h.Group
 	for _, e := range events {
+		note := h.Text(e.Note)
+		if e.Kind == broker.EventEdited { // the others may have what a worker wrote
+			note = timed(e.Note)
+		}
 		items = append(items, h.Li(h.Class("event "+e.Kind.String()),
 			h.Strong(h.Text(e.Kind.String())),
 			h.If(e.Attempt > 0, h.Span(h.Class("quiet"), h.Text("delivery "+number(e.Attempt)))),
-			h.If(e.Note != "", h.Span(h.Text(e.Note))),
+			h.If(e.Note != "", h.Span(note)),
 			h.Span(h.Class("quiet"), moment(e.At), h.Text(", "), ago(e.At, now)),
 			h.If(!e.By.IsZero(), h.Span(h.Class("quiet"), h.Text("by token "+e.By.String()))),
 		))

@@ -85,7 +85,7 @@ func previewMint(v *view) (preparation, error) {
 	if tenant := v.get("for"); tenant != "" {
 		words = append([]string{"for tenant " + tenant}, words...)
 	}
-	p.fields, p.details = fields, h.Ul(h.Map(words, func(line string) h.Node { return h.Li(h.Text(line)) }))
+	p.fields, p.details = fields, tokenWords(words)
 	return p, nil
 }
 

@@ -52,7 +52,7 @@ func (p *page) problem(status int, message string, again bool) {
 	}
 	p.add(h.Div(h.Class("panel problem"), h.Role("alert"),
 		h.P(h.Class("status"), h.Text(strconv.Itoa(status)+" "+http.StatusText(status))),
-		h.P(h.Text(message)), h.P(h.Class("quiet"), h.Text(advice)),
+		h.P(timed(message)), h.P(h.Class("quiet"), h.Text(advice)),
 	))
 }
 
@@ -136,7 +136,7 @@ func (v *view) notices() h.Node {
 			class = "notice good"
 		}
 		// It has the focus, so that the keyboard goes on from here and readers read it.
-		nodes = append(nodes, h.P(h.Class(class), h.Role("status"), h.TabIndex("-1"), h.AutoFocus(), h.Text(n.text)))
+		nodes = append(nodes, h.P(h.Class(class), h.Role("status"), h.TabIndex("-1"), h.AutoFocus(), timed(n.text)))
 		if n.secret != "" {
 			nodes = append(nodes, copyable("token", "body secret", n.secret))
 		}
