@@ -59,7 +59,7 @@ func jobVerb(a broker.JobAction) string {
 }
 
 func jobState(s broker.JobState) h.Node {
-	class := map[broker.JobState]string{broker.JobRunning: "in_flight", broker.JobDone: "ready", broker.JobStopped: "delayed", broker.JobFailed: "dead"}[s]
+	class := map[broker.JobState]string{broker.JobRunning: "in_flight", broker.JobDone: "done", broker.JobFailed: "dead"}[s]
 	return h.Span(h.Class("state "+class), h.Text(string(s)))
 }
 

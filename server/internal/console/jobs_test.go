@@ -63,7 +63,7 @@ func TestJobIsWatchedAndStopped(t *testing.T) {
 		_, id, _ := strings.Cut(at, "id=")
 		b.expect(b.get("confirm?do=stop-job&queue=orders&job="+id), 200, "made ready 5 messages of orders", "stay dead")
 		b.change("do=stop-job&queue=orders&job="+id, "The job is stopped after 5 messages")
-		b.expect(b.get(at), 200, "stopped", "stopped by token")
+		b.expect(b.get(at), 200, `<span class="state ">stopped</span>`, "stopped by token") // with the colour of no state
 		b.lacks(b.get(at), "Stop…")
 		if got, want := d.stats("", "orders"), "5 ready, 0 delayed, 0 in flight, 45 dead, paused false"; got != want {
 			t.Errorf("%s, want %s", got, want)
