@@ -19,6 +19,7 @@ func accessPage(v *view, p *page) error {
 	now := time.Now()
 	var f facts
 	f.add("token", h.Code(h.Text(described.ID.String())))
+	f.add("narrowed id", h.Code(h.Text(v.session.token.NarrowedID().String())))
 	f.add("session ends", h.Group{moment(v.session.expires), h.Text(", "), ago(v.session.expires, now)})
 	if v.session.readOnly {
 		f.text("this session", "is read-only")
@@ -37,12 +38,12 @@ func accessPage(v *view, p *page) error {
 	return nil
 }
 
-func revokeWords(operator bool) string {
 // tokenWords shows what a token allows.
 func tokenWords(words []string) h.Node {
 	return h.Ul(h.Map(words, func(line string) h.Node { return h.Li(timed(line)) }))
 }
 
+func revokeWords(operator bool) string {
 	if operator {
 		return "Paste the token, or its id. The token that it was narrowed from is revoked, with all tokens narrowed from or minted by that; the id of a narrowed token revokes only what was narrowed from it."
 	}

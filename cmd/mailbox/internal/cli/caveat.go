@@ -23,8 +23,7 @@ type caveatFlags struct {
 }
 
 func (f *caveatFlags) register(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&f.operations, "op", nil, "operations: send, recv, ack, nack, extend, stats, peek, purge, dlq, admin, backup, audit, ask, answer, throttle, or * for all but the last five")
-	flags.StringSliceVar(&f.queues, "queue", nil, "queues: names, prefixes like 'user:42:*', or *")
+	f.registerScope(flags)
 	flags.StringVar(&f.expires, "expires", "", "when it expires: a duration from now like 24h, or a time like 2026-12-31T00:00:00Z")
 	flags.StringVar(&f.notBefore, "not-before", "", "when it becomes valid, in the same forms")
 	flags.Int64Var(&f.rate, "rate", 0, "messages per second")
@@ -36,6 +35,12 @@ func (f *caveatFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.receipt, "receipt", "", "receipt of the one delivery that may be settled or extended")
 	flags.StringVar(&f.slot, "slot", "", "id of the one reply slot that may be used")
 	flags.StringArrayVar(&f.raw, "caveat", nil, "a caveat in its own form, like mbx:op=send; can be repeated")
+}
+
+// registerScope registers the flags of scope.
+func (f *caveatFlags) registerScope(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&f.operations, "op", nil, "operations: send, recv, ack, nack, extend, stats, peek, purge, dlq, admin, backup, audit, ask, answer, throttle, or * for all but the last five")
+	flags.StringSliceVar(&f.queues, "queue", nil, "queues: names, prefixes like 'user:42:*', or *")
 }
 
 // caveats returns the caveats that the flags name.

@@ -7,9 +7,11 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/mailboxmq/mailbox/capability"
 	"github.com/mailboxmq/mailbox/driver"
 )
 
@@ -20,13 +22,18 @@ type consoleView struct {
 
 func (s *shell) consoleCommand() *cobra.Command {
 	path, readOnly, open := "", false, false
+	var scope caveatFlags
 	c := &cobra.Command{
 		Use: "console", Short: "Sign in to the web console",
 		Long: "Print the address of the daemon's web console, with a code that signs a browser in. The code works once and for a minute.\n" +
-			"It stands for the token, which stays between this command and the daemon; the session lasts 8 hours at most.",
-		Example: "mailbox console\nmailbox console --open --read-only",
+			"The session has a token that this command narrows to 8 hours, and further by --op and --queue: the daemon does not get the token itself.",
+		Example: "mailbox console\nmailbox console --open --read-only\nmailbox console --op stats,peek --queue orders",
 		Args:    wants(0, 0),
 		RunE: s.withAPI(func(ctx context.Context, a *api, _ []string) error {
+			var err error
+			if a.token, err = scope.forSession(a.token, time.Now()); err != nil {
+				return err
+			}
 			address, err := a.consoleAddress(ctx, path, readOnly)
 			if err != nil {
 				return err
@@ -41,8 +48,25 @@ func (s *shell) consoleCommand() *cobra.Command {
 	}
 	c.Flags().StringVar(&path, "path", "/console/", "where the daemon serves the console (listen.console)")
 	c.Flags().BoolVar(&readOnly, "read-only", false, "the session changes nothing")
+	scope.registerScope(c.Flags())
 	c.Flags().BoolVar(&open, "open", false, "open it in the browser of this machine")
 	return c
+}
+
+// consoleSession is how long a session of the console lasts at most.
+const consoleSession = 8 * time.Hour
+
+// forSession narrows a token to a session of the console.
+func (f *caveatFlags) forSession(token capability.Token, now time.Time) (capability.Token, error) {
+	caveats, err := f.scope(nil, now)
+	if err != nil {
+		return token, err
+	}
+	narrowed, err := token.Narrow(append(caveats, capability.ExpiresAt(now.Add(consoleSession)))...)
+	if err != nil {
+		return token, usageError("the token cannot be narrowed further: %s", rootCause(err))
+	}
+	return narrowed, nil
 }
 
 // consoleAddress gets a one-time code, and returns the address that signs in with it. The code is in
