@@ -7,8 +7,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
@@ -41,6 +43,50 @@ func TestSearchSaysHowFarItLooked(t *testing.T) {
 		t.Error("the search came to the end, and the page goes on")
 	}
 	b.expect(b.get("queue?name=orders&cursor=nonsense"), 200, "is not a cursor of this search")
+}
+
+// TestAgeAndReasonSelectInEachOrder is CON-2: a filter leaves the young messages out, and those that died of another cause.
+func TestAgeAndReasonSelectInEachOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t)
+		c := d.caller("")
+		die := func(body string, reason driver.Reason) {
+			d.send("", "dying", body)
+			got, err := c.Receive(t.Context(), "dying", driver.ReceiveRequest{Max: 1, Visibility: time.Minute})
+			if err != nil || len(got) != 1 {
+				t.Fatalf("received %d messages, %v", len(got), err)
+			}
+			if err := c.DeadLetter(t.Context(), "dying", []broker.DeadLetterRequest{{Receipt: got[0].Receipt, Reason: reason, Error: "boom"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.send("", "orders", "old-first")
+		d.send("", "orders", "old-second")
+		die("old-fatal", driver.ReasonFatal)
+		die("old-parse", driver.ReasonParse)
+		time.Sleep(10 * time.Minute)
+		d.send("", "orders", "young")
+		die("young-fatal", driver.ReasonFatal)
+		die("young-parse", driver.ReasonParse)
+		b := d.logIn(d.mint("", nil))
+		body := regexp.MustCompile(`\b(?:old-\w+|young(?:-\w+)?)\b`)
+		for _, c := range []struct{ page, oldest, newest string }{
+			{"queue?name=orders", "old-first old-second young", "young old-second old-first"},
+			{"queue?name=orders&older=5m", "old-first old-second", "old-second old-first"},
+			{"queue?name=orders&older=11m", "", ""},
+			{"queue?name=dying&reason=fatal", "old-fatal young-fatal", "young-fatal old-fatal"},
+			{"queue?name=dying&reason=parse&older=5m", "old-parse", "old-parse"},
+			{"queue?name=dying&reason=expired", "", ""},
+			{"queue?name=dying&state=dead&older=5m", "old-fatal old-parse", "old-parse old-fatal"},
+		} {
+			for order, want := range map[string]string{"": c.oldest, "&order=newest": c.newest} {
+				_, list, _ := strings.Cut(b.get(c.page+order).body, `id="messages"`)
+				if got := strings.Join(body.FindAllString(list, -1), " "); got != want {
+					t.Errorf("%s%s shows %q, want %q", c.page, order, got, want)
+				}
+			}
+		}
+	})
 }
 
 // TestLivePageUsesNoQuota: a page that stays open takes nothing from what workers with the same token may do.
