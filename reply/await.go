@@ -10,7 +10,7 @@ import (
 )
 
 // Await and Parts look for replies to one request in a mailbox that others may read
-// too. They nack replies to other requests at once, to the tail of the queue, for
+// too. They put replies to other requests back at once, to the tail of the queue, for
 // their own readers. If a receive returns only such replies, they pause between
 // foreignPauseMin and foreignPauseMax, so that a lone reader does not spin.
 const (
@@ -28,9 +28,10 @@ const (
 // The reply is acked. An error reply is returned as an error, a *mailbox.Failure.
 // Other codes: those of Mailbox.Receive.
 //
-// Each receive of a reply to another request counts as a delivery of it, so a shared
-// queue needs MaxDeliveries driver.Off: with the default limit replies become dead
-// letters after a few receives. A mailbox for each client avoids that.
+// A queue that clients share needs Config.MaxDeliveries driver.Off. A reply is put back
+// driver.MaxReleases times between two deliveries that count, so with the default limit
+// of 5 it becomes a dead letter when other readers have received it 85 times, which a
+// single one does in 20 seconds. A mailbox for each client needs no such setting.
 func Await[R any](ctx context.Context, replies *mailbox.Mailbox[Result[R]], requestID string) (R, error) {
 	var answer R
 	err := browse(ctx, replies, requestID, func(message *mailbox.Message[Result[R]]) (verdict, error) {

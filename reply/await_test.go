@@ -108,6 +108,28 @@ func TestRPL7TwoMailboxesMakeALoop(t *testing.T) {
 	expectEqual(t, "responses left", stats, mailbox.Stats{Ready: 2})
 }
 
+// TestRPL7ReplyThatOthersReadDiesAtDeliveryLimit: one client waits for its reply beside that of another, which
+// is lost with the default delivery limit and not without a limit.
+func TestRPL7ReplyThatOthersReadDiesAtDeliveryLimit(t *testing.T) {
+	for limit, want := range map[int]mailbox.Stats{driver.DefaultMaxDeliveries: {Dead: 1}, driver.Off: {Ready: 1}} {
+		synctest.Test(t, func(t *testing.T) {
+			o := newEnv(t)
+			expectError(t, o.backend.ConfigureQueue(t.Context(), "replies", driver.Config{MaxDeliveries: limit}), nil)
+			box := must(mailbox.Open(t.Context(), o.faults, "replies", &mailbox.Options[reply.Result[string]]{Codec: reply.Results[string](nil)}))(t)
+			must(box.Send(t.Context(), reply.Result[string]{Value: "for another client"}, mailbox.WithCorrelationID("other")))(t)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			_, err := reply.Await(ctx, box, "mine")
+			expectError(t, err, context.DeadlineExceeded)
+			expectEqual(t, "replies", must(box.Stats(t.Context()))(t), want)
+			// The last receive finds nothing.
+			if looks := o.faults.Calls("receive") - 1; limit != driver.Off {
+				expectEqual(t, "receives until it is dead", looks, driver.DefaultMaxDeliveries*(driver.MaxReleases+1))
+			}
+		})
+	}
+}
+
 func TestAwaitDoesNotSpinOnOtherReplies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newEnv(t)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox"
+	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/membox"
 	"github.com/mailboxmq/mailbox/registry"
 	"github.com/mailboxmq/mailbox/reply"
@@ -146,6 +147,45 @@ func ExampleResults() {
 	// Output: yes <nil>
 }
 
+// Two mailboxes make a loop: no message names a reply address. Bodies carry an id, and a
+// client that receives the response to another request puts it back.
+func Example_twoMailboxes() {
+	type request struct{ ID, Text string }
+	type response struct{ ID, Text string }
+	ctx := context.Background()
+	backend := membox.New(nil)
+	defer backend.Close()
+	check(backend.ConfigureQueue(ctx, "responses", driver.Config{MaxDeliveries: driver.Off})) // as in ExampleAwait_sharedMailbox
+	requests := opened(mailbox.Open[request](ctx, backend, "requests", nil))
+	responses := opened(mailbox.Open[response](ctx, backend, "responses", nil))
+
+	// Clients
+	for _, id := range []string{"first", "second"} {
+		opened(requests.Send(ctx, request{id, id + "?"}))
+	}
+	// Worker
+	for _, message := range opened(requests.Receive(ctx, mailbox.WithMax(10))) {
+		opened(responses.Send(ctx, response{message.Body.ID, "yes, " + message.Body.Text}))
+		check(message.Ack(ctx))
+	}
+	// The second client. A loop that waits long should pause when it puts a response back.
+	for found := false; !found; {
+		for _, message := range opened(responses.Receive(ctx)) {
+			if found = message.Body.ID == "second"; !found {
+				check(message.PutBack(ctx, 0, nil))
+				continue
+			}
+			fmt.Println(message.Body.Text)
+			check(message.Ack(ctx))
+		}
+	}
+	stats := opened(responses.Stats(ctx))
+	fmt.Println(stats.Ready, "for others")
+	// Output:
+	// yes, second?
+	// 1 for others
+}
+
 // Each client has a reply mailbox of its own. It need not be registered: the worker's
 // registry opens it for the first answer.
 func ExampleAwait_ownMailbox() {
@@ -172,11 +212,13 @@ func ExampleAwait_ownMailbox() {
 }
 
 // Clients that share one reply mailbox find their answers by the id of the request,
-// and put the others back.
+// and put the others back. An answer that others receive often must not become a dead
+// letter meanwhile, so the mailbox has no delivery limit.
 func ExampleAwait_sharedMailbox() {
 	ctx := context.Background()
 	backend := membox.New(nil)
 	defer backend.Close()
+	check(backend.ConfigureQueue(ctx, "answers", driver.Config{MaxDeliveries: driver.Off}))
 	queues := registry.New(&registry.Options{Fallback: backend})
 	defer queues.Close()
 	questions := opened(mailbox.Open(ctx, backend, "questions", &mailbox.Options[Question]{Resolver: queues}))
