@@ -61,7 +61,14 @@ func (p foreignProgram) command(ctx context.Context, args ...string) *exec.Cmd {
 // serve runs a worker until the test ends.
 func (p foreignProgram) serve(t *testing.T, queue string) {
 	t.Helper()
+	p.serveTo(t, queue, nil)
+}
+
+// serveTo is serve for a worker whose output goes to a writer.
+func (p foreignProgram) serveTo(t *testing.T, queue string, output io.Writer) {
+	t.Helper()
 	worker := p.command(context.Background(), "serve", queue)
+	worker.Stdout = output
 	if err := worker.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -119,6 +126,79 @@ func TestProgramsOfDocumentAskAndAnswer(t *testing.T) {
 	soon, cancel := context.WithTimeout(ctx, 45*time.Second) // before the slots of the programs expire
 	defer cancel()
 	d.expectNoSlots(soon)
+}
+
+// TestRPL6DocumentedWorkersSkipCancelledRequests sends requests that are cancelled, or whose slots are
+// gone, before each worker of the document starts, and one that waits behind them.
+func TestRPL6DocumentedWorkersSkipCancelledRequests(t *testing.T) {
+	d := start(t, server.Config{Profile: server.Micronode})
+	backend := remotebox.New([]string{d.Address(server.OAP)}, d.OperatorToken().Reveal(), nil)
+	defer backend.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	for language, program := range foreignPrograms(t, d) {
+		if status, answer := d.post(d.OperatorToken(), "/v1/queues/configure", `{"topic":"`+language+`","config":{}}`); status != 200 {
+			t.Fatalf("create %s: %v", language, answer)
+		}
+		box, err := mailbox.Open[[]string](ctx, backend, language, &mailbox.Options[[]string]{Replies: backend.Replies()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := reply.NewClient[[]string, int](box, backend.Replies(), nil)
+		for body, forget := range map[string]func(*reply.Future[int]) error{
+			"cancelled": func(f *reply.Future[int]) error { return f.Cancel(ctx) },
+			"deleted":   func(f *reply.Future[int]) error { return backend.Replies().Delete(ctx, f.ID()) },
+		} {
+			future, err := client.Send(ctx, []string{body})
+			if err == nil {
+				err = forget(future)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		started := program.serveNoting(t, language)
+		if n, err := client.Call(ctx, []string{"waiting"}); err != nil || n != 1 {
+			t.Errorf("the worker in %s answered %d, %v", language, n, err)
+		}
+		if got := started.String(); got != "waiting\n" {
+			t.Errorf("the worker in %s started the requests %q", language, got)
+		}
+		for stats := (mailbox.Stats{InFlight: 1}); stats != (mailbox.Stats{}) && err == nil; <-time.After(time.Millisecond) {
+			stats, err = box.Stats(ctx) // until the worker has acked
+		}
+		if err = errors.Join(err, box.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// serveNoting runs a worker until the test ends whose handler writes the first element of each request
+// that it starts, and answers 1.
+func (p foreignProgram) serveNoting(t *testing.T, queue string) *lockedBuffer {
+	t.Helper()
+	code, err := os.ReadFile(p.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	noting, replaced := string(code), 0
+	for handler, other := range map[string]string{
+		"serve(sys.argv[2], sum)":                                 "serve(sys.argv[2], lambda request: print(request[0], flush=True) or 1)",
+		"serve(queue, (list) => list.reduce((a, b) => a + b, 0))": "serve(queue, (list) => (console.log(list[0]), 1))",
+	} {
+		replaced += strings.Count(noting, handler)
+		noting = strings.ReplaceAll(noting, handler, other)
+	}
+	if replaced != 1 {
+		t.Fatalf("%d handlers were found in the program", replaced)
+	}
+	p.file = filepath.Join(t.TempDir(), filepath.Base(p.file))
+	if err := os.WriteFile(p.file, []byte(noting), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	started := new(lockedBuffer)
+	p.serveTo(t, queue, started)
+	return started
 }
 
 // serveSums answers requests of the queue go until the test ends.

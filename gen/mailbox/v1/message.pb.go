@@ -264,7 +264,10 @@ type Delivery struct {
 	// Identifies this delivery in acks, nacks and extensions.
 	Receipt string `protobuf:"bytes,3,opt,name=receipt,proto3" json:"receipt,omitempty"`
 	// What the queue knows about the message.
-	History       *History `protobuf:"bytes,4,opt,name=history,proto3" json:"history,omitempty"`
+	History *History `protobuf:"bytes,4,opt,name=history,proto3" json:"history,omitempty"`
+	// When the message was leased, the reply slot that reply_to names waited for an answer. If it is
+	// not set, read the slot before you start the work: it may be cancelled, or the server cannot tell.
+	SlotPending   bool `protobuf:"varint,5,opt,name=slot_pending,json=slotPending,proto3" json:"slot_pending,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -325,6 +328,13 @@ func (x *Delivery) GetHistory() *History {
 		return x.History
 	}
 	return nil
+}
+
+func (x *Delivery) GetSlotPending() bool {
+	if x != nil {
+		return x.SlotPending
+	}
+	return false
 }
 
 // Envelope has the fields of the sender, and the hashes and the signature that prove
@@ -833,12 +843,13 @@ const file_mailbox_v1_message_proto_rawDesc = "" +
 	"\n" +
 	"AttrsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9f\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc2\x01\n" +
 	"\bDelivery\x120\n" +
 	"\benvelope\x18\x01 \x01(\v2\x14.mailbox.v1.EnvelopeR\benvelope\x12\x18\n" +
 	"\apayload\x18\x02 \x01(\fR\apayload\x12\x18\n" +
 	"\areceipt\x18\x03 \x01(\tR\areceipt\x12-\n" +
-	"\ahistory\x18\x04 \x01(\v2\x13.mailbox.v1.HistoryR\ahistory\"\xb7\x03\n" +
+	"\ahistory\x18\x04 \x01(\v2\x13.mailbox.v1.HistoryR\ahistory\x12!\n" +
+	"\fslot_pending\x18\x05 \x01(\bR\vslotPending\"\xb7\x03\n" +
 	"\bEnvelope\x12\x15\n" +
 	"\x06msg_id\x18\x01 \x01(\tR\x05msgId\x12\x14\n" +
 	"\x05topic\x18\x02 \x01(\tR\x05topic\x12\x13\n" +

@@ -56,6 +56,7 @@ type deliveryDetails struct {
 	EnqueuedAt      string `json:"enqueued_at,omitempty"`
 	FirstReceivedAt string `json:"first_received_at,omitempty"`
 	LastError       string `json:"last_error,omitempty"`
+	SlotPending     bool   `json:"slot_pending,omitempty"`
 }
 
 // timeText returns a time in RFC 3339, empty for the zero time.
@@ -75,7 +76,7 @@ func appendDelivery(b []byte, d *broker.Delivery, details bool) ([]byte, error) 
 	}
 	more, err := json.Marshal(deliveryDetails{
 		Group: d.Group, Priority: d.Priority, ReplyTo: d.ReplyTo, CorrelationID: d.CorrelationID, LastError: d.LastError,
-		EnqueuedAt: timeText(d.EnqueuedAt), FirstReceivedAt: timeText(d.FirstReceivedAt),
+		EnqueuedAt: timeText(d.EnqueuedAt), FirstReceivedAt: timeText(d.FirstReceivedAt), SlotPending: d.SlotPending,
 	})
 	if err != nil {
 		return b, err

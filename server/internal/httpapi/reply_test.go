@@ -190,3 +190,32 @@ func TestSlotWithoutIDGetsOne(t *testing.T) {
 		}
 	}
 }
+
+// TestDetailsTellOfPendingSlot (RPL-6): a delivery says that its slot waits, and one whose request was cancelled before does not.
+func TestDetailsTellOfPendingSlot(t *testing.T) {
+	store := openReplies(t, membox.New(nil)).(clientReplies)
+	post := func(path string, body map[string]any, answer any) {
+		t.Helper()
+		if _, err := store.call(t.Context(), path, false, body, answer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id, cancelled := range map[string]bool{"waiting": false, "cancelled": true} {
+		post("/v1/replies/create", object{"slot": id}, &struct{}{})
+		post("/v1/send", object{"topic": id, "idem_key": id, "payload_b64": "", "reply_to": "reply:" + id}, &struct{}{})
+		if cancelled {
+			post("/v1/replies/cancel", object{"slot": id}, &struct{}{})
+		}
+		var got struct {
+			Messages []struct {
+				Details struct {
+					SlotPending bool `json:"slot_pending"`
+				}
+			}
+		}
+		post("/v1/recv", object{"topic": id, "details": true}, &got)
+		if len(got.Messages) != 1 || got.Messages[0].Details.SlotPending == cancelled {
+			t.Errorf("%s: got %+v", id, got)
+		}
+	}
+}

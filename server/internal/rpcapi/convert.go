@@ -76,6 +76,7 @@ func outgoing(m *mailboxv1.Outgoing) (broker.Outgoing, error) {
 func delivery(d *broker.Delivery) *mailboxv1.Delivery {
 	return &mailboxv1.Delivery{
 		Envelope: sealedEnvelope(d.Queue, &d.Message, &d.Seal), Payload: d.Body, Receipt: d.Receipt, History: history(&d.Message),
+		SlotPending: d.SlotPending,
 	}
 }
 

@@ -189,3 +189,26 @@ func TestSlotOfCallWithoutIDGetsOne(t *testing.T) {
 		}
 	})
 }
+
+// TestDeliveryTellsOfPendingSlot (RPL-6): a delivery says that its slot waits, and one whose request was cancelled before does not.
+func TestDeliveryTellsOfPendingSlot(t *testing.T) {
+	eachProtocol(t, func(t *testing.T, d *daemon, protocol connect.ClientOption) {
+		rpc := d.rpc(d.mint(t, "", capability.EveryOperation(), capability.Queues(capability.AnyQueue())), protocol)
+		for id, cancelled := range map[string]bool{"waiting": false, "cancelled": true} {
+			_, err := rpc.CreateSlot(t.Context(), &mailboxv1.CreateSlotRequest{Slot: &id})
+			if err == nil {
+				_, err = rpc.Send(t.Context(), &mailboxv1.SendRequest{Topic: id, Messages: []*mailboxv1.Outgoing{{IdemKey: id, ReplyTo: driver.SlotAddress(id)}}})
+			}
+			if err == nil && cancelled {
+				_, err = rpc.CancelSlot(t.Context(), &mailboxv1.CancelSlotRequest{Slot: id})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := rpc.Recv(t.Context(), &mailboxv1.RecvRequest{Topic: id})
+			if err != nil || len(got.GetMessages()) != 1 || got.GetMessages()[0].GetSlotPending() == cancelled {
+				t.Errorf("%s: got %v, %v", id, got, err)
+			}
+		}
+	})
+}
