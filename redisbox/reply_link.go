@@ -23,6 +23,12 @@ func (r *replyStore) LinkedTo(queue driver.Queue) bool {
 	return ok && h.backend == r.backend && r.backend.oneServer
 }
 
+// NameSlots says that messages in a queue which the store is LinkedTo name slots without a prefix that
+// their ids have in the store: that of a tenant. Receives read these slots from then on.
+func (r *replyStore) NameSlots(queue driver.Queue, prefix string) {
+	queue.(*handle).SlotPrefix.Store(&prefix)
+}
+
 // CreateWithSend implements driver.LinkedReplyStore. It does no I/O.
 func (r *replyStore) CreateWithSend(ctx context.Context, id string, ttl time.Duration) (send context.Context, created func() bool, err error) {
 	slot := &linkedSlot{replies: r, id: id, ttl: ttl}

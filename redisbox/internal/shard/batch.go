@@ -219,7 +219,7 @@ func (s *Shard) hand(ctx context.Context, receives []*ReceiveOp, counts string, 
 // Arguments returns the arguments of batch.lua.
 func (s *Shard) Arguments(b *Batch) []string {
 	answers := b.answers()
-	sends, special, bytes, size := 0, false, 0, 9+5*b.slots()+5*len(answers)+5*len(b.receives)
+	sends, special, bytes, size := 0, false, 0, 10+5*b.slots()+5*len(answers)+5*len(b.receives)
 	for _, op := range b.Settles {
 		size += 2 * len(op.Settlements)
 	}
@@ -242,7 +242,7 @@ func (s *Shard) Arguments(b *Batch) []string {
 	}
 	args := make([]string, 0, size)
 	args = append(args, "", counts[0], counts[1], strconv.Itoa(bytes),
-		PackDoubles(float64(b.nonce)), strconv.Itoa(answerBytes), Digit(s.Queue.Owner.Waiting() > waiting), strconv.Itoa(b.slots()), strconv.Itoa(len(answers)))
+		PackDoubles(float64(b.nonce)), strconv.Itoa(answerBytes), Digit(s.Queue.Owner.Waiting() > waiting), strconv.Itoa(b.slots()), strconv.Itoa(len(answers)), s.Queue.slotPrefix())
 	for _, op := range b.Sends {
 		if op.Slot != nil {
 			args = append(args, op.Slot.args...)
@@ -279,6 +279,13 @@ func (s *Shard) RunDurably(ctx context.Context, b *Batch, within bool) error {
 	opts := s.Queue.Server.Durable(sess)
 	opts.within = within
 	return s.RunBatch(ctx, b, opts)
+}
+
+func (q *Queue) slotPrefix() string {
+	if prefix := q.SlotPrefix.Load(); prefix != nil {
+		return *prefix
+	}
+	return ""
 }
 
 // slots returns how many slots the batch creates.

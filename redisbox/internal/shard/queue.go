@@ -21,6 +21,9 @@ type Queue struct {
 	// SlotKeys are the slots of all buckets, which receives read from then on that this is
 	// set; see ofShardAndSlots.
 	SlotKeys atomic.Pointer[[]string]
+	// SlotPrefix is what the ids of slots begin with in their buckets, and not in the messages of
+	// this queue. Nil means nothing.
+	SlotPrefix atomic.Pointer[string]
 	// Parked are receives that wait, and that a call with a send takes along.
 	Parked parkedReceives
 }

@@ -56,7 +56,7 @@ var (
 	openScript   = newScript("open", ofShardAndGone, []string{"what", "queue", "version", "shards", "config", "settings"})
 	deleteScript = newScript("delete", ofShardAndGone, []string{"what", "queue"})
 	PingScript   = newScript("ping", ofRegistry, nil)
-	BatchScript  = newScript("batch", ofShardAndSlots, with("settles", "plain", "special", "size", "nonce", "most", "others", "slots", "answers"),
+	BatchScript  = newScript("batch", ofShardAndSlots, with("settles", "plain", "special", "size", "nonce", "most", "others", "slots", "answers", "prefix"),
 		elements{"slots", []string{"slot", "life", "limit", "waiter", "term"}},
 		elements{"answers", []string{"slot", "failure", "kind", "body", "term"}},
 		elements{"settles", []string{"ids", "how"}},

@@ -110,12 +110,12 @@ func TestShardScriptHasEveryKey(t *testing.T) {
 
 func TestWrongArgumentCountsAreRefused(t *testing.T) {
 	for _, args := range [][]string{
-		{"q", "0", "0", "", "0", "1", "0", "0", "5", "5", "5", "0", "0", "0"},         // a settle is missing
-		{"q", "0", "0", "", "0", "0", "0", "0", "5", "5", "5", "0", "0", "0", "more"}, // part of a request
+		{"q", "0", "0", "", "0", "1", "0", "0", "5", "5", "5", "0", "0", "0", ""},         // a settle is missing
+		{"q", "0", "0", "", "0", "0", "0", "0", "5", "5", "5", "0", "0", "0", "", "more"}, // part of a request
 		{"q", "0", "0", ""}, // not even these
-		{"q", "0", "0", "", "0", "0", "0", "1", "5", "5", "5", "0", "0", "0", "id", "record"}, // half a message
-		{"q", "0", "0", "", "0", "0", "0", "0", "5", "5", "5", "0", "1", "0", "slot", "life"}, // half a slot
-		{"q", "0", "0", "", "0", "0", "0", "0", "5", "5", "5", "0", "0", "1", "slot", ""},     // half an answer
+		{"q", "0", "0", "", "0", "0", "0", "1", "5", "5", "5", "0", "0", "0", "", "id", "record"}, // half a message
+		{"q", "0", "0", "", "0", "0", "0", "0", "5", "5", "5", "0", "1", "0", "", "slot", "life"}, // half a slot
+		{"q", "0", "0", "", "0", "0", "0", "0", "5", "5", "5", "0", "0", "1", "", "slot", ""},     // half an answer
 	} {
 		if BatchScript.check(args) == nil {
 			t.Errorf("%q: nothing is wrong with it", args)

@@ -33,7 +33,9 @@ type queue struct {
 	users    atomic.Int32 // calls that use the handle now
 	gone     atomic.Bool  // it was removed from the table
 	linked   bool         // the reply store is on one server with the queue
-	seals    bool         // the backend keeps seals
+	// slotPrefix is what the queue puts before the ids of the slots that it reads.
+	slotPrefix string
+	seals      bool // the backend keeps seals
 }
 
 // traits returns the traits of the queue, within the limits of the broker.
@@ -199,11 +201,31 @@ func (c *Caller) open(ctx context.Context, op, backend, name string, create bool
 	}
 	b.census.add(backend, capability.TokenID{})
 	started := completion.Of(handle) // to close it closes the handle
-	store, linked := b.replies.(driver.LinkedReplyStore)
-	return &queue{
+	q := &queue{
 		backend: backend, handle: started, started: started, seals: handle.Traits().Seals, identity: handle.Identity(),
-		linked: linked && store.LinkedTo(handle),
-	}, nil
+	}
+	q.link(b.replies, handle)
+	return q, nil
+}
+
+// A slotNamer is a reply store in a backend whose queues read the slots of the messages that they lease;
+// see redisbox.
+type slotNamer interface {
+	NameSlots(queue driver.Queue, prefix string)
+}
+
+// link finds out whether the reply store is on one server with the queue, which then looks for slots under
+// their names with the tenant.
+func (q *queue) link(replies driver.ReplyStore, handle driver.Queue) {
+	store, linked := replies.(driver.LinkedReplyStore)
+	if q.linked = linked && store.LinkedTo(handle); !q.linked {
+		return
+	}
+	key, _ := keyOf(q.backend)
+	if namer, ok := replies.(slotNamer); ok && key.tenant != "" {
+		q.slotPrefix = tenantMark + key.tenant + tenantMark
+		namer.NameSlots(handle, q.slotPrefix)
+	}
 }
 
 // enter adds an opened queue. If another caller has added it meanwhile, enter closes

@@ -324,7 +324,7 @@ func (c *Caller) hand(q *queue, grant *verify.Grant, held []driver.Delivery, int
 		}
 		text = b.receipts.append(text, keyID, key, q.backend, held[i].Receipt, by)
 		ends = append(ends, len(text))
-		into.deliveries = append(into.deliveries, Delivery{Message: message, Queue: q.name, Shard: held[i].Shard, Seal: seal, SlotPending: c.slotPending(&held[i])})
+		into.deliveries = append(into.deliveries, Delivery{Message: message, Queue: q.name, Shard: held[i].Shard, Seal: seal, SlotPending: c.slotPending(q, &held[i])})
 		b.traces.note(&q.queueKey, message.ID, c.holder, EventDelivered, message.Deliveries, "", now)
 	}
 	all, start := string(text), 0

@@ -381,7 +381,7 @@ func (r Replies) List(ctx context.Context) iter.Seq2[driver.Slot, error] {
 type slotPeeker interface{ Pending(id string) bool }
 
 // slotPending reports whether the reply slot of a delivery is known to wait for an answer.
-func (c *Caller) slotPending(d *driver.Delivery) bool {
+func (c *Caller) slotPending(q *queue, d *driver.Delivery) bool {
 	id, isSlot := driver.SlotID(d.ReplyTo)
 	if !isSlot {
 		return false
@@ -393,7 +393,7 @@ func (c *Caller) slotPending(d *driver.Delivery) bool {
 	if store, ok := c.broker.replies.(slotPeeker); ok {
 		return store.Pending(name)
 	}
-	return d.SlotPending && name == id // the backend has read the slot with this id, whatever the tenant
+	return d.SlotPending && name == q.slotPrefix+id // otherwise the queue has read another slot
 }
 
 // A slotGrant is what allows a call about a slot.

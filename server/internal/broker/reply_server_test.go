@@ -10,9 +10,11 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/completion"
+	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/testing/pgtest"
 	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
+	"github.com/mailboxmq/mailbox/internal/verify"
 	"github.com/mailboxmq/mailbox/pgbox"
 	"github.com/mailboxmq/mailbox/redisbox"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
@@ -90,5 +92,50 @@ func waitsTakeGoroutines(t *testing.T, store driver.ReplyStore) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d of %d waits were answered", got.answered.Load(), slots)
 		}
+	}
+}
+
+// TestRedisDeliveryTellsOfSlotOfItsTenant (RPL-6): a queue in Redis reads the slots of its own tenant, which have
+// the same ids as those of another one.
+func TestRedisDeliveryTellsOfSlotOfItsTenant(t *testing.T) {
+	client, err := rueidis.NewClient(redistest.Standalone(t).ClientOption())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	backend, err := redisbox.Open(t.Context(), client, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = backend.Close() })
+	b := &replyBench{t: t, ring: keyring.New(keyring.NewKey())}
+	b.Broker, err = broker.New(broker.Options{Opener: backend, Replies: backend.Replies(0), Ring: b.ring, Verifier: verify.New(b.ring, nil)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	tenants := []string{"", "acme", "globex"}
+	for _, tenant := range tenants {
+		b.askFor(tenant, "first") // queues read slots when they have seen that messages name some
+	}
+	for n := range 16 {
+		id := fmt.Sprint("slot-", n)
+		for _, tenant := range tenants {
+			if err := b.replies(tenant).Create(t.Context(), id, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cancelled := tenants[n%len(tenants)]
+		if err := b.replies(cancelled).Cancel(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+		for _, tenant := range tenants {
+			if got := b.askFor(tenant, id); got != (tenant != cancelled) {
+				t.Errorf("%s, cancelled by %q: the slot of tenant %q waits: %t", id, cancelled, tenant, got)
+			}
+		}
+	}
+	if b.askFor("", "~acme~slot-0") {
+		t.Error("a tenant saw the slot of another")
 	}
 }

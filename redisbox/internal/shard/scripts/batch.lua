@@ -4,7 +4,7 @@
 --
 -- KEYS: the shard, reply slots
 -- ARGV: queue, floor, fence, session, turn, settles, plain, special, size, nonce,
---   most, others, slots, answers; for each slot slot, life, limit, waiter, term;
+--   most, others, slots, answers, prefix; for each slot slot, life, limit, waiter, term;
 --   for each answer slot, failure, kind, body, term; for each settlement ids, how; for each plain message id,
 --   record; for each special message id, record, extra; for each kind of request
 --   number, max, bytes, visibility, waits
@@ -26,11 +26,12 @@
 -- slots is the number of reply slots to create for the messages that are sent, and answers
 -- that of slots to resolve for requests that are acked. Both are written on the fast path;
 -- the status apart says that nothing was done, and that they have to be written first.
+-- prefix is what the ids of slots begin with that messages in this queue name without it.
 --
 -- Because it does not say "allow-oom", a server that is out of memory refuses it; a
 -- call that sends no messages runs a copy that says so.
 
-local SLOTS = 15 -- where the first slot to create is in ARGV; those to resolve follow
+local SLOTS = 16 -- where the first slot to create is in ARGV; those to resolve follow
 local SETTLE = SLOTS + 5 * (ARGV[13] + ARGV[14])
 local SLOT_KEYS = 24 -- how many keys the shard has
 local PLAIN = SETTLE + 2 * ARGV[6]

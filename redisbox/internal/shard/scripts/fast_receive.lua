@@ -63,7 +63,7 @@ if simple and demand > 0 and hasReturned == 0 and not prioritized
       local from = SENT_BYTES + 2 + group -- the length of the reply address; these lengths are mostly one byte
       local length = group < 128 and byte(message, from) or 128
       if length < 128 and sub(message, from + 1, from + 6) == 'reply:' then
-        local id, bucket = sub(message, from + 7, from + length), 5 -- FNV-1a modulo 16, see Replies.bucket
+        local id, bucket = ARGV[15] .. sub(message, from + 7, from + length), 5 -- FNV-1a modulo 16, see Replies.bucket
         for k = 1, #id do
           bucket = bit.bxor(bucket, byte(id, k) % 16) * 3 % 16
         end
