@@ -38,7 +38,7 @@ func (s *Server) openBackend(ctx context.Context, c *Config) (closeBackend func(
 	case "memory":
 		backend := membox.New(&membox.Options{Defaults: c.queueDefaults(), MaxBodyBytes: sqsapi.MaxPayloadBytes, Wipe: *c.Amnesia})
 		s.opener = backend
-		s.replies = slotstore.New(slotstore.Options{MaxSlots: c.MaxReplySlots, MaxBodyBytes: sqsapi.MaxPayloadBytes})
+		s.replies = slotstore.New(slotstore.Options{MaxSlots: c.MaxReplySlots, MaxBytes: int64(c.MaxReplyBytes), MaxBodyBytes: sqsapi.MaxPayloadBytes})
 		return backend.Close, nil
 	case "disk":
 		backend, err := diskbox.Open(ctx, strings.TrimPrefix(rest, "//"), &diskbox.Options{

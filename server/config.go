@@ -99,6 +99,8 @@ type Config struct {
 	MaxSchedules int
 	// MaxReplySlots bounds the reply slots.
 	MaxReplySlots int
+	// MaxReplyBytes bounds the bytes of answers in memory that wait to be read.
+	MaxReplyBytes int
 	// MaxWaiting bounds how many receives wait at the same time.
 	MaxWaiting int
 	// DedupMax bounds how many dedup keys a queue remembers.
@@ -158,7 +160,7 @@ func Defaults(profile string) Config {
 		Listen: "127.0.0.1:9410", ListenOAP: "127.0.0.1:9411", ConsolePath: "/console/",
 		MaxConnections: 20_000, ReadTimeout: 5 * time.Second, WriteTimeout: 5 * time.Second, IdleTimeout: 10 * time.Minute,
 		DrainDelay: driver.Off, DrainTimeout: 5 * time.Second, MaxBodyBytes: 704 << 10,
-		Shards: 1, ShardCapacity: 1 << 20, ShardBytes: 16 << 30, GlobalInFlight: 1 << 18, GlobalDedup: 3 << 19, MaxQueues: 100_000, MaxSchedules: 10_000, MaxReplySlots: 100_000, MaxWaiting: 32 << 10, DedupMax: 1 << 20,
+		Shards: 1, ShardCapacity: 1 << 20, ShardBytes: 16 << 30, GlobalInFlight: 1 << 18, GlobalDedup: 3 << 19, MaxQueues: 100_000, MaxSchedules: 10_000, MaxReplySlots: 100_000, MaxReplyBytes: 256 << 20, MaxWaiting: 32 << 10, DedupMax: 1 << 20,
 		VisibilityMin: 250 * time.Millisecond, VisibilityDefault: 5 * time.Second,
 		MaxMessages: 32, MaxBytes: 512 << 10, MaxWait: 20 * time.Minute,
 		DedupWindow: 300 * time.Second, CapCacheTTL: 30 * time.Second,

@@ -282,7 +282,8 @@ func (c *Config) limits() broker.Limits {
 	return broker.Limits{
 		MaxPayloadBytes: c.MaxBodyBytes, MinVisibility: c.VisibilityMin, MaxWait: c.MaxWait,
 		MaxInFlight: max(c.GlobalInFlight, 0), MaxDedupKeys: max(c.GlobalDedup, 0), // 0 if they are off
-		MaxWaiting: c.MaxWaiting, MaxQueues: c.MaxQueues, MaxSchedules: c.MaxSchedules, MaxReplySlots: c.MaxReplySlots, BackoffBase: c.BackoffBase, BackoffMax: c.BackoffMax,
+		MaxWaiting: c.MaxWaiting, MaxQueues: c.MaxQueues, MaxSchedules: c.MaxSchedules, MaxReplySlots: c.MaxReplySlots, MaxReplyBytes: c.MaxReplyBytes,
+		BackoffBase: c.BackoffBase, BackoffMax: c.BackoffMax,
 	}
 }
 

@@ -189,6 +189,7 @@ var settings = []setting{
 	newSetting("mailbox.max_topics", "max-topics", "queues that exist; no tenant beside others has more than half", true, func(c *Config) any { return &c.MaxQueues }).between(1, 1<<30),
 	newSetting("mailbox.max_schedules", "max-schedules", "schedules over all queues; no tenant beside others has more than half", true, func(c *Config) any { return &c.MaxSchedules }).between(1, 1<<20),
 	newSetting("mailbox.max_reply_slots", "max-reply-slots", "reply slots; no tenant beside others has more than half", false, func(c *Config) any { return &c.MaxReplySlots }).between(1, 1<<24),
+	newSetting("mailbox.max_reply_bytes", "max-reply-bytes", "bytes of answers that wait in memory to be read, with the backend memory; no tenant beside others has more than half", false, func(c *Config) any { return (*size)(&c.MaxReplyBytes) }).between(1<<20, 1<<40),
 	newSetting("mailbox.max_waiting", "max-waiting", "receives, and calls for answers, that wait at once; no tenant beside others has more than half", true, func(c *Config) any { return &c.MaxWaiting }).between(1, 1<<30),
 	newSetting("mailbox.global_dedup", "global-dedup", "dedup keys remembered over all queues, and unique keys held, 64 bytes of memory each; no tenant beside others has more than half", true, func(c *Config) any { return &c.GlobalDedup }).orOff().between(1, 1<<30),
 	newSetting("mailbox.dedup_max", "dedup-max", "dedup keys that a queue remembers", false, func(c *Config) any { return &c.DedupMax }).orOff().ofNewQueues().between(1, 1<<40),

@@ -179,7 +179,7 @@ func (b *Broker) Shares() []share.Stats {
 		Resource: "quota meters", Used: int64(verifier.Quotas), Limit: int64(verifier.MaxQuotas),
 		Owners: verifier.QuotaTenants, Refusals: verifier.QuotaRefusals,
 	}
-	return []share.Stats{quotas, b.inFlight.Stats(), b.census.pool.Stats(), b.scheduler.pool.Stats(), b.slots.pool.Stats(), b.waits.Stats(), b.workers.Stats(), b.jobs.pool.Stats(), b.watches.pool.Stats(), b.dedup.stats(b.now()), b.unique.pool.Stats(), b.work.Stats(), b.memory.Stats(), b.refusals.Stats(), b.creations.Stats(), b.looks.Stats(), b.strangers.Stats()}
+	return []share.Stats{quotas, b.inFlight.Stats(), b.census.pool.Stats(), b.scheduler.pool.Stats(), b.slots.pool.Stats(), b.slots.bytes.Stats(), b.waits.Stats(), b.workers.Stats(), b.jobs.pool.Stats(), b.watches.pool.Stats(), b.dedup.stats(b.now()), b.unique.pool.Stats(), b.work.Stats(), b.memory.Stats(), b.refusals.Stats(), b.creations.Stats(), b.looks.Stats(), b.strangers.Stats()}
 }
 
 // now returns the time of leases: monotonic, since New.

@@ -37,6 +37,9 @@ type Limits struct {
 	// MaxReplySlots bounds the reply slots that were created through this broker: none is made
 	// beyond it. 0 means DefaultMaxReplySlots.
 	MaxReplySlots int
+	// MaxReplyBytes bounds the answers that a reply store in memory keeps: none is stored beyond it.
+	// 0 means DefaultMaxReplyBytes.
+	MaxReplyBytes int
 	// BackoffBase and BackoffMax bound the delay of nacks that name none: at random up
 	// to BackoffBase·2^attempt, at most BackoffMax. 0 means 200 ms and 60 s.
 	BackoffBase, BackoffMax time.Duration
@@ -61,6 +64,8 @@ const (
 	// DefaultMaxReplySlots is how many reply slots there may be: each takes about 600 bytes of memory,
 	// and its answer.
 	DefaultMaxReplySlots = 100_000
+	// DefaultMaxReplyBytes is how many bytes of answers a reply store in memory keeps.
+	DefaultMaxReplyBytes = 256 << 20
 	// DefaultTraceEvents is about 5 MiB of memory.
 	DefaultTraceEvents = 64 << 10
 
@@ -84,6 +89,9 @@ func (l Limits) withDefaults() Limits {
 	}
 	if l.MaxReplySlots == 0 {
 		l.MaxReplySlots = DefaultMaxReplySlots
+	}
+	if l.MaxReplyBytes == 0 {
+		l.MaxReplyBytes = DefaultMaxReplyBytes
 	}
 	if l.BackoffBase == 0 {
 		l.BackoffBase = defaultBackoffBase
@@ -118,6 +126,7 @@ func (l Limits) validate() error {
 		{"MaxQueues", int64(l.MaxQueues)},
 		{"MaxSchedules", int64(l.MaxSchedules)},
 		{"MaxReplySlots", int64(l.MaxReplySlots)},
+		{"MaxReplyBytes", int64(l.MaxReplyBytes)},
 		{"BackoffBase", int64(l.BackoffBase)},
 		{"BackoffMax", int64(l.BackoffMax)},
 	} {
@@ -143,6 +152,7 @@ func (b *Broker) SetLimits(l Limits) error {
 	b.census.pool.SetLimit(int64(l.MaxQueues))
 	b.scheduler.pool.SetLimit(int64(l.MaxSchedules))
 	b.slots.pool.SetLimit(int64(l.MaxReplySlots))
+	b.slots.bytes.SetLimit(int64(l.MaxReplyBytes))
 	b.dedup.pool.SetLimit(int64(l.MaxDedupKeys))
 	b.unique.pool.SetLimit(int64(l.MaxDedupKeys))
 	b.waits.SetLimit(int64(l.MaxWaiting))

@@ -44,7 +44,25 @@ func (r Replies) beginResolve(ctx context.Context, id string, answer driver.Answ
 	return func() {
 		by.Charge(1, size) // afterwards: a quota does not delay settling, and the answer comes before the ack
 		b.metrics.Reply(replyAnswered)
-	}, r.inSlot(ctx, opResolveSlot, id, lastForSettling, resolve)
+	}, r.inSlot(ctx, opResolveSlot, id, lastForSettling, func(name string) error { return r.resolveInShare(ctx, id, name, size, resolve) })
+}
+
+// resolveInShare stores an answer with a function of the backend, and counts its bytes until the slot is
+// removed if the store keeps answers in memory. Further codes: ErrFull (the share).
+func (r Replies) resolveInShare(ctx context.Context, id, name string, size int64, resolve func(name string) error) error {
+	c, b := r.caller, r.caller.broker
+	if store, ok := b.replies.(quickStore); !ok || !store.InMemory() {
+		return resolve(name)
+	}
+	held, err := b.slots.takeAnswer(name, size)
+	if err != nil {
+		b.metrics.Rejected(metricSaturated)
+		c.slowRefusal(ctx, r.round, err)
+		return refusedShare(err, opResolveSlot, driver.SlotAddress(id))
+	}
+	err = resolve(name)
+	b.slots.endAnswer(name, held, size, err == nil)
+	return err
 }
 
 // Answer stores an answer and then acks the request that names the slot, in one step where the backend can. A

@@ -16,7 +16,8 @@ import (
 // slotTable has the slots that were created through this broker, or that its store had before, until
 // they are removed through it or expire, to count them against shares.
 type slotTable struct {
-	pool *share.Pool
+	pool  *share.Pool
+	bytes *share.Pool // of answers that a store in memory keeps
 
 	stop      context.CancelFunc // ends restoring
 	restoring sync.WaitGroup
@@ -31,6 +32,7 @@ type heldSlot struct {
 	expires *time.Timer
 	since   time.Time // when it was last created
 	read    bool      // a caller has got its answer
+	answer  int64     // bytes of its answer in the share
 }
 
 // A recount asks the store for at most maxRecounted slots of a tenant that were created at least
@@ -43,6 +45,7 @@ const (
 
 func (t *slotTable) init() {
 	t.pool = share.New("reply slots", "max_reply_slots", 0, retrySlots)
+	t.bytes = share.New("answer bytes", "max_reply_bytes", 0, retrySlots)
 	t.slots = make(map[string]*heldSlot)
 	t.stop = func() {}
 }
@@ -166,6 +169,37 @@ func (t *slotTable) removeLocked(name string, held *heldSlot) {
 	held.expires.Stop()
 	delete(t.slots, name)
 	t.pool.Give(held.owner, 1)
+	t.bytes.Give(held.owner, held.answer)
+}
+
+// takeAnswer takes the bytes of an answer from the share of the slot's owner, and returns the slot for
+// endAnswer. It takes nothing for a slot that is not known or has an answer: the store refuses that.
+func (t *slotTable) takeAnswer(name string, bytes int64) (*heldSlot, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	held := t.slots[name]
+	if held == nil || held.answer > 0 {
+		return nil, nil
+	}
+	if err := t.bytes.Take(held.owner, bytes); err != nil {
+		return nil, err
+	}
+	return held, nil
+}
+
+// endAnswer leaves the bytes of an answer with its slot if the answer is stored and the slot exists, and
+// otherwise gives them back.
+func (t *slotTable) endAnswer(name string, held *heldSlot, bytes int64, stored bool) {
+	if held == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if stored && t.slots[name] == held {
+		held.answer = bytes
+		return
+	}
+	t.bytes.Give(held.owner, bytes)
 }
 
 // take takes a unit for an owner. Before it refuses one it recounts: slots in a store that several daemons

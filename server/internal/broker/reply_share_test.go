@@ -42,6 +42,55 @@ func TestSlotsAreSharedFairly(t *testing.T) {
 	})
 }
 
+// TestAnswerBytesAreSharedFairly (OPS-4) has a tenant whose clients never read their answers, and another one
+// that asks beside it.
+func TestAnswerBytesAreSharedFairly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 64 << 10
+		b, ctx := newReplyBench(t, broker.Limits{MaxReplyBytes: 16 * size}), t.Context()
+		greedy, quiet := b.replies("greedy"), b.replies("quiet")
+		answer := func(store broker.Replies, id string, bytes int) error {
+			if err := store.Create(ctx, id, time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			return store.Resolve(ctx, id, driver.Answer{Body: make([]byte, bytes)})
+		}
+		expectUsed := func(want int64, what string) {
+			t.Helper()
+			if used := usedShare(b.Broker, "answer bytes"); used != want {
+				t.Errorf("%s: %d bytes are counted, want %d", what, used, want)
+			}
+		}
+		stored, err := 0, error(nil)
+		for ; err == nil; stored++ {
+			err = answer(greedy, string(rune('a'+stored)), size)
+		}
+		if e, ok := errors.AsType[*driver.Error](err); stored != 13 || !ok || e.Code != driver.ErrFull || !strings.Contains(e.Detail, "answer bytes") || e.RetryAfter == 0 {
+			t.Errorf("a tenant alone stored %d, then %v", stored-1, err)
+		}
+		if err := answer(quiet, "q", size); err != nil {
+			t.Errorf("another tenant beside it: %v", err)
+		}
+		expectUsed(13*size, "of both")
+		expectSlotCode(t, greedy.Resolve(ctx, "a", driver.Answer{Body: make([]byte, size)}), driver.ErrReplyAlreadySent, "a second answer")
+		if _, err := greedy.Consume(ctx, "a"); err != nil {
+			t.Fatal(err)
+		}
+		if err := greedy.Delete(ctx, "b"); err != nil {
+			t.Fatal(err)
+		}
+		expectUsed(11*size, "after one was read and one deleted")
+		expectSlotCode(t, greedy.Resolve(ctx, "m", driver.Answer{Body: make([]byte, size)}), driver.ErrFull, "more than half beside another tenant")
+		expectSlotCode(t, greedy.Resolve(ctx, "never created", driver.Answer{Body: []byte("a")}), driver.ErrNotFound, "no slot")
+		expectUsed(11*size, "after answers that were not stored")
+		time.Sleep(2 * time.Minute) // all expire
+		expectUsed(0, "after all have expired")
+		if err := answer(greedy, "x", size); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestSlotsRemovedElsewhereAreNotCounted (OPS-4): two daemons have one store, and slots that were created
 // through one are removed through the other.
 func TestSlotsRemovedElsewhereAreNotCounted(t *testing.T) {

@@ -440,9 +440,11 @@ func (s *sharedStore) Expired(ctx context.Context, limit int) ([]string, error) 
 	return s.ReplyStore.Expired(ctx, limit)
 }
 
-func usedSlots(b *broker.Broker) int64 {
+func usedSlots(b *broker.Broker) int64 { return usedShare(b, "reply slots") }
+
+func usedShare(b *broker.Broker, resource string) int64 {
 	for _, share := range b.Shares() {
-		if share.Resource == "reply slots" {
+		if share.Resource == resource {
 			return share.Used
 		}
 	}
