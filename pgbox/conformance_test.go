@@ -48,7 +48,7 @@ func empty(t testing.TB, pool *pgxpool.Pool, schema string) {
 	if err := Migrate(t.Context(), pool, schema); err != nil {
 		t.Fatal(err)
 	}
-	statement := strings.ReplaceAll("DELETE FROM mailbox.queue; DELETE FROM mailbox.message; DELETE FROM mailbox.body; DELETE FROM mailbox.strict_group; DELETE FROM mailbox.turn; DELETE FROM mailbox.group_limit; DELETE FROM mailbox.dedup; DELETE FROM mailbox.inbox; DELETE FROM mailbox.schedule; DELETE FROM mailbox.tally; DELETE FROM mailbox.slot", "mailbox.", schema+".")
+	statement := strings.ReplaceAll("DELETE FROM mailbox.queue; DELETE FROM mailbox.message; DELETE FROM mailbox.body; DELETE FROM mailbox.strict_group; DELETE FROM mailbox.turn; DELETE FROM mailbox.back; DELETE FROM mailbox.group_limit; DELETE FROM mailbox.dedup; DELETE FROM mailbox.inbox; DELETE FROM mailbox.schedule; DELETE FROM mailbox.tally; DELETE FROM mailbox.slot", "mailbox.", schema+".")
 	if _, err := pool.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol); err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,7 @@ func (p *plans) note(message string) {
 }
 
 // largeTables are those that grow with the number of messages.
-var largeTables = []string{"message", "body", "strict_group", "turn", "dedup", "inbox", "tally", "slot"}
+var largeTables = []string{"message", "body", "strict_group", "turn", "back", "dedup", "inbox", "tally", "slot"}
 
 // wholeScans returns the nodes of a plan that read a large table, or an index of it, from end
 // to end, or that read another index than that of the key although the key is known.
@@ -173,10 +173,10 @@ func TestNoStatementReadsWholeTables(t *testing.T) {
 			ok(t, b.Close())
 			used := seen.check(t)
 			for index, condition := range map[string]string{
-				"message_sent": "place >", "message_back": "qid =", "message_due": "due >", "message_age": "qid =", "message_dead": "qid =",
+				"message_sent": "place >", "message_back": "place >=", "message_due": "due >", "message_age": "qid =", "message_dead": "qid =",
 				"message_dead_id": "id =", "message_group": "grp =", "message_blocker": "grp =", "message_pkey": "seq =", "body_pkey": "seq =",
 				"message_ends": "ends >", "message_level": "priority =", "message_level_age": "qid =", "message_unique": "unique_key =", "dedup_pkey": "key =", "dedup_ends": "ends <=", "strict_group_turn": "qid =", "strict_group_pkey": "name =", "strict_group_wakes": "wakes >", "strict_group_over": "qid =",
-				"strict_group_until": "until >", "strict_group_idle": "version >", "turn_pkey": "qid =", "group_limit_pkey": "name =", "inbox_xid": "xid >=",
+				"strict_group_until": "until >", "strict_group_idle": "version >", "turn_pkey": "qid =", "back_pkey": "qid =", "group_limit_pkey": "name =", "inbox_xid": "xid >=",
 				"tally_pkey": "slot =", "slot_pkey": "id =", "slot_expires": "expires <=",
 			} {
 				if index == "slot_expires" && !strings.Contains(used[index], "expires >= ") {
@@ -209,6 +209,7 @@ func fill(t *testing.T, pool *pgxpool.Pool, schema string) {
 		"INSERT INTO mailbox.dedup SELECT 1000, n::text::bytea, '', lpad(n::text, 32, '0')::uuid, n FROM "+rows+"; "+
 		"INSERT INTO mailbox.strict_group SELECT 1000, 0, n::text::bytea, n FROM "+rows+"; "+
 		"INSERT INTO mailbox.turn SELECT 1000, 0, n, '{0}', '{0}', 0 FROM "+rows+"; "+
+		"INSERT INTO mailbox.back SELECT 1000, 0, n, '{0}', '{0}', '{0}' FROM "+rows+"; "+
 		"INSERT INTO mailbox.inbox (qid, shard, kind) SELECT 1000, 0, 'g' FROM "+rows+"; "+
 		"INSERT INTO mailbox.tally SELECT 1000, 0, 0, n, 0, 0, 0, 0, 0 FROM "+rows+"; "+
 		"INSERT INTO mailbox.slot (id, created, expires) SELECT 'slot ' || n, n, 9000000000000000 + n FROM "+rows, "mailbox.", schema+".")

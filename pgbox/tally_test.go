@@ -25,6 +25,9 @@ const miscounts = `SELECT q.name || ' ' || s || ': counted ' || c::text || ', me
 		+ (SELECT count(*) FROM mailbox.inbox a WHERE a.qid = g.qid AND a.shard = g.shard AND a.kind = 'g' AND a.grp = g.name) AS n) f WHERE g.busy <> f.n
 	UNION ALL SELECT q.name || ': group ' || encode(g.name, 'escape') || ' stands at ' || g.stands || ', before the turns of rank ' || g.rank FROM mailbox.strict_group g JOIN mailbox.queue q USING (qid)
 	WHERE g.stands IS NOT NULL AND NOT coalesce((SELECT t.lows[array_position(t.ranks, g.rank)] <= g.stands FROM mailbox.turn t WHERE t.qid = g.qid AND t.shard = g.shard ORDER BY t.version DESC LIMIT 1), false)
+	UNION ALL SELECT q.name || ': message in state ' || a.state::text || ' at ' || a.place || ', where no claim looks' FROM mailbox.message a JOIN mailbox.queue q USING (qid)
+	WHERE a.state IN ('b', 'h') AND NOT EXISTS (SELECT FROM (SELECT * FROM mailbox.back k WHERE k.qid = a.qid AND k.shard = a.shard ORDER BY k.version DESC LIMIT 1) k
+		CROSS JOIN LATERAL unnest(k.orders, k.lows, k.highs) AS u(o, low, high) WHERE u.o = CASE a.state WHEN 'b' THEN 0 ELSE a.priority END AND a.place BETWEEN u.low AND u.high)
 	UNION ALL SELECT q.name || ': message in state ' || a.state::text || ' at ' || a.place || ', before the first of group ' || encode(a.grp, 'escape') FROM mailbox.message a JOIN mailbox.queue q USING (qid)
 	WHERE (q.is_strict AND a.state IN ('s', 'f', 'w') OR q.is_fair AND a.state = 's') AND NOT EXISTS (SELECT FROM mailbox.strict_group g
 		WHERE g.qid = a.qid AND g.shard = a.shard AND g.name = a.grp AND CASE a.state WHEN 's' THEN g.first_ready ELSE g.first_held END <= a.place)`

@@ -1,0 +1,88 @@
+package pgbox
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/mailboxmq/mailbox/driver"
+)
+
+// TestReturnsUnderHeldTransactionCostClaimsFewPages (PG-3) lets messages go by while another session holds a transaction open, of which each fifth is nacked, released, delayed or
+// loses its lease, and compares the pages that claims read with those of a queue that is new, in the same tables: of a message that was sent, and of one that came back to its place.
+func TestReturnsUnderHeldTransactionCostClaimsFewPages(t *testing.T) {
+	t.Parallel()
+	const rounds, each = 100, 20
+	b, _ := txQueue(t, driver.Config{})
+	for _, levels := range []int{1, 10} {
+		t.Run(fmt.Sprintf("%d priorities", levels), func(t *testing.T) {
+			held := begin(t, b)
+			_, err := held.Exec(t.Context(), "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT 1", pgx.QueryExecModeSimpleProtocol)
+			ok(t, err)
+			msgs := make([]driver.Outgoing, each)
+			for i := range msgs {
+				msgs[i] = driver.Outgoing{Body: []byte("x"), Priority: i % levels}
+			}
+			msgs[each-1].Delay = time.Millisecond
+			used, unused := anotherQueue(t, b), anotherQueue(t, b)
+			for range rounds {
+				comeAndGo(t, used, msgs)
+			}
+			comeAndGo(t, unused, msgs)
+			claimsPages(t, b, unused, levels/2)
+			freshAfter, returnedAfter := claimsPages(t, b, used, levels/2)
+			fresh, returned := claimsPages(t, b, unused, levels/2)
+			t.Logf("pages of a claim: %d in a new queue, %d after; of a message that came back: %d, %d", fresh, freshAfter, returned, returnedAfter)
+			if most := 13 * fresh / 10; freshAfter > most {
+				t.Errorf("with %d messages gone by, a claim read %d pages, and %d in a new queue; want at most %d", rounds*each, freshAfter, fresh, most)
+			}
+			if most := 13 * returned / 10; returnedAfter > most {
+				t.Errorf("with %d messages gone by, a claim of a message that came back read %d pages, and %d in a new queue; want at most %d", rounds*each, returnedAfter, returned, most)
+			}
+		})
+	}
+}
+
+// comeAndGo sends messages and receives them; four come back in different ways before all are settled.
+func comeAndGo(t *testing.T, q driver.Queue, msgs []driver.Outgoing) {
+	t.Helper()
+	_, err := q.Send(t.Context(), msgs)
+	ok(t, err)
+	_, got := receiveBodies(t, q, len(msgs)-1)
+	_, last := receiveBodies(t, q, 1) // delayed
+	got = append(got, last...)
+	ok(t, q.Nack(t.Context(), []driver.Nack{{Receipt: got[5].Receipt}, {Receipt: got[9].Receipt, Mode: driver.NackRelease}, {Receipt: got[0].Receipt, Delay: time.Millisecond}}))
+	_, err = q.Extend(t.Context(), []driver.Extension{{Receipt: got[2].Receipt, Visibility: time.Millisecond}})
+	ok(t, err)
+	_, again := receiveBodies(t, q, 4)
+	var receipts []driver.Receipt
+	for i, d := range append(got, again...) {
+		if i != 0 && i != 2 && i != 5 && i != 9 {
+			receipts = append(receipts, d.Receipt)
+		}
+	}
+	ok(t, q.Ack(t.Context(), receipts))
+}
+
+// claimsPages returns how many pages a claim of a message reads that was just sent, and of one that was released, behind the marks of a full look.
+func claimsPages(t *testing.T, b *Backend, q driver.Queue, priority int) (fresh, returned int) {
+	t.Helper()
+	lookOnce(t, q)
+	conn, err := b.pool.Acquire(t.Context())
+	ok(t, err)
+	defer conn.Release()
+	fresh, returned = math.MaxInt, math.MaxInt
+	for range 10 { // the first calls of a session read the catalogue too, and so do those after other tests have changed it
+		_, err := q.Send(t.Context(), []driver.Outgoing{{Body: []byte("x"), Priority: priority}})
+		ok(t, err)
+		fresh = min(fresh, claimPages(t, conn.Conn(), b, q))
+		receipt := taken(t, q, priority)
+		goBy(t, q)
+		ok(t, q.Nack(t.Context(), []driver.Nack{{Receipt: receipt, Mode: driver.NackRelease}}))
+		returned = min(returned, claimPages(t, conn.Conn(), b, q))
+	}
+	return fresh, returned
+}
