@@ -190,6 +190,7 @@ func (g *group) isIdle() bool {
 
 // groupHead returns the next message to deliver, or nil.
 func (s *Shard) groupHead() *Entry {
+	s.fetchGroups()
 	for {
 		if s.window != nil && s.window.reread {
 			s.forgetGroups()

@@ -61,6 +61,9 @@ func (o *order) isBeyond(e *Entry) bool { return len(o.back) == 0 && o.isLast(e)
 
 // head returns the lowest entry that is not gone, or nil.
 func (o *order) head() *Entry {
+	if o.gone == 0 && len(o.back) == 0 {
+		return o.fifo.first()
+	}
 	for {
 		e, fromBack := o.lowest()
 		if o.gone == 0 || e == nil || e.State != Gone {
@@ -81,6 +84,11 @@ func (o *order) lost() {
 
 // pop removes the entry that head returned last.
 func (o *order) pop() {
+	if len(o.back) == 0 {
+		o.size--
+		o.fifo.pop()
+		return
+	}
 	_, fromBack := o.lowest()
 	o.drop(fromBack)
 }
@@ -220,7 +228,7 @@ type chunk struct {
 // Chunks double from the first to the last size: a group with three messages
 // should not pay for five hundred.
 const (
-	firstChunk = 4
+	firstChunk = 3
 	lastChunk  = 512
 )
 
@@ -228,17 +236,22 @@ func (f *fifo) empty() bool { return f.first() == nil }
 
 func (f *fifo) push(e *Entry) {
 	if f.tail == nil {
-		small := &struct { // one allocation, so that the head of a small group is one cache miss less
+		small := &struct { // one cache line, because those of groups are not in the cache
 			chunk
 			items [firstChunk]*Entry
 		}{}
 		small.chunk.items = small.items[:0]
 		f.head, f.tail = &small.chunk, &small.chunk
 	}
-	if len(f.tail.items) == cap(f.tail.items) {
-		next := &chunk{items: make([]*Entry, 0, min(2*cap(f.tail.items), lastChunk))}
-		f.tail.next = next
-		f.tail = next
+	switch c := f.tail; {
+	case len(c.items) < cap(c.items):
+	case c == f.head && 2*c.read >= len(c.items)-1: // it is half empty
+		left := copy(c.items, c.items[c.read:])
+		clear(c.items[left:])
+		c.read, c.items = 0, c.items[:left]
+	default:
+		c.next = &chunk{items: make([]*Entry, 0, min(2*cap(c.items), lastChunk))}
+		f.tail = c.next
 	}
 	f.tail.items = append(f.tail.items, e)
 }

@@ -31,6 +31,8 @@ type levels struct {
 	ranks [priorities]uint64 // of the heads; the lowest goes next
 	stale uint16             // the priorities whose rank is not known, as bits
 	rise  Instant            // no level of a head rises before
+
+	fetched fetched // see fetch.go
 }
 
 // levelShift is where a rank has the level; below is the place, which has 48 bits in receipts.
@@ -132,6 +134,7 @@ func (s *Shard) rank(priority uint8) bool {
 		l.ranks[priority] = noRank
 		return true
 	}
+	s.fetchLevel(ready)
 	level := s.level(e)
 	l.ranks[priority] = rankOf(level, e.Place)
 	if aging := s.config.PriorityAging; aging > 0 && level < driver.MaxPriority {

@@ -17,6 +17,9 @@ type turns struct {
 	first, end uint64
 	gone       int // slots without a group
 	heap       groupHeap
+
+	fetched   fetched // see fetch.go
+	fetchedTo uint64  // the groups in slots before it were read ahead
 }
 
 const (
@@ -38,16 +41,17 @@ func (t *turns) at(n uint64) *heapSlot { return &t.list[n&uint64(len(t.list)-1)]
 // next returns the group with the lowest turn and its turn, or nil.
 func (t *turns) next() (*group, turn) {
 	switch {
-	case t.len() == 0:
+	case t == nil:
 		return nil, turn{}
-	case t.first == t.end:
-		return t.heap.first()
+	case t.first < t.end:
+		slot := t.at(t.first)
+		if len(t.heap) == 0 || !t.heap[0].turn.before(slot.turn) {
+			return slot.group, slot.turn
+		}
+	case len(t.heap) == 0:
+		return nil, turn{}
 	}
-	slot := t.at(t.first)
-	if len(t.heap) > 0 && t.heap[0].turn.before(slot.turn) {
-		return t.heap.first()
-	}
-	return slot.group, slot.turn
+	return t.heap.first()
 }
 
 // turnOf returns the turn of a group, if it is there.
