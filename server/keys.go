@@ -48,20 +48,34 @@ type keyStore struct {
 	close       func() error
 	forget      func(since time.Time) error
 	shared      *sharedRevocations // nil if this daemon is alone on its backend
+	sharedAudit *sharedAudit       // as shared
 	writes      bool               // changes of the keys are written to keyFile
 	changing    sync.Mutex         // held while the keys or the operator's token are read from files or changed
 }
 
-// share shares the revocations among all daemons on a backend. It blocks on I/O.
-func (k *keyStore) share(ctx context.Context, opener driver.Opener, log *slog.Logger) error {
+// share shares the revocations and the audit log among all daemons on a backend. It blocks
+// on I/O.
+func (k *keyStore) share(ctx context.Context, opener driver.Opener, daemon func() string, log *slog.Logger) error {
 	shared, err := shareRevocations(ctx, k.revocations, k.ring, opener, log)
 	if err != nil {
-		return err
+		return fmt.Errorf("read revocations of other daemons: %w", err)
 	}
 	closeOwn := k.close
 	k.revocations, k.shared = shared, shared
 	k.close = func() error { return errors.Join(shared.close(), closeOwn()) }
+	if k.sharedAudit, err = shareAudit(ctx, k.audit, opener, daemon, log); err != nil {
+		return fmt.Errorf("open audit log of all daemons: %w", err)
+	}
+	k.close = func() error { return errors.Join(k.sharedAudit.close(), shared.close(), closeOwn()) }
 	return nil
+}
+
+// auditLog returns the log that changes are recorded in.
+func (k *keyStore) auditLog() auditLog {
+	if k.sharedAudit != nil {
+		return k.sharedAudit
+	}
+	return k.audit
 }
 
 // openKeyStore reads the files of a daemon, and creates missing ones.

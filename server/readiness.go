@@ -124,7 +124,7 @@ func (s *Server) showFigures() {
 	s.metrics.WatchShares(s.broker.Shares, s.oap.Shares, s.console.Shares, s.connectionShares)
 	s.metrics.WatchRevocations(s.keys.revocations.Len, revocation.Max)
 	s.metrics.WatchAudit(func() (used, limit int64, failures uint64) {
-		stats := s.keys.audit.Stats()
+		stats := s.keys.auditLog().Stats()
 		return stats.Used, stats.Limit, stats.Failures
 	})
 	if disk, ok := s.opener.(*diskbox.Backend); ok {

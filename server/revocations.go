@@ -103,28 +103,36 @@ func shareRevocations(ctx context.Context, own revocations, keys *keyring.Ring, 
 
 // openLocked opens the log, and creates it if it does not exist.
 func (s *sharedRevocations) openLocked(ctx context.Context) error {
-	// The log has neither limits nor retention: a revocation must not be lost because
-	// there are many.
+	queue, err := openReserved(ctx, s.opener, s.admin, revocationLog)
+	if err == nil {
+		s.queue, s.logged = queue, nil
+	}
+	return err
+}
+
+// openReserved opens a queue of the daemons on a backend, and creates it if it does not
+// exist. Codes: ErrUnsupported, and those of the backend.
+func openReserved(ctx context.Context, opener driver.Opener, admin driver.Admin, name string) (driver.Queue, error) {
+	// It has neither limits nor retention: a message must not be lost because there are many.
 	want := driver.Config{}.Effective()
-	config, err := s.admin.QueueConfig(ctx, revocationLog)
+	config, err := admin.QueueConfig(ctx, name)
 	if want.Annotation = config.Annotation; err != nil || config != want {
-		if err := s.admin.ConfigureQueue(ctx, revocationLog, want); err != nil {
-			return err
+		if err := admin.ConfigureQueue(ctx, name, want); err != nil {
+			return nil, err
 		}
 	}
-	queue, err := s.opener.OpenQueue(ctx, revocationLog)
+	queue, err := opener.OpenQueue(ctx, name)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if !queue.Traits().Peek {
-		return errors.Join(errNoLog, queue.Close())
+	if traits := queue.Traits(); !traits.Peek || !traits.Edit {
+		return nil, errors.Join(errNoLog, queue.Close())
 	}
-	s.queue, s.logged = queue, nil
-	return nil
+	return queue, nil
 }
 
 var errNoLog = &driver.Error{
-	Code: driver.ErrUnsupported, Op: "start", Detail: "backend is shared, and does not support queue administration and peek, which share revocations among daemons",
+	Code: driver.ErrUnsupported, Op: "start", Detail: "backend is shared, and does not support queue administration, peek and edit, which share revocations and audit records among daemons",
 }
 
 // close closes the log.
@@ -319,8 +327,9 @@ func (s *sharedRevocations) appendLocked(ctx context.Context, r revocation.Revoc
 	return nil
 }
 
-// follow calls sync every followEvery until ctx ends. It blocks.
-func (s *sharedRevocations) follow(ctx context.Context) {
+// follow calls sync every followEvery until ctx ends. It logs the first of several failures
+// as message. It blocks.
+func follow(ctx context.Context, sync func(context.Context) error, log *slog.Logger, message string) {
 	ticker := time.NewTicker(followEvery)
 	defer ticker.Stop()
 	failing := false
@@ -330,9 +339,9 @@ func (s *sharedRevocations) follow(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		err := s.sync(ctx)
+		err := sync(ctx)
 		if err != nil && ctx.Err() == nil && !failing {
-			s.log.LogAttrs(ctx, slog.LevelWarn, "revocations.unreadable", slog.String("error", err.Error()))
+			log.LogAttrs(ctx, slog.LevelWarn, message, slog.String("error", err.Error()))
 		}
 		failing = err != nil
 	}

@@ -38,7 +38,7 @@ func share(t *testing.T, opener driver.Opener) *sharedRevocations {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var following sync.WaitGroup
-	following.Go(func() { s.follow(ctx) })
+	following.Go(func() { follow(ctx, s.sync, s.log, "revocations.unreadable") })
 	t.Cleanup(func() {
 		cancel()
 		following.Wait()

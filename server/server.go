@@ -40,7 +40,7 @@ type Options struct {
 	// does not close it.
 	Opener driver.Opener
 	// Shared says that other daemons use Opener's queues too. Daemons on one backend
-	// share their revocations through a queue there. With Redis or PostgreSQL in the
+	// share their revocations and their audit log through queues there. With Redis or PostgreSQL in the
 	// configuration they always do.
 	Shared bool
 }
@@ -168,8 +168,8 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.keys.close()) }()
 	if s.shared {
-		if err := s.keys.share(ctx, s.opener, s.log); err != nil {
-			return fmt.Errorf("read revocations of other daemons: %w", err)
+		if err := s.keys.share(ctx, s.opener, s.name, s.log); err != nil {
+			return err
 		}
 	}
 	if err := s.keys.renewOperator(ctx, s.log); err != nil {
@@ -186,6 +186,11 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if s.keys.sharedAudit != nil {
+		if err := s.keys.sharedAudit.sync(ctx); err != nil {
+			return fmt.Errorf("read audit log of all daemons: %w", err)
+		}
+	}
 	return s.serve(ctx, listeners)
 }
 
@@ -193,7 +198,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 func (s *Server) assemble(config *Config) (err error) {
 	s.broker, err = broker.New(broker.Options{
 		Opener: s.opener, Replies: s.replies, Backend: s.backendName(config), Shared: s.shared, Ring: s.keys.ring, Revocations: s.keys.revocations, Keeper: s.keys, Backups: s.backups(config),
-		Audit: s.keys.audit, Operator: s.keys.operatorToken,
+		Audit: s.keys.auditLog(), Operator: s.keys.operatorToken,
 		Verifier: verify.New(s.keys.ring, &verify.Options{
 			Audience: []string{config.Audience}, Revocations: s.keys.revocations, CacheTTL: config.CapCacheTTL,
 		}),
@@ -310,7 +315,8 @@ func (s *Server) serve(stop context.Context, listeners []listener) error {
 	defer unfollow()
 	serving.Go(func() { s.keys.maintain(following, s.log) })
 	if s.keys.shared != nil {
-		serving.Go(func() { s.keys.shared.follow(following) })
+		serving.Go(func() { follow(following, s.keys.shared.sync, s.log, "revocations.unreadable") })
+		serving.Go(func() { follow(following, s.keys.sharedAudit.sync, s.log, "audit.not_shared") })
 	}
 	s.warnOfPlaintext(ctx)
 	s.log.LogAttrs(ctx, slog.LevelInfo, "started", s.startAttrs()...)

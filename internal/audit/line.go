@@ -27,6 +27,11 @@ func whole(content []byte) []byte { return content[:bytes.LastIndexByte(content,
 // cannot be read. A directory without a log has none. It blocks on I/O.
 func Read(dir string) (records []Record, damaged int, err error) {
 	lines, err := readLines(dir)
+	records, damaged = recordsOf(lines)
+	return records, damaged, err
+}
+
+func recordsOf(lines []line) (records []Record, damaged int) {
 	for _, l := range lines {
 		if l.damaged {
 			damaged++
@@ -34,7 +39,7 @@ func Read(dir string) (records []Record, damaged int, err error) {
 			records = append(records, l.record)
 		}
 	}
-	return records, damaged, err
+	return records, damaged
 }
 
 // readLines reads the log in a directory, with the older half that earlier versions kept
@@ -50,17 +55,27 @@ func readLines(dir string) ([]line, error) {
 	return merge(older, current), err
 }
 
-func readFile(path string) (lines []line, err error) {
+func readFile(path string) ([]line, error) {
 	content, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	for text := range bytes.Lines(whole(content)) {
+	return linesOf(whole(content)), nil
+}
+
+func linesOf(content []byte) (lines []line) {
+	for text := range bytes.Lines(content) {
 		l := line{text: text}
 		l.damaged = !l.parse()
 		lines = append(lines, l)
 	}
-	return lines, nil
+	return lines
+}
+
+// encode returns the line of a record.
+func encode(r *Record) ([]byte, error) {
+	text, err := json.Marshal(r)
+	return fmt.Appendf(nil, "%0*x %s\n", sumDigits, checksum(text), text), err
 }
 
 // parse reads the record of a line, and reports whether it is undamaged.

@@ -2,9 +2,8 @@ package audit
 
 import (
 	"bytes"
-	"encoding/json"
+	"context"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"io"
 	"io/fs"
@@ -43,6 +42,10 @@ type Record struct {
 	TokenID string `json:"token_id,omitempty"`
 	Client  string `json:"client,omitempty"`
 	CorrID  string `json:"corr_id,omitempty"`
+	// Daemon is the daemon that recorded it, and ID the record's own. Both are set where
+	// several daemons share a backend.
+	Daemon string `json:"daemon,omitempty"`
+	ID     string `json:"id,omitempty"`
 	// Subject is the token, tenant or key that was minted, revoked or retired, or the queue
 	// that messages were moved to.
 	Subject string `json:"subject,omitempty"`
@@ -135,7 +138,7 @@ func (l *Log) Append(r Record) error {
 }
 
 func (l *Log) appendLocked(r *Record) error {
-	text, err := json.Marshal(r)
+	added, err := encode(r)
 	if err != nil {
 		return err
 	}
@@ -147,7 +150,6 @@ func (l *Log) appendLocked(r *Record) error {
 			return err
 		}
 	}
-	added := fmt.Appendf(nil, "%0*x %s\n", sumDigits, checksum(text), text)
 	if l.size > 0 && l.size+int64(len(added)) > l.limit {
 		if err := l.trimLocked(); err != nil {
 			return err
@@ -214,8 +216,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 func checksum(text []byte) uint32 { return crc32.Checksum(text, castagnoli) }
 
 // Records returns all records, oldest first, and how many lines cannot be read. It blocks
-// on I/O.
-func (l *Log) Records() (records []Record, damaged int, err error) {
+// on I/O, and does not check the context.
+func (l *Log) Records(context.Context) (records []Record, damaged int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.path == "" {

@@ -52,7 +52,7 @@ func open(t *testing.T, dir string, limit int64) *audit.Log {
 
 func read(t *testing.T, l *audit.Log, wantDamaged int) []audit.Record {
 	t.Helper()
-	records, damaged, err := l.Records()
+	records, damaged, err := l.Records(t.Context())
 	if err != nil || damaged != wantDamaged {
 		t.Fatalf("%d damaged lines, %v; want %d", damaged, err, wantDamaged)
 	}

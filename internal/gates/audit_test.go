@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/mailboxmq/mailbox/internal/audit"
+	"github.com/mailboxmq/mailbox/internal/testing/pgtest"
 	"github.com/mailboxmq/mailbox/internal/testing/proctest"
+	"github.com/mailboxmq/mailbox/internal/testing/redistest"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
@@ -168,5 +170,39 @@ func (c *changer) check(t *testing.T, d *daemon) {
 		if found[done] > 1 {
 			t.Errorf("%+v is in the audit log %d times", done, found[done])
 		}
+	}
+}
+
+// TestAnsweredChangesOfKilledDaemonAreShownByOther kills one of two daemons on a Redis and on a PostgreSQL. Every
+// change that it answered is in the log that the other shows, once, and after its restart still once.
+func TestAnsweredChangesOfKilledDaemonAreShownByOther(t *testing.T) {
+	t.Parallel() // mostly waits
+	for name, backend := range map[string]func(testing.TB) string{
+		"Redis":      func(t testing.TB) string { return "redis://" + redistest.Standalone(t).Addr() },
+		"PostgreSQL": func(t testing.TB) string { return pgtest.Start(t, "fsync=off").URL() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			args := []string{"--backend=" + backend(t), "--log-level=info"}
+			killed := start(t, args...)
+			other := startIn(t, dirWithKeysOf(t, killed), nil, args...)
+			c := &changer{answered: make(map[change]bool), begun: make(map[change]bool)}
+			for round := range volume.Count(t, 2, 30) {
+				c.api = openHTTP(t, killed.http, killed.token)
+				var clients sync.WaitGroup
+				for client := range 4 {
+					clients.Go(func() { c.work(t, fmt.Sprintf("round%d-client%d", round, client)) })
+				}
+				enough := c.count() + 100 + rand.N(600) // some rounds gather the records of the queue
+				proctest.Eventually(t, 3*time.Minute, "answers", func() bool { return c.count() >= enough })
+				killed.Kill()
+				clients.Wait()
+				c.check(t, other)
+				killed = killed.again(args...)
+				c.check(t, killed)
+				c.check(t, other)
+			}
+			t.Logf("%d changes were answered, %d had no answer when the daemon was killed", len(c.answered), len(c.begun))
+		})
 	}
 }

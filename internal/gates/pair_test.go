@@ -23,16 +23,22 @@ func startPair(t *testing.T) (pair [2]*daemon, args []string) {
 	cluster := redistest.Cluster(t, redistest.Replicas(0), redistest.NodeTimeout(15*time.Second))
 	args = []string{"--backend=redis://" + cluster.Nodes()[0].Addr(), "--max-attempts=1000", "--cap-cache-ttl=5s"}
 	pair[0] = start(t, append(args, "--log-level=info")...)
-	keys, err := os.ReadFile(filepath.Join(pair[0].dir, "keys"))
+	pair[1] = startIn(t, dirWithKeysOf(t, pair[0]), nil, append(args, "--log-level=info")...)
+	return pair, args
+}
+
+// dirWithKeysOf returns a data directory for a daemon that has the keys of another.
+func dirWithKeysOf(t testing.TB, d *daemon) string {
+	t.Helper()
+	dir := t.TempDir()
+	keys, err := os.ReadFile(filepath.Join(d.dir, "keys"))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "keys"), keys, 0o600)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "keys"), keys, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	pair[1] = startIn(t, dir, nil, append(args, "--log-level=info")...)
-	return pair, args
+	return dir
 }
 
 // TestG1TwoDaemonsAreOneService sends at one daemon, over each protocol, and receives at

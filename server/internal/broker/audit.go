@@ -21,7 +21,16 @@ const (
 // resultOK is that of a record of a change that was made.
 const resultOK = "ok"
 
-// Audit returns what was changed through this daemon, oldest first, as far as it is kept,
+// An AuditLog keeps records of changes. It is safe for concurrent use.
+type AuditLog interface {
+	// Append adds a record, as durably as the log is. It may block on I/O.
+	Append(r audit.Record) error
+	// Records returns the records that are kept, oldest first, and how many cannot be read.
+	// It may block on I/O.
+	Records(ctx context.Context) (records []audit.Record, damaged int, err error)
+}
+
+// Audit returns what was changed through this daemon and others on its backend, oldest first, as far as it is kept,
 // and how many records cannot be read. A tenant's token sees what tokens of that tenant did.
 // It needs a token that names the operation, or the operator's own. It may block on I/O.
 // Codes: ErrUnavailable.
@@ -38,7 +47,7 @@ func (c Caller) Audit(ctx context.Context) (records []audit.Record, damaged int,
 	if err != nil {
 		return nil, 0, err
 	}
-	all, damaged, err := b.audit.Records()
+	all, damaged, err := b.audit.Records(ctx)
 	if err != nil {
 		return nil, 0, &driver.Error{Code: driver.ErrUnavailable, Op: "audit", Detail: "the audit log cannot be read", Err: err}
 	}

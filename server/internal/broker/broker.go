@@ -37,7 +37,7 @@ type Options struct {
 	// Keeper changes the keys of Ring; nil refuses to change them.
 	Keeper KeyKeeper
 	// Audit keeps what is changed; nil keeps it in memory. The broker does not close it.
-	Audit *audit.Log
+	Audit AuditLog
 	// Operator returns the daemon's own token, which may always read Audit; nil: there is none.
 	Operator func() capability.Token
 	// Backups backs the daemon up; nil refuses backups.
@@ -64,7 +64,7 @@ type Broker struct {
 	revocations Revoker
 	keeper      KeyKeeper
 	backups     Backups
-	audit       *audit.Log
+	audit       AuditLog
 	operator    func() capability.Token
 	limits      atomic.Pointer[Limits]
 	metrics     *metrics.Set

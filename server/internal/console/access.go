@@ -60,7 +60,7 @@ func (v *view) audit(now time.Time) h.Node {
 		return failed(wireerr.Of(err).Message())
 	}
 	if len(records) == 0 {
-		return empty("No change was made through this daemon yet.")
+		return empty("No change was made yet.")
 	}
 	shown := records[max(0, len(records)-auditShown):]
 	var rows []h.Node
@@ -77,7 +77,7 @@ func (v *view) audit(now time.Time) h.Node {
 func auditRow(r *audit.Record, now time.Time) h.Node {
 	return h.Tr(h.Td(ago(r.At, now)), h.Td(h.Text(r.Operation)),
 		h.Td(h.Text(r.Queue), h.If(r.Tenant != "", h.Span(h.Class("tag"), h.Text(r.Tenant)))), h.Td(h.Class("id"), timed(r.Subject)),
-		numberCell(r.Count, ""), h.Td(h.Class("id"), h.Text(r.TokenID)), h.Td(h.Text(r.Client)), h.Td(h.Text(r.Result)))
+		numberCell(r.Count, ""), h.Td(h.Class("id"), h.Text(r.TokenID)), h.Td(h.Text(r.Client), h.If(r.Daemon != "", h.Text(" to "+r.Daemon))), h.Td(h.Text(r.Result)))
 }
 
 // revoked reads what a form revokes: a token, or the id of one.

@@ -72,7 +72,7 @@ func (s *Set) WatchRevocations(count func() int, limit int) {
 // WatchAudit exports the size of the audit log: bytes of a log on disk, records of a log
 // in memory. It calls take at each scrape. Call it once.
 func (s *Set) WatchAudit(take func() (used, limit int64, failures uint64)) {
-	s.watch("mailbox_audit_used", "Fill of the audit log: bytes on disk, records in memory.", func() float64 {
+	s.watch("mailbox_audit_used", "Fill of the audit log: bytes on disk or in the shared backend, records in memory.", func() float64 {
 		used, _, _ := take()
 		return float64(used)
 	})

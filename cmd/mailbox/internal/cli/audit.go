@@ -16,7 +16,7 @@ func (s *shell) auditCommand() *cobra.Command {
 		Use: "audit", Short: "Show what was changed, when, and with which token",
 		Long: "Show what was changed through a daemon, oldest first: settings of queues, deletions, purges, redrives, tokens minted\n" +
 			"and revoked, keys, backups and reloads, with the id of the token, the result and the number of messages. The log is\n" +
-			"bounded; each daemon has its own. The token must be the operator's, or name the operation audit.",
+			"bounded. Daemons on one Redis or PostgreSQL have it together, and the table says which of them recorded a change. The token must be the operator's, or name the operation audit.",
 		Example: "mailbox audit --since 1h\nmailbox audit --queue orders --json",
 		Args:    wants(0, 0),
 		RunE: s.withAPI(func(ctx context.Context, a *api, _ []string) error {
@@ -54,7 +54,8 @@ func (s *shell) printAudit(ctx context.Context, a *api, body any) error {
 		audit.Record
 		Damaged int `json:"damaged"`
 	}
-	t := table{header: []string{"AT", "OPERATION", "QUEUE", "COUNT", "SUBJECT", "TENANT", "TOKEN", "RESULT"}}
+	t := table{header: []string{"AT", "OPERATION", "QUEUE", "COUNT", "SUBJECT", "TENANT", "TOKEN", "RESULT", "DAEMON"}}
+	fleet := false
 	for v, err := range list[line](ctx, a, apiRequest{path: "/v1/audit", body: body}) {
 		switch {
 		case err != nil:
@@ -66,7 +67,14 @@ func (s *shell) printAudit(ctx context.Context, a *api, body any) error {
 				return err
 			}
 		default:
-			t.add(stamp(&v.At), v.Operation, printable([]byte(v.Queue), bodyWidth), plainNumber(v.Count), v.Subject, v.Tenant, v.TokenID, v.Result)
+			t.add(stamp(&v.At), v.Operation, printable([]byte(v.Queue), bodyWidth), plainNumber(v.Count), v.Subject, v.Tenant, v.TokenID, v.Result, v.Daemon)
+			fleet = fleet || v.Daemon != ""
+		}
+	}
+	if !fleet { // the daemon has the log alone
+		t.header = t.header[:len(t.header)-1]
+		for i, row := range t.rows {
+			t.rows[i] = row[:len(row)-1]
 		}
 	}
 	if s.global.json || len(t.rows) == 0 {
