@@ -177,6 +177,16 @@ func TestTopRatesAreThoseOfTheHistory(t *testing.T) {
 	}
 }
 
+func TestTopTellsThrottledMessages(t *testing.T) {
+	v := waiting(t, "orders")
+	v.take(&topSample{topRequest: topRequest{visible: []string{"orders"}}, counts: map[string]statsBody{"orders": {Ready: 3, Throttled: 2}}})
+	v.looking = true
+	v.Update(tea.WindowSizeMsg{Width: 100, Height: 10})
+	expect(t, v, "orders (2 throttled)")
+	v.queue = "orders"
+	expect(t, v, "orders 2 throttled  3 ready")
+}
+
 func TestTopShowsWorkersOfQueue(t *testing.T) {
 	v := waiting(t, "orders")
 	v.open("orders")

@@ -121,6 +121,9 @@ func (v *topView) listLines() []string {
 		if row.Paused {
 			label += " (" + pausedWord + ")"
 		}
+		if row.Throttled > 0 {
+			label += " (" + shortNumber(row.Throttled) + " " + throttledWord + ")"
+		}
 		line := v.marked(queue == v.selected, padded(printable([]byte(label), name), name, false))
 		for i, n := range []int{row.Ready, row.Delayed, row.InFlight, row.Dead} {
 			text := ""
@@ -167,6 +170,9 @@ func (v *topView) pageLines() []string {
 	title := bold(printable([]byte(v.queue), v.width/2))
 	if row.Paused {
 		title += v.ink(string(driver.StateInFlight), " "+pausedWord)
+	}
+	if row.Throttled > 0 {
+		title += v.ink(string(driver.StateInFlight), " "+shortNumber(row.Throttled)+" "+throttledWord)
 	}
 	for i, n := range []int{row.Ready, row.Delayed, row.InFlight, row.Dead} {
 		title += "  " + v.stateInk(topStates[i], n, shortNumber(n)+" "+string(topStates[i]))
