@@ -216,7 +216,7 @@ type HistoryTotal struct {
 	}
 }
 
-// AddHistory adds the last hour of a queue to a total. It is authorised like History.
+// AddHistory adds the last hour of a queue to a total, and its dead letters also while it was not measured. It is authorised like History.
 func (c Caller) AddHistory(ctx context.Context, total *HistoryTotal, queue string) error {
 	if _, err := c.authorize(ctx, capability.OpStats, queue); err != nil {
 		return err
@@ -232,7 +232,14 @@ func (c Caller) AddHistory(ctx context.Context, total *HistoryTotal, queue strin
 		return nil
 	}
 	for i := range known.points {
-		p := &known.points[i]
+		p := &known.points[(known.next+i)%len(known.points)]
+		if p.dead > 0 && p.ready+p.delayed+p.inFlight == 0 {
+			end := uint32(time.Now().UnixNano() / int64(HistoryEvery))
+			if i+1 < len(known.points) {
+				end = known.points[(known.next+i+1)%len(known.points)].at
+			}
+			total.keepDead(p, end)
+		}
 		slot := p.at - total.first // one before the first is a large number
 		if slot >= uint32(len(total.points)) {
 			continue
@@ -250,6 +257,16 @@ func (c Caller) AddHistory(ctx context.Context, total *HistoryTotal, queue strin
 		sum.Failed += int(p.failed)
 	}
 	return nil
+}
+
+// keepDead adds the dead letters of a point to the slots after it until end: a queue that has only dead letters and is not
+// used is not measured.
+func (t *HistoryTotal) keepDead(p *historyPoint, end uint32) {
+	for at := max(p.at+1, t.first); at < end && at-t.first < uint32(len(t.points)); at++ {
+		slot := &t.points[at-t.first]
+		slot.known = true
+		slot.Dead += int(p.dead)
+	}
 }
 
 // Points returns the sums, oldest first.

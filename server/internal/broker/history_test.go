@@ -48,3 +48,39 @@ func TestHistoryTellsLastHour(t *testing.T) {
 		<-ended
 	})
 }
+
+// TestTotalKeepsDeadLettersOfIdleQueue is CON-2: a queue that is not used is not measured, and keeps its dead letters.
+func TestTotalKeepsDeadLettersOfIdleQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory(t, broker.Limits{})
+		c := b.as("")
+		b.send(c, "emails", "x")
+		b.send(c, "orders", "x")
+		got, err := c.Receive(t.Context(), "emails", driver.ReceiveRequest{Max: 1, Visibility: time.Minute})
+		if err == nil {
+			err = c.DeadLetter(t.Context(), "emails", []broker.DeadLetterRequest{{Receipt: got[0].Receipt, Reason: driver.ReasonFatal}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 4 {
+			b.Sample(t.Context(), time.Now())
+			time.Sleep(broker.HistoryEvery)
+		}
+		var total broker.HistoryTotal
+		for _, queue := range []string{"emails", "orders"} {
+			if err := c.AddHistory(t.Context(), &total, queue); err != nil {
+				t.Fatal(err)
+			}
+		}
+		points := total.Points()
+		if len(points) != 4 {
+			t.Errorf("%d points, want 4", len(points))
+		}
+		for i, p := range points {
+			if p.Dead != 1 || p.Ready != 1 {
+				t.Errorf("point %d has %d ready and %d dead messages, want 1 and 1", i, p.Ready, p.Dead)
+			}
+		}
+	})
+}
