@@ -19,8 +19,8 @@ const (
 	// has at most: an hour.
 	HistoryEvery  = 10 * time.Second
 	historyPoints = 360
-	// maxHistories bounds the queues that have a history, of all tenants. A point has 40 bytes, so
-	// histories have 3.7 MB at most.
+	// maxHistories bounds the queues that have a history, of all tenants. A point has 40 bytes, and 360 of them
+	// take 16 KiB of memory, so histories have 4.3 MB at most.
 	maxHistories = 256
 	// historyBudget bounds the time for measuring all queues for one point.
 	historyBudget = 2 * time.Second
@@ -165,7 +165,10 @@ func (h *histories) add(q *queue, now time.Time, p historyPoint) {
 		*field = fit(int(counts[i] - known.counts[i]))
 	}
 	known.counts, known.used = counts, q.lastUsed.Load()
-	if len(known.points) < historyPoints {
+	if n := len(known.points); n < historyPoints {
+		if n == cap(known.points) { // append would make room for more than an hour
+			known.points = append(make([]historyPoint, 0, min(2*n+8, historyPoints)), known.points...)
+		}
 		known.points = append(known.points, p)
 		return
 	}

@@ -1,9 +1,45 @@
 package broker
 
 import (
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
 )
+
+// historyBytes is the budget of docs/console.md.
+const historyBytes = 4_300_000
+
+// TestFullHistoriesTakeTheirBytes fills every history with an hour, and measures the memory of them.
+func TestFullHistoriesTakeTheirBytes(t *testing.T) {
+	heap := func() int {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	queues := make([]*queue, maxHistories)
+	for i := range queues {
+		queues[i] = &queue{queueKey: queueKey{strconv.Itoa(i), "orders"}} // one tenant alone may use less
+	}
+	before := heap()
+	var h histories
+	h.init()
+	for i := range historyPoints + 1 {
+		for _, q := range queues {
+			h.add(q, time.Unix(1_000_000, 0).Add(time.Duration(i)*HistoryEvery), historyPoint{})
+		}
+	}
+	took, points := heap()-before, 0
+	for _, known := range h.byQueue {
+		points += len(known.points)
+	}
+	t.Logf("%d histories of %d points take %d bytes", len(h.byQueue), points, took)
+	if points != maxHistories*historyPoints || took > historyBytes {
+		t.Errorf("%d points take %d bytes, want %d points in %d bytes", points, took, maxHistories*historyPoints, historyBytes)
+	}
+	runtime.KeepAlive(queues)
+}
 
 // TestHistoriesStayWithinBudget: an hour of each queue, of as many queues as there is room for, divided by tenant.
 func TestHistoriesStayWithinBudget(t *testing.T) {
