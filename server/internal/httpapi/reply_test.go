@@ -131,7 +131,12 @@ func TestReplyConformance(t *testing.T) {
 }
 
 func TestReplyConformanceOnDisk(t *testing.T) {
-	drivertest.RunReplyStore(t, drivertest.ReplyStore{
+	drivertest.RunReplyStore(t, slotsOnDisk(func(backend driver.Opener) driver.Opener { return backend }))
+}
+
+// slotsOnDisk is the reply store of a daemon in front of a directory that is passed through a function.
+func slotsOnDisk(pass func(driver.Opener) driver.Opener) drivertest.ReplyStore {
+	return drivertest.ReplyStore{
 		Virtual: true,
 		Open: func(t testing.TB) driver.ReplyStore {
 			replytest.InPart(t)
@@ -139,9 +144,9 @@ func TestReplyConformanceOnDisk(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return openReplies(t, backend)
+			return openReplies(t, pass(backend))
 		},
-	})
+	}
 }
 
 func TestReplyConformanceOnRedis(t *testing.T) {
@@ -168,6 +173,56 @@ func TestSlotSaboteursAreCaughtThroughHTTP(t *testing.T) {
 			return openReplies(t, spoil(membox.New(nil)))
 		}}
 	})
+}
+
+func TestSlotSaboteursAreCaughtThroughHTTPOnDisk(t *testing.T) {
+	volume.InFull(t)
+	replytest.ExpectCaughtInPart(t, slotsOnDisk)
+}
+
+// TestTokenForOneSlotReachesNoOther narrows the tokens of a client and of a worker, which hand them on: to a
+// program that waits for one answer, and to one that gives it.
+func TestTokenForOneSlotReachesNoOther(t *testing.T) {
+	s := newServiceWith(t, membox.New(nil), broker.Limits{}, keyring.New(keyring.NewKey()))
+	t.Cleanup(func() { _ = s.close() })
+	store := func(token capability.Token) clientReplies {
+		return clientReplies{newClient(s.client, "http://mailbox", token, func() error { return nil })}
+	}
+	forOne := func(operation capability.Operation) clientReplies {
+		token, err := s.mint(t, "", capability.Operations(operation), capability.Queues(capability.AnyQueue())).Narrow(capability.ForSlot("one"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return store(token)
+	}
+	asking, answering, all := forOne(capability.OpAsk), forOne(capability.OpAnswer), store(s.mint(t, ""))
+	for _, id := range []string{"one", "other"} {
+		if err := all.Create(t.Context(), id, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	use := func(id string) map[string]error {
+		_, waited := asking.Wait(t.Context(), id, time.Minute)
+		_, got := answering.Get(t.Context(), id)
+		return map[string]error{"answer": answering.Resolve(t.Context(), id, driver.Answer{Body: []byte("yes")}), "wait": waited, "get": got, "cancel": asking.Cancel(t.Context(), id), "delete": asking.Delete(t.Context(), id)}
+	}
+	for what, err := range use("other") {
+		if !errors.Is(err, driver.ErrForbidden) {
+			t.Errorf("%s of another slot: %v", what, err)
+		}
+	}
+	if err := asking.Create(t.Context(), "third", time.Minute); !errors.Is(err, driver.ErrForbidden) {
+		t.Errorf("create: %v", err)
+	}
+	if err := answering.Resolve(t.Context(), "one", driver.Answer{Body: []byte("yes")}); err != nil {
+		t.Fatal(err)
+	}
+	if slot, err := asking.Wait(t.Context(), "one", time.Minute); err != nil || string(slot.Answer.Body) != "yes" {
+		t.Errorf("got %+v, %v", slot, err)
+	}
+	if slot, err := all.Get(t.Context(), "other"); err != nil || slot.State != driver.SlotPending {
+		t.Errorf("the other slot: %+v, %v", slot, err)
+	}
 }
 
 func TestSlotWithoutIDGetsOne(t *testing.T) {

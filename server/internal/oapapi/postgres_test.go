@@ -10,6 +10,7 @@ import (
 	"github.com/mailboxmq/mailbox/driver/drivertest"
 	"github.com/mailboxmq/mailbox/internal/keyring"
 	"github.com/mailboxmq/mailbox/internal/testing/pgtest"
+	"github.com/mailboxmq/mailbox/internal/testing/replytest"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 	"github.com/mailboxmq/mailbox/pgbox"
 	"github.com/mailboxmq/mailbox/remotebox"
@@ -51,6 +52,23 @@ func TestConformanceOverLoopbackAndPostgreSQL(t *testing.T) {
 				t.Error(err)
 			}
 			return startOnPostgres(t, before.pool, before.schema, before.ring)
+		},
+		Tick: 300 * time.Millisecond,
+	})
+}
+
+// TestReplyConformanceOnPostgreSQL runs the suite of reply stores through frames.
+func TestReplyConformanceOnPostgreSQL(t *testing.T) {
+	pool := pgtest.Start(t, "fsync=off").Pool(t)
+	drivertest.RunReplyStore(t, drivertest.ReplyStore{
+		Open: func(t testing.TB) driver.ReplyStore {
+			replytest.InPart(t)
+			postgres, err := pgbox.Open(t.Context(), pool, &pgbox.Options{Schema: pgtest.Schema(), Migrate: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = postgres.Close() })
+			return newListening(t, newAsking(t, postgres)).Replies()
 		},
 		Tick: 300 * time.Millisecond,
 	})

@@ -155,8 +155,12 @@ func TestReplyConformanceOnDisk(t *testing.T) {
 }
 
 func TestReplyConformanceOnRedis(t *testing.T) {
-	server := redistest.Standalone(t)
-	drivertest.RunReplyStore(t, drivertest.ReplyStore{Open: func(t testing.TB) driver.ReplyStore {
+	drivertest.RunReplyStore(t, slotsOnRedis(redistest.Standalone(t), func(backend driver.Opener) driver.Opener { return backend }))
+}
+
+// slotsOnRedis is the reply store of a daemon in front of a server that is passed through a function.
+func slotsOnRedis(server *redistest.Server, pass func(driver.Opener) driver.Opener) drivertest.ReplyStore {
+	return drivertest.ReplyStore{Open: func(t testing.TB) driver.ReplyStore {
 		replytest.InPart(t)
 		client, err := rueidis.NewClient(server.ClientOption())
 		if err != nil {
@@ -167,8 +171,15 @@ func TestReplyConformanceOnRedis(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return openReplies(t, newDaemonOnLoopback(t, backend, keyring.New(keyring.NewKey())), connect.WithGRPC())
-	}})
+		return openReplies(t, newDaemonOnLoopback(t, pass(backend), keyring.New(keyring.NewKey())), connect.WithGRPC())
+	}}
+}
+
+func TestSlotSaboteursAreCaughtThroughGRPCOnRedis(t *testing.T) {
+	volume.InFull(t)
+	replytest.ExpectCaughtInPart(t, func(spoil func(driver.Opener) driver.Opener) drivertest.ReplyStore {
+		return slotsOnRedis(redistest.Standalone(t), spoil)
+	})
 }
 
 func TestSlotSaboteursAreCaughtThroughGRPC(t *testing.T) {
