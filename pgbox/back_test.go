@@ -1,7 +1,6 @@
 package pgbox
 
 import (
-	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -13,28 +12,42 @@ import (
 
 // TestReturnsUnderHeldTransactionCostClaimsFewPages (PG-3) lets messages go by while another session holds a transaction open, of which each fifth is nacked, released, delayed or
 // loses its lease, and compares the pages that claims read with those of a queue that is new, in the same tables: of a message that was sent, and of one that came back to its place.
+// Queues with bounds are those of a daemon, and transactions of callers ack some of their messages.
 func TestReturnsUnderHeldTransactionCostClaimsFewPages(t *testing.T) {
 	t.Parallel()
 	const rounds, each = 100, 20
 	b, _ := txQueue(t, driver.Config{})
-	for _, levels := range []int{1, 10} {
-		t.Run(fmt.Sprintf("%d priorities", levels), func(t *testing.T) {
+	bounds := driver.Config{
+		MaxMessages: 1 << 20, MaxBytes: 1 << 30, MaxInFlight: 1000, MaxDead: 1 << 20, MaxDeliveries: 20, DedupWindow: time.Hour,
+		RetainReady: driver.Retention{Age: 7 * 24 * time.Hour}, RetainDead: driver.Retention{Age: 14 * 24 * time.Hour},
+	}
+	for name, c := range map[string]struct {
+		config driver.Config
+		levels int
+		inTx   bool
+	}{
+		"plain": {levels: 1}, "priorities": {levels: 10}, "bounds": {config: bounds, levels: 1, inTx: true}, "bounds and priorities": {config: bounds, levels: 10, inTx: true},
+	} {
+		t.Run(name, func(t *testing.T) {
 			held := begin(t, b)
 			_, err := held.Exec(t.Context(), "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT 1", pgx.QueryExecModeSimpleProtocol)
 			ok(t, err)
 			msgs := make([]driver.Outgoing, each)
 			for i := range msgs {
-				msgs[i] = driver.Outgoing{Body: []byte("x"), Priority: i % levels}
+				msgs[i] = driver.Outgoing{Body: []byte("x"), Priority: i % c.levels}
 			}
 			msgs[each-1].Delay = time.Millisecond
-			used, unused := anotherQueue(t, b), anotherQueue(t, b)
+			used, unused := configured(t, b, c.config), configured(t, b, c.config)
 			for range rounds {
 				comeAndGo(t, used, msgs)
+				if c.inTx {
+					ackInTx(t, b, used)
+				}
 			}
 			comeAndGo(t, unused, msgs)
-			claimsPages(t, b, unused, levels/2)
-			freshAfter, returnedAfter := claimsPages(t, b, used, levels/2)
-			fresh, returned := claimsPages(t, b, unused, levels/2)
+			claimsPages(t, b, unused, c.levels/2)
+			freshAfter, returnedAfter := claimsPages(t, b, used, c.levels/2)
+			fresh, returned := claimsPages(t, b, unused, c.levels/2)
 			t.Logf("pages of a claim: %d in a new queue, %d after; of a message that came back: %d, %d", fresh, freshAfter, returned, returnedAfter)
 			if most := 13 * fresh / 10; freshAfter > most {
 				t.Errorf("with %d messages gone by, a claim read %d pages, and %d in a new queue; want at most %d", rounds*each, freshAfter, fresh, most)
@@ -44,6 +57,22 @@ func TestReturnsUnderHeldTransactionCostClaimsFewPages(t *testing.T) {
 			}
 		})
 	}
+}
+
+// ackInTx sends messages, and acks them in a transaction of the caller.
+func ackInTx(t *testing.T, b *Backend, q driver.Queue) {
+	t.Helper()
+	_, err := q.Send(t.Context(), outgoing("a", "b", "c", "d"))
+	ok(t, err)
+	_, got := receiveBodies(t, q, 4)
+	var receipts []driver.Receipt
+	for _, d := range got {
+		receipts = append(receipts, d.Receipt)
+	}
+	tx := begin(t, b)
+	ok(t, q.Ack(InTx(t.Context(), tx), receipts))
+	ok(t, tx.Commit(t.Context()))
+	collect(t, q)
 }
 
 // comeAndGo sends messages and receives them; four come back in different ways before all are settled.
@@ -80,7 +109,7 @@ func claimsPages(t *testing.T, b *Backend, q driver.Queue, priority int) (fresh,
 		ok(t, err)
 		fresh = min(fresh, claimPages(t, conn.Conn(), b, q))
 		receipt := taken(t, q, priority)
-		goBy(t, q)
+		ok(t, q.Ack(t.Context(), []driver.Receipt{taken(t, q, priority)}))
 		ok(t, q.Nack(t.Context(), []driver.Nack{{Receipt: receipt, Mode: driver.NackRelease}}))
 		returned = min(returned, claimPages(t, conn.Conn(), b, q))
 	}

@@ -41,10 +41,13 @@ func (m *marks) freeze() {
 }
 
 // anotherQueue opens a queue of the same backend.
-func anotherQueue(t *testing.T, b *Backend) driver.Queue {
+func anotherQueue(t *testing.T, b *Backend) driver.Queue { return configured(t, b, driver.Config{}) }
+
+// configured opens another queue with a configuration.
+func configured(t *testing.T, b *Backend, config driver.Config) driver.Queue {
 	t.Helper()
 	name := pgtest.Schema()
-	ok(t, b.ConfigureQueue(t.Context(), name, driver.Config{}))
+	ok(t, b.ConfigureQueue(t.Context(), name, config))
 	q, err := b.OpenQueue(t.Context(), name)
 	ok(t, err)
 	return q

@@ -1,7 +1,8 @@
 -- Claims on queues without groups cost the same, however many messages have come back and gone while a transaction is held open (decision 0075).
 --
 -- Messages that are ready again (states b and h) may be at any place, so no process knows where the first one is. The row knows: every such message of an order is in
--- one of its ranges. Order 0 is that of messages without a priority, and n that of priority n. The last range of an order is open; the ones before it are around old places to
+-- one of its ranges. Order 0 is that of messages without a priority, and n that of priority n. Of queues with retention of ready messages, order 10 has the times at which messages
+-- in states b and s were born, and 11 those of messages in state h. The last range of an order is open; the ones before it are around old places to
 -- which a message came back. The latest row of a shard counts, and is found first, from the end of its key (decision 0053). A shard without a row has had no such message.
 CREATE TABLE mailbox.back (
   qid int NOT NULL,
@@ -12,7 +13,7 @@ CREATE TABLE mailbox.back (
   highs bigint[] NOT NULL,
   PRIMARY KEY (qid, shard, version)
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0);
-INSERT INTO mailbox.back SELECT q.qid, s, 0, ARRAY(SELECT generate_series(0, 9)), array_fill(0::bigint, ARRAY[10]), array_fill(9223372036854775807, ARRAY[10])
+INSERT INTO mailbox.back SELECT q.qid, s, 0, ARRAY(SELECT generate_series(0, 11)), array_fill(0::bigint, ARRAY[12]), array_fill(9223372036854775807, ARRAY[12])
   FROM mailbox.queue q CROSS JOIN LATERAL generate_series(0, q.shards - 1) s;
 
 -- migrated_back is a time after which no call is made by functions of before, which do not say what comes back. A schema without queues has none.
@@ -40,22 +41,19 @@ BEGIN
   END IF;
 END $$;
 
--- came_back notes that a message is ready again, if its state is that of one. A range around an old place has 16 places, so that few of many messages that come back together write the row. Of more than 16
--- ranges of an order those that are next to each other become one.
-CREATE FUNCTION mailbox.came_back(p_qid int, p_shard int, p_state "char", p_priority int, p_place bigint) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE v_order int := CASE p_state WHEN 'b' THEN 0 WHEN 'h' THEN p_priority END; k mailbox.back; v_open bool;
+-- include makes a value part of a range of an order: of the open one, or of one of the values that differ from it in the bits of p_around only, so that few of many messages that come back together write the row.
+-- Of more than 16 ranges of an order those that are next to each other become one.
+CREATE FUNCTION mailbox.include(p_qid int, p_shard int, p_order int, p_value bigint, p_around bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE k mailbox.back := mailbox.back_of(p_qid, p_shard); v_low bigint := p_value; v_high bigint := 9223372036854775807;
 BEGIN
-  IF v_order IS NULL THEN
+  IF EXISTS (SELECT FROM unnest(k.orders, k.lows, k.highs) AS u(o, low, high) WHERE u.o = p_order AND p_value BETWEEN u.low AND u.high) THEN
     RETURN;
   END IF;
-  k := mailbox.back_of(p_qid, p_shard);
-  IF EXISTS (SELECT FROM unnest(k.orders, k.lows, k.highs) AS u(o, low, high) WHERE u.o = v_order AND p_place BETWEEN u.low AND u.high) THEN
-    RETURN;
+  IF p_order = ANY (k.orders) THEN
+    v_low := p_value & ~p_around;
+    v_high := p_value | p_around;
   END IF;
-  v_open := v_order = ANY (k.orders);
-  WITH ranges AS (
-      SELECT * FROM unnest(k.orders, k.lows, k.highs) AS u(o, low, high)
-      UNION ALL SELECT v_order, CASE WHEN v_open THEN p_place & ~15::bigint ELSE p_place END, CASE WHEN v_open THEN p_place | 15 ELSE 9223372036854775807 END),
+  WITH ranges AS (SELECT * FROM unnest(k.orders || p_order, k.lows || v_low, k.highs || v_high) AS u(o, low, high)),
     gaps AS (SELECT r.*, r.low - max(r.high) OVER (PARTITION BY r.o ORDER BY r.low, r.high ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS gap FROM ranges r),
     least_gaps AS (SELECT g.o, CASE WHEN count(*) > 16 THEN greatest(min(g.gap), 1) ELSE 1 END AS gap FROM gaps g GROUP BY g.o),
     runs AS (SELECT g.*, count(*) FILTER (WHERE g.gap > s.gap) OVER (PARTITION BY g.o ORDER BY g.low, g.high) AS run FROM gaps g JOIN least_gaps s USING (o)),
@@ -66,18 +64,88 @@ BEGIN
   PERFORM mailbox.keep_back(k);
 END $$;
 
--- pass_back notes that no message that is ready again is left up to p_upto[order + 1], if that saves a look at more than a few places. p_took says in which orders some were taken: no other
+-- came_back notes where a message is, if its state is one of those that are looked for in ranges.
+CREATE FUNCTION mailbox.came_back(q mailbox.queue, p_shard int, p_state "char", p_priority int, p_place bigint, p_born bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_state IN ('b', 'h') THEN
+    PERFORM mailbox.include(q.qid, p_shard, CASE WHEN p_state = 'h' THEN p_priority ELSE 0 END, p_place, 15);
+  END IF;
+  IF p_state IN ('b', 'h', 's') AND (q.ready_age > 0 OR q.ready_count > 0) THEN
+    PERFORM mailbox.include(q.qid, p_shard, CASE WHEN p_state = 'h' THEN 11 ELSE 10 END, p_born, (1 << 20) - 1);
+  END IF;
+END $$;
+
+-- pass_back notes that no message is left up to p_upto[order + 1], if that saves a look at more than a few places. p_took says in which orders some were taken: no other
 -- entries are left behind than theirs, except those of messages that were removed or moved.
 CREATE FUNCTION mailbox.pass_back(p_qid int, p_shard int, p_upto bigint[], p_took bool[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE k mailbox.back := mailbox.back_of(p_qid, p_shard);
 BEGIN
   IF now() < mailbox.migrated_back() OR NOT EXISTS (SELECT FROM unnest(k.orders, k.lows, k.highs) AS u(o, low, high)
-      WHERE p_upto[u.o + 1] >= least(u.high, u.low + CASE WHEN p_took[u.o + 1] THEN 15 ELSE 1000 END)) THEN
+      WHERE p_upto[u.o + 1] >= least(u.high, u.low + CASE WHEN u.o >= 10 THEN 1 << 20 WHEN p_took[u.o + 1] THEN 15 ELSE 1000 END)) THEN
     RETURN;
   END IF;
   SELECT array_agg(u.o ORDER BY u.o, u.low), array_agg(greatest(u.low, p_upto[u.o + 1] + 1) ORDER BY u.o, u.low), array_agg(u.high ORDER BY u.o, u.low) INTO k.orders, k.lows, k.highs
     FROM unnest(k.orders, k.lows, k.highs) AS u(o, low, high) WHERE coalesce(u.high > p_upto[u.o + 1], true);
   PERFORM mailbox.keep_back(k);
+END $$;
+
+-- oldest_back returns the first message of an order of births, and keeps where it begins.
+CREATE FUNCTION mailbox.oldest_back(p_qid int, p_shard int, p_order int) RETURNS mailbox.message LANGUAGE plpgsql AS $$
+DECLARE k mailbox.back := mailbox.back_of(p_qid, p_shard); m mailbox.message; v_upto bigint[];
+BEGIN
+  IF p_order = 10 THEN
+    SELECT b.* INTO m FROM unnest(k.orders, k.lows, k.highs) AS u(o, low, high) CROSS JOIN LATERAL (SELECT * FROM mailbox.message a WHERE a.qid = p_qid AND a.shard = p_shard
+      AND a.state IN ('b', 's') AND a.born BETWEEN u.low AND u.high ORDER BY a.born, a.arrived LIMIT 1) b WHERE u.o = 10 ORDER BY b.born, b.arrived LIMIT 1;
+  ELSE
+    SELECT b.* INTO m FROM unnest(k.orders, k.lows, k.highs) AS u(o, low, high) CROSS JOIN LATERAL (SELECT * FROM mailbox.message a WHERE a.qid = p_qid AND a.shard = p_shard
+      AND a.state = 'h' AND a.born > 0 AND a.born BETWEEN u.low AND u.high ORDER BY a.born, a.arrived LIMIT 1) b WHERE u.o = 11 ORDER BY b.born, b.arrived LIMIT 1;
+  END IF;
+  IF p_order = ANY (k.orders) THEN
+    v_upto[p_order + 1] := coalesce(m.born - 1, mailbox.clock());
+    PERFORM mailbox.pass_back(p_qid, p_shard, v_upto, NULL);
+  END IF;
+  RETURN m;
+END $$;
+
+-- tallied returns what is in a shard without a look at the inbox: what transactions of callers have acked is counted until it is collected.
+CREATE FUNCTION mailbox.tallied(q mailbox.queue, p_shard int,
+  OUT ready bigint, OUT delayed bigint, OUT in_flight bigint, OUT dead bigint, OUT bytes bigint) LANGUAGE plpgsql AS $$
+BEGIN
+  IF q.counted THEN
+    SELECT coalesce(sum(t.ready), 0), coalesce(sum(t.delayed), 0), coalesce(sum(t.in_flight), 0), coalesce(sum(t.dead), 0), coalesce(sum(t.bytes), 0)
+      INTO ready, delayed, in_flight, dead, bytes FROM generate_series(0, 31) s CROSS JOIN LATERAL (SELECT * FROM mailbox.tally a
+        WHERE a.qid = q.qid AND a.shard = p_shard AND a.slot = s ORDER BY a.version DESC LIMIT 1) t;
+  ELSE
+    SELECT coalesce(sum(c.ready), 0), coalesce(sum(c.delayed), 0), coalesce(sum(c.in_flight), 0), coalesce(sum(c.dead), 0), coalesce(sum(c.bytes), 0)
+      INTO ready, delayed, in_flight, dead, bytes FROM mailbox.count_rows(q.qid, p_shard, q.leveled) c;
+  END IF;
+END $$;
+
+-- used_within returns how many messages of a shard are not dead, and their bytes; no fewer than there are if p_messages and p_bytes more fit, and else exactly. So only queues that are
+-- almost full look into the inbox, which decays while a transaction is held open.
+CREATE FUNCTION mailbox.used_within(q mailbox.queue, p_shard int, p_messages bigint, p_bytes bigint, OUT messages bigint, OUT bytes bigint) LANGUAGE plpgsql AS $$
+BEGIN
+  messages := 0;
+  bytes := 0;
+  IF q.max_messages > 0 OR q.max_bytes > 0 THEN
+    SELECT t.ready + t.delayed + t.in_flight, t.bytes INTO messages, bytes FROM mailbox.tallied(q, p_shard) t;
+    IF q.counted AND NOT ((q.max_messages = 0 OR messages + p_messages <= q.max_messages) AND (q.max_bytes = 0 OR bytes + p_bytes <= q.max_bytes)) THEN
+      SELECT u.messages, u.bytes INTO messages, bytes FROM mailbox.used(q, p_shard) u;
+    END IF;
+  END IF;
+END $$;
+
+-- free_leases returns how many more messages of a shard may be in flight; of p_want or more, there may be more.
+CREATE FUNCTION mailbox.free_leases(q mailbox.queue, p_shard int, p_want bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE v_free bigint := 1000000000;
+BEGIN
+  IF q.max_in_flight > 0 THEN
+    SELECT q.max_in_flight - t.in_flight INTO v_free FROM mailbox.tallied(q, p_shard) t;
+    IF v_free < p_want AND q.counted THEN
+      SELECT q.max_in_flight - c.in_flight INTO v_free FROM mailbox.counts(q, p_shard) c;
+    END IF;
+  END IF;
+  RETURN v_free;
 END $$;
 
 -- put makes a message wait at a place until it is due. A life that is over then is marked so that pass finds it. At another
@@ -91,8 +159,8 @@ BEGIN
     state = CASE WHEN p_due <= p_at THEN mailbox.ready_state(a.grp, a.priority)
       WHEN q.is_strict AND a.deliveries + a.releases > 0 THEN 'w' ELSE 'd' END
     FROM (SELECT b.seq, b.state FROM mailbox.message b WHERE b.seq = m.seq OFFSET 0) o WHERE a.seq = m.seq AND o.seq = a.seq
-    RETURNING o.state AS old, a.state AS new, a.priority INTO c;
-  PERFORM mailbox.came_back(q.qid, m.shard, c.new, c.priority, p_place);
+    RETURNING o.state AS old, a.state AS new, a.priority, a.born INTO c;
+  PERFORM mailbox.came_back(q, m.shard, c.new, c.priority, p_place, c.born);
   PERFORM mailbox.moved(q, m.shard, c.old, c.new, m.size);
   IF m.grp IS NOT NULL THEN
     PERFORM mailbox.regroup(q, m.shard, m.grp, -(c.old = 'f')::int, false, p_place);
@@ -117,7 +185,7 @@ BEGIN
     ttl = m.ttl, ends = m.ends, priority = CASE WHEN v_grp IS NULL THEN a.priority END, aged = NULL, unique_key = v_key, replaced = NULL
     FROM (SELECT b.seq, b.state FROM mailbox.message b WHERE b.seq = m.seq OFFSET 0) o WHERE a.seq = m.seq AND o.seq = a.seq
     RETURNING o.state AS old, a.state AS new, a.priority INTO c;
-  PERFORM mailbox.came_back(t.qid, v_shard, c.new, c.priority, v_place);
+  PERFORM mailbox.came_back(t, v_shard, c.new, c.priority, v_place, p_at);
   IF m.ends IS NOT NULL AND NOT t.mortal THEN
     PERFORM mailbox.follow_lives(t.qid);
   END IF;
@@ -183,7 +251,7 @@ BEGIN
         born = t, due = t, deliveries = 0, releases = 0, redrives = a.redrives + 1, nonce = 0, hold = 0, reason = NULL, error_type = NULL, dead_at = NULL, grp = v_grp,
         ends = t + a.ttl, aged = NULL, replaced = NULL
         WHERE a.seq = m.seq;
-      PERFORM mailbox.came_back(p_qid, m.shard, mailbox.ready_state(v_grp, m.priority), m.priority, v_place);
+      PERFORM mailbox.came_back(q, m.shard, mailbox.ready_state(v_grp, m.priority), m.priority, v_place, t);
       PERFORM mailbox.moved(q, m.shard, 'x', 'b', m.size);
       IF v_grp IS NOT NULL THEN
         PERFORM mailbox.regroup(q, m.shard, v_grp, 0);
@@ -223,7 +291,7 @@ BEGIN
     ELSIF was IN ('r', 'd') AND p_priority IS NOT NULL THEN
       UPDATE mailbox.message a SET priority = nullif(p_priority, 0), state = CASE WHEN was = 'r' THEN mailbox.ready_state(q, p_priority) ELSE a.state END WHERE a.seq = m.seq;
       IF was = 'r' THEN
-        PERFORM mailbox.came_back(p_qid, m.shard, mailbox.ready_state(q, p_priority), p_priority, m.place);
+        PERFORM mailbox.came_back(q, m.shard, mailbox.ready_state(q, p_priority), p_priority, m.place, m.born);
       END IF;
       IF p_priority > 0 AND NOT q.leveled THEN
         PERFORM mailbox.follow_levels(p_qid);
@@ -377,12 +445,29 @@ BEGIN
   RETURN true;
 END $$;
 
--- See 0001/7_plans.sql; replacing a function drops its settings.
-DO $$
-DECLARE v_name text;
+-- oldest_ready returns the ready message that could be delivered first, or a row of nulls. p_leveled says that there may be some with priorities.
+CREATE OR REPLACE FUNCTION mailbox.oldest_ready(p_qid int, p_shard int, p_leveled bool DEFAULT false) RETURNS mailbox.message LANGUAGE plpgsql AS $$
+DECLARE m mailbox.message; l mailbox.message; v_begin text := current_setting('mailboxmq.low', true); v_low bigint := 0; v_levels bigint[];
 BEGIN
-  FOR v_name IN SELECT p.oid::regprocedure::text FROM pg_proc p WHERE p.pronamespace = '{{schema}}'::regnamespace
-    AND (p.proname IN ('edit', 'delete_queue') OR (p.proname = 'redrive' AND p.pronargs > 5)) LOOP
-    EXECUTE format('ALTER FUNCTION %s SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET plan_cache_mode = force_generic_plan SET jit = off', v_name);
-  END LOOP;
+  IF split_part(v_begin, ' ', 1) = p_qid::text THEN
+    v_low := split_part(v_begin, ' ', 2)::bigint;
+    v_levels := string_to_array(nullif(split_part(v_begin, ' ', 3), ''), ',')::bigint[];
+  END IF;
+  m := mailbox.oldest_back(p_qid, p_shard, 10);
+  SELECT * INTO l FROM mailbox.message a WHERE a.qid = p_qid AND a.shard = p_shard AND a.state = 'r' AND a.place > v_low ORDER BY a.place LIMIT 1;
+  IF l.seq IS NOT NULL AND (m.seq IS NULL OR (l.born, l.arrived) < (m.born, m.arrived)) THEN
+    m := l;
+  END IF;
+  IF p_leveled THEN
+    l := mailbox.oldest_back(p_qid, p_shard, 11);
+    IF l.seq IS NOT NULL AND (m.seq IS NULL OR (l.born, l.arrived) < (m.born, m.arrived)) THEN
+      m := l;
+    END IF;
+    SELECT z.* INTO l FROM generate_series(1, 9) k CROSS JOIN LATERAL (SELECT * FROM mailbox.message a WHERE a.qid = p_qid AND a.shard = p_shard
+      AND a.state = 'p' AND a.priority = k AND a.place > coalesce(v_levels[k], 0) ORDER BY a.place LIMIT 1) z ORDER BY z.born, z.arrived LIMIT 1;
+    IF l.seq IS NOT NULL AND (m.seq IS NULL OR (l.born, l.arrived) < (m.born, m.arrived)) THEN
+      m := l;
+    END IF;
+  END IF;
+  RETURN m;
 END $$;
