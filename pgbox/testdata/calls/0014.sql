@@ -1,0 +1,28 @@
+SELECT mailbox.configure_limited($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+SELECT mailbox.delete_queue($1)
+SELECT * FROM mailbox.redrive($1, $2, $3, $4, $5, $6)
+SELECT * FROM mailbox.discard($1, $2, $3)
+SELECT * FROM mailbox.move($1, $2, $3, $4, $5, $6)
+SELECT * FROM mailbox.edit($1, $2, $3, $4, $5, $6)
+SELECT * FROM mailbox.throttle($1, $2, $3, $4, $5)
+SELECT m.*, CASE WHEN $2 AND m.shard = 0 THEN mailbox.keys_held($1) END FROM mailbox.measure($1, $2, $3, $4, $5, $6) m
+SELECT * FROM mailbox.purge($1, $2, $3)
+WITH gone AS (DELETE FROM mailbox.dedup WHERE qid = $1 RETURNING 1) SELECT count(*), mailbox.rules($1, 0) IS NULL FROM gone
+SELECT mailbox.pause($1, $2)
+SELECT DISTINCT qid, mailbox.clock() FROM mailbox.upstream($1) WHERE qid <> $1 AND due <= mailbox.clock()
+SELECT * FROM mailbox.receive($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+SELECT * FROM mailbox.create_slot($1, $2, $3, $4)
+SELECT mailbox.write_slot($1, $2, $3, $4, $5)
+SELECT * FROM mailbox.read_slot($1, $2)
+SELECT mailbox.delete_slot($1)
+SELECT mailbox.expired_slots($1)
+SELECT mailbox.sweep_slots(mailbox.clock(), $1)
+SELECT f.code, (f.schedule).revision, f.at, f.version, f.woken, f.endings FROM mailbox.fire($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16) f
+SELECT (s.schedule).name, s.at FROM mailbox.schedules($1, $2, $3, $4) s
+SELECT * FROM mailbox.send_from($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
+SELECT mailbox.ack($1, $2, $3, $4, $5)
+SELECT * FROM mailbox.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+SELECT mailbox.send_tx($1, $2, $3::text::uuid, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)
+SELECT mailbox.ack_tx($1, $2, $3, $4, $5::text::uuid)
+SELECT mailbox.nack_tx($1, $2, $3, $4, $5::text::uuid, $6, $7, $8)
+SELECT * FROM mailbox.collect($1, $2, $3)
