@@ -25,6 +25,7 @@ type Backend struct {
 	observers  endings.Observers
 	notices    *notices
 	slotWaits  slotWaits
+	unnamed    atomic.Bool // statements are not kept in sessions
 
 	ctx    context.Context // ends when the backend is closed
 	cancel context.CancelFunc
@@ -68,6 +69,8 @@ func Open(ctx context.Context, pool *pgxpool.Pool, options *Options) (*Backend, 
 	if err := b.inspect(ctx); err != nil {
 		return nil, driver.Annotate(err, "", "open")
 	}
+	connection := pool.Config().ConnConfig
+	b.unnamed.Store(filled.PollOnly || connection.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement || connection.StatementCacheCapacity == 0)
 	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	b.notices = newNotices(b)
 	b.start(b.keepProtected)

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,6 +31,10 @@ const (
 	conditionDeadlock = "40P01"
 )
 
+// The conditions of statements that are not in this session but in another, or already in it: a pooler is in between. No
+// call was performed.
+var conditionsStatement = []string{"26000", "42P05"}
+
 // A request is one call of a function.
 type request struct {
 	sql  string
@@ -38,6 +43,8 @@ type request struct {
 	wide int
 	// repeatable: the call may be made twice.
 	repeatable bool
+	// named: the statement is worth keeping in the session, if that is possible.
+	named bool
 }
 
 // call makes a call and passes its rows to read. It repeats calls that have certainly not taken
@@ -60,6 +67,10 @@ func (b *Backend) call(ctx context.Context, r request, read func(pgx.Rows) error
 		case isAnswer && condition.Code == conditionWide && r.wide >= 0:
 			r.args[r.wide] = true
 			continue
+		case isAnswer && r.named && slices.Contains(conditionsStatement, condition.Code):
+			b.unnamed.Store(true)
+			r.named = false
+			continue
 		case isAnswer && (condition.Code == conditionConflict || condition.Code == conditionDeadlock):
 		case !isAnswer && !isUnreadable && (r.repeatable || neverSent(err)):
 		default:
@@ -80,12 +91,16 @@ func (b *Backend) attempt(ctx context.Context, r request, read func(pgx.Rows) er
 	defer cancel()
 	// The description of a statement is kept, and not the statement, which a pooler would
 	// keep in another session.
+	var mode any = pgx.QueryExecModeCacheDescribe
+	if r.named && !b.unnamed.Load() {
+		mode = pgx.QueryExecModeCacheStatement
+	}
 	conn, err := b.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Release()
-	rows, err := conn.Query(ctx, r.sql, append([]any{pgx.QueryExecModeCacheDescribe}, r.args...)...)
+	rows, err := conn.Query(ctx, r.sql, append([]any{mode}, r.args...)...)
 	if err != nil {
 		return err
 	}

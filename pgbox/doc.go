@@ -20,7 +20,11 @@
 // Transactions on a shard take turns by an advisory lock that ends with the transaction.
 // Plain sends take only the lock of the tail, so that places become visible in order. Acks in
 // queues without strict groups take no lock but those of the rows. Nothing depends on the
-// session, so pgbouncer may stand between, in transaction mode.
+// session but prepared statements, which are given up where they get lost, so pgbouncer may
+// stand between, in transaction mode.
+//
+// Calls on queues without bounds, retention, groups, priorities and times to live go short ways
+// (send_plain, take and ack_sorted), which call the other functions where those are needed.
 //
 // Where to look: call.go (calls, repeating, errors), gather.go (goroutines that share a call),
 // send.go, receive.go, long_poll.go, settle.go, dead_letters.go, peek.go, edit.go and schedule.go (the operations),

@@ -44,11 +44,15 @@ func (g *gatherer[O]) submit(ctx context.Context, op O) {
 
 // run makes calls until no operation is queued.
 func (g *gatherer[O]) run(ctx context.Context) {
-	for batch := g.next(); batch != nil; batch = g.next() {
-		g.perform(ctx, batch)
-		for range 4 { // callers that were just answered may submit their next operations
+	for {
+		for range 4 { // callers that were just answered, by this call or another, may submit their next operations
 			runtime.Gosched()
 		}
+		batch := g.next()
+		if batch == nil {
+			return
+		}
+		g.perform(ctx, batch)
 	}
 }
 

@@ -29,6 +29,7 @@ type queue struct {
 	nextTake   atomic.Uint64 // the shard to receive from first
 	keyRoom    atomic.Int64  // how many dedup keys can be used before they are counted again
 	uniqueRoom atomic.Int64  // keyRoom for unique keys
+	ruled      atomic.Int64  // the version of the configuration with which the server refused the short way
 
 	inbox inbox
 
@@ -52,6 +53,14 @@ type settings struct {
 	config  driver.Config
 	traits  driver.Traits
 	version int64
+}
+
+// isPlain reports whether calls can try the short ways of the functions send_plain and take.
+func (q *queue) isPlain() bool {
+	settings := q.settings.Load()
+	c := &settings.config
+	return q.ruled.Load() != settings.version && !c.StrictGroups && !c.FairGroups && c.MaxMessages == 0 && c.MaxBytes == 0 && c.MaxInFlight == 0 &&
+		c.RetainReady == driver.Retention{} && c.RetainDead == driver.Retention{} && c.TTL == 0
 }
 
 // newSettings returns a configuration with its traits.

@@ -238,7 +238,10 @@ func (s *shard) receive(ctx context.Context, batch []*receiveOp, from point) (h 
 	r := request{
 		sql:  "SELECT * FROM mailbox.receive($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
 		args: []any{int32(s.number), most, sizes, visibilities, rand.Int64() >> 8, from.place, from.due, waits, false, from.levels},
-		wide: 9, repeatable: true, // messages of a call whose answer is lost come back
+		wide: 9, named: true, repeatable: true, // messages of a call whose answer is lost come back
+	}
+	if s.queue.isPlain() {
+		r.sql = strings.Replace(r.sql, "receive", "take", 1)
 	}
 	err = s.queue.call(ctx, r, func(rows pgx.Rows) error {
 		h, got = head{}, make([][]driver.Delivery, len(batch))

@@ -303,7 +303,11 @@ func TestClaimsUnderHeldTransactionReadFewPages(t *testing.T) {
 func claimPages(t *testing.T, conn *pgx.Conn, b *Backend, q driver.Queue) int {
 	t.Helper()
 	from := marksOf(q).forReceive()
-	return callPages(t, conn, 2, fmt.Sprintf("SELECT * FROM %[1]s.receive(%[2]d, 0, '{1,1}', '{0,0}', '{%[3]d,%[3]d}', 1, %[4]d, %[5]d, true, false, %[6]s)",
+	function := "receive"
+	if q.(*handle).isPlain() {
+		function = "take"
+	}
+	return callPages(t, conn, 2, fmt.Sprintf("SELECT * FROM %[1]s."+function+"(%[2]d, 0, '{1,1}', '{0,0}', '{%[3]d,%[3]d}', 1, %[4]d, %[5]d, true, false, %[6]s)",
 		b.options.Schema, q.(*handle).qid, hold.Microseconds(), from.place, from.due, levelsSQL(from.levels)))
 }
 

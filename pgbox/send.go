@@ -200,9 +200,12 @@ func (q *queue) performSends(ctx context.Context, batch []*sendOp) {
 	var codes *string
 	var others []pgtype.UUID
 	var waits []*int64
-	var keys, version, at, held *int64
+	var keys, at, held *int64
 	var woken, endings *string
-	var err error
+	version, err := q.sendPlain(ctx, &c)
+	if version != nil {
+		codes = new(string)
+	}
 	begun := time.Now()
 	from := q.lowest(c.shards)
 	for err == nil && codes == nil { // until it has not only handled what fell due
@@ -213,7 +216,7 @@ func (q *queue) performSends(ctx context.Context, batch []*sendOp) {
 				c.keyed && q.keyRoom.Load() < int64(len(c.ids)), false, from.place, from.due, c.ttls, c.priorities, from.levels,
 				c.uniques, c.replaces, c.unique && q.uniqueRoom.Load() < int64(len(c.ids)),
 			},
-			wide: 11,
+			wide: 11, named: true,
 		}
 		err = q.call(ctx, r, one(&codes, &others, &waits, &keys, &version, &woken, &endings, &at, &held))
 		if err == nil {
@@ -241,6 +244,25 @@ func (q *queue) performSends(ctx context.Context, batch []*sendOp) {
 		first += n
 		close(op.done)
 	}
+}
+
+// sendPlain sends messages the short way and returns the version of the configuration, or nil if they have to go the other one.
+func (q *queue) sendPlain(ctx context.Context, c *sendColumns) (version *int64, err error) {
+	elsewhere := func(shard int32) bool { return shard != c.shards[0] }
+	late := func(delay int64) bool { return delay != 0 }
+	if !q.isPlain() || c.keyed || c.unique || c.mortal || c.leveled || c.hasPast || slices.ContainsFunc(c.shards, elsewhere) || slices.ContainsFunc(c.delays, late) {
+		return nil, nil
+	}
+	asked := q.settings.Load().version
+	r := request{
+		sql: "SELECT mailbox.send_plain($1, $2, $3, $4, $5, $6)", args: []any{c.shards[0], c.ids, c.bodies, c.groups, c.extras},
+		wide: -1, named: true,
+	}
+	err = q.call(ctx, r, one(&version))
+	if err == nil && version == nil {
+		q.ruled.Store(asked)
+	}
+	return version, err
 }
 
 // answer takes the part of an answer that begins at a position.

@@ -1,8 +1,10 @@
 package pgbox
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -69,28 +71,37 @@ func (h *handle) Ack(ctx context.Context, receipts []driver.Receipt) error {
 
 // performAcks makes the call for a batch of acks.
 func (q *queue) performAcks(ctx context.Context, batch []*ackOp) {
-	var shards []int32
-	var seqs, nonces []int64
-	var ids [][16]byte
+	var all ackOp
 	for _, op := range batch {
-		shards = append(shards, op.shards...)
-		seqs, nonces, ids = append(seqs, op.seqs...), append(nonces, op.nonces...), append(ids, op.ids...)
+		all.shards = append(all.shards, op.shards...)
+		all.seqs, all.nonces, all.ids = append(all.seqs, op.seqs...), append(all.nonces, op.nonces...), append(all.ids, op.ids...)
 	}
+	r := request{sql: "SELECT mailbox.ack($1, $2, $3, $4, $5)", wide: -1, named: true}
+	c, positions := &all, []int(nil)
+	if q.isPlain() {
+		c, positions = all.sorted()
+	}
+	if positions != nil {
+		r.sql = "SELECT mailbox.ack_sorted($1, $2, $3, $4, $5)"
+	}
+	r.args = []any{c.shards, c.seqs, c.nonces, c.ids}
 	var valid []bool
-	r := request{sql: "SELECT mailbox.ack($1, $2, $3, $4, $5)", args: []any{shards, seqs, nonces, ids}, wide: -1}
 	err := q.call(ctx, r, func(rows pgx.Rows) error {
-		valid = make([]bool, len(seqs))
+		valid = make([]bool, len(c.seqs))
 		for rows.Next() {
 			var position int
 			if err := rows.Scan(&position); err != nil {
 				return err
 			}
-			valid[position-1] = true
+			if position--; positions != nil {
+				position = positions[position]
+			}
+			valid[position] = true
 		}
 		return nil
 	})
 	if err == nil && q.settings.Load().config.MaxInFlight > 0 {
-		q.changed(ctx, len(seqs))
+		q.changed(ctx, len(c.seqs))
 	}
 	for _, op := range batch {
 		if op.err = err; err == nil {
@@ -98,6 +109,24 @@ func (q *queue) performAcks(ctx context.Context, batch []*ackOp) {
 		}
 		close(op.done)
 	}
+}
+
+// sorted returns receipts in the order of their messages with their positions, or as they are and nil if two are of one message.
+func (op *ackOp) sorted() (c *ackOp, positions []int) {
+	positions = make([]int, len(op.seqs))
+	for i := range positions {
+		positions[i] = i
+	}
+	slices.SortFunc(positions, func(a, b int) int { return cmp.Compare(op.seqs[a], op.seqs[b]) })
+	c = &ackOp{}
+	for i, at := range positions {
+		if i > 0 && op.seqs[at] == c.seqs[i-1] {
+			return op, nil
+		}
+		c.shards, c.seqs = append(c.shards, op.shards[at]), append(c.seqs, op.seqs[at])
+		c.nonces, c.ids = append(c.nonces, op.nonces[at]), append(c.ids, op.ids[at])
+	}
+	return c, positions
 }
 
 // nackModes are the modes of a nack as the function settle takes them.
@@ -269,7 +298,7 @@ func (q *queue) callSettle(ctx context.Context, what string, c *settleColumns) (
 		r := request{
 			sql:  "SELECT * FROM mailbox.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
 			args: []any{what, c.shards, c.seqs, c.nonces, c.ids, c.numbers, c.causes, c.kinds, c.reasons, false, from.place, from.due, from.levels},
-			wide: 10,
+			wide: 10, named: true,
 		}
 		if err := q.call(ctx, r, one(&answer, &grants, &version, &woken, &endings)); err != nil {
 			return "", nil, err
