@@ -260,6 +260,7 @@ bench-test: ## Run each Go benchmark once, and test the module bench
 bench-page: ## Write docs/benchmarks.md from the figures in bench/results
 	cd bench && $(GO) run . -page ../docs/benchmarks.md results/*.json
 	cd bench && $(GO) run . -fleet ../docs/scaling.md results/fleet/fleet.json
+	cd bench && $(GO) run . -rates ../docs/postgres.md results/postgres/rates.json
 
 .PHONY: bench-chart
 bench-chart: ## Draw docs/postgres-held.svg from the figures in bench/results/postgres

@@ -265,35 +265,12 @@ func (f *fleetResults) table() daemonTable {
 	return t
 }
 
-// The table of a page is between these lines.
-const (
-	fleetBegin = "<!-- Written by make bench-page from bench/results/fleet/fleet.json. Do not edit. -->\n"
-	fleetEnd   = "<!-- The end of what is written. -->\n"
-)
-
 // fleetPage returns a page with the table of a file that -json wrote.
 func fleetPage(page, file string) (string, error) {
-	text, err := os.ReadFile(page)
-	if err != nil {
-		return "", err
-	}
-	figures, err := os.ReadFile(file)
-	if err != nil {
-		return "", err
-	}
-	var results fleetResults
-	if err := json.Unmarshal(figures, &results); err != nil {
-		return "", fmt.Errorf("%s: %w", file, err)
-	}
-	before, rest, ok := strings.Cut(string(text), fleetBegin)
-	_, after, found := strings.Cut(rest, fleetEnd)
-	if !ok || !found {
-		return "", fmt.Errorf("%s: the lines around the table are missing", page)
-	}
-	var table strings.Builder
-	fmt.Fprintf(&table, "\n`%s` on %s, %d processors (%s), %d GiB, Linux %s, %s; medians of rounds of %s; load average %s at the start.\n\n",
-		results.Command, results.Time.Format("2 January 2006"), results.Machine.Cores, results.Machine.Processor, results.Machine.MemoryGiB,
-		results.Machine.Kernel, results.Machine.Filesystem, results.Slot, results.Machine.Load)
-	results.table().markdown(&table)
-	return before + fleetBegin + table.String() + "\n" + fleetEnd + after, nil
+	return rewritePage(page, "bench/results/fleet/fleet.json", file, func(out *strings.Builder, results *fleetResults) {
+		fmt.Fprintf(out, "`%s` on %s, %d processors (%s), %d GiB, Linux %s, %s; medians of rounds of %s; load average %s at the start.\n\n",
+			results.Command, results.Time.Format("2 January 2006"), results.Machine.Cores, results.Machine.Processor, results.Machine.MemoryGiB,
+			results.Machine.Kernel, results.Machine.Filesystem, results.Slot, results.Machine.Load)
+		results.table().markdown(out)
+	})
 }

@@ -55,12 +55,16 @@ func main() {
 	page := flag.String("page", "", "write this page of the documentation from the JSON files that are arguments, and measure nothing")
 	chart := flag.String("chart", "", "write this chart of claims under a held transaction from the JSON file that is the argument, and measure nothing")
 	fleet := flag.String("fleet", "", "write the table of this page from the JSON file of the fleet suite that is the argument, and measure nothing")
+	rates := flag.String("rates", "", "write the table of this page from the JSON file of the rates of the PostgreSQL suite that is the argument, and measure nothing")
 	r.daemonFlags()
 	flag.Parse()
-	if *fleet != "" {
-		text, err := fleetPage(*fleet, flag.Arg(0))
+	for file, render := range map[string]func(page, file string) (string, error){*fleet: fleetPage, *rates: ratesPage} {
+		if file == "" {
+			continue
+		}
+		text, err := render(file, flag.Arg(0))
 		if err == nil {
-			err = os.WriteFile(*fleet, []byte(text), 0o644)
+			err = os.WriteFile(file, []byte(text), 0o644)
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -167,3 +167,35 @@ func (t daemonTable) markdown(out io.Writer) {
 		fmt.Fprintf(out, "| %s |\n", strings.Join(row, " | "))
 	}
 }
+
+// The table of a page is between these lines, of which the first names the file with its figures.
+const (
+	tableBegin = "<!-- Written by make bench-page from %s. Do not edit. -->\n"
+	tableEnd   = "<!-- The end of what is written. -->\n"
+)
+
+// rewritePage returns a page with the table that render writes from the figures of a file.
+func rewritePage[R any](page, name, file string, render func(*strings.Builder, *R)) (string, error) {
+	text, err := os.ReadFile(page)
+	if err != nil {
+		return "", err
+	}
+	figures, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	var results R
+	if err := json.Unmarshal(figures, &results); err != nil {
+		return "", fmt.Errorf("%s: %w", file, err)
+	}
+	begin := fmt.Sprintf(tableBegin, name)
+	before, rest, ok := strings.Cut(string(text), begin)
+	_, after, found := strings.Cut(rest, tableEnd)
+	if !ok || !found {
+		return "", fmt.Errorf("%s: the lines around the table are missing", page)
+	}
+	var table strings.Builder
+	table.WriteString("\n")
+	render(&table, &results)
+	return before + begin + table.String() + "\n" + tableEnd + after, nil
+}

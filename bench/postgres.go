@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -157,6 +156,9 @@ func (c *tableConsumer) ack() error {
 type postgresResults struct {
 	Machine machine         `json:"machine"`
 	Version string          `json:"postgresql"`
+	Command string          `json:"command,omitempty"`
+	Time    time.Time       `json:"time,omitzero"`
+	Slot    string          `json:"slot,omitempty"`
 	Held    []heldSeries    `json:"held,omitempty"`
 	Rates   []postgresRates `json:"rates,omitempty"`
 }
@@ -172,7 +174,7 @@ func postgresSuite(r *report) {
 }
 
 func (r *report) postgres() error {
-	results := postgresResults{Machine: thisMachine(r.dir)}
+	results := postgresResults{Machine: thisMachine(r.dir), Command: "go run . " + strings.Join(os.Args[1:], " "), Time: time.Now().UTC().Truncate(time.Second)}
 	wants := func(list []string, name string) bool { return len(list) == 0 || slices.Contains(list, name) }
 	if wants(r.workloads, "held") {
 		for _, peer := range postgresPeers(true) {
@@ -206,116 +208,6 @@ func (r *report) savePostgres(results *postgresResults) error {
 		return err
 	}
 	return os.WriteFile(r.json, append(text, '\n'), 0o644)
-}
-
-// A postgresRates is how fast one queue was with so many clients, round by round.
-type postgresRates struct {
-	Name    string         `json:"name"`
-	Clients int            `json:"clients"`
-	Batch   int            `json:"batch"`
-	Rounds  []postgresPace `json:"rounds"`
-}
-
-// A postgresPace is a pace with the bytes of WAL a message.
-type postgresPace struct {
-	daemonPace
-	WAL float64 `json:"wal_bytes"`
-}
-
-// postgresRates measures the rates of all peers with 1 to 64 clients, in turns.
-func (r *report) postgresRates(results *postgresResults, wants func([]string, string) bool) error {
-	server, err := startPostgres(r.dir)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = server.close() }()
-	if results.Version, err = server.version(); err != nil {
-		return err
-	}
-	table := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "clients\tbatch\tqueue\tmessages/s\tserver µs\tclient µs\tWAL bytes\tof pgbox's rate")
-	for _, batch := range []int{1, 10} {
-		for _, clients := range []int{1, 4, 16, 64} {
-			var all []postgresRates
-			for _, peer := range postgresPeers(false) {
-				if wants(r.peers, peer.name) {
-					all = append(all, postgresRates{Name: peer.name, Clients: clients, Batch: batch})
-				}
-			}
-			for range r.rounds {
-				for i := range all {
-					pace, err := r.postgresRound(server, all[i].Name, clients, batch)
-					if err != nil {
-						return fmt.Errorf("%s with %d clients: %w", all[i].Name, clients, err)
-					}
-					all[i].Rounds = append(all[i].Rounds, pace)
-				}
-			}
-			ours := 0.0
-			for _, a := range all {
-				p := a.median()
-				if ours == 0 {
-					ours = p.Rate
-				}
-				fmt.Fprintf(table, "%d\t%d\t%s\t%.0f\t%.0f\t%.0f\t%.0f\t%.2f\n", clients, batch, a.Name, p.Rate, p.ServerCPU, p.ClientCPU, p.WAL, p.Rate/ours)
-			}
-			_ = table.Flush()
-			results.Rates = append(results.Rates, all...)
-		}
-	}
-	return nil
-}
-
-// median returns the round with the median rate.
-func (r postgresRates) median() postgresPace {
-	rounds := slices.SortedFunc(slices.Values(r.Rounds), func(a, b postgresPace) int { return int(a.Rate - b.Rate) })
-	return rounds[len(rounds)/2]
-}
-
-// postgresRound measures one queue in a new database.
-func (r *report) postgresRound(server *postgresServer, name string, clients, batch int) (pace postgresPace, err error) {
-	ctx := context.Background()
-	admin, err := pgx.Connect(ctx, server.url)
-	if err != nil {
-		return pace, err
-	}
-	defer func() { _ = admin.Close(ctx) }()
-	database := fmt.Sprintf("bench_%d", time.Now().UnixNano())
-	if _, err := admin.Exec(ctx, "CREATE DATABASE "+database); err != nil {
-		return pace, err
-	}
-	defer func() {
-		_, failure := admin.Exec(ctx, "DROP DATABASE "+database+" WITH (FORCE)")
-		err = errors.Join(err, failure)
-	}()
-	url := strings.Replace(server.url, "dbname=postgres", "dbname="+database, 1)
-	stand := &daemonStand{process: &daemonProcess{command: server.command}, shape: daemonShape{workers: clients, batch: batch, queues: 1, body: bodyBytes}}
-	peers := postgresPeers(false)
-	peer := peers[slices.IndexFunc(peers, func(p postgresPeer) bool { return p.name == name })]
-	defer func() {
-		if stand.disconnect != nil {
-			err = errors.Join(err, stand.disconnect())
-		}
-	}()
-	if err := peer.open(stand, url, nil); err != nil {
-		return pace, err
-	}
-	if _, err := stand.flood(r.each); err != nil { // to warm up
-		return pace, err
-	}
-	var before, after int64
-	const position = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint"
-	if err := admin.QueryRow(ctx, position).Scan(&before); err != nil {
-		return pace, err
-	}
-	if pace.daemonPace, err = stand.flood(5 * r.each); err != nil {
-		return pace, err
-	}
-	if err := admin.QueryRow(ctx, position).Scan(&after); err != nil {
-		return pace, err
-	}
-	pace.WAL = float64(after-before) / (pace.Rate * 5 * r.each.Seconds())
-	return pace, nil
 }
 
 // version returns that of the server.

@@ -215,18 +215,25 @@ func TestFleetHasFigureForEachStep(t *testing.T) {
 	}
 }
 
-// The page about growing shows the figures that are kept.
-func TestFleetPageShowsKeptFigures(t *testing.T) {
-	const page = "../docs/scaling.md"
-	want, err := fleetPage(page, "results/fleet/fleet.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != want {
-		t.Error("docs/scaling.md differs from bench/results/fleet: run make bench-page")
+// The pages about growing and about PostgreSQL show the figures that are kept.
+func TestPagesShowKeptFigures(t *testing.T) {
+	for _, test := range []struct {
+		page, figures string
+		render        func(page, file string) (string, error)
+	}{
+		{"../docs/scaling.md", "results/fleet/fleet.json", fleetPage},
+		{"../docs/postgres.md", "results/postgres/rates.json", ratesPage},
+	} {
+		want, err := test.render(test.page, test.figures)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(test.page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != want {
+			t.Errorf("%s differs from %s: run make bench-page", test.page, test.figures)
+		}
 	}
 }
