@@ -11,8 +11,19 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/testing/pgtest"
+	"github.com/mailboxmq/mailbox/internal/testing/runnertest"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
+
+func TestKilledRunnersSendOneMessageForEachDueTime(t *testing.T) {
+	t.Parallel()
+	runnertest.Kill(t, func() string { return pgtest.Start(t).URL() }, func(address string) driver.Opener {
+		backend, err := OpenAddress(t.Context(), address, nil)
+		ok(t, err)
+		t.Cleanup(func() { _ = backend.Close() })
+		return backend
+	})
+}
 
 // TestTerminatedConnectionsFireEachTimeOnce fires one schedule from several backends whose
 // connections are ended again and again. There is one message for each time.
