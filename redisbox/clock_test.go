@@ -37,6 +37,52 @@ func TestServerClockSetBackDelaysNothing(t *testing.T) {
 	}
 }
 
+// TestServerClockEndsDelaysSoonerAndLivesBothWays is what Redis makes of TIME-0: a step back prolongs lives alone, and
+// a step forward ends delays, due times and lives.
+func TestServerClockEndsDelaysSoonerAndLivesBothWays(t *testing.T) {
+	t.Parallel()
+	server := redistest.Standalone(t, redistest.ClockSkew(0))
+	q := openQueue(t, open(t, connect(t, server.ClientOption()), nil))
+	set := func(skew time.Duration) {
+		t.Helper()
+		if err := server.SetClockSkew(skew); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sendWith := func(left time.Duration) {
+		t.Helper()
+		_, err := q.Send(t.Context(), []driver.Outgoing{{Delay: left}, {DeliverAt: time.Now().Add(left)}, {TTL: left}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	const left = 8 * time.Second
+	start := time.Now()
+	sendWith(left)
+	set(-2 * time.Minute)
+	for {
+		stats, err := q.Stats(t.Context())
+		took := time.Since(start)
+		if err != nil || took > time.Minute {
+			t.Fatalf("after %v: %+v, error %v", took, stats, err)
+		}
+		if stats.Delayed == 0 {
+			if took < left-left/10 {
+				t.Errorf("a delay and a due time %v ahead have ended after %v", left, took)
+			}
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	wantStats(t, q, driver.Stats{Ready: 3})
+	set(0)
+	wantStats(t, q, driver.Stats{Ready: 2, Dead: 1})
+	sendWith(10 * time.Minute)
+	wantStats(t, q, driver.Stats{Ready: 3, Delayed: 2, Dead: 1})
+	set(15 * time.Minute)
+	wantStats(t, q, driver.Stats{Ready: 4, Dead: 2})
+}
+
 func TestStalePrimaryIsRefused(t *testing.T) {
 	b := open(t, connect(t, redistest.SharedServer(t).ClientOption()), &Options{Prefix: redistest.Prefix(t)})
 	q := openQueue(t, b)
