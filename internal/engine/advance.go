@@ -35,9 +35,9 @@ func (s *Shard) runDue(now Moment) {
 		s.moment = now.earlier(s.stamp)
 		switch what {
 		case timerEvent:
-			s.fire(s.moment, s.timers[0])
+			s.fire(s.moment, s.timers.first())
 		case alarmEvent:
-			s.fire(s.moment, s.alarms.due[0])
+			s.fire(s.moment, s.alarms.due.first())
 		case backlogEvent:
 			s.refillDelayed(&s.window.delays, false)
 		case alarmBacklogEvent:
@@ -125,8 +125,8 @@ const (
 // lease and retention end together returns before its age is checked.
 func (s *Shard) nextEvent() (at Instant, what event) {
 	at = never
-	if len(s.timers) > 0 {
-		at, what = s.timers[0].Due, timerEvent
+	if e := s.timers.first(); e != nil {
+		at, what = e.Due, timerEvent
 	}
 	if w := s.window; w != nil && w.delays.horizon.Due <= at && w.delays.horizon != allTimes {
 		at, what = w.delays.horizon.Due, backlogEvent

@@ -135,11 +135,14 @@ func (s *Shard) checkTimers() error {
 	if w := s.window; w != nil {
 		delayed = w.delays.held + w.alarms.held
 	}
-	alarms := s.alarmsSet()
-	if len(s.timers)+len(alarms) != delayed+s.stats.InFlight-staged {
-		return fmt.Errorf("engine: %d timers and %d alarms for %+v", len(s.timers), len(alarms), s.stats)
+	var due timers
+	if s.alarms != nil {
+		due = s.alarms.due
 	}
-	return cmp.Or(s.timers.check(false), alarms.check(true))
+	if s.timers.len()+due.len() != delayed+s.stats.InFlight-staged {
+		return fmt.Errorf("engine: %d timers and %d alarms for %+v", s.timers.len(), due.len(), s.stats)
+	}
+	return cmp.Or(s.timers.check(false), due.check(true))
 }
 
 // checkLives checks that the ends of all waiting messages with a time to live are followed.
@@ -165,7 +168,15 @@ func (s *Shard) checkLives() error {
 	return nil
 }
 
-func (t timers) check(wall bool) error {
+func (t *timers) check(wall bool) error {
+	err := t.young.check(wall)
+	if t.old != nil {
+		err = cmp.Or(err, t.old.check(wall))
+	}
+	return err
+}
+
+func (t timerHeap) check(wall bool) error {
 	for i, e := range t {
 		if int(e.timerIndex) != i {
 			return fmt.Errorf("engine: timer %d has index %d", i, e.timerIndex)

@@ -8,7 +8,7 @@ package engine
 
 // fetchAhead is how many messages or groups are read at once. They stay in the processor's cache
 // until they are received.
-const fetchAhead = 8
+const fetchAhead = 16
 
 // fetched is a sum of what was read ahead. It has no meaning: it keeps the compiler from leaving
 // the reads out.

@@ -134,7 +134,7 @@ func TestByteLimitHoldsForAllStates(t *testing.T) {
 		for _, g := range s.groups.byName {
 			g.waiting.all(func(e *Entry) bool { ready += len(e.Body); return true })
 		}
-		for _, e := range s.timers {
+		for e := range s.timers.all {
 			if e.State == Delayed {
 				delayed += len(e.Body)
 			}

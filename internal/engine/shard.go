@@ -265,12 +265,13 @@ func (s *Shard) entries(yield func(*Entry) bool) {
 
 // timed yields every message that waits for a time, delayed or in flight.
 func (s *Shard) timed(yield func(*Entry) bool) {
-	for _, timers := range []timers{s.timers, s.alarmsSet()} {
-		for _, e := range timers {
-			if !yield(e) {
-				return
-			}
+	for e := range s.timers.all {
+		if !yield(e) {
+			return
 		}
+	}
+	if s.alarms != nil {
+		s.alarms.due.all(yield)
 	}
 }
 
@@ -306,8 +307,7 @@ func (s *Shard) Purge(now Moment) (removed int) {
 	s.purgeGroups()
 	s.ages.clear()
 	s.inFlight, s.returned = leases{}, leases{}
-	clear(s.timers)
-	s.timers, s.alarms = s.timers[:0], nil
+	s.timers, s.alarms = timers{}, nil
 	s.holders = nil
 	if s.window != nil {
 		s.window.empty()

@@ -60,12 +60,12 @@ func (s *Shard) timersOf(e *Entry) *timers {
 	return &s.timers
 }
 
-// alarmsSet returns the delayed messages marked Wall that are held.
-func (s *Shard) alarmsSet() timers {
+// firstAlarm returns the first delayed message marked Wall that is held, or nil.
+func (s *Shard) firstAlarm() *Entry {
 	if s.alarms == nil {
 		return nil
 	}
-	return s.alarms.due
+	return s.alarms.due.first()
 }
 
 // ahead returns how far the wall clock is ahead of the other one.
@@ -97,9 +97,9 @@ func (s *Shard) ring(at Moment, e *Entry) {
 // nextAlarm returns the next due time if it is before the event at the time at, or not after
 // it and in the backlog. Of a timer and an alarm at one time, the lower Seq comes first.
 func (s *Shard) nextAlarm(at Instant, what event) (Instant, event) {
-	if alarms := s.alarmsSet(); len(alarms) > 0 {
-		due := s.dueAt(alarms[0])
-		if due < at || (due == at && what == timerEvent && alarms[0].Seq < s.timers[0].Seq) {
+	if alarm := s.firstAlarm(); alarm != nil {
+		due := s.dueAt(alarm)
+		if due < at || (due == at && what == timerEvent && alarm.Seq < s.timers.first().Seq) {
 			at, what = due, alarmEvent
 		}
 	}
@@ -119,7 +119,7 @@ func (s *Shard) followsWall() bool {
 
 // hasAlarms reports whether messages wait for the wall clock.
 func (s *Shard) hasAlarms() bool {
-	return len(s.alarmsSet()) > 0 || (s.window != nil && s.window.alarms.horizon != allTimes)
+	return s.firstAlarm() != nil || (s.window != nil && s.window.alarms.horizon != allTimes)
 }
 
 // delayedAfter yields the delayed messages of the backlog after a point, by due time.

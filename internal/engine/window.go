@@ -281,7 +281,7 @@ func (s *Shard) findDelayed(e *Entry) *Entry {
 	if !e.duePoint().before(s.window.delaysOf(e).horizon) {
 		return nil
 	}
-	for _, held := range *s.timersOf(e) {
+	for held := range s.timersOf(e).all {
 		if held.Seq == e.Seq && held.State == Delayed {
 			return held
 		}
@@ -297,7 +297,7 @@ func (s *Shard) trimDelayed(d *delays, held *timers) {
 	}
 	var delayed []*Entry
 	var kept timers
-	for _, e := range *held {
+	for e := range held.all {
 		if e.State == Delayed {
 			delayed = append(delayed, e)
 		} else {
