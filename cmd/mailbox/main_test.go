@@ -31,6 +31,7 @@ type process struct {
 	*exec.Cmd
 	log     *bufio.Scanner
 	environ []string // for its clients
+	oap     string   // its address for OAP/1
 }
 
 // started is the log line about the start.
@@ -40,10 +41,10 @@ type started struct {
 	OAP  string `json:"oap"`
 }
 
-func startDaemon(t *testing.T, program string) *process {
+func startDaemon(t *testing.T, program string, args ...string) *process {
 	t.Helper()
 	home := t.TempDir()
-	d := &process{Cmd: exec.Command(program, "--listen", "127.0.0.1:0", "--listen-oap", "127.0.0.1:0")}
+	d := &process{Cmd: exec.Command(program, append([]string{"--listen", "127.0.0.1:0", "--listen-oap", "127.0.0.1:0"}, args...)...)}
 	d.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}
 	d.Stdout = io.Discard
 	stderr, err := d.StderrPipe()
@@ -61,6 +62,7 @@ func startDaemon(t *testing.T, program string) *process {
 	})
 	d.log = bufio.NewScanner(stderr)
 	line := d.awaitLog(t, "started")
+	d.oap = line.OAP
 	d.environ = append(d.Env, "MAILBOX_ADDR="+line.HTTP, "MAILBOX_OAP_ADDR="+line.OAP)
 	return d
 }
