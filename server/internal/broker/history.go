@@ -263,12 +263,10 @@ func (c Caller) AddHistory(ctx context.Context, total *HistoryTotal, queue strin
 }
 
 // keepDead adds the dead letters of a point to the slots after it until end: a queue that has only dead letters and is not
-// used is not measured.
+// used is not measured. It makes no point where no queue was measured.
 func (t *HistoryTotal) keepDead(p *historyPoint, end uint32) {
 	for at := max(p.at+1, t.first); at < end && at-t.first < uint32(len(t.points)); at++ {
-		slot := &t.points[at-t.first]
-		slot.known = true
-		slot.Dead += int(p.dead)
+		t.points[at-t.first].Dead += int(p.dead)
 	}
 }
 
