@@ -241,16 +241,17 @@ func (b *Browser) WaitFor(expression string) {
 	}
 }
 
-// Screenshot returns a picture of the page as PNG, down to its end but no further than
-// maxHeight pixels.
+// Screenshot returns a picture of the page as PNG, from where it is scrolled to down to its end, but no further
+// than maxHeight pixels.
 func (b *Browser) Screenshot(width, maxHeight int) []byte {
 	b.t.Helper()
-	var height int
-	b.Eval("Math.ceil(document.body.getBoundingClientRect().height)", &height)
+	var top, height int
+	b.Eval("Math.floor(scrollY)", &top)
+	b.Eval("Math.ceil(document.body.getBoundingClientRect().bottom)", &height) // in the window
 	var shot struct{ Data string }
 	b.must(b.call("Page.captureScreenshot", map[string]any{
 		"format": "png", "captureBeyondViewport": true,
-		"clip": map[string]any{"x": 0, "y": 0, "width": width, "height": min(height, maxHeight), "scale": 1},
+		"clip": map[string]any{"x": 0, "y": top, "width": width, "height": min(height, maxHeight), "scale": 1},
 	}, &shot))
 	picture, err := base64.StdEncoding.DecodeString(shot.Data)
 	b.must(err)

@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"net"
@@ -10,82 +11,154 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/testing/browsertest"
 	"github.com/mailboxmq/mailbox/internal/testing/volume"
+	"github.com/mailboxmq/mailbox/schedule"
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
 // shop fills the queues of a made-up shop, and returns the ids of a waiting and of a dead message.
 func (d *env) shop() (waiting, dead string) {
-	attributed := func(out *driver.Outgoing) {
-		out.Attributes = map[string]string{"customer": "c-1042", "content-type": "application/json", "region": "eu-central-1"}
-		out.Group = "c-1042"
-	}
 	for i := range 7 {
 		d.deadLetter("", "emails", fmt.Sprintf(`{"to":"user%d@example.org","template":"receipt"}`, i), fmt.Sprintf("dial smtp 10.1.0.%d:25: connection refused after %d ms", i, 900+i))
 	}
 	for i := range 3 {
 		dead = d.deadLetter("", "emails", fmt.Sprintf(`{"to":"broken-%d"}`, i), fmt.Sprintf("invalid address %q", fmt.Sprint("broken-", i)))
 	}
-	d.pastHour()
-	for i := range 24 {
-		waiting = d.send("", "orders", fmt.Sprintf(`{"order":%d,"total":129.90,"lines":[{"sku":"A-17","count":2},{"sku":"B-4","count":1}]}`, 9007199254740993+i), attributed)
-	}
-	c := d.caller("")
-	got := d.work("", "orders", "billing@host-7:4312", 5)
-	d.work("", "orders", "billing@host-9:118", 2)
-	d.work("", "emails", "mailer@host-7:4400", 1)
-	nack := broker.Nack{Receipt: got[0].Receipt, Delay: 2 * time.Minute, Cause: "payment provider: HTTP 503"}
-	if err := c.Nack(d.t.Context(), "orders", []broker.Nack{nack}); err != nil {
-		d.t.Fatal(err)
-	}
 	for i := range 40 {
-		d.send("", "thumbnails", fmt.Sprintf("img/%04d.jpg", i), func(out *driver.Outgoing) { out.Delay = time.Hour })
+		d.send("", "thumbnails", fmt.Sprintf("img/%04d.jpg", i), func(out *driver.Outgoing) { out.Delay = 2 * time.Hour })
 	}
 	for _, queue := range []string{"invoices", "audit.events", "search/index"} {
 		d.send("", queue, "{}")
 	}
-	d.work("", "thumbnails", "aws-sdk-go-v2/1.41.0 os/linux lang/go", 1)
 	d.send("acme", "orders", "{}")
-	d.schedule("", "invoices", "nightly-report")
-	for i := range 5 {
-		d.request("", fmt.Sprint("rates-", i), map[int]*driver.Answer{1: {Body: []byte(`{"currency":"EUR","rate":1.0842}`)}, 3: {Failure: "no such currency"}}[i])
-	}
+	c := d.caller("")
 	if err := c.Pause(d.t.Context(), "invoices"); err != nil {
 		d.t.Fatal(err)
 	}
+	for i := range 90 {
+		d.send("", "exports", fmt.Sprintf(`{"export":%d}`, i))
+	}
+	d.kill("exports", 90, func(i int) string { return fmt.Sprintf("open /exports/%d.csv: no space left on device", i) })
+	if err := c.Configure(d.t.Context(), "webhooks", driver.Config{FairGroups: true, GroupLimits: "in-flight=1"}); err != nil {
+		d.t.Fatal(err)
+	}
+	d.pastHour()
+	for i := range 24 {
+		waiting = d.order(i)
+	}
+	got := d.work("", "orders", "billing@host-7:4312", 5)
+	d.work("", "orders", "billing@host-9:118", 2)
+	d.work("", "emails", "mailer@host-7:4400", 1)
+	nack := broker.Nack{Receipt: got[0].Receipt, Delay: time.Hour, Cause: "payment provider: HTTP 503"}
+	if err := c.Nack(d.t.Context(), "orders", []broker.Nack{nack}); err != nil {
+		d.t.Fatal(err)
+	}
+	d.work("", "thumbnails", "aws-sdk-go-v2/1.41.0 os/linux lang/go", 1)
+	for i := range 5 {
+		d.send("", "webhooks", "{}", func(out *driver.Outgoing) { out.Group = fmt.Sprint("shop-", i/3) })
+	}
+	d.work("", "webhooks", "hooks@host-2:90", 5)
+	for _, s := range []schedule.Schedule{
+		{Name: "nightly-report", Cron: "0 3 * * *", Body: []byte(`{"report":"daily"}`)}, {Name: "reminders", Cron: "30 8 * * 1-5", Zone: "Europe/Berlin", Body: []byte("{}")},
+		{Name: "month-end", Cron: "0 6 1 * *", Body: []byte("{}")}, {Name: "rates", Every: 15 * time.Minute, Body: []byte("EUR")}, {Name: "old-export", Every: time.Hour, Body: []byte("{}"), Paused: true},
+	} {
+		if _, err := c.PutSchedule(d.t.Context(), "invoices", s); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+	for i := range 5 {
+		d.request("", fmt.Sprint("rates-", i), map[int]*driver.Answer{1: {Body: []byte(`{"currency":"EUR","rate":1.0842}`)}, 3: {Failure: "no such currency"}}[i])
+	}
+	d.broker.Sample(d.t.Context(), time.Now()) // charts end with what the pages count
 	return got[0].ID, dead
 }
 
-// pastHour makes a history of queue orders: traffic that rises and falls.
+// order sends an order of the shop, for one of eight customers, and returns its id.
+func (d *env) order(i int) string {
+	customer := fmt.Sprint("c-", 1042+5*i*i%23%8)
+	return d.send("", "orders", fmt.Sprintf(`{"order":%d,"total":%d.90,"lines":[{"sku":"A-17","count":2},{"sku":"B-4","count":1}]}`, 9007199254740993+i, 20+i*37%200), func(out *driver.Outgoing) {
+		out.Attributes = map[string]string{"customer": customer, "content-type": "application/json", "region": "eu-central-1"}
+		out.Group = customer
+	})
+}
+
+// pastHour makes a history of queue orders: a backlog that rises and falls, and a moment of failures.
 func (d *env) pastHour() {
 	d.t.Helper()
 	c := d.caller("")
-	now := time.Now()
+	now, backlog := time.Now(), 0
 	for i := range 358 {
-		n := int(12 + 8*math.Sin(float64(i)/25))
+		n := int(12 + 5*math.Sin(float64(i)/25) + 3*math.Sin(float64(i)/7))
 		for range n {
 			d.send("", "orders", "{}")
 		}
-		got, err := c.Receive(d.t.Context(), "orders", driver.ReceiveRequest{Max: int(12 + 8*math.Sin(float64(i-12)/25)), Visibility: time.Minute})
+		backlog += n
+		d.aged.Store(int64(time.Duration(backlog) * time.Second))
+		most := backlog - int(60-45*math.Cos(2*math.Pi*float64(i-357)/170))
+		got, err := c.Receive(d.t.Context(), "orders", driver.ReceiveRequest{Max: max(most, 1), Visibility: time.Minute})
 		if err != nil {
 			d.t.Fatal(err)
 		}
+		backlog -= len(got)
 		var receipts []string
 		for _, m := range got {
 			receipts = append(receipts, m.Receipt)
+		}
+		if i/4 == 60 {
+			request := broker.DeadLetterRequest{Receipt: receipts[0], Reason: driver.ReasonFatal, Error: "payment provider: HTTP 503"}
+			if err := c.DeadLetter(d.t.Context(), "orders", []broker.DeadLetterRequest{request}); err != nil {
+				d.t.Fatal(err)
+			}
+			receipts = receipts[1:]
 		}
 		if err := c.Ack(d.t.Context(), "orders", receipts); err != nil && len(receipts) > 0 {
 			d.t.Fatal(err)
 		}
 		d.broker.Sample(d.t.Context(), now.Add(time.Duration(i-358)*broker.HistoryEvery))
 	}
-	if _, err := c.Purge(d.t.Context(), "orders"); err != nil {
-		d.t.Fatal(err)
+	d.aged.Store(0)
+	d.ack("orders", backlog)
+}
+
+// ack receives and acks messages.
+func (d *env) ack(queue string, n int) {
+	d.t.Helper()
+	c := d.caller("")
+	got, err := c.Receive(d.t.Context(), queue, driver.ReceiveRequest{Max: n, Visibility: time.Minute})
+	for _, m := range got {
+		if err == nil {
+			err = c.Ack(d.t.Context(), queue, []string{m.Receipt})
+		}
+	}
+	if err != nil || len(got) != n {
+		d.t.Fatalf("acked %d messages of %d, %v", len(got), n, err)
+	}
+}
+
+// trade sends and acks messages of the shop as the time passes, and continues its history, until end is called.
+func (d *env) trade(t *testing.T) (end func()) {
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	all.Go(func() { d.broker.RunHistory(ctx) })
+	all.Go(func() {
+		for i := 24; ctx.Err() == nil; i++ {
+			d.order(i)
+			d.ack("orders", 1)
+			select {
+			case <-ctx.Done():
+			case <-time.After(700 * time.Millisecond):
+			}
+		}
+	})
+	return func() {
+		stop()
+		all.Wait()
 	}
 }
 
@@ -166,7 +239,7 @@ func screensOf(d *env) []struct{ name, page string } {
 		{"overview", ""}, {"queues", "queues"}, {"workers", "workers"}, {"queue", "queue?name=orders"}, {"message", "message?queue=orders&id=" + waiting},
 		{"dead-letters", "dead?queue=emails"}, {"cause", "dead?queue=emails&cause=" + cause[:12]}, {"dead-queues", "dead"},
 		{"dead-message", "message?queue=emails&id=" + dead}, {"schedules", "schedules"}, {"groups", "groups?queue=orders"}, {"tenants", "tenants"}, {"edit-schedule", "edit-schedule?queue=invoices&schedule=nightly-report"}, {"schedule", "schedule?queue=invoices&schedule=nightly-report"},
-		{"requests", "requests"}, {"request", "request?slot=rates-1"}, {"access", "access"}, {"health", "health"}, {"confirm", "confirm?do=purge&queue=orders"}, {"search", "queue?name=orders&text=A-17&limit=5"}, {"empty", "queue?name=orders&older=99h"}, {"error", "queue?name=missing"},
+		{"requests", "requests"}, {"request", "request?slot=rates-1"}, {"access", "access"}, {"health", "health"}, {"confirm", "confirm?do=purge&queue=orders"}, {"search", "queue?name=orders&text=A-17&limit=20#messages"}, {"empty", "queue?name=orders&older=99h"}, {"error", "queue?name=missing"},
 	}
 }
 
@@ -180,6 +253,10 @@ func TestPagesAreSoundInBrowser(t *testing.T) {
 	all := screensOf(d)
 	p := d.openTab(t)
 	pictures := os.Getenv("MAILBOX_SCREENSHOTS")
+	if pictures != "" {
+		all[1].page = "job?id=" + d.slowJob("", "exports").ID
+		defer d.trade(t)()
+	}
 	p.Open(p.base + "login")
 	p.sound("login")
 	p.accessible(axe, "login")

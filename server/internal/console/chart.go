@@ -39,6 +39,7 @@ var charts = []chart{
 			{"ready", "sent", func(p *broker.Point) float64 { return perSecond(p.Sent) }},
 			{"in_flight", "delivered", func(p *broker.Point) float64 { return perSecond(p.Delivered) }},
 			{"answered", "acked", func(p *broker.Point) float64 { return perSecond(p.Acked) }},
+			{"dead", "failed", func(p *broker.Point) float64 { return perSecond(p.Failed) }},
 		},
 	},
 	{
@@ -91,12 +92,14 @@ func (c *chart) draw(points []broker.Point, now time.Time) h.Node {
 	var told []string
 	last := &points[len(points)-1]
 	for _, l := range c.lines {
-		paths = append(paths, h.El("path", h.Class("line "+l.class), h.Attr("d", l.path(points, now, top))))
-		legend = append(legend, h.Li(h.Span(h.Class("state "+l.class), h.Text(l.name)), h.Text(" "+c.words(l.value(last)))))
 		most := 0.0
 		for i := range points {
 			most = max(most, l.value(&points[i]))
 		}
+		if most > 0 { // a line that is 0 all the time would hide others at the bottom
+			paths = append(paths, h.El("path", h.Class("line "+l.class), h.Attr("d", l.path(points, now, top))))
+		}
+		legend = append(legend, h.Li(h.Span(h.Class("state "+l.class), h.Text(l.name)), h.Text(" "+c.words(l.value(last)))))
 		told = append(told, l.name+": now "+c.words(l.value(last))+", at most "+c.words(most))
 	}
 	return h.Figure(h.Class("chart"),
@@ -133,6 +136,48 @@ func (l *line) path(points []broker.Point, now time.Time, top float64) string {
 		path.WriteString(strconv.FormatFloat(math.Round(y*10)/10, 'f', -1, 64))
 	}
 	return path.String()
+}
+
+// The size of a sparkline in pixels: one for each minute of the hour.
+const sparkWidth, sparkHeight, sparkBox = 60, 16, "0 0 60 16"
+
+// sparkline draws how many messages of a queue were ready in the last hour, the most in each minute.
+func (v *view) sparkline(c *counted, now time.Time) h.Node {
+	caller, err := v.of(c.TenantQueue)
+	if err != nil {
+		return nil
+	}
+	points, err := caller.History(v.ctx(), c.Queue)
+	if err != nil || len(points) < 2 {
+		return nil // the figures beside it say why
+	}
+	var ready [sparkWidth]int // and one more, so that 0 means that the queue was not measured
+	most := 1
+	for i := range points {
+		minute := sparkWidth - 1 - int(now.Sub(points[i].At)/time.Minute)
+		if minute < 0 || minute >= sparkWidth {
+			continue
+		}
+		ready[minute] = max(ready[minute], points[i].Ready+1)
+		most = max(most, points[i].Ready)
+	}
+	var path []byte
+	for minute, n := range ready {
+		if n == 0 {
+			continue
+		}
+		command := byte('L')
+		if minute == 0 || ready[minute-1] == 0 {
+			command = 'M'
+		}
+		path = strconv.AppendInt(append(path, command), int64(minute), 10)
+		path = strconv.AppendInt(append(path, ' '), int64(sparkHeight-1-(n-1)*(sparkHeight-2)/most), 10)
+	}
+	if path == nil {
+		return nil
+	}
+	return h.El("svg", h.Class("spark"), h.Attr("viewBox", sparkBox), h.Width(strconv.Itoa(sparkWidth)), h.Height(strconv.Itoa(sparkHeight)),
+		h.Role("img"), h.Aria("label", "ready in the last hour, at most "+number(most)), h.El("path", h.Class("line ready"), h.Attr("d", string(path))))
 }
 
 // total adds up the histories of queues, point by point.

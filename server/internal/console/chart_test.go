@@ -28,6 +28,9 @@ func TestChartsTellLastHour(t *testing.T) {
 		if err := xml.Unmarshal([]byte(svg+"</svg>"), new(struct{})); !ok || err != nil {
 			t.Errorf("%s: %v: %s", page, err, svg)
 		}
+		if strings.Contains(a.body, `<path class="line delayed"`) || !strings.Contains(a.body, `<path class="line ready"`) {
+			t.Errorf("%s: a line that is 0 hides others, or one that is not is missing", page)
+		}
 	}
 	looker := d.logIn(d.mint("", []capability.Operation{capability.OpPeek}, capability.Queue("orders")))
 	looker.lacks(looker.get("queue?name=orders"), "<svg", "Last hour")

@@ -28,7 +28,7 @@ const (
 // correct; empty if there is none.
 func parseFilter(values url.Values) (s broker.Search, problem string) {
 	s = broker.Search{
-		Query: driver.Query{ID: strings.TrimSpace(values.Get("id")), Reason: driver.Reason(values.Get("reason")), Limit: messagesPerPage},
+		Query: driver.Query{ID: strings.TrimSpace(values.Get("id")), Reason: driver.Reason(values.Get("reason"))},
 		Text:  values.Get("text"), Group: values.Get("group"), Cursor: values.Get("cursor"),
 	}
 	if state := values.Get("state"); state != "" {
@@ -62,10 +62,16 @@ func parseFilter(values url.Values) (s broker.Search, problem string) {
 	if s.Query.Reason != "" && !s.Query.Reason.Valid() {
 		return s, "Reason: want max_attempts, fatal, parse, integrity, expired or operator."
 	}
-	if n, err := strconv.Atoi(values.Get("limit")); err == nil && n > 0 {
-		s.Query.Limit = min(n, mostMessages)
-	}
+	s.Query.Limit = messageLimit(values.Get("limit"))
 	return s, ""
+}
+
+// messageLimit reads how many messages a page shows.
+func messageLimit(text string) int {
+	if n, err := strconv.Atoi(text); err == nil && n > 0 {
+		return min(n, mostMessages)
+	}
+	return messagesPerPage
 }
 
 // newest asks for the newest messages first.
@@ -171,7 +177,7 @@ func (v *view) extent(s *broker.Search, found int, begun bool, stats *driver.Sta
 			values.Set(name, v.get(name))
 		}
 		values.Set("cursor", s.Cursor)
-		further = h.A(h.Href("queue?"+values.Encode()), h.Text("Go on →"))
+		further = h.A(h.Href("queue?"+values.Encode()+"#"+messagesID), h.Text("Go on →"))
 	}
 	return h.P(h.Class("quiet"), h.Text(note+" "), further)
 }

@@ -63,6 +63,17 @@ func numberCell(n int, class string) h.Node {
 	return h.Td(h.Class("number "+class), h.Text(number(n)))
 }
 
+// rateCell is a cell with messages a second; a zero is quiet.
+func rateCell(perSecond float64) h.Node {
+	switch {
+	case perSecond <= 0:
+		return numberCell(0, "")
+	case perSecond < 10:
+		return h.Td(h.Class("number"), h.Text(strconv.FormatFloat(perSecond, 'f', 1, 64)))
+	}
+	return numberCell(int(perSecond), "")
+}
+
 // exact is the time in UTC that titles have.
 const exact = "2006-01-02 15:04:05.000 UTC"
 

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +36,7 @@ type env struct {
 	ring    *keyring.Ring
 	console *console.Handler
 	tokens  map[string]capability.Token // by tenant
+	aged    *atomic.Int64               // that of an agingBackend
 }
 
 // A backend is one that the console looks into.
@@ -46,7 +48,36 @@ type backend interface {
 
 func open(t testing.TB) *env {
 	t.Helper()
-	return openOn(t, membox.New(&membox.Options{Defaults: driver.Config{MaxDeliveries: 2}}))
+	aging := &agingBackend{Backend: membox.New(&membox.Options{Defaults: driver.Config{MaxDeliveries: 2, RetainReady: driver.Retention{Age: 7 * 24 * time.Hour}}})}
+	d := openOn(t, aging)
+	d.aged = &aging.aged
+	return d
+}
+
+// An agingBackend has ready messages that are older than they are, for a history of an hour that a test makes at once.
+type agingBackend struct {
+	*membox.Backend
+	aged atomic.Int64 // by how much, as a time.Duration
+}
+
+func (b *agingBackend) OpenQueue(ctx context.Context, name string) (driver.Queue, error) {
+	q, err := b.Backend.OpenQueue(ctx, name)
+	return agingQueue{q, &b.aged}, err
+}
+
+type agingQueue struct {
+	driver.Queue
+	aged *atomic.Int64
+}
+
+func (q agingQueue) Usage(ctx context.Context) (driver.Usage, error) {
+	usage, err := q.Queue.Usage(ctx)
+	for i := range usage.Shards {
+		if usage.Shards[i].Ready > 0 {
+			usage.Shards[i].OldestReady += time.Duration(q.aged.Load())
+		}
+	}
+	return usage, err
 }
 
 func openOn(t testing.TB, backend backend) *env {
@@ -193,6 +224,7 @@ func (b *browser) do(r *http.Request) answer {
 
 func (b *browser) get(page string) answer {
 	b.t.Helper()
+	page, _, _ = strings.Cut(page, "#") // which browsers keep for themselves
 	return b.do(httptest.NewRequestWithContext(b.t.Context(), http.MethodGet, prefix+page, nil))
 }
 

@@ -45,7 +45,7 @@ func messagePage(v *view, p *page) error {
 		return nil
 	}
 	p.heading(h.Code(h.Text(id)), v.messageActions(queue, m)...)
-	p.live("facts", h.P(stateBadge(m.State)), progress(trace.Progress, now), messageFacts(m, now))
+	p.live("facts", h.P(stateBadge(m.State), h.If(m.State == driver.StateInFlight, h.Span(h.Class("quiet"), h.Text(heldWords)))), progress(trace.Progress, now), messageFacts(m, now))
 	body := showBody(m.Body)
 	if m.Damaged {
 		body = failed("The message was changed outside the daemon: its seal does not fit. The body is not shown, and the message will be dead-lettered when it is received.")
@@ -59,6 +59,9 @@ func messagePage(v *view, p *page) error {
 	p.add(commands(queue, id))
 	return nil
 }
+
+// heldWords say why a message in flight has no actions.
+const heldWords = " It has no actions here: only its receiver can end or change it while the lease lasts."
 
 // messageActions are the changes that the state of a message allows.
 func (v *view) messageActions(queue string, m *broker.Peeked) []h.Node {

@@ -83,7 +83,7 @@ func (v *view) of(q broker.TenantQueue) (broker.Caller, error) {
 // A counted queue is one with its figures.
 type counted struct {
 	broker.TenantQueue
-	driver.Stats
+	broker.Figures
 	problem string // why there are no figures
 }
 
@@ -95,14 +95,25 @@ func (v *view) count(q broker.TenantQueue) counted {
 		return c
 	}
 	if err == nil {
-		var figures broker.Figures
-		figures, err = caller.Figures(v.ctx(), q.Queue, v.recent)
-		c.Stats = figures.Stats
+		c.Figures, err = caller.Figures(v.ctx(), q.Queue, v.recent)
 	}
 	if err != nil {
 		c.problem = wireerr.Of(err).Message()
 	}
 	return c
+}
+
+// countSome counts the first queues, as many as a page has time for.
+func (v *view) countSome(names []broker.TenantQueue) []counted {
+	limit := v.budget(leastCounted, mostCounted)
+	var queues []counted
+	for i, name := range names {
+		if limit.spent(i) {
+			break
+		}
+		queues = append(queues, v.count(name))
+	}
+	return queues
 }
 
 // foreignTenant is the tenant parameter of links to a queue; empty for those of the token.
@@ -130,20 +141,14 @@ func overview(v *view, p *page) error {
 		return err
 	}
 	p.heading(h.Text("Overview"))
-	limit := v.budget(leastCounted, mostCounted)
+	queues := v.countSome(names)
 	var total driver.Stats
-	var queues []counted
-	for i, name := range names {
-		if limit.spent(i) {
-			break
-		}
-		c := v.count(name)
-		total = total.Plus(c.Stats)
-		queues = append(queues, c)
+	for i := range queues {
+		total = total.Plus(queues[i].Stats)
 	}
 	p.live("figures", v.figures(total, len(names), len(queues), listed))
 	p.live("history", h.Section(h.Class("panel"), h.H2(h.Text("Last hour")), drawCharts(v.total(queues), time.Now())))
-	p.live("busiest", h.Div(h.Class("columns"),
+	p.live("busiest", h.Div(h.Class("columns uneven"),
 		h.Section(h.Class("panel"), h.H2(h.Text("Busiest queues")), v.busiest(queues)),
 		h.Section(h.Class("panel"), h.H2(h.Text("Dead letters")), v.deadest(queues)),
 	))
@@ -163,7 +168,7 @@ func (v *view) figures(total driver.Stats, known, counted int, listed bool) h.No
 	for _, s := range states {
 		nodes = append(nodes, tile(stateClass(s), string(s), countOf(&total, s)))
 	}
-	result := h.Group{h.Dl(h.Class("tiles"), nodes)}
+	result := h.Group{h.Dl(h.Class("tiles"), nodes), throttledNote(&total)}
 	switch {
 	case counted < known:
 		result = append(result, h.P(h.Class("quiet"), h.Text("Messages of the first "+number(counted)+" queues. Queues has them all.")))
@@ -177,14 +182,14 @@ func (v *view) figures(total driver.Stats, known, counted int, listed bool) h.No
 func (v *view) busiest(queues []counted) h.Node {
 	queues = slices.Clone(queues)
 	slices.SortStableFunc(queues, func(a, b counted) int { return cmp.Compare(b.Waiting(), a.Waiting()) })
-	var rows []h.Node
-	for i := range queues[:min(len(queues), busiest)] {
-		rows = append(rows, v.queueRow(&queues[i]))
-	}
-	if len(rows) == 0 {
+	if len(queues) == 0 {
 		return empty("Queues appear here when something is sent to them: mailbox send QUEUE BODY")
 	}
-	return table("Busiest queues", []string{"Queue", "#Ready", "#Delayed", "#In flight", "#Dead"}, rows)
+	heads := make([]string, len(queueColumns))
+	for i := range queueColumns {
+		heads[i] = queueColumns[i].head
+	}
+	return table("Busiest queues", heads, v.queueRows(queues[:min(len(queues), busiest)]))
 }
 
 // deadest shows the queues with most dead letters.
@@ -206,17 +211,4 @@ func (v *view) deadest(queues []counted) h.Node {
 
 func (v *view) tenantTag(tenant string) h.Node {
 	return h.If(v.foreignTenant(tenant) != "", h.Span(h.Class("tag"), h.Text(tenant)))
-}
-
-// queueRow is a row about a queue.
-func (v *view) queueRow(c *counted) h.Node {
-	name := h.Td(v.queueLink(c.TenantQueue), v.tenantTag(c.Tenant), h.If(c.Paused, h.Span(h.Class("tag paused"), h.Text("paused"))))
-	if c.problem != "" {
-		return h.Tr(name, h.Td(h.ColSpan("4"), h.Class("quiet"), h.Text(c.problem)))
-	}
-	cells := h.Group{name}
-	for _, s := range states {
-		cells = append(cells, numberCell(countOf(&c.Stats, s), stateClass(s)))
-	}
-	return h.Tr(cells)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/mailboxmq/mailbox/capability"
 	h "github.com/mailboxmq/mailbox/server/internal/console/markup"
@@ -186,15 +187,22 @@ func empty(text string) h.Node { return h.P(h.Class("empty"), h.Text(text)) }
 
 // table is a table in a region that scrolls. Columns that begin with # are numbers.
 func table(label string, columns []string, rows []h.Node) h.Node {
-	return h.Div(h.Class("scroll"), h.Role("region"), h.Aria("label", label), h.TabIndex("0"), h.Table(
-		h.THead(h.Tr(h.Map(columns, func(column string) h.Node {
-			if column != "" && column[0] == '#' {
-				return h.Th(h.Scope("col"), h.Class("number"), h.Text(column[1:]))
-			}
-			return h.Th(h.Scope("col"), h.Text(column))
-		}))),
-		h.TBody(h.Group(rows)),
-	))
+	return tableOf(label, h.Map(columns, func(column string) h.Node { return columnHead(column, "", false) }), rows)
+}
+
+func tableOf(label string, heads, rows h.Group) h.Node {
+	return h.Div(h.Class("scroll"), h.Role("region"), h.Aria("label", label), h.TabIndex("0"),
+		h.Table(h.THead(h.Tr(heads)), h.TBody(rows)))
+}
+
+// columnHead is the head of a column, with a link that sorts by it if that is not empty.
+func columnHead(column, sort string, sorted bool) h.Node {
+	name, isNumber := strings.CutPrefix(column, "#")
+	label := h.Text(name)
+	if sort != "" {
+		label = h.A(h.Href(sort), label)
+	}
+	return h.Th(h.Scope("col"), h.If(isNumber, h.Class("number")), h.If(sorted, h.Aria("sort", "descending")), label)
 }
 
 // facts is a list of names and values; those without a value are left out.

@@ -241,7 +241,7 @@ func (d *env) largePages(ids largeIDs) []string {
 	}
 	long := url.QueryEscape(longQueue)
 	pages := []string{
-		"", "queues", "queues?page=7", "queues?q=queue-001", "workers", "workers?q=host-1", "dead", "dead?queue=orders", "dead?queue=orders&cause=" + cause[:12], "dead?queue=" + long,
+		"", "queues", "queues?page=7", "queues?q=queue-001", "queues?sort=dead", "workers", "workers?q=host-1", "dead", "dead?queue=orders", "dead?queue=orders&cause=" + cause[:12], "dead?queue=" + long,
 		"jobs", "job?id=" + job.ID, "requests", "request?slot=rates-0", "schedules", "schedule?queue=" + queueName(0) + "&schedule=nightly", "access", "health",
 		"confirm?do=purge&queue=orders", "confirm?do=redrive&queue=orders", "confirm?do=discard&queue=orders&cause=" + cause[:12], "confirm?do=pause&queue=orders",
 		"message?queue=orders&id=" + ids.first, "message?queue=orders&id=" + ids.middle, "message?queue=orders&id=" + ids.last, "message?queue=orders&id=" + ids.dead, "message?queue=large&id=" + ids.large,

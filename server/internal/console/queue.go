@@ -1,6 +1,8 @@
 package console
 
 import (
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
@@ -40,10 +42,6 @@ func queuePage(v *view, p *page) error {
 	} else {
 		p.add(lacks(capability.OpStats, "counting messages"))
 	}
-	if counted {
-		p.live("history", h.Section(h.Class("panel"), h.H2(h.Text("Last hour")), v.history(name, time.Now())))
-		p.live("workers", h.Section(h.Class("panel"), h.H2(h.Text("Workers")), v.workersOf(name)))
-	}
 	p.add(h.H2(h.Text("Messages")))
 	switch {
 	case !v.may(capability.OpPeek, name):
@@ -51,7 +49,7 @@ func queuePage(v *view, p *page) error {
 	default:
 		p.add(v.messageFilter(name, tenant, state))
 		if problem != "" {
-			p.add(failed(problem))
+			p.add(h.Div(h.ID(messagesID), failed(problem)))
 			break
 		}
 		known := &stats
@@ -59,13 +57,17 @@ func queuePage(v *view, p *page) error {
 			known = nil
 		}
 		if filter.Cursor != "" { // looks far, and shows what was behind the page before
-			p.add(v.messages(name, &filter, known))
+			p.add(h.Div(h.ID(messagesID), v.messages(name, &filter, known)))
 			break
 		}
-		p.live("messages", v.messages(name, &filter, known))
+		p.live(messagesID, v.messages(name, &filter, known))
 	}
 	if filtered := v.filtered(); state == stateClass(driver.StateDead) && problem == "" && v.may(capability.OpDLQ, name) {
 		p.add(h.P(h.A(h.Href(link("dead", append([]string{"queue", name, "tenant", tenant}, filtered...)...)), h.Text("Redrive or discard the dead letters of this filter →"))))
+	}
+	if counted {
+		p.live("history", h.Section(h.Class("panel"), h.H2(h.Text("Last hour")), v.history(name, time.Now())))
+		p.live("workers", h.Section(h.Class("panel"), h.H2(h.Text("Workers")), v.workersOf(name)))
 	}
 	p.add(v.queueSettings(name))
 	return nil
@@ -101,30 +103,49 @@ func (v *view) stateTabs(name, current string, stats *driver.Stats) h.Node {
 	}
 	return h.Group{
 		h.Ul(h.Class("tiles"), h.Aria("label", "States"), nodes),
-		h.If(stats.Throttled > 0, h.P(h.Text(number(stats.Throttled)+" of the ready messages are in groups at their limit."))),
+		throttledNote(stats),
 		h.P(h.Class("ways"),
 			h.If(stats.Waiting() > 0 && v.may(capability.OpPeek, name), h.A(h.Href(link("groups", "queue", name, "tenant", v.tenant)), h.Text("Groups by backlog →"))),
 			h.If(stats.Dead > 0 && v.may(capability.OpDLQ, name), h.A(h.Href(link("dead", "queue", name, "tenant", v.tenant)), h.Text("Dead letters by cause →")))),
 	}
 }
 
+// messagesID is the part of a page to which a filter of messages leads.
+const messagesID = "messages"
+
 // messageFilter is the form of the filter.
 func (v *view) messageFilter(name, tenant, state string) h.Node {
-	return h.Form(h.Class("filter"), h.Method("get"), h.Action("queue"), h.Role("search"),
+	return h.Form(h.Class("filter"), h.Method("get"), h.Action("queue#"+messagesID), h.Role("search"),
 		hiddenField("name", name), hiddenField("tenant", tenant),
 		choice("State", "state", state, "", "all", "ready", "ready", "delayed", "delayed", "in_flight", "in flight", "dead", "dead"),
 		h.If(v.tails(name) || v.get("order") != "", choice("Order", "order", v.get("order"), "", "oldest first", newest, "newest first")),
 		field("Message id", "id", v.get("id"), h.Data("search", "")),
 		field("Body contains", "text", v.get("text")),
+		v.moreConditions(h.Group{choice("Dead because", "reason", v.get("reason"), reasons()...), v.limitChoice()}, "reason", "limit"),
+		h.Div(h.Class("submit"), h.Button(h.Type("submit"), h.Text("Filter")), h.A(h.Href(link("queue", "name", name, "tenant", tenant)), h.Text("Clear"))),
+	)
+}
+
+// moreConditions are the fields of a filter that are rarely used. They are open when one of them, or one of the
+// further fields with these names, is set.
+func (v *view) moreConditions(further h.Node, names ...string) h.Node {
+	set := slices.ContainsFunc(append(names, "attribute", "group", "priority", "older"), func(name string) bool { return v.get(name) != "" })
+	return h.Details(h.If(set, h.Attr("open", "")), h.Summary(h.Text("More conditions")), h.Div(h.Class("filter"),
 		field("Attribute", "attribute", v.get("attribute"), h.Placeholder("name=value")),
 		field("Group", "group", v.get("group"), h.Class("short")),
 		field("Priority", "priority", v.get("priority"), h.Class("short"), h.Attr("inputmode", "numeric")),
 		field("Older than", "older", v.get("older"), h.Placeholder("15m"), h.Class("short")),
-		choice("Dead because", "reason", v.get("reason"), reasons()...),
-		choice("Show", "limit", v.get("limit"), "", "50", "200", "200", "500", "500"),
-		h.Button(h.Type("submit"), h.Text("Filter")),
-		h.A(h.Href(link("queue", "name", name, "tenant", tenant)), h.Text("Clear")),
-	)
+		further))
+}
+
+// limitChoice chooses how many messages a page shows. An address may have another number.
+func (v *view) limitChoice() h.Node {
+	limit := v.get("limit")
+	options := []string{"20", "20", "", strconv.Itoa(messagesPerPage), "200", "200", "500", "500"}
+	if n := messageLimit(limit); limit != "" && !slices.Contains(options, limit) {
+		options = append(options, limit, number(n))
+	}
+	return choice("Show", "limit", limit, options...)
 }
 
 // tails reports whether the backend can look at the newest messages of a queue.

@@ -77,12 +77,9 @@ func (v *view) deadFilterForm(queue string) h.Node {
 		hiddenField("queue", queue), hiddenField("tenant", v.tenant), hiddenField("cause", v.get("cause")),
 		choice("Reason", "reason", v.get("reason"), reasons()...),
 		field("Body contains", "text", v.get("text"), h.Data("search", "")),
-		field("Attribute", "attribute", v.get("attribute"), h.Placeholder("name=value")),
-		field("Group", "group", v.get("group"), h.Class("short")),
-		field("Priority", "priority", v.get("priority"), h.Class("short"), h.Attr("inputmode", "numeric")),
-		field("Older than", "older", v.get("older"), h.Placeholder("15m"), h.Class("short")),
-		h.Button(h.Type("submit"), h.Text("Filter")),
-		h.If(len(v.filtered()) > 0, h.A(h.Href(link("dead", "queue", queue, "tenant", v.tenant, "cause", v.get("cause"))), h.Text("Clear"))),
+		v.moreConditions(nil),
+		h.Div(h.Class("submit"), h.Button(h.Type("submit"), h.Text("Filter")),
+			h.If(len(v.filtered()) > 0, h.A(h.Href(link("dead", "queue", queue, "tenant", v.tenant, "cause", v.get("cause"))), h.Text("Clear")))),
 	)
 }
 

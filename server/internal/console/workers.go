@@ -101,10 +101,10 @@ func (v *view) workersOf(queue string) h.Node {
 	var rows []h.Node
 	for i := range workers[:min(len(workers), maxWorkersOfQueue)] {
 		w := &workers[i]
-		rows = append(rows, h.Tr(h.Td(workerName(w)), h.Td(workerState(w)), h.Td(ago(w.Seen, now)), numberCell(w.Acked, ""), numberCell(w.Failed+w.Expired, "dead"), h.Td(v.held(queue, w, now))))
+		rows = append(rows, h.Tr(h.Td(workerName(w), v.held(queue, w, now)), h.Td(workerState(w)), h.Td(ago(w.Seen, now)), numberCell(w.Acked, ""), numberCell(w.Failed+w.Expired, "dead")))
 	}
 	return h.Group{
-		table("Workers of this queue", []string{"Worker", "State", "Last received", "#Acked", "#Failed or expired", "Holds"}, rows),
+		table("Workers of this queue", []string{"Worker", "State", "Last received", "#Acked", "#Failed or expired"}, rows),
 		h.Iff(len(workers) > maxWorkersOfQueue, func() h.Node {
 			return h.P(h.A(h.Href(link("workers", "q", queue, "tenant", v.tenant)), h.Text("All "+count(len(workers), "worker")+" →")))
 		}),
@@ -114,20 +114,20 @@ func (v *view) workersOf(queue string) h.Node {
 // held shows the messages that a worker holds, those first that it has held for longest.
 func (v *view) held(queue string, w *broker.Worker, now time.Time) h.Node {
 	if w.InFlight == 0 {
-		return h.Text("–")
+		return nil
 	}
 	if len(w.Held) == 0 { // the token does not allow peek
-		return h.Text(count(w.InFlight, "message"))
+		return h.Div(h.Class("held"), h.Text("holds "+count(w.InFlight, "message")))
 	}
 	const shown = 3
 	var nodes h.Group
 	for _, held := range w.Held[:min(len(w.Held), shown)] {
-		nodes = append(nodes, h.Div(v.messageLink(queue, held.ID), h.Text(" for "+span(now.Sub(held.TakenAt))+", until "), ago(held.Until, now), progress(held.Progress, now)))
+		nodes = append(nodes, h.Div(h.Text("holds "), v.messageLink(queue, held.ID), h.Text(" for "+span(now.Sub(held.TakenAt))+", until "), ago(held.Until, now), progress(held.Progress, now)))
 	}
 	if more := w.InFlight - len(nodes); more > 0 {
 		nodes = append(nodes, h.Div(h.Class("quiet"), h.Text("and "+number(more)+" more")))
 	}
-	return nodes
+	return h.Div(h.Class("held"), nodes)
 }
 
 // progress shows what a worker has reported about a message, if there is a report.
