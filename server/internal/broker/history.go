@@ -237,7 +237,7 @@ func (c Caller) AddHistory(ctx context.Context, total *HistoryTotal, queue strin
 	for i := range known.points {
 		p := &known.points[(known.next+i)%len(known.points)]
 		if p.dead > 0 && p.ready+p.delayed+p.inFlight == 0 {
-			end := uint32(time.Now().UnixNano() / int64(HistoryEvery))
+			end := uint32(time.Now().UnixNano()/int64(HistoryEvery)) + 1
 			if i+1 < len(known.points) {
 				end = known.points[(known.next+i+1)%len(known.points)].at
 			}

@@ -52,18 +52,18 @@ func (d *env) shop() (waiting, dead string) {
 	for i := range 24 {
 		waiting = d.order(i)
 	}
-	got := d.work("", "orders", "billing@host-7:4312", 5)
-	d.work("", "orders", "billing@host-9:118", 2)
+	got := d.hold("orders", "billing@host-7:4312", 5)
+	d.hold("orders", "billing@host-9:118", 2)
 	d.work("", "emails", "mailer@host-7:4400", 1)
 	nack := broker.Nack{Receipt: got[0].Receipt, Delay: time.Hour, Cause: "payment provider: HTTP 503"}
 	if err := c.Nack(d.t.Context(), "orders", []broker.Nack{nack}); err != nil {
 		d.t.Fatal(err)
 	}
-	d.work("", "thumbnails", "aws-sdk-go-v2/1.41.0 os/linux lang/go", 1)
+	d.hold("thumbnails", "aws-sdk-go-v2/1.41.0 os/linux lang/go", 1)
 	for i := range 5 {
 		d.send("", "webhooks", "{}", func(out *driver.Outgoing) { out.Group = fmt.Sprint("shop-", i/3) })
 	}
-	d.work("", "webhooks", "hooks@host-2:90", 5)
+	d.hold("webhooks", "hooks@host-2:90", 5)
 	for _, s := range []schedule.Schedule{
 		{Name: "nightly-report", Cron: "0 3 * * *", Body: []byte(`{"report":"daily"}`)}, {Name: "reminders", Cron: "30 8 * * 1-5", Zone: "Europe/Berlin", Body: []byte("{}")},
 		{Name: "month-end", Cron: "0 6 1 * *", Body: []byte("{}")}, {Name: "rates", Every: 15 * time.Minute, Body: []byte("EUR")}, {Name: "old-export", Every: time.Hour, Body: []byte("{}"), Paused: true},
@@ -77,6 +77,18 @@ func (d *env) shop() (waiting, dead string) {
 	}
 	d.broker.Sample(d.t.Context(), time.Now()) // charts end with what the pages count
 	return got[0].ID, dead
+}
+
+// hold receives messages for a worker of the shop, and holds them for longer than the pictures take.
+func (d *env) hold(queue, name string, most int) []broker.Delivery {
+	d.t.Helper()
+	got := d.work("", queue, name, most)
+	for _, m := range got {
+		if _, err := d.caller("").Extend(d.t.Context(), queue, []broker.Extension{{Receipt: m.Receipt, Visibility: time.Hour}}); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+	return got
 }
 
 // order sends an order of the shop, for one of eight customers, and returns its id.
