@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/mailboxmq/mailbox/driver"
+	"github.com/mailboxmq/mailbox/internal/testing/proctest"
 )
 
 // hideRules takes away the functions that know all rules, and returns a function that brings them back.
@@ -90,6 +91,29 @@ func TestOneCallServesRequestsInTheirOrder(t *testing.T) {
 			ok(t, tx.Rollback(t.Context()))
 		})
 	}
+}
+
+// TestShortWayFollowsPlacesNotNumbers (ORD-1, PG-2) takes a message of a transaction, which is numbered when it is sent and has its place when it is moved in.
+func TestShortWayFollowsPlacesNotNumbers(t *testing.T) {
+	t.Parallel()
+	b, q := txQueue(t, driver.Config{})
+	lookOnce(t, q)
+	tx := begin(t, b)
+	_, err := q.Send(InTx(t.Context(), tx), outgoing("c"))
+	ok(t, err)
+	_, err = q.Send(t.Context(), outgoing("a", "b"))
+	ok(t, err)
+	ok(t, tx.Commit(t.Context()))
+	proctest.Eventually(t, time.Minute, "the message of the transaction is moved in", func() bool {
+		stats, err := q.Stats(t.Context())
+		return err == nil && stats.Ready == 3
+	})
+	marksOf(q).freeze()
+	bringBack := hideRules(t, b)
+	if text, _ := receiveBodies(t, q, 3); text != "abc" {
+		t.Errorf("received %q, want abc", text)
+	}
+	bringBack()
 }
 
 // TestQueueCountedBeforeIsStillCounted sends to a queue that had a bound (CAP-1).

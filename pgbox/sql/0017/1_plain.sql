@@ -33,7 +33,7 @@ RETURNS TABLE (request int, seq bigint, nonce bigint, deliveries int, first_at b
   body bytea, error bytea, from_reason bytea, from_queue bytea, from_deliveries bytea, from_error bytea, released bool, priority int)
 LANGUAGE plpgsql AS $$
 #variable_conflict use_column
-DECLARE t bigint; v_version bigint; v_salt bigint; v_hold bigint; v_seqs bigint[]; v_size bigint; v_ends int[] := '{}'; v_all int := 0; v_got int;
+DECLARE t bigint; v_version bigint; v_salt bigint; v_hold bigint; v_seqs bigint[]; v_places bigint[]; v_size bigint; v_ends int[] := '{}'; v_all int := 0; v_got int;
   v_last int; v_next bigint; v_sources int := 0; v_low bigint := p_low;
 BEGIN
   IF p_low > 0 AND p_low_due > 0 AND NOT p_wide AND p_vis[1] = ALL (p_vis) AND p_vis[1] > 0 AND current_setting('transaction_isolation') = 'read committed' THEN
@@ -44,9 +44,9 @@ BEGIN
       v_ends := v_ends || v_all;
     END LOOP;
     t := mailbox.clock();
-    SELECT a.version, hashtextextended(a.incarnation, 0), a.max_hold, s.seqs, s.size INTO v_version, v_salt, v_hold, v_seqs, v_size
-      FROM mailbox.queue a CROSS JOIN LATERAL (SELECT array_agg(r.seq) AS seqs, sum(r.size) AS size FROM (
-        SELECT b.seq, b.size FROM mailbox.message b WHERE b.qid = p_qid AND b.shard = p_shard AND b.state = 'r' AND b.place > p_low ORDER BY b.place LIMIT v_all) r) s
+    SELECT a.version, hashtextextended(a.incarnation, 0), a.max_hold, s.seqs, s.places, s.size INTO v_version, v_salt, v_hold, v_seqs, v_places, v_size
+      FROM mailbox.queue a CROSS JOIN LATERAL (SELECT array_agg(r.seq) AS seqs, array_agg(r.place) AS places, sum(r.size) AS size FROM (
+        SELECT b.seq, b.place, b.size FROM mailbox.message b WHERE b.qid = p_qid AND b.shard = p_shard AND b.state = 'r' AND b.place > p_low ORDER BY b.place LIMIT v_all) r) s
       WHERE a.qid = p_qid AND NOT (a.paused OR a.is_strict OR a.is_fair OR a.counted OR a.leveled OR a.mortal OR a.limited OR a.max_in_flight > 0
           OR a.ready_age > 0 OR a.ready_count > 0 OR a.dead_age > 0 OR a.dead_count > 0)
         AND NOT EXISTS (SELECT FROM mailbox.message d WHERE d.qid = p_qid AND d.shard = p_shard AND d.state IN ('d', 'w', 'f') AND d.due > p_low_due AND d.due <= t)
@@ -60,15 +60,15 @@ BEGIN
   END IF;
   v_got := coalesce(cardinality(v_seqs), 0);
   IF v_got > 0 THEN
-    v_low := v_seqs[v_got]; -- of a message that was never delivered it is the place too, so the numbers are sorted
+    v_low := v_places[v_got];
     RETURN QUERY WITH leased AS (
       UPDATE mailbox.message a SET state = 'f', deliveries = 1, due = t + p_vis[1], first_at = t, started = true,
         hold = CASE WHEN v_hold > 0 THEN t + greatest(v_hold, 10 * p_vis[1]) ELSE 0 END,
         nonce = mailbox.nonce_of(v_salt, a.seq, a.place, p_seed + a.seq)
-        WHERE a.seq = ANY (v_seqs) RETURNING a.seq, a.nonce, a.id, a.from_reason, a.from_queue, a.from_deliveries, a.from_error)
-      SELECT width_bucket(width_bucket(l.seq, v_seqs) - 1, v_ends), l.seq, l.nonce, 1, t, b.sent_at, l.id, b.grp, b.extra, b.body, NULL::bytea,
+        WHERE a.seq = ANY (v_seqs) RETURNING a.seq, a.place, a.nonce, a.id, a.from_reason, a.from_queue, a.from_deliveries, a.from_error)
+      SELECT width_bucket(width_bucket(l.place, v_places) - 1, v_ends), l.seq, l.nonce, 1, t, b.sent_at, l.id, b.grp, b.extra, b.body, NULL::bytea,
         l.from_reason, l.from_queue, l.from_deliveries, l.from_error, false, 0
-      FROM leased l CROSS JOIN LATERAL (SELECT * FROM mailbox.body c WHERE c.seq = l.seq OFFSET 0) b ORDER BY l.seq;
+      FROM leased l CROSS JOIN LATERAL (SELECT * FROM mailbox.body c WHERE c.seq = l.seq OFFSET 0) b ORDER BY l.place;
   END IF;
   IF p_next AND v_got <= v_all - v_last THEN -- the last request got none
     SELECT d.due INTO v_next FROM mailbox.message d WHERE d.qid = p_qid AND d.shard = p_shard AND d.state IN ('d', 'w', 'f') AND d.due > t AND d.due <= t + 3000000
