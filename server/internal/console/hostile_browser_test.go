@@ -94,7 +94,7 @@ func TestHostileTextStaysTextInBrowser(t *testing.T) {
 		path, _, _ := strings.Cut(page, "?")
 		delete(unseen, path)
 		p.Open(p.base + page)
-		p.WaitFor(`!document.querySelector("[data-live]") || document.documentElement.dataset.updates > 0`)
+		p.WaitFor(`document.readyState === "complete" && document.querySelector("main") && (!document.querySelector("[data-live]") || document.documentElement.dataset.updates > 0)`)
 		for _, problem := range p.Problems() {
 			if !strings.Contains(problem, "Failed to load resource") { // an error page has its status
 				t.Errorf("%s: %s", page, problem)
