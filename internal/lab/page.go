@@ -124,7 +124,7 @@ func (p *pageWriter) bugs(bugs []bug, results []bugResult) {
 	p.printf(`## Seeded bugs
 
 A test that never fails proves nothing. So %d defects that could be made in earnest are in `+"`internal/lab/bugs`"+`, as patches. `+"`make lab-bugs`"+` seeds one at a
-time into a copy of the files it changes, and runs all tests of the packages that must notice, at the volume of `+"`make test`"+` without the race detector and without the tests
+time into a copy of the files it changes, and runs all tests of the packages that must notice, or with `+"`-tests`"+` those whose names match, at the volume of `+"`make test`"+` without the race detector and without the tests
 that `+"`make test`"+` runs alone, until the first one fails. The seconds are from the start of that package's tests; the machine did other work meanwhile, so they are rough.
 
 **%d of the %d bugs that were run were caught.**
