@@ -72,7 +72,7 @@ func TestServerClockEndsDelaysSoonerAndLivesBothWays(t *testing.T) {
 			}
 			break
 		}
-		time.Sleep(100 * time.Millisecond)
+		<-time.After(100 * time.Millisecond)
 	}
 	wantStats(t, q, driver.Stats{Ready: 3})
 	set(0)
