@@ -185,7 +185,7 @@ func (a *auditReading) records(in func(*auditMessage) bool) []audit.Record {
 
 func (*auditMessage) any() bool { return true }
 
-// isLoose reports whether a message can be gathered with others. One with damage stays
+// isLoose reports whether a message has little enough to be gathered with others. One with damage stays
 // as it is.
 func (m *auditMessage) isLoose() bool { return m.bytes < auditPartBytes/2 && m.damaged == 0 }
 
