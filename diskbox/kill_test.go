@@ -375,7 +375,7 @@ func (k *killRun) check(t *testing.T, b *Backend, name string, config driver.Con
 	if err := report.Err(); err != nil {
 		t.Error(err)
 	}
-	if answered[history.OpSend] == 0 || answered[history.OpAck] == 0 {
+	if answered[history.OpSend] == 0 || answered[history.OpAck] == 0 && config.TTL == 0 { // on a busy machine the lives of all may end before an ack
 		t.Error("hardly anything was done")
 	}
 }

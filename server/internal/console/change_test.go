@@ -184,7 +184,7 @@ func TestMessageIsEdited(t *testing.T) {
 	b.expect(b.get("message?queue=orders&id="+delayed), 200, "do=ready", "do=due", "do=remove")
 	b.change("do=ready"+at, "The message is ready")
 	tomorrow := time.Now().Add(24 * time.Hour).UTC()
-	b.change("do=due"+at, "The message is due at "+tomorrow.Format("2006-01-02"), "at", tomorrow.Format(time.DateTime))
+	b.change("do=due"+at, `The message is due at <time datetime="`+tomorrow.Format("2006-01-02"), "at", tomorrow.Format(time.DateTime))
 	if got := d.stats("", "orders"); !strings.HasPrefix(got, "0 ready, 1 delayed") {
 		t.Error(got)
 	}

@@ -119,6 +119,7 @@ var elsewhere = map[string]string{
 	"operating.md: text":  "queries for Prometheus",
 	"postgres.md: sh":     "the same command with a password and a host",
 	"postgres.md: sql":    "pgbox.TestDocumentedGrantsSuffice and TestIndexesCanBeBuiltBeforeMigration",
+	"requests.md: sh":     "a call that http.md shows too, where it is run",
 	"redis.md: ":          "redisbox.TestDocumentedPermissionsAreTested",
 	"semantics.md: ":      "a drawing, and a value in a text",
 	"sqs.md: sh":          "sqsclients.TestAWSCLIFollowsPrintedEndpoint",
