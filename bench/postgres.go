@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,26 +21,33 @@ import (
 // A postgresPeer is a queue in PostgreSQL.
 type postgresPeer struct {
 	name string
-	// claim is a part of the statement that claims messages, and head the rows of its answer that are none.
-	claim string
-	head  int64
+	// claims are parts of the statements that claim messages, and head the rows of their answers that are none.
+	claims []string
+	head   int64
 	// open connects workers to a new database. The tracer, if it is not nil, sees their statements.
 	open func(stand *daemonStand, url string, tracer pgx.QueryTracer) error
 }
 
-// postgresPeers are those of the suite. steady: messages come at a steady rate that is far from the limit.
+// pgboxClaims are parts of the statements by which pgbox claims messages.
+var pgboxClaims = []string{".take(", ".receive("}
+
+// postgresPeers are those of the suite. steady: messages come at a steady rate that is far from the limit, and pgbox runs in further ways.
 func postgresPeers(steady bool) []postgresPeer {
-	return []postgresPeer{
-		{"pgbox", ".receive(", 1, openPgbox},
-		{"river", "JobGetAvailable", 0, func(s *daemonStand, url string, tracer pgx.QueryTracer) error {
+	peers := []postgresPeer{
+		{"pgbox", pgboxClaims, 1, openPgbox(driver.Config{}, 0)},
+		{"river", []string{"JobGetAvailable"}, 0, func(s *daemonStand, url string, tracer pgx.QueryTracer) error {
 			fetching := riverFetching{cooldown: time.Millisecond, poll: time.Millisecond, workers: s.shape.workers * s.shape.batch}
 			if steady { // thousands of fetches a second for hundreds of messages would not be what users run
 				fetching = riverFetching{cooldown: 20 * time.Millisecond, poll: 100 * time.Millisecond, workers: 100}
 			}
 			return s.startRiver(url, fetching, tracer)
 		}},
-		{"table", "SKIP LOCKED", 0, openTable},
+		{"table", []string{"SKIP LOCKED"}, 0, openTable},
 	}
+	if steady {
+		peers = append(peers, heldVariants()...)
+	}
+	return peers
 }
 
 // postgresConnections is the size of each pool.
@@ -64,18 +72,25 @@ func (s *daemonStand) connect(url string, tracer pgx.QueryTracer) (*pgxpool.Pool
 	return pool, nil
 }
 
-func openPgbox(s *daemonStand, url string, tracer pgx.QueryTracer) error {
-	ctx := context.Background()
-	pool, err := s.connect(url, tracer)
-	if err != nil {
-		return err
+// openPgbox returns a function that connects workers to a queue with a configuration. Consumers nack one of so many messages when they get it first; 0 is none.
+func openPgbox(config driver.Config, nacked int) func(s *daemonStand, url string, tracer pgx.QueryTracer) error {
+	return func(s *daemonStand, url string, tracer pgx.QueryTracer) error {
+		pool, err := s.connect(url, tracer)
+		if err != nil {
+			return err
+		}
+		return s.startPgbox(pool, config, nacked)
 	}
+}
+
+func (s *daemonStand) startPgbox(pool *pgxpool.Pool, config driver.Config, nacked int) error {
+	ctx := context.Background()
 	backend, err := pgbox.Open(ctx, pool, &pgbox.Options{Migrate: true})
 	if err != nil {
 		return err
 	}
 	s.onDisconnect(backend.Close)
-	if err := backend.ConfigureQueue(ctx, daemonQueue, driver.Config{}); err != nil {
+	if err := backend.ConfigureQueue(ctx, daemonQueue, config); err != nil {
 		return err
 	}
 	queue, err := backend.OpenQueue(ctx, daemonQueue)
@@ -84,8 +99,17 @@ func openPgbox(s *daemonStand, url string, tracer pgx.QueryTracer) error {
 	}
 	s.onDisconnect(queue.Close)
 	for i := range s.shape.workers {
-		s.produceTo([]driver.Queue{queue}, i)
-		s.consumers = append(s.consumers, &pullConsumer{queues: []driver.Queue{queue}, batch: s.shape.batch, rotation: s.shape.rotation(i)})
+		if config.StrictGroups {
+			s.produceGroups(queue)
+		} else {
+			s.produceTo([]driver.Queue{queue}, i)
+		}
+		consumer := &pullConsumer{queues: []driver.Queue{queue}, batch: s.shape.batch, rotation: s.shape.rotation(i)}
+		if nacked > 0 {
+			s.consumers = append(s.consumers, &nackingConsumer{pullConsumer: consumer, every: nacked})
+		} else {
+			s.consumers = append(s.consumers, consumer)
+		}
 	}
 	return nil
 }
@@ -203,11 +227,53 @@ func (r *report) savePostgres(results *postgresResults) error {
 	if r.json == "" {
 		return nil
 	}
-	text, err := json.MarshalIndent(results, "", "\t")
+	merged, err := readPostgres(r.json)
+	if err != nil {
+		return err
+	}
+	merged.merge(results)
+	text, err := json.MarshalIndent(merged, "", "\t")
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(r.json, append(text, '\n'), 0o644)
+}
+
+// readPostgres reads the figures of an earlier run, if there is one.
+func readPostgres(file string) (results postgresResults, err error) {
+	text, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return results, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &results)
+	}
+	if err != nil {
+		return results, fmt.Errorf("%s: %w", file, err)
+	}
+	return results, nil
+}
+
+// merge replaces what another run has measured too, and adds the rest of it. The machine is that of the other run.
+func (p *postgresResults) merge(other *postgresResults) {
+	p.Machine, p.Version = other.Machine, cmp.Or(other.Version, p.Version)
+	for _, series := range other.Held {
+		if i := slices.IndexFunc(p.Held, func(s heldSeries) bool { return s.Name == series.Name }); i >= 0 {
+			p.Held[i] = series
+		} else {
+			p.Held = append(p.Held, series)
+		}
+	}
+	for _, rates := range other.Rates {
+		same := func(r postgresRates) bool {
+			return r.Name == rates.Name && r.Clients == rates.Clients && r.Batch == rates.Batch
+		}
+		if i := slices.IndexFunc(p.Rates, same); i >= 0 {
+			p.Rates[i] = rates
+		} else {
+			p.Rates = append(p.Rates, rates)
+		}
+	}
 }
 
 // version returns that of the server.

@@ -33,8 +33,8 @@ func TestPostgresSuiteWritesFiguresAndChart(t *testing.T) {
 	if err := json.Unmarshal(text, &results); err != nil {
 		t.Fatal(err)
 	}
-	if len(results.Held) != 3 || results.Version == "" {
-		t.Fatalf("got %d series on PostgreSQL %q, want 3", len(results.Held), results.Version)
+	if len(results.Held) != 6 || results.Version == "" {
+		t.Fatalf("got %d series on PostgreSQL %q, want 6", len(results.Held), results.Version)
 	}
 	for _, s := range results.Held {
 		for _, w := range s.Windows {
@@ -47,7 +47,28 @@ func TestPostgresSuiteWritesFiguresAndChart(t *testing.T) {
 	if err := writeHeldChart(image, r.json); err != nil {
 		t.Fatal(err)
 	}
-	expectChart(t, image, 3*3)
+	expectChart(t, image, 3*6)
+}
+
+// A run of some peers leaves the figures of others in the file.
+func TestPostgresRunKeepsFiguresOfOtherPeers(t *testing.T) {
+	r := &report{json: filepath.Join(t.TempDir(), "figures.json")}
+	for _, results := range []postgresResults{
+		{Version: "15", Held: []heldSeries{{Name: "river"}, {Name: "pgbox"}}, Rates: []postgresRates{{Name: "pgbox", Clients: 1, Batch: 1}, {Name: "pgbox", Clients: 4, Batch: 1}}},
+		{Held: []heldSeries{{Name: "pgbox", Windows: []heldPart{{Claims: 7}}}, {Name: "table"}}},
+		{Rates: []postgresRates{{Name: "pgbox", Clients: 4, Batch: 1, Rounds: make([]postgresPace, 3)}}},
+	} {
+		if err := r.savePostgres(&results); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := readPostgres(r.json)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Version != "15" || len(got.Held) != 3 || len(got.Held[1].Windows) != 1 || got.Held[2].Name != "table" || len(got.Rates) != 2 || len(got.Rates[1].Rounds) != 3 {
+		t.Errorf("got %+v, want river, pgbox of the second run, table, and two rates", got)
+	}
 }
 
 // expectChart expects an image that is well-formed, with so many lines.

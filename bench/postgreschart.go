@@ -17,8 +17,8 @@ const (
 	chartGap    = 64
 )
 
-// chartColors are those of the peers: blue, orange and grey, which differ for colour-blind readers too.
-var chartColors = []string{"#0072b2", "#d55e00", "#777777"}
+// chartColors are those of the peers: blue, orange, grey, light blue, green and pink, which differ for colour-blind readers too.
+var chartColors = []string{"#0072b2", "#d55e00", "#777777", "#56b4e9", "#009e73", "#cc79a7"}
 
 // A chartPanel is one figure of all series over time.
 type chartPanel struct {
@@ -60,7 +60,7 @@ func heldChart(series []heldSeries) string {
 	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">`+"\n", chartLeft+chartWidth+24, height)
 	fmt.Fprintf(&out, `<rect width="100%%" height="100%%" fill="#ffffff"/>`+"\n")
 	for i, s := range series {
-		x := chartLeft + 120*i
+		x := chartLeft + min(120, chartWidth/len(series))*i
 		fmt.Fprintf(&out, `<path d="M%d 16h24" stroke="%s" stroke-width="3"/><text x="%d" y="20">%s</text>`+"\n", x, chartColors[i%len(chartColors)], x+30, s.Name)
 	}
 	x := func(at float64) float64 { return chartLeft + chartWidth*(at-first)/max(last-first, 1) }

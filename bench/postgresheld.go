@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/mailboxmq/mailbox/driver"
 )
 
 // The held run: messages a second, the time before the transaction begins, and the length of a window.
@@ -23,6 +25,59 @@ const (
 
 // heldShape is that of the run: each consumer claims up to ten messages, and messages are sent one by one.
 var heldShape = daemonShape{workers: 8, batch: 10, queues: 1, body: bodyBytes}
+
+// heldVariants are further ways to run pgbox: with each twentieth message nacked, with strict groups, and with the bounds of a daemon's queues.
+func heldVariants() []postgresPeer {
+	bounds := driver.Config{
+		MaxMessages: 1_000_000, MaxBytes: 1 << 30, MaxInFlight: 10_000, DedupWindow: time.Hour,
+		RetainReady: driver.Retention{Age: 7 * 24 * time.Hour}, RetainDead: driver.Retention{Age: 14 * 24 * time.Hour},
+	}
+	return []postgresPeer{
+		{"pgbox-nacks", pgboxClaims, 1, openPgbox(driver.Config{}, 20)},
+		{"pgbox-strict", pgboxClaims, 1, openPgbox(driver.Config{StrictGroups: true}, 0)},
+		{"pgbox-bounds", pgboxClaims, 1, openPgbox(bounds, 0)},
+	}
+}
+
+// heldGroups is the number of groups of a producer.
+const heldGroups = 8
+
+// produceGroups adds a producer whose messages are in groups.
+func (s *daemonStand) produceGroups(queue driver.Queue) {
+	producer, sent := len(s.producers), 0
+	s.producers = append(s.producers, func(bodies [][]byte) error {
+		out := make([]driver.Outgoing, len(bodies))
+		for i, body := range bodies {
+			out[i] = driver.Outgoing{Body: body, Group: fmt.Sprint(producer, " ", sent%heldGroups)}
+			sent++
+		}
+		_, err := queue.Send(context.Background(), out)
+		return err
+	})
+}
+
+// A nackingConsumer nacks one of so many messages when it gets it first.
+type nackingConsumer struct {
+	*pullConsumer
+	every, seen int
+}
+
+func (c *nackingConsumer) receive() ([][]byte, error) {
+	got, err := c.queues[0].Receive(context.Background(), driver.ReceiveRequest{Max: c.batch, Visibility: daemonVisibility, Wait: daemonWait})
+	c.from, c.bodies, c.receipts = c.queues[0], c.bodies[:0], c.receipts[:0]
+	var nacks []driver.Nack
+	for _, d := range got {
+		if c.seen++; c.seen%c.every == 0 && d.Deliveries == 1 {
+			nacks = append(nacks, driver.Nack{Receipt: d.Receipt})
+			continue
+		}
+		c.bodies, c.receipts = append(c.bodies, d.Body), append(c.receipts, d.Receipt)
+	}
+	if len(nacks) > 0 {
+		err = errors.Join(err, c.from.Nack(context.Background(), nacks))
+	}
+	return c.bodies, err
+}
 
 // A heldSeries is how claims of one queue did before and while a transaction was held open.
 type heldSeries struct {
@@ -48,8 +103,8 @@ type heldPart struct {
 
 // A claimTracer measures the statements of a queue that claim messages, and return some.
 type claimTracer struct {
-	claim string
-	head  int64
+	claims []string
+	head   int64
 
 	mu   sync.Mutex // guards took
 	took []time.Duration
@@ -59,7 +114,7 @@ type claimStart struct{}
 
 // TraceQueryStart notes when a claim begins.
 func (c *claimTracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	if !strings.Contains(data.SQL, c.claim) {
+	if !slices.ContainsFunc(c.claims, func(part string) bool { return strings.Contains(data.SQL, part) }) {
 		return ctx
 	}
 	return context.WithValue(ctx, claimStart{}, time.Now())
@@ -92,7 +147,7 @@ func (r *report) hold(peer postgresPeer, version *string) (series heldSeries, er
 	if err != nil {
 		return series, err
 	}
-	tracer := &claimTracer{claim: peer.claim, head: peer.head}
+	tracer := &claimTracer{claims: peer.claims, head: peer.head}
 	stand := &daemonStand{process: &daemonProcess{command: server.command, halt: server.close}, shape: heldShape}
 	defer func() { err = errors.Join(err, stand.close()) }()
 	if *version, err = server.version(); err != nil {
