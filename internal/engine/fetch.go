@@ -48,7 +48,7 @@ func (s *Shard) fetchLevel(ready *order) {
 		return
 	}
 	for _, e := range c.items[c.read:min(c.read+fetchAhead, len(c.items))] {
-		s.levels.fetched.entry(e, &s.inFlight)
+		s.fetched.entry(e, &s.inFlight)
 	}
 }
 
@@ -61,7 +61,7 @@ func (s *Shard) fetchGroups() {
 	t.fetchedTo = t.first + fetchAhead
 	for n := t.first; n < min(t.fetchedTo, t.end); n++ {
 		if g := t.at(n).group; g != nil {
-			t.fetched.group(g, &s.inFlight)
+			s.fetched.group(g, &s.inFlight)
 		}
 	}
 }

@@ -31,8 +31,6 @@ type levels struct {
 	ranks [priorities]uint64 // of the heads; the lowest goes next
 	stale uint16             // the priorities whose rank is not known, as bits
 	rise  Instant            // no level of a head rises before
-
-	fetched fetched // see fetch.go
 }
 
 // levelShift is where a rank has the level; below is the place, which has 48 bits in receipts.

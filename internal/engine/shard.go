@@ -23,6 +23,7 @@ type Shard struct {
 
 	ready    order        // ready messages that are not in groups, of priority 0
 	levels   *levels      // those of higher priorities; nil in most shards. See priority.go
+	fetched  fetched      // see fetch.go
 	groups   groups       // ready messages of strict and fair groups
 	limits   *groupLimits // of groups; nil in most shards. See limit.go
 	inFlight leases

@@ -18,8 +18,7 @@ type turns struct {
 	gone       int // slots without a group
 	heap       groupHeap
 
-	fetched   fetched // see fetch.go
-	fetchedTo uint64  // the groups in slots before it were read ahead
+	fetchedTo uint64 // the groups in slots before it were read ahead, see fetch.go
 }
 
 const (
