@@ -183,24 +183,47 @@ func (t *copying) moveEarly(ctx context.Context, m *driver.Peeked) (bool, error)
 	if err := t.checkMessage(&m.Message); err != nil {
 		return false, err
 	}
-	sent, err := t.to.Send(ctx, []driver.Outgoing{t.outgoing(&m.Message, m.DueAt)})
+	id, err := t.sendEarly(ctx, m)
 	if err != nil {
-		return false, firstOf(err)
+		return false, err
 	}
-	t.remember(sent)
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	_, err = t.from.Edit(after, m.ID, driver.Edit{Remove: true})
 	if !errors.Is(err, driver.ErrNotFound) && !errors.Is(err, driver.ErrConflict) {
 		return err == nil, err
 	}
-	if t.target.Edit {
-		_, err = t.to.Edit(after, sent[0].ID, driver.Edit{Remove: true})
+	if t.canWithdraw() {
+		_, err = t.to.Edit(after, id, driver.Edit{Remove: true})
 		if !errors.Is(err, driver.ErrNotFound) && !errors.Is(err, driver.ErrConflict) {
 			return false, err
 		}
 	}
 	return false, nil
+}
+
+func (t *copying) canWithdraw() bool { return t.target.Edit && t.target.Peek }
+
+// sendEarly returns the id of a delayed message at the destination. A key that is known there
+// may be that of a message that was withdrawn: then it is sent without one, because twice is
+// better than never.
+func (t *copying) sendEarly(ctx context.Context, m *driver.Peeked) (string, error) {
+	message := t.outgoing(&m.Message, m.DueAt)
+	sent, err := t.to.Send(ctx, []driver.Outgoing{message})
+	if err != nil {
+		return "", firstOf(err)
+	}
+	if sent[0].Duplicate && t.canWithdraw() {
+		for _, err := range t.to.Peek(ctx, driver.Query{ID: sent[0].ID}) {
+			return sent[0].ID, err
+		}
+		message.DedupKey = ""
+		if sent, err = t.to.Send(ctx, []driver.Outgoing{message}); err != nil {
+			return "", firstOf(err)
+		}
+	}
+	t.remember(sent)
+	return sent[0].ID, nil
 }
 
 func (t *copying) moved(n int) {
@@ -217,12 +240,14 @@ func (t *copying) outgoing(m *driver.Message, due time.Time) driver.Outgoing {
 		DeliverAt: due,
 	}
 	if t.target.DedupWindow > 0 {
-		// The body, because a message can get another one and keep its id (Outgoing.Replace). The
-		// due time, because a message that was withdrawn, and comes back to the source, is sent
-		// once more, and must not count as there already.
+		// The body, because a message can get another one and keep its id (Outgoing.Replace). Not
+		// the due time, which may differ by a millisecond when the source has been opened anew.
 		h := fnv.New64a()
 		_, _ = h.Write(m.Body) // cannot fail
-		message.DedupKey = fmt.Sprintf("%s-%x-%x", m.ID, h.Sum64(), due.UnixMilli())
+		message.DedupKey = fmt.Sprintf("%s-%x", m.ID, h.Sum64())
+		if !due.IsZero() {
+			message.DedupKey += "-early" // it may be withdrawn, and come back as a ready one
+		}
 	}
 	return message
 }

@@ -190,7 +190,7 @@ func TestBrokenCopyIsResumed(t *testing.T) {
 					t.Errorf("call %d, after %v: %v", at, after, err)
 				}
 				time.Sleep(2 * time.Minute) // leases end
-				result, err := queuecopy.Run(t.Context(), from, to, queuecopy.Options{})
+				result, err := queuecopy.Run(t.Context(), shifted{from}, to, queuecopy.Options{})
 				if err != nil || result.Left != (driver.Stats{}) {
 					t.Errorf("call %d, after %v: %+v, %v", at, after, result, err)
 				}
@@ -252,6 +252,47 @@ func TestMessageTakenMeanwhileStaysAtTheSource(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 	})
+}
+
+func TestMessageThatIsDelayedAgainMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		from, to := &snatching{Queue: open(t, driver.Config{})}, open(t, driver.Config{})
+		send(t, from, driver.Outgoing{Body: []byte("a"), Delay: 24 * time.Hour})
+		if result, err := queuecopy.Run(t.Context(), from, to, queuecopy.Options{}); err != nil || result.Moved != 0 {
+			t.Fatalf("got %+v, %v", result, err)
+		}
+		if err := from.Nack(t.Context(), []driver.Nack{{Receipt: from.snatched[0].Receipt, Mode: driver.NackRelease}}); err != nil {
+			t.Fatal(err)
+		}
+		for m, err := range from.Queue.Peek(t.Context(), driver.Query{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := from.Edit(t.Context(), m.ID, driver.Edit{DeliverAt: time.Now().Add(24 * time.Hour)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if result, err := queuecopy.Run(t.Context(), from, to, queuecopy.Options{}); err != nil || result.Moved != 1 || result.Early != 1 {
+			t.Errorf("got %+v, %v", result, err)
+		}
+		if got := bodies(t, to); !slices.Equal(got, []string{"a"}) {
+			t.Errorf("got %q", got)
+		}
+	})
+}
+
+// A shifted queue reports due times a millisecond late, as a queue on disk may when it has been opened anew.
+type shifted struct{ driver.Queue }
+
+func (s shifted) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {
+	return func(yield func(driver.Peeked, error) bool) {
+		for m, err := range s.Queue.Peek(ctx, query) {
+			m.DueAt = m.DueAt.Add(time.Millisecond)
+			if !yield(m, err) {
+				return
+			}
+		}
+	}
 }
 
 func TestRefusedMessageGoesBackUncounted(t *testing.T) {
