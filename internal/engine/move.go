@@ -27,7 +27,7 @@ const maxLook = 1 << 16
 // a backlog, whether it is blocked in its strict group.
 func (s *Shard) Movable(now Moment, last, until uint64, n int, wanted func(*Entry) bool) (found []*Entry, looked uint64) {
 	s.Advance(now)
-	all, most := s.movable(), maxLook
+	all, most := s.movable(0), maxLook
 	if s.window != nil {
 		all, most = s.backlogFrom(last+1), s.window.limits.Look
 	}
@@ -66,22 +66,22 @@ func (s *Shard) backlogFrom(place uint64) iter.Seq[*Entry] {
 	}
 }
 
-// movable yields ready messages by place; of strict groups, those that are blocked at
-// most by messages yielded before.
-func (s *Shard) movable() iter.Seq[*Entry] {
+// movable yields the ready messages after a place, by place; of strict groups, those that are
+// blocked at most by messages yielded before.
+func (s *Shard) movable(after uint64) iter.Seq[*Entry] {
 	s.ready.head() // drops Gone entries at the head
 	if len(s.groups.byName) == 0 && s.levels == nil {
-		return s.ready.sorted
+		return func(yield func(*Entry) bool) { s.ready.sortedAfter(after, yield) }
 	}
 	return func(yield func(*Entry) bool) {
 		var front groupFront
 		defer front.stop()
 		for _, ready := range s.readyOrders() {
-			front.follow(ready)
+			front.follow(ready, after)
 		}
 		for _, g := range s.groups.byName { // limits are for deliveries
 			if head := g.waiting.head(); head != nil && head.Place < g.limit() {
-				front.follow(&g.waiting)
+				front.follow(&g.waiting, after)
 			}
 		}
 		heap.Init(&front)
@@ -118,11 +118,21 @@ func (f *groupFront) Pop() any {
 	return head
 }
 
-// follow adds the messages of an order. heap.Init has to follow.
-func (f *groupFront) follow(waiting *order) {
-	if head := waiting.head(); head != nil {
-		*f = append(*f, groupHead{entry: head, waiting: waiting})
+// follow adds the messages of an order that are after a place. heap.Init has to follow.
+func (f *groupFront) follow(waiting *order, place uint64) {
+	head := groupHead{entry: waiting.head(), waiting: waiting}
+	if head.entry == nil {
+		return
 	}
+	if head.entry.Place <= place {
+		head.after, head.stop = iter.Pull(func(yield func(*Entry) bool) { waiting.sortedAfter(place, yield) })
+		var ok bool
+		if head.entry, ok = head.after(); !ok {
+			head.stop()
+			return
+		}
+	}
+	*f = append(*f, head)
 }
 
 // next takes the message with the lowest place.

@@ -23,7 +23,7 @@ func (s *Shard) InState(state State) iter.Seq[*Entry] {
 	case state == Dead:
 		return s.dead.byDeath.sorted
 	case state == Ready && !s.config.StrictGroups:
-		return s.movable()
+		return s.movable(0)
 	}
 	return func(yield func(*Entry) bool) {
 		order := entryOrder{before: func(a, b *Entry) bool { return a.Place < b.Place }}
@@ -48,19 +48,16 @@ func (s *Shard) InState(state State) iter.Seq[*Entry] {
 	}
 }
 
-// Behind is InState for the ready or dead entries after a place. Without a backlog, priorities and groups it passes over the
-// others quickly, and otherwise may yield them too.
+// Behind is InState for the ready or dead entries after a place. Without a backlog and strict groups it
+// passes over the others quickly, and otherwise may yield them too.
 func (s *Shard) Behind(state State, place uint64) iter.Seq[*Entry] {
-	waiting := &s.ready
 	switch {
 	case s.window != nil || s.config.StrictGroups && state == Ready:
 		return s.InState(state)
 	case state == Dead:
-		waiting = &s.dead.byDeath
-	case len(s.groups.byName) > 0 || s.levels != nil:
-		return s.InState(state)
+		return func(yield func(*Entry) bool) { s.dead.byDeath.sortedAfter(place, yield) }
 	}
-	return func(yield func(*Entry) bool) { waiting.sortedAfter(place, yield) }
+	return s.movable(place)
 }
 
 // An entryOrder is a heap of entries.
