@@ -1,6 +1,8 @@
 package console
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
@@ -10,8 +12,8 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/wireerr"
 )
 
-// auditShown is how many records of the audit log a page has.
-const auditShown = 100
+// auditPerPage is how many records of the audit log a page has.
+const auditPerPage = 100
 
 func accessPage(v *view, p *page) error {
 	p.heading(h.Text("Access"))
@@ -34,7 +36,7 @@ func accessPage(v *view, p *page) error {
 				field("Token", "token", "", h.Required(), h.Attr("spellcheck", "false")),
 				h.Button(h.Class("danger"), h.Type("submit"), h.Text("Revoke…")))))
 	}
-	p.live("audit", h.Section(h.Class("panel"), h.H2(h.Text("Audit")), v.audit(now)))
+	p.add(h.Section(h.Class("panel"), h.H2(h.Text("Audit")), v.audit(now))) // not live: the log of a fleet is long
 	return nil
 }
 
@@ -50,7 +52,7 @@ func revokeWords(operator bool) string {
 	return "Paste the token. The token that it was narrowed from is revoked, with all tokens narrowed from or minted by that."
 }
 
-// audit shows the latest changes, newest first.
+// audit shows a page of the changes, newest first.
 func (v *view) audit(now time.Time) h.Node {
 	if !v.may(capability.OpAudit, "") {
 		return lacks(capability.OpAudit, "the record of changes")
@@ -62,16 +64,46 @@ func (v *view) audit(now time.Time) h.Node {
 	if len(records) == 0 {
 		return empty("No change was made yet.")
 	}
-	shown := records[max(0, len(records)-auditShown):]
+	all, filter := len(records), v.get("q")
+	records = auditWith(records, filter)
+	current := pageNumber(v.get("page"), len(records), auditPerPage)
+	last := len(records) - (current-1)*auditPerPage
 	var rows []h.Node
-	for i := len(shown) - 1; i >= 0; i-- {
-		rows = append(rows, auditRow(&shown[i], now))
+	for i := last - 1; i >= max(0, last-auditPerPage); i-- {
+		rows = append(rows, auditRow(&records[i], now))
 	}
-	note := "The latest " + number(len(shown)) + " of " + count(len(records), "record") + "."
-	if damaged > 0 {
-		note += " " + count(damaged, "record") + " cannot be read."
+	list := h.Group{
+		table("Audit", []string{"When", "What", "Queue", "Subject", "#Messages", "Token", "From", "Result"}, rows),
+		pager("access", "record", current, len(records), auditPerPage, "q", filter),
 	}
-	return h.Group{table("Audit", []string{"When", "What", "Queue", "Subject", "#Messages", "Token", "From", "Result"}, rows), h.P(h.Class("quiet"), h.Text(note))}
+	if len(records) == 0 {
+		list = h.Group{empty("None of " + count(all, "record") + " has this in it.")}
+	}
+	return h.Group{
+		h.Form(h.Class("filter"), h.Method("get"), h.Action("access"), h.Role("search"),
+			field("What, queue, token or address contains", "q", filter, h.Type("search"), h.Data("search", "")),
+			h.Button(h.Type("submit"), h.Text("Filter")),
+			h.If(filter != "", h.A(h.Href("access"), h.Text("Show all")))),
+		list,
+		h.If(damaged > 0, h.P(h.Class("quiet"), h.Text(count(damaged, "record")+" cannot be read."))),
+	}
+}
+
+// auditWith returns the records with the text in one of their columns, in any case.
+func auditWith(all []audit.Record, text string) []audit.Record {
+	if text == "" {
+		return all
+	}
+	text = strings.ToLower(text)
+	var found []audit.Record
+	for i := range all {
+		r := &all[i]
+		if slices.ContainsFunc([]string{r.Operation, r.Queue, r.Tenant, r.Subject, r.TokenID, r.Client, r.Daemon, r.Result},
+			func(column string) bool { return strings.Contains(strings.ToLower(column), text) }) {
+			found = append(found, *r)
+		}
+	}
+	return found
 }
 
 func auditRow(r *audit.Record, now time.Time) h.Node {

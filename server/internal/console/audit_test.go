@@ -111,3 +111,30 @@ func (d *env) audited() (operations []string) {
 	}
 	return operations
 }
+
+// TestAuditIsSearchedAndPaged is CON-1: every record can be found, however many there are.
+func TestAuditIsSearchedAndPaged(t *testing.T) {
+	d := open(t)
+	operator := d.caller("")
+	d.send("", "Orders", "x")
+	if err := operator.Pause(t.Context(), "Orders"); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 149 {
+		queue := queueName(n)
+		d.send("", queue, "x")
+		if err := operator.Pause(t.Context(), queue); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := d.logIn(d.mint("", nil))
+	first, second := b.get("access"), b.get("access?page=2")
+	b.expect(first, 200, "Page 1 of 2, 150 records", queueName(148), queueName(49))
+	b.lacks(first, queueName(48), "data-live")
+	b.expect(second, 200, queueName(48), queueName(0), "<td>Orders</td>")
+	b.lacks(second, queueName(49))
+	found := b.get("access?q=ORDERS")
+	b.expect(found, 200, "1 record<", "<td>Orders</td>")
+	b.lacks(found, queueName(0))
+	b.expect(b.get("access?q=nothing"), 200, "None of 150 records has this in it.")
+}

@@ -39,7 +39,7 @@ func jobList(v *view, p *page) error {
 		))
 	}
 	p.live("jobs", table("Jobs", []string{"Job", "Queue", "State", "Looked at", "#Done", "#Failed", "Started", "Token"}, rows),
-		pager("jobs", current, len(jobs), jobsPerPage, "queue", queue, "tenant", v.tenant),
+		pager("jobs", "job", current, len(jobs), jobsPerPage, "queue", queue, "tenant", v.tenant),
 		h.P(h.Class("quiet"), h.Text("Those that run in this daemon, and those that ended in the last day. Each daemon knows its own, and forgets them when it restarts.")))
 	return nil
 }

@@ -78,7 +78,7 @@ func (v *view) queuePart(names []broker.TenantQueue, filter string) h.Node {
 		heads = append(heads, columnHead(c.head, to, i == column))
 	}
 	return h.Group{
-		tableOf("Queues", heads, v.queueRows(queues)), pager("queues", current, of, queuesPerPage, "q", filter, "tenant", v.tenant, "sort", sort),
+		tableOf("Queues", heads, v.queueRows(queues)), pager("queues", "queue", current, of, queuesPerPage, "q", filter, "tenant", v.tenant, "sort", sort),
 		h.If(of < len(names), h.P(h.Class("quiet"), h.Text("Sorted are the first "+number(of)+" of "+count(len(names), "queue")+", by name; a filter finds others."))),
 	}
 }
@@ -168,16 +168,16 @@ func pageNumber(text string, of, size int) int {
 	return max(1, min(n, (of+size-1)/size))
 }
 
-// pager links to the pages of a list.
-func pager(to string, current, of, size int, parameters ...string) h.Node {
+// pager links to the pages of a list of things.
+func pager(to, thing string, current, of, size int, parameters ...string) h.Node {
 	last := (of + size - 1) / size
 	if last <= 1 {
-		return h.P(h.Class("quiet"), h.Text(count(of, strings.TrimSuffix(to, "s"))))
+		return h.P(h.Class("quiet"), h.Text(count(of, thing)))
 	}
 	at := func(n int) string { return link(to, append([]string{"page", strconv.Itoa(n)}, parameters...)...) }
 	return h.Nav(h.Class("pager"), h.Aria("label", "Pages"),
 		h.If(current > 1, h.A(h.Rel("prev"), h.Href(at(current-1)), h.Text("← Previous"))),
-		h.Span(h.Text("Page "+number(current)+" of "+number(last)+", "+count(of, strings.TrimSuffix(to, "s")))),
+		h.Span(h.Text("Page "+number(current)+" of "+number(last)+", "+count(of, thing))),
 		h.If(current < last, h.A(h.Rel("next"), h.Href(at(current+1)), h.Text("Next →"))),
 	)
 }

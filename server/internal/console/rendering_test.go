@@ -240,7 +240,7 @@ func TestLivePartsContainNoCSRFToken(t *testing.T) {
 		csrf := inputs.FindStringSubmatch(b.get("").body)[2]
 		for _, page := range []string{
 			"", "queues", "queue?name=orders", "message?queue=orders&id=" + id, "workers", "dead", "dead?queue=orders", "jobs", "job?id=" + job.ID,
-			"requests", "request?slot=slot", "schedules", "schedule?queue=orders&schedule=nightly", "access", "health", "tenants",
+			"requests", "request?slot=slot", "schedules", "schedule?queue=orders&schedule=nightly", "health", "tenants",
 		} {
 			ctx, leave := context.WithTimeout(t.Context(), time.Second)
 			events := b.live(ctx, url.QueryEscape(page))

@@ -68,7 +68,7 @@ func tenantList(v *view, p *page) error {
 		note = "Messages of the first " + number(counted) + " of " + count(len(names), "queue") + "; a tenant's page of queues has them all."
 	}
 	p.live("tenants", table("Tenants", []string{"Tenant", "#Queues", "#Ready", "#Delayed", "#In flight", "#Dead", "Look into"}, rows),
-		pager("tenants", current, len(tenants), queuesPerPage), h.P(h.Class("quiet"), h.Text(note)))
+		pager("tenants", "tenant", current, len(tenants), queuesPerPage), h.P(h.Class("quiet"), h.Text(note)))
 	return nil
 }
 

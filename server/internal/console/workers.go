@@ -42,7 +42,7 @@ func workerList(v *view, p *page) error {
 	switch {
 	case len(rows) > 0:
 		p.live("workers", table("Workers", []string{"Worker", "Queue", "State", "Last received", "#Holds", "#Acked", "#Failed", "#Expired", "Token"}, rows),
-			pager("workers", current, len(found), workersPerPage, "q", filter, "tenant", v.tenant), h.P(h.Class("quiet"), h.Text(workersNote)))
+			pager("workers", "worker", current, len(found), workersPerPage, "q", filter, "tenant", v.tenant), h.P(h.Class("quiet"), h.Text(workersNote)))
 	case filter != "":
 		p.live("workers", empty("None of "+count(len(all), "worker")+" has this in its name or the name of its queue."))
 	default:

@@ -16,7 +16,7 @@
   localise(document);
 
   // Live parts.
-  const banner = $("offline"), pause = $("pause");
+  const banner = $("offline"), pause = document.querySelector("[data-live]") && $("pause"); // some pages are not live
   const say = (text, href) => {
     banner.textContent = text;
     if (href) {
