@@ -1,7 +1,7 @@
 //go:build ignore
 
-// Command generate makes the Go code in gen of the proto files. It is a protoc
-// that needs nothing but Go:
+// Command generate makes the Go code in gen of the proto files, and the page
+// docs/grpc-reference.md. It is a protoc that needs nothing but Go:
 //
 //	go generate ./gen/...
 //
@@ -69,7 +69,7 @@ func run(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", plugin.name, err)
 		}
 	}
-	return nil
+	return writeReference(files)
 }
 
 // protoFiles returns the names of all proto files, in order.

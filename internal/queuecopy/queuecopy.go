@@ -241,7 +241,7 @@ func (t *copying) outgoing(m *driver.Message, due time.Time) driver.Outgoing {
 	}
 	if t.target.DedupWindow > 0 {
 		// The body, because a message can get another one and keep its id (Outgoing.Replace). Not
-		// the due time, which may differ by a millisecond when the source has been opened anew.
+		// the due time, which may differ by a millisecond when the source is opened again.
 		h := fnv.New64a()
 		_, _ = h.Write(m.Body) // cannot fail
 		message.DedupKey = fmt.Sprintf("%s-%x", m.ID, h.Sum64())

@@ -281,7 +281,7 @@ func TestMessageThatIsDelayedAgainMoves(t *testing.T) {
 	})
 }
 
-// A shifted queue reports due times a millisecond late, as a queue on disk may when it has been opened anew.
+// A shifted queue reports due times a millisecond late, as a queue on disk may when it is opened again.
 type shifted struct{ driver.Queue }
 
 func (s shifted) Peek(ctx context.Context, query driver.Query) iter.Seq2[driver.Peeked, error] {

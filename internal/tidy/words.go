@@ -53,9 +53,10 @@ const (
 	keptFile  = "internal/tidy/kept.txt"
 )
 
-// wordless are the files that name retired words because they are about them.
+// wordless are the files that name retired words because they are about them, and pages that are
+// generated from files that the rule covers.
 var wordless = []string{
-	"docs/style.md", "internal/tidy/words.go", "internal/tidy/wordtext.go", "internal/tidy/words_test.go",
+	"docs/grpc-reference.md", "docs/http-reference.md", "docs/style.md", "internal/tidy/words.go", "internal/tidy/wordtext.go", "internal/tidy/words_test.go",
 }
 
 // A finding is one retired word or phrase at one line of a file.

@@ -6,4 +6,4 @@
 // need the wire itself.
 package mailboxv1
 
-//go:generate go -C ../../.. run -modfile=tools/proto.mod proto/generate.go
+//go:generate go -C ../../.. run -modfile=tools/proto.mod proto/generate.go proto/reference.go
