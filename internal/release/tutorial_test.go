@@ -75,14 +75,47 @@ func (s *stranger) look() {
 	}
 }
 
+// deploy does what systemd does with the unit that the tutorial shows, which it also lets systemd check:
+// it starts the worker. What is sent then is made, by a process that ends well when it is stopped.
+func (s *stranger) deploy(dir string) {
+	s.t.Helper()
+	made := filepath.Join(dir, "made")
+	file := filepath.Join(dir, "orders-worker.service")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	unit := strings.NewReplacer("/usr/bin/mailbox ", filepath.Join(s.folder, "mailbox")+" ", "%d/token", filepath.Join(dir, "worker.token"), "/var/lib/orders/made", made).Replace(string(text))
+	if err := os.WriteFile(file, []byte(unit), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	if analyze, err := exec.LookPath("systemd-analyze"); err == nil {
+		if output, err := exec.Command(analyze, "verify", "--man=no", "--recursive-errors=no", file).CombinedOutput(); err != nil {
+			s.t.Errorf("systemd-analyze verify: %v: %s", err, output)
+		}
+	}
+	_, line, _ := strings.Cut(unit, "ExecStart=")
+	line, _, _ = strings.Cut(line, "\n")
+	worker := exec.Command("sh", "-c", "exec "+line)
+	worker.Env = s.environ
+	if err := worker.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = worker.Process.Kill() })
+	s.run(`mailbox send orders chai --quiet`)
+	s.run("timeout 60 sh -c 'until grep -qs chai " + made + "; do sleep 0.1; done'")
+	end(s.t, worker)
+}
+
 // TestTutorialWorksOnEmptyMachine follows the tutorial with the programs of the release, from the first
-// start to the console, and starts the daemon a second time.
+// start to a worker under a service manager and the console, and starts the daemon a second time.
 func TestTutorialWorksOnEmptyMachine(t *testing.T) {
 	volume.InFull(t)
 	s, addresses := newStranger(t)
 	seen := make(map[string]bool)
+	dir := t.TempDir()
 	page := doctest.Page{
-		Path: filepath.Join(repository, "docs/tutorial.md"), Dir: t.TempDir(), Environ: s.environ, Addresses: addresses,
+		Path: filepath.Join(repository, "docs/tutorial.md"), Dir: dir, Environ: s.environ, Addresses: addresses,
 		Other: func(line string) {
 			seen[line] = true
 			switch line {
@@ -91,6 +124,9 @@ func TestTutorialWorksOnEmptyMachine(t *testing.T) {
 			case "mailbox console --open":
 				s.run(line)
 				s.look()
+			case "sudo install -D -m 600 worker.token /etc/orders/worker.token":
+			case "sudo systemctl enable --now orders-worker":
+				s.deploy(dir)
 			default:
 				t.Errorf("the test does not know %q", line)
 			}
