@@ -1364,9 +1364,11 @@ type PeekRequest struct {
 	// How long to look, up to 30 s; 0 means 1 s. At least 500 messages in each state are looked at. Needs cursor.
 	WithinMs float64 `protobuf:"fixed64,12,opt,name=within_ms,json=withinMs,proto3" json:"within_ms,omitempty"`
 	// Begins that many messages before the newest, of each shard; 0 means at the oldest. Needs ready or
-	// dead as the only state, and a queue whose traits have peek_last. Not with msg_id, cursor, text, group
-	// or priority.
-	Last          int32 `protobuf:"varint,13,opt,name=last,proto3" json:"last,omitempty"`
+	// dead as the only state, and a queue whose traits have peek_last. Not with msg_id, cursor, text, group,
+	// priority or cause.
+	Last int32 `protobuf:"varint,13,opt,name=last,proto3" json:"last,omitempty"`
+	// Only dead letters with this cause, as Causes and lists of them show it.
+	Cause         string `protobuf:"bytes,14,opt,name=cause,proto3" json:"cause,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1490,6 +1492,13 @@ func (x *PeekRequest) GetLast() int32 {
 		return x.Last
 	}
 	return 0
+}
+
+func (x *PeekRequest) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
 }
 
 // PeekResponse has some of the messages.
@@ -3284,7 +3293,7 @@ var File_mailbox_v1_mailbox_proto protoreflect.FileDescriptor
 const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\n" +
 	"\x18mailbox/v1/mailbox.proto\x12\n" +
-	"mailbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mailbox/v1/error.proto\x1a\x14mailbox/v1/job.proto\x1a\x18mailbox/v1/message.proto\x1a\x16mailbox/v1/reply.proto\x1a\x19mailbox/v1/schedule.proto\x1a\x16mailbox/v1/topic.proto\x1a\x16mailbox/v1/watch.proto\"o\n" +
+	"mailbox.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x16mailbox/v1/cause.proto\x1a\x16mailbox/v1/error.proto\x1a\x14mailbox/v1/job.proto\x1a\x18mailbox/v1/message.proto\x1a\x16mailbox/v1/reply.proto\x1a\x19mailbox/v1/schedule.proto\x1a\x16mailbox/v1/topic.proto\x1a\x16mailbox/v1/watch.proto\"o\n" +
 	"\vSendRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x120\n" +
 	"\bmessages\x18\x02 \x03(\v2\x14.mailbox.v1.OutgoingR\bmessages\x12\x18\n" +
@@ -3367,7 +3376,7 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\fSettleResult\x12-\n" +
 	"\x05error\x18\x01 \x01(\v2\x17.mailbox.v1.ErrorDetailR\x05error\x12(\n" +
 	"\rvisibility_ms\x18\x02 \x01(\x01H\x00R\fvisibilityMs\x88\x01\x01B\x10\n" +
-	"\x0e_visibility_ms\"\xe3\x03\n" +
+	"\x0e_visibility_ms\"\xf9\x03\n" +
 	"\vPeekRequest\x12\x14\n" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x120\n" +
 	"\x06states\x18\x02 \x03(\x0e2\x18.mailbox.v1.MessageStateR\x06states\x12\x15\n" +
@@ -3382,7 +3391,8 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	" \x01(\x05H\x00R\bpriority\x88\x01\x01\x12\x1b\n" +
 	"\x06cursor\x18\v \x01(\tH\x01R\x06cursor\x88\x01\x01\x12\x1b\n" +
 	"\twithin_ms\x18\f \x01(\x01R\bwithinMs\x12\x12\n" +
-	"\x04last\x18\r \x01(\x05R\x04last\x1a8\n" +
+	"\x04last\x18\r \x01(\x05R\x04last\x12\x14\n" +
+	"\x05cause\x18\x0e \x01(\tR\x05cause\x1a8\n" +
 	"\n" +
 	"AttrsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -3498,7 +3508,7 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\bNackMode\x12\x19\n" +
 	"\x15NACK_MODE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11NACK_MODE_RELEASE\x10\x01\x12\x16\n" +
-	"\x12NACK_MODE_PUT_BACK\x10\x022\xb0\x1a\n" +
+	"\x12NACK_MODE_PUT_BACK\x10\x022\xf3\x1a\n" +
 	"\aMailbox\x129\n" +
 	"\x04Send\x12\x17.mailbox.v1.SendRequest\x1a\x18.mailbox.v1.SendResponse\x129\n" +
 	"\x04Recv\x12\x17.mailbox.v1.RecvRequest\x1a\x18.mailbox.v1.RecvResponse\x12O\n" +
@@ -3514,7 +3524,8 @@ const file_mailbox_v1_mailbox_proto_rawDesc = "" +
 	"\aHistory\x12\x1a.mailbox.v1.HistoryRequest\x1a\x1b.mailbox.v1.HistoryResponse\x12>\n" +
 	"\x05Watch\x12\x18.mailbox.v1.WatchRequest\x1a\x19.mailbox.v1.WatchResponse0\x01\x12D\n" +
 	"\aWorkers\x12\x1a.mailbox.v1.WorkersRequest\x1a\x1b.mailbox.v1.WorkersResponse0\x01\x12P\n" +
-	"\vDeadLetters\x12\x1e.mailbox.v1.DeadLettersRequest\x1a\x1f.mailbox.v1.DeadLettersResponse0\x01\x12B\n" +
+	"\vDeadLetters\x12\x1e.mailbox.v1.DeadLettersRequest\x1a\x1f.mailbox.v1.DeadLettersResponse0\x01\x12A\n" +
+	"\x06Causes\x12\x19.mailbox.v1.CausesRequest\x1a\x1a.mailbox.v1.CausesResponse0\x01\x12B\n" +
 	"\aRedrive\x12\x1a.mailbox.v1.RedriveRequest\x1a\x1b.mailbox.v1.RedriveResponse\x12B\n" +
 	"\aDiscard\x12\x1a.mailbox.v1.DiscardRequest\x1a\x1b.mailbox.v1.DiscardResponse\x12H\n" +
 	"\tPurgeDead\x12\x1c.mailbox.v1.PurgeDeadRequest\x1a\x1d.mailbox.v1.PurgeDeadResponse\x12E\n" +
@@ -3633,58 +3644,60 @@ var file_mailbox_v1_mailbox_proto_goTypes = []any{
 	(*Peeked)(nil),                 // 61: mailbox.v1.Peeked
 	(*HistoryRequest)(nil),         // 62: mailbox.v1.HistoryRequest
 	(*WatchRequest)(nil),           // 63: mailbox.v1.WatchRequest
-	(*StartJobRequest)(nil),        // 64: mailbox.v1.StartJobRequest
-	(*JobsRequest)(nil),            // 65: mailbox.v1.JobsRequest
-	(*GetJobRequest)(nil),          // 66: mailbox.v1.GetJobRequest
-	(*StopJobRequest)(nil),         // 67: mailbox.v1.StopJobRequest
-	(*PutScheduleRequest)(nil),     // 68: mailbox.v1.PutScheduleRequest
-	(*GetScheduleRequest)(nil),     // 69: mailbox.v1.GetScheduleRequest
-	(*SchedulesRequest)(nil),       // 70: mailbox.v1.SchedulesRequest
-	(*PauseScheduleRequest)(nil),   // 71: mailbox.v1.PauseScheduleRequest
-	(*ResumeScheduleRequest)(nil),  // 72: mailbox.v1.ResumeScheduleRequest
-	(*RunScheduleRequest)(nil),     // 73: mailbox.v1.RunScheduleRequest
-	(*DeleteScheduleRequest)(nil),  // 74: mailbox.v1.DeleteScheduleRequest
-	(*CreateSlotRequest)(nil),      // 75: mailbox.v1.CreateSlotRequest
-	(*ResolveSlotRequest)(nil),     // 76: mailbox.v1.ResolveSlotRequest
-	(*WaitSlotRequest)(nil),        // 77: mailbox.v1.WaitSlotRequest
-	(*CancelSlotRequest)(nil),      // 78: mailbox.v1.CancelSlotRequest
-	(*ConsumeSlotRequest)(nil),     // 79: mailbox.v1.ConsumeSlotRequest
-	(*DeleteSlotRequest)(nil),      // 80: mailbox.v1.DeleteSlotRequest
-	(*SlotsRequest)(nil),           // 81: mailbox.v1.SlotsRequest
-	(*ExpiredSlotsRequest)(nil),    // 82: mailbox.v1.ExpiredSlotsRequest
-	(*SweepSlotsRequest)(nil),      // 83: mailbox.v1.SweepSlotsRequest
-	(*TraitsRequest)(nil),          // 84: mailbox.v1.TraitsRequest
-	(*TopicsRequest)(nil),          // 85: mailbox.v1.TopicsRequest
-	(*DescribeRequest)(nil),        // 86: mailbox.v1.DescribeRequest
-	(*ConfigureRequest)(nil),       // 87: mailbox.v1.ConfigureRequest
-	(*DeleteRequest)(nil),          // 88: mailbox.v1.DeleteRequest
-	(*HistoryResponse)(nil),        // 89: mailbox.v1.HistoryResponse
-	(*WatchResponse)(nil),          // 90: mailbox.v1.WatchResponse
-	(*StartJobResponse)(nil),       // 91: mailbox.v1.StartJobResponse
-	(*JobsResponse)(nil),           // 92: mailbox.v1.JobsResponse
-	(*GetJobResponse)(nil),         // 93: mailbox.v1.GetJobResponse
-	(*StopJobResponse)(nil),        // 94: mailbox.v1.StopJobResponse
-	(*PutScheduleResponse)(nil),    // 95: mailbox.v1.PutScheduleResponse
-	(*GetScheduleResponse)(nil),    // 96: mailbox.v1.GetScheduleResponse
-	(*SchedulesResponse)(nil),      // 97: mailbox.v1.SchedulesResponse
-	(*PauseScheduleResponse)(nil),  // 98: mailbox.v1.PauseScheduleResponse
-	(*ResumeScheduleResponse)(nil), // 99: mailbox.v1.ResumeScheduleResponse
-	(*RunScheduleResponse)(nil),    // 100: mailbox.v1.RunScheduleResponse
-	(*DeleteScheduleResponse)(nil), // 101: mailbox.v1.DeleteScheduleResponse
-	(*CreateSlotResponse)(nil),     // 102: mailbox.v1.CreateSlotResponse
-	(*ResolveSlotResponse)(nil),    // 103: mailbox.v1.ResolveSlotResponse
-	(*WaitSlotResponse)(nil),       // 104: mailbox.v1.WaitSlotResponse
-	(*CancelSlotResponse)(nil),     // 105: mailbox.v1.CancelSlotResponse
-	(*ConsumeSlotResponse)(nil),    // 106: mailbox.v1.ConsumeSlotResponse
-	(*DeleteSlotResponse)(nil),     // 107: mailbox.v1.DeleteSlotResponse
-	(*SlotsResponse)(nil),          // 108: mailbox.v1.SlotsResponse
-	(*ExpiredSlotsResponse)(nil),   // 109: mailbox.v1.ExpiredSlotsResponse
-	(*SweepSlotsResponse)(nil),     // 110: mailbox.v1.SweepSlotsResponse
-	(*TraitsResponse)(nil),         // 111: mailbox.v1.TraitsResponse
-	(*TopicsResponse)(nil),         // 112: mailbox.v1.TopicsResponse
-	(*DescribeResponse)(nil),       // 113: mailbox.v1.DescribeResponse
-	(*ConfigureResponse)(nil),      // 114: mailbox.v1.ConfigureResponse
-	(*DeleteResponse)(nil),         // 115: mailbox.v1.DeleteResponse
+	(*CausesRequest)(nil),          // 64: mailbox.v1.CausesRequest
+	(*StartJobRequest)(nil),        // 65: mailbox.v1.StartJobRequest
+	(*JobsRequest)(nil),            // 66: mailbox.v1.JobsRequest
+	(*GetJobRequest)(nil),          // 67: mailbox.v1.GetJobRequest
+	(*StopJobRequest)(nil),         // 68: mailbox.v1.StopJobRequest
+	(*PutScheduleRequest)(nil),     // 69: mailbox.v1.PutScheduleRequest
+	(*GetScheduleRequest)(nil),     // 70: mailbox.v1.GetScheduleRequest
+	(*SchedulesRequest)(nil),       // 71: mailbox.v1.SchedulesRequest
+	(*PauseScheduleRequest)(nil),   // 72: mailbox.v1.PauseScheduleRequest
+	(*ResumeScheduleRequest)(nil),  // 73: mailbox.v1.ResumeScheduleRequest
+	(*RunScheduleRequest)(nil),     // 74: mailbox.v1.RunScheduleRequest
+	(*DeleteScheduleRequest)(nil),  // 75: mailbox.v1.DeleteScheduleRequest
+	(*CreateSlotRequest)(nil),      // 76: mailbox.v1.CreateSlotRequest
+	(*ResolveSlotRequest)(nil),     // 77: mailbox.v1.ResolveSlotRequest
+	(*WaitSlotRequest)(nil),        // 78: mailbox.v1.WaitSlotRequest
+	(*CancelSlotRequest)(nil),      // 79: mailbox.v1.CancelSlotRequest
+	(*ConsumeSlotRequest)(nil),     // 80: mailbox.v1.ConsumeSlotRequest
+	(*DeleteSlotRequest)(nil),      // 81: mailbox.v1.DeleteSlotRequest
+	(*SlotsRequest)(nil),           // 82: mailbox.v1.SlotsRequest
+	(*ExpiredSlotsRequest)(nil),    // 83: mailbox.v1.ExpiredSlotsRequest
+	(*SweepSlotsRequest)(nil),      // 84: mailbox.v1.SweepSlotsRequest
+	(*TraitsRequest)(nil),          // 85: mailbox.v1.TraitsRequest
+	(*TopicsRequest)(nil),          // 86: mailbox.v1.TopicsRequest
+	(*DescribeRequest)(nil),        // 87: mailbox.v1.DescribeRequest
+	(*ConfigureRequest)(nil),       // 88: mailbox.v1.ConfigureRequest
+	(*DeleteRequest)(nil),          // 89: mailbox.v1.DeleteRequest
+	(*HistoryResponse)(nil),        // 90: mailbox.v1.HistoryResponse
+	(*WatchResponse)(nil),          // 91: mailbox.v1.WatchResponse
+	(*CausesResponse)(nil),         // 92: mailbox.v1.CausesResponse
+	(*StartJobResponse)(nil),       // 93: mailbox.v1.StartJobResponse
+	(*JobsResponse)(nil),           // 94: mailbox.v1.JobsResponse
+	(*GetJobResponse)(nil),         // 95: mailbox.v1.GetJobResponse
+	(*StopJobResponse)(nil),        // 96: mailbox.v1.StopJobResponse
+	(*PutScheduleResponse)(nil),    // 97: mailbox.v1.PutScheduleResponse
+	(*GetScheduleResponse)(nil),    // 98: mailbox.v1.GetScheduleResponse
+	(*SchedulesResponse)(nil),      // 99: mailbox.v1.SchedulesResponse
+	(*PauseScheduleResponse)(nil),  // 100: mailbox.v1.PauseScheduleResponse
+	(*ResumeScheduleResponse)(nil), // 101: mailbox.v1.ResumeScheduleResponse
+	(*RunScheduleResponse)(nil),    // 102: mailbox.v1.RunScheduleResponse
+	(*DeleteScheduleResponse)(nil), // 103: mailbox.v1.DeleteScheduleResponse
+	(*CreateSlotResponse)(nil),     // 104: mailbox.v1.CreateSlotResponse
+	(*ResolveSlotResponse)(nil),    // 105: mailbox.v1.ResolveSlotResponse
+	(*WaitSlotResponse)(nil),       // 106: mailbox.v1.WaitSlotResponse
+	(*CancelSlotResponse)(nil),     // 107: mailbox.v1.CancelSlotResponse
+	(*ConsumeSlotResponse)(nil),    // 108: mailbox.v1.ConsumeSlotResponse
+	(*DeleteSlotResponse)(nil),     // 109: mailbox.v1.DeleteSlotResponse
+	(*SlotsResponse)(nil),          // 110: mailbox.v1.SlotsResponse
+	(*ExpiredSlotsResponse)(nil),   // 111: mailbox.v1.ExpiredSlotsResponse
+	(*SweepSlotsResponse)(nil),     // 112: mailbox.v1.SweepSlotsResponse
+	(*TraitsResponse)(nil),         // 113: mailbox.v1.TraitsResponse
+	(*TopicsResponse)(nil),         // 114: mailbox.v1.TopicsResponse
+	(*DescribeResponse)(nil),       // 115: mailbox.v1.DescribeResponse
+	(*ConfigureResponse)(nil),      // 116: mailbox.v1.ConfigureResponse
+	(*DeleteResponse)(nil),         // 117: mailbox.v1.DeleteResponse
 }
 var file_mailbox_v1_mailbox_proto_depIdxs = []int32{
 	55,  // 0: mailbox.v1.SendRequest.messages:type_name -> mailbox.v1.Outgoing
@@ -3740,90 +3753,92 @@ var file_mailbox_v1_mailbox_proto_depIdxs = []int32{
 	63,  // 50: mailbox.v1.Mailbox.Watch:input_type -> mailbox.v1.WatchRequest
 	28,  // 51: mailbox.v1.Mailbox.Workers:input_type -> mailbox.v1.WorkersRequest
 	34,  // 52: mailbox.v1.Mailbox.DeadLetters:input_type -> mailbox.v1.DeadLettersRequest
-	36,  // 53: mailbox.v1.Mailbox.Redrive:input_type -> mailbox.v1.RedriveRequest
-	38,  // 54: mailbox.v1.Mailbox.Discard:input_type -> mailbox.v1.DiscardRequest
-	40,  // 55: mailbox.v1.Mailbox.PurgeDead:input_type -> mailbox.v1.PurgeDeadRequest
-	64,  // 56: mailbox.v1.Mailbox.StartJob:input_type -> mailbox.v1.StartJobRequest
-	65,  // 57: mailbox.v1.Mailbox.Jobs:input_type -> mailbox.v1.JobsRequest
-	66,  // 58: mailbox.v1.Mailbox.GetJob:input_type -> mailbox.v1.GetJobRequest
-	67,  // 59: mailbox.v1.Mailbox.StopJob:input_type -> mailbox.v1.StopJobRequest
-	42,  // 60: mailbox.v1.Mailbox.Purge:input_type -> mailbox.v1.PurgeRequest
-	44,  // 61: mailbox.v1.Mailbox.Pause:input_type -> mailbox.v1.PauseRequest
-	46,  // 62: mailbox.v1.Mailbox.Resume:input_type -> mailbox.v1.ResumeRequest
-	48,  // 63: mailbox.v1.Mailbox.Throttle:input_type -> mailbox.v1.ThrottleRequest
-	50,  // 64: mailbox.v1.Mailbox.Edit:input_type -> mailbox.v1.EditRequest
-	68,  // 65: mailbox.v1.Mailbox.PutSchedule:input_type -> mailbox.v1.PutScheduleRequest
-	69,  // 66: mailbox.v1.Mailbox.GetSchedule:input_type -> mailbox.v1.GetScheduleRequest
-	70,  // 67: mailbox.v1.Mailbox.Schedules:input_type -> mailbox.v1.SchedulesRequest
-	71,  // 68: mailbox.v1.Mailbox.PauseSchedule:input_type -> mailbox.v1.PauseScheduleRequest
-	72,  // 69: mailbox.v1.Mailbox.ResumeSchedule:input_type -> mailbox.v1.ResumeScheduleRequest
-	73,  // 70: mailbox.v1.Mailbox.RunSchedule:input_type -> mailbox.v1.RunScheduleRequest
-	74,  // 71: mailbox.v1.Mailbox.DeleteSchedule:input_type -> mailbox.v1.DeleteScheduleRequest
-	75,  // 72: mailbox.v1.Mailbox.CreateSlot:input_type -> mailbox.v1.CreateSlotRequest
-	76,  // 73: mailbox.v1.Mailbox.ResolveSlot:input_type -> mailbox.v1.ResolveSlotRequest
-	77,  // 74: mailbox.v1.Mailbox.WaitSlot:input_type -> mailbox.v1.WaitSlotRequest
-	78,  // 75: mailbox.v1.Mailbox.CancelSlot:input_type -> mailbox.v1.CancelSlotRequest
-	79,  // 76: mailbox.v1.Mailbox.ConsumeSlot:input_type -> mailbox.v1.ConsumeSlotRequest
-	80,  // 77: mailbox.v1.Mailbox.DeleteSlot:input_type -> mailbox.v1.DeleteSlotRequest
-	81,  // 78: mailbox.v1.Mailbox.Slots:input_type -> mailbox.v1.SlotsRequest
-	82,  // 79: mailbox.v1.Mailbox.ExpiredSlots:input_type -> mailbox.v1.ExpiredSlotsRequest
-	83,  // 80: mailbox.v1.Mailbox.SweepSlots:input_type -> mailbox.v1.SweepSlotsRequest
-	84,  // 81: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
-	85,  // 82: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
-	86,  // 83: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
-	87,  // 84: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
-	88,  // 85: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
-	52,  // 86: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
-	2,   // 87: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
-	5,   // 88: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
-	7,   // 89: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
-	9,   // 90: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
-	12,  // 91: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
-	17,  // 92: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
-	20,  // 93: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
-	23,  // 94: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
-	26,  // 95: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
-	33,  // 96: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
-	89,  // 97: mailbox.v1.Mailbox.History:output_type -> mailbox.v1.HistoryResponse
-	90,  // 98: mailbox.v1.Mailbox.Watch:output_type -> mailbox.v1.WatchResponse
-	29,  // 99: mailbox.v1.Mailbox.Workers:output_type -> mailbox.v1.WorkersResponse
-	35,  // 100: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
-	37,  // 101: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
-	39,  // 102: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
-	41,  // 103: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
-	91,  // 104: mailbox.v1.Mailbox.StartJob:output_type -> mailbox.v1.StartJobResponse
-	92,  // 105: mailbox.v1.Mailbox.Jobs:output_type -> mailbox.v1.JobsResponse
-	93,  // 106: mailbox.v1.Mailbox.GetJob:output_type -> mailbox.v1.GetJobResponse
-	94,  // 107: mailbox.v1.Mailbox.StopJob:output_type -> mailbox.v1.StopJobResponse
-	43,  // 108: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
-	45,  // 109: mailbox.v1.Mailbox.Pause:output_type -> mailbox.v1.PauseResponse
-	47,  // 110: mailbox.v1.Mailbox.Resume:output_type -> mailbox.v1.ResumeResponse
-	49,  // 111: mailbox.v1.Mailbox.Throttle:output_type -> mailbox.v1.ThrottleResponse
-	51,  // 112: mailbox.v1.Mailbox.Edit:output_type -> mailbox.v1.EditResponse
-	95,  // 113: mailbox.v1.Mailbox.PutSchedule:output_type -> mailbox.v1.PutScheduleResponse
-	96,  // 114: mailbox.v1.Mailbox.GetSchedule:output_type -> mailbox.v1.GetScheduleResponse
-	97,  // 115: mailbox.v1.Mailbox.Schedules:output_type -> mailbox.v1.SchedulesResponse
-	98,  // 116: mailbox.v1.Mailbox.PauseSchedule:output_type -> mailbox.v1.PauseScheduleResponse
-	99,  // 117: mailbox.v1.Mailbox.ResumeSchedule:output_type -> mailbox.v1.ResumeScheduleResponse
-	100, // 118: mailbox.v1.Mailbox.RunSchedule:output_type -> mailbox.v1.RunScheduleResponse
-	101, // 119: mailbox.v1.Mailbox.DeleteSchedule:output_type -> mailbox.v1.DeleteScheduleResponse
-	102, // 120: mailbox.v1.Mailbox.CreateSlot:output_type -> mailbox.v1.CreateSlotResponse
-	103, // 121: mailbox.v1.Mailbox.ResolveSlot:output_type -> mailbox.v1.ResolveSlotResponse
-	104, // 122: mailbox.v1.Mailbox.WaitSlot:output_type -> mailbox.v1.WaitSlotResponse
-	105, // 123: mailbox.v1.Mailbox.CancelSlot:output_type -> mailbox.v1.CancelSlotResponse
-	106, // 124: mailbox.v1.Mailbox.ConsumeSlot:output_type -> mailbox.v1.ConsumeSlotResponse
-	107, // 125: mailbox.v1.Mailbox.DeleteSlot:output_type -> mailbox.v1.DeleteSlotResponse
-	108, // 126: mailbox.v1.Mailbox.Slots:output_type -> mailbox.v1.SlotsResponse
-	109, // 127: mailbox.v1.Mailbox.ExpiredSlots:output_type -> mailbox.v1.ExpiredSlotsResponse
-	110, // 128: mailbox.v1.Mailbox.SweepSlots:output_type -> mailbox.v1.SweepSlotsResponse
-	111, // 129: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
-	112, // 130: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
-	113, // 131: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
-	114, // 132: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
-	115, // 133: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
-	53,  // 134: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
-	87,  // [87:135] is the sub-list for method output_type
-	39,  // [39:87] is the sub-list for method input_type
+	64,  // 53: mailbox.v1.Mailbox.Causes:input_type -> mailbox.v1.CausesRequest
+	36,  // 54: mailbox.v1.Mailbox.Redrive:input_type -> mailbox.v1.RedriveRequest
+	38,  // 55: mailbox.v1.Mailbox.Discard:input_type -> mailbox.v1.DiscardRequest
+	40,  // 56: mailbox.v1.Mailbox.PurgeDead:input_type -> mailbox.v1.PurgeDeadRequest
+	65,  // 57: mailbox.v1.Mailbox.StartJob:input_type -> mailbox.v1.StartJobRequest
+	66,  // 58: mailbox.v1.Mailbox.Jobs:input_type -> mailbox.v1.JobsRequest
+	67,  // 59: mailbox.v1.Mailbox.GetJob:input_type -> mailbox.v1.GetJobRequest
+	68,  // 60: mailbox.v1.Mailbox.StopJob:input_type -> mailbox.v1.StopJobRequest
+	42,  // 61: mailbox.v1.Mailbox.Purge:input_type -> mailbox.v1.PurgeRequest
+	44,  // 62: mailbox.v1.Mailbox.Pause:input_type -> mailbox.v1.PauseRequest
+	46,  // 63: mailbox.v1.Mailbox.Resume:input_type -> mailbox.v1.ResumeRequest
+	48,  // 64: mailbox.v1.Mailbox.Throttle:input_type -> mailbox.v1.ThrottleRequest
+	50,  // 65: mailbox.v1.Mailbox.Edit:input_type -> mailbox.v1.EditRequest
+	69,  // 66: mailbox.v1.Mailbox.PutSchedule:input_type -> mailbox.v1.PutScheduleRequest
+	70,  // 67: mailbox.v1.Mailbox.GetSchedule:input_type -> mailbox.v1.GetScheduleRequest
+	71,  // 68: mailbox.v1.Mailbox.Schedules:input_type -> mailbox.v1.SchedulesRequest
+	72,  // 69: mailbox.v1.Mailbox.PauseSchedule:input_type -> mailbox.v1.PauseScheduleRequest
+	73,  // 70: mailbox.v1.Mailbox.ResumeSchedule:input_type -> mailbox.v1.ResumeScheduleRequest
+	74,  // 71: mailbox.v1.Mailbox.RunSchedule:input_type -> mailbox.v1.RunScheduleRequest
+	75,  // 72: mailbox.v1.Mailbox.DeleteSchedule:input_type -> mailbox.v1.DeleteScheduleRequest
+	76,  // 73: mailbox.v1.Mailbox.CreateSlot:input_type -> mailbox.v1.CreateSlotRequest
+	77,  // 74: mailbox.v1.Mailbox.ResolveSlot:input_type -> mailbox.v1.ResolveSlotRequest
+	78,  // 75: mailbox.v1.Mailbox.WaitSlot:input_type -> mailbox.v1.WaitSlotRequest
+	79,  // 76: mailbox.v1.Mailbox.CancelSlot:input_type -> mailbox.v1.CancelSlotRequest
+	80,  // 77: mailbox.v1.Mailbox.ConsumeSlot:input_type -> mailbox.v1.ConsumeSlotRequest
+	81,  // 78: mailbox.v1.Mailbox.DeleteSlot:input_type -> mailbox.v1.DeleteSlotRequest
+	82,  // 79: mailbox.v1.Mailbox.Slots:input_type -> mailbox.v1.SlotsRequest
+	83,  // 80: mailbox.v1.Mailbox.ExpiredSlots:input_type -> mailbox.v1.ExpiredSlotsRequest
+	84,  // 81: mailbox.v1.Mailbox.SweepSlots:input_type -> mailbox.v1.SweepSlotsRequest
+	85,  // 82: mailbox.v1.Mailbox.Traits:input_type -> mailbox.v1.TraitsRequest
+	86,  // 83: mailbox.v1.Mailbox.Topics:input_type -> mailbox.v1.TopicsRequest
+	87,  // 84: mailbox.v1.Mailbox.Describe:input_type -> mailbox.v1.DescribeRequest
+	88,  // 85: mailbox.v1.Mailbox.Configure:input_type -> mailbox.v1.ConfigureRequest
+	89,  // 86: mailbox.v1.Mailbox.Delete:input_type -> mailbox.v1.DeleteRequest
+	52,  // 87: mailbox.v1.Mailbox.Ping:input_type -> mailbox.v1.PingRequest
+	2,   // 88: mailbox.v1.Mailbox.Send:output_type -> mailbox.v1.SendResponse
+	5,   // 89: mailbox.v1.Mailbox.Recv:output_type -> mailbox.v1.RecvResponse
+	7,   // 90: mailbox.v1.Mailbox.RecvStream:output_type -> mailbox.v1.RecvStreamResponse
+	9,   // 91: mailbox.v1.Mailbox.Ack:output_type -> mailbox.v1.AckResponse
+	12,  // 92: mailbox.v1.Mailbox.Nack:output_type -> mailbox.v1.NackResponse
+	17,  // 93: mailbox.v1.Mailbox.Extend:output_type -> mailbox.v1.ExtendResponse
+	20,  // 94: mailbox.v1.Mailbox.Bury:output_type -> mailbox.v1.BuryResponse
+	23,  // 95: mailbox.v1.Mailbox.Peek:output_type -> mailbox.v1.PeekResponse
+	26,  // 96: mailbox.v1.Mailbox.Life:output_type -> mailbox.v1.LifeResponse
+	33,  // 97: mailbox.v1.Mailbox.Stats:output_type -> mailbox.v1.StatsResponse
+	90,  // 98: mailbox.v1.Mailbox.History:output_type -> mailbox.v1.HistoryResponse
+	91,  // 99: mailbox.v1.Mailbox.Watch:output_type -> mailbox.v1.WatchResponse
+	29,  // 100: mailbox.v1.Mailbox.Workers:output_type -> mailbox.v1.WorkersResponse
+	35,  // 101: mailbox.v1.Mailbox.DeadLetters:output_type -> mailbox.v1.DeadLettersResponse
+	92,  // 102: mailbox.v1.Mailbox.Causes:output_type -> mailbox.v1.CausesResponse
+	37,  // 103: mailbox.v1.Mailbox.Redrive:output_type -> mailbox.v1.RedriveResponse
+	39,  // 104: mailbox.v1.Mailbox.Discard:output_type -> mailbox.v1.DiscardResponse
+	41,  // 105: mailbox.v1.Mailbox.PurgeDead:output_type -> mailbox.v1.PurgeDeadResponse
+	93,  // 106: mailbox.v1.Mailbox.StartJob:output_type -> mailbox.v1.StartJobResponse
+	94,  // 107: mailbox.v1.Mailbox.Jobs:output_type -> mailbox.v1.JobsResponse
+	95,  // 108: mailbox.v1.Mailbox.GetJob:output_type -> mailbox.v1.GetJobResponse
+	96,  // 109: mailbox.v1.Mailbox.StopJob:output_type -> mailbox.v1.StopJobResponse
+	43,  // 110: mailbox.v1.Mailbox.Purge:output_type -> mailbox.v1.PurgeResponse
+	45,  // 111: mailbox.v1.Mailbox.Pause:output_type -> mailbox.v1.PauseResponse
+	47,  // 112: mailbox.v1.Mailbox.Resume:output_type -> mailbox.v1.ResumeResponse
+	49,  // 113: mailbox.v1.Mailbox.Throttle:output_type -> mailbox.v1.ThrottleResponse
+	51,  // 114: mailbox.v1.Mailbox.Edit:output_type -> mailbox.v1.EditResponse
+	97,  // 115: mailbox.v1.Mailbox.PutSchedule:output_type -> mailbox.v1.PutScheduleResponse
+	98,  // 116: mailbox.v1.Mailbox.GetSchedule:output_type -> mailbox.v1.GetScheduleResponse
+	99,  // 117: mailbox.v1.Mailbox.Schedules:output_type -> mailbox.v1.SchedulesResponse
+	100, // 118: mailbox.v1.Mailbox.PauseSchedule:output_type -> mailbox.v1.PauseScheduleResponse
+	101, // 119: mailbox.v1.Mailbox.ResumeSchedule:output_type -> mailbox.v1.ResumeScheduleResponse
+	102, // 120: mailbox.v1.Mailbox.RunSchedule:output_type -> mailbox.v1.RunScheduleResponse
+	103, // 121: mailbox.v1.Mailbox.DeleteSchedule:output_type -> mailbox.v1.DeleteScheduleResponse
+	104, // 122: mailbox.v1.Mailbox.CreateSlot:output_type -> mailbox.v1.CreateSlotResponse
+	105, // 123: mailbox.v1.Mailbox.ResolveSlot:output_type -> mailbox.v1.ResolveSlotResponse
+	106, // 124: mailbox.v1.Mailbox.WaitSlot:output_type -> mailbox.v1.WaitSlotResponse
+	107, // 125: mailbox.v1.Mailbox.CancelSlot:output_type -> mailbox.v1.CancelSlotResponse
+	108, // 126: mailbox.v1.Mailbox.ConsumeSlot:output_type -> mailbox.v1.ConsumeSlotResponse
+	109, // 127: mailbox.v1.Mailbox.DeleteSlot:output_type -> mailbox.v1.DeleteSlotResponse
+	110, // 128: mailbox.v1.Mailbox.Slots:output_type -> mailbox.v1.SlotsResponse
+	111, // 129: mailbox.v1.Mailbox.ExpiredSlots:output_type -> mailbox.v1.ExpiredSlotsResponse
+	112, // 130: mailbox.v1.Mailbox.SweepSlots:output_type -> mailbox.v1.SweepSlotsResponse
+	113, // 131: mailbox.v1.Mailbox.Traits:output_type -> mailbox.v1.TraitsResponse
+	114, // 132: mailbox.v1.Mailbox.Topics:output_type -> mailbox.v1.TopicsResponse
+	115, // 133: mailbox.v1.Mailbox.Describe:output_type -> mailbox.v1.DescribeResponse
+	116, // 134: mailbox.v1.Mailbox.Configure:output_type -> mailbox.v1.ConfigureResponse
+	117, // 135: mailbox.v1.Mailbox.Delete:output_type -> mailbox.v1.DeleteResponse
+	53,  // 136: mailbox.v1.Mailbox.Ping:output_type -> mailbox.v1.PingResponse
+	88,  // [88:137] is the sub-list for method output_type
+	39,  // [39:88] is the sub-list for method input_type
 	39,  // [39:39] is the sub-list for extension type_name
 	39,  // [39:39] is the sub-list for extension extendee
 	0,   // [0:39] is the sub-list for field type_name
@@ -3834,6 +3849,7 @@ func file_mailbox_v1_mailbox_proto_init() {
 	if File_mailbox_v1_mailbox_proto != nil {
 		return
 	}
+	file_mailbox_v1_cause_proto_init()
 	file_mailbox_v1_error_proto_init()
 	file_mailbox_v1_job_proto_init()
 	file_mailbox_v1_message_proto_init()

@@ -20,10 +20,12 @@ import (
 type Search struct {
 	// Query has conditions, and the limit of messages that are found. Its Cursor is not used.
 	Query driver.Query
-	// Text is in the body, Group is the group, and Priority the priority; "" and nil mean any.
+	// Text is in the body, Group is the group, Priority the priority, and Cause the id of Peeked.Cause, which
+	// dead letters have; "" and nil mean any.
 	Text     string
 	Group    string
 	Priority *int
+	Cause    string
 	// Least messages in each state are looked at in any case, then more until Until, and Most at most.
 	// 0 and the zero time mean no bound.
 	Least, Most int
@@ -66,7 +68,7 @@ func (s *Search) parts() ([]searchPart, error) {
 	for _, at := range searchStates {
 		cursor, known := left[at.letter]
 		delete(left, at.letter)
-		if s.Cursor != "" && !known || len(s.Query.States) > 0 && !slices.Contains(s.Query.States, at.state) || s.Query.Reason != "" && at.state != driver.StateDead {
+		if s.Cursor != "" && !known || len(s.Query.States) > 0 && !slices.Contains(s.Query.States, at.state) || s.ofDead() && at.state != driver.StateDead {
 			continue
 		}
 		parts = append(parts, searchPart{state: at.state, letter: at.letter, cursor: cursor})
@@ -108,8 +110,13 @@ const (
 	leastSearched             = 500
 )
 
+// ofDead reports whether the search has conditions that only dead letters match.
+func (s *Search) ofDead() bool { return s.Query.Reason != "" || s.Cause != "" }
+
 // Selective reports whether the search has conditions that a Query has not.
-func (s *Search) Selective() bool { return s.Text != "" || s.Group != "" || s.Priority != nil }
+func (s *Search) Selective() bool {
+	return s.Text != "" || s.Group != "" || s.Priority != nil || s.Cause != ""
+}
 
 // selective reports whether messages have to be looked at to know whether they match.
 func (s *Search) selective() bool {
@@ -124,6 +131,9 @@ func (s *Search) Matches(m *Peeked, now time.Time) bool {
 		if got, ok := m.Attributes[key]; !ok || got != value {
 			return false
 		}
+	}
+	if s.Cause != "" && !m.hasCause(s.Cause) {
+		return false
 	}
 	return (s.Priority == nil || m.Priority == *s.Priority) && (s.Group == "" || m.Group == s.Group) && (q.Reason == "" || m.Reason == q.Reason) &&
 		(q.OlderThan == 0 || now.Sub(m.EnqueuedAt) >= q.OlderThan) && (s.Text == "" || bytes.Contains(m.Body, []byte(s.Text)))

@@ -57,10 +57,8 @@ func (s *Selection) Wants(m *Peeked, started time.Time) bool {
 			return false
 		}
 	}
-	if s.Cause != "" {
-		if id, _ := m.Cause(); id != s.Cause {
-			return false
-		}
+	if s.Cause != "" && !m.hasCause(s.Cause) {
+		return false
 	}
 	return bytes.Contains(m.Body, s.Text)
 }

@@ -141,7 +141,7 @@ func confirmPage(v *view, p *page) error {
 // carried repeats the parameters of a change in its form.
 func (v *view) carried() h.Node {
 	var nodes h.Group
-	for _, name := range append([]string{"do", "queue", "id", "cause", "schedule", "slot", "token", "job"}, deadFilter...) {
+	for _, name := range append([]string{"do", "queue", "id", "cause", "schedule", "slot", "token", "job"}, deadFilterNames...) {
 		nodes = append(nodes, hiddenField(name, v.get(name)))
 	}
 	return nodes

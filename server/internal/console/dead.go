@@ -1,8 +1,6 @@
 package console
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"github.com/mailboxmq/mailbox/capability"
@@ -17,17 +15,6 @@ const leastDead, mostDead = 500, 5000
 // maxCausesShown bounds the causes on a page: every dead letter may have its own.
 const maxCausesShown = 200
 
-// A cause is what dead letters have in common: the reason, the type of the error, and its
-// text without the parts that differ from message to message.
-type cause struct {
-	id                    string
-	reason                driver.Reason
-	errorType, normalised string
-	example               string // the text of the first error
-	letters               []deadLetter
-	first, last           time.Time
-}
-
 // A deadLetter is what pages show of a dead letter.
 type deadLetter struct {
 	id         string
@@ -39,68 +26,36 @@ type deadLetter struct {
 
 // A survey is what a look at the dead letters of a queue found.
 type survey struct {
-	causes []*cause // largest first
-	// looked is how many dead letters were looked at, and selected how many of them the conditions select.
-	looked, selected int
-	// cut: the budget was spent before all were looked at.
-	cut bool
+	broker.Survey
+	causes  []broker.Cause // largest first
+	letters []deadLetter   // the oldest of the cause that the page is about
 }
 
-// survey groups the dead letters of a queue that conditions select by cause, within a budget.
-func (v *view) survey(queue string, conditions *broker.Selection) (survey, error) {
-	var s survey
-	now := time.Now()
-	known := make(map[string]*cause)
-	limit := v.budget(leastDead, mostDead)
-	for m, err := range v.caller.DeadLetters(v.ctx(), queue) {
-		if err != nil {
-			return s, err
-		}
-		if s.looked > 0 && limit.spent(s.looked) {
-			s.cut = true
-			break
-		}
-		s.looked++
-		if conditions.Wants(&m, now) {
-			s.selected++
-			s.add(known, &m)
+// survey groups the dead letters of a queue that a filter selects by cause, within a budget.
+func (v *view) survey(queue string, filter *broker.Search) (survey, error) {
+	s := survey{Survey: broker.Survey{Search: *filter}}
+	s.Least, s.Most, s.Until = leastDead, mostDead, v.lookEnd(false)
+	if filter.Cause != "" {
+		s.See = func(m *broker.Peeked) {
+			if len(s.letters) < messagesPerPage {
+				s.letters = append(s.letters, deadLetter{m.ID, m.DeadAt, m.Deliveries, preview(m.Body), shorten(m.LastError, 120)})
+			}
 		}
 	}
-	slices.SortStableFunc(s.causes, func(a, b *cause) int { return cmp.Compare(len(b.letters), len(a.letters)) })
-	return s, nil
+	var err error
+	s.causes, err = v.caller.Causes(v.ctx(), queue, &s.Survey)
+	return s, err
 }
 
-func (s *survey) add(known map[string]*cause, m *broker.Peeked) {
-	id, normalised := m.Cause()
-	c := known[id]
-	if c == nil {
-		c = &cause{id: id, reason: m.Reason, errorType: m.ErrorType, normalised: normalised, example: m.LastError, first: m.DeadAt, last: m.DeadAt}
-		known[id] = c
-		s.causes = append(s.causes, c)
-	}
-	if m.DeadAt.Before(c.first) {
-		c.first = m.DeadAt
-	}
-	if m.DeadAt.After(c.last) {
-		c.last = m.DeadAt
-	}
-	c.letters = append(c.letters, deadLetter{m.ID, m.DeadAt, m.Deliveries, preview(m.Body), shorten(m.LastError, 120)})
-}
+// looked is how many dead letters were looked at.
+func (s *survey) looked() int { return s.Looked[driver.StateDead] }
 
-func (s *survey) cause(id string) *cause {
-	i := slices.IndexFunc(s.causes, func(c *cause) bool { return c.id == id })
-	if i < 0 {
-		return nil
+// causeName describes a cause in a few words.
+func causeName(c *broker.Cause) string {
+	if c.Words == "" {
+		return reasonWords(c.Reason)
 	}
-	return s.causes[i]
-}
-
-// name describes a cause in a few words.
-func (c *cause) name() string {
-	if c.normalised == "" {
-		return reasonWords(c.reason)
-	}
-	return c.normalised
+	return c.Words
 }
 
 // reasonWords describes a reason.
@@ -132,21 +87,20 @@ func deadPage(v *view, p *page) error {
 		p.add(lacks(capability.OpDLQ, "reading dead letters"))
 		return nil
 	}
-	conditions, problem := v.conditions()
-	id := conditions.Cause
+	filter, problem := v.deadFilter()
 	found := survey{}
 	if problem == "" {
 		var err error
-		if found, err = v.survey(queue, &conditions); err != nil {
+		if found, err = v.survey(queue, &filter); err != nil {
 			return err
 		}
 	}
 	p.title = "Dead letters of " + queue
 	p.add(h.P(h.Class("crumbs"), h.A(h.Href(link("dead", "tenant", v.tenant)), h.Text("Dead letters")), h.Text(" / "), h.A(h.Href(link("queue", "name", queue, "tenant", v.tenant)), h.Text(queue))))
-	if id != "" && problem == "" {
-		return v.causePage(p, queue, &found, id)
+	if filter.Cause != "" && problem == "" {
+		return v.causePage(p, queue, &found)
 	}
-	change := (found.selected > 0 || found.cut) && v.mayChange(capability.OpDLQ, queue)
+	change := (found.Selected > 0 || found.Cut) && v.mayChange(capability.OpDLQ, queue)
 	filtered := v.filtered()
 	which := "all…"
 	if len(filtered) > 0 {
@@ -165,21 +119,22 @@ func deadPage(v *view, p *page) error {
 }
 
 func (v *view) causes(queue string, found *survey) h.Node {
-	if found.looked == 0 {
+	if found.looked() == 0 {
 		return empty("All well: the queue has no dead letters.")
 	}
-	if found.selected == 0 {
+	if found.Selected == 0 {
 		return h.Group{empty("No dead letter matches."), found.extent()}
 	}
 	now := time.Now()
 	filtered := v.filtered()
 	var rows []h.Node
-	for _, c := range found.causes[:min(len(found.causes), maxCausesShown)] {
+	for i := range found.causes[:min(len(found.causes), maxCausesShown)] {
+		c := &found.causes[i]
 		rows = append(rows, h.Tr(
-			h.Td(h.Class("long"), h.A(h.Href(link("dead", append([]string{"queue", queue, "tenant", v.tenant, "cause", c.id}, filtered...)...)), h.Text(c.name())),
-				h.If(c.example != c.normalised && c.example != "", h.Div(h.Class("quiet"), h.Text(shorten(c.example, 160))))),
-			h.Td(h.Span(h.Class("tag"), h.Text(string(c.reason))), h.If(c.errorType != "", h.Span(h.Class("tag"), h.Text(shorten(c.errorType, 60))))),
-			numberCell(len(c.letters), "dead"), h.Td(ago(c.first, now)), h.Td(ago(c.last, now)),
+			h.Td(h.Class("long"), h.A(h.Href(link("dead", append([]string{"queue", queue, "tenant", v.tenant, "cause", c.ID}, filtered...)...)), h.Text(causeName(c))),
+				h.If(c.LastError != c.Words && c.LastError != "", h.Div(h.Class("quiet"), h.Text(shorten(c.LastError, 160))))),
+			h.Td(h.Span(h.Class("tag"), h.Text(string(c.Reason))), h.If(c.ErrorType != "", h.Span(h.Class("tag"), h.Text(shorten(c.ErrorType, 60))))),
+			numberCell(c.Messages, "dead"), h.Td(ago(c.First, now)), h.Td(ago(c.Last, now)),
 		))
 	}
 	return h.Group{table("Causes", []string{"Cause", "Reason", "#Messages", "First", "Last"}, rows), found.extent()}
@@ -187,14 +142,15 @@ func (v *view) causes(queue string, found *survey) h.Node {
 
 // extent says how far a survey looked.
 func (s *survey) extent() h.Node {
-	text := count(s.selected, "dead letter") + " in " + count(len(s.causes), "cause") + "."
+	causes := count(s.Found, "cause")
+	text := count(s.Selected, "dead letter") + " in " + causes + "."
 	switch {
-	case s.cut && s.selected < s.looked:
-		text = count(s.selected, "dead letter") + " in " + count(len(s.causes), "cause") + ", of the oldest " + number(s.looked) + "; there are more."
-	case s.cut:
-		text = "The oldest " + count(s.looked, "dead letter") + ", in " + count(len(s.causes), "cause") + "; there are more."
-	case s.selected < s.looked:
-		text = count(s.selected, "dead letter") + " of " + number(s.looked) + ", in " + count(len(s.causes), "cause") + "."
+	case s.Cut && s.Selected < s.looked():
+		text = count(s.Selected, "dead letter") + " in " + causes + ", of the oldest " + number(s.looked()) + "; there are more."
+	case s.Cut:
+		text = "The oldest " + count(s.looked(), "dead letter") + ", in " + causes + "; there are more."
+	case s.Selected < s.looked():
+		text = count(s.Selected, "dead letter") + " of " + number(s.looked()) + ", in " + causes + "."
 	}
 	if len(s.causes) > maxCausesShown {
 		text += " The largest " + number(maxCausesShown) + " causes are shown."
@@ -203,35 +159,35 @@ func (s *survey) extent() h.Node {
 }
 
 // causePage shows the dead letters of one cause.
-func (v *view) causePage(p *page, queue string, found *survey, id string) error {
-	c := found.cause(id)
-	if c == nil {
+func (v *view) causePage(p *page, queue string, found *survey) error {
+	if found.Selected == 0 {
 		p.heading(h.Text("Dead letters of this cause"))
 		p.add(v.deadFilterForm(queue))
 		p.live("letters", empty("None left. They were redriven, discarded or removed by retention."))
 		return nil
 	}
+	c := &found.causes[0]
 	change := v.mayChange(capability.OpDLQ, queue)
-	at := append([]string{"queue", queue, "cause", id}, v.filtered()...)
-	p.heading(h.Text(c.name()),
-		v.button(change, "", "Redrive "+number(len(c.letters))+"…", "redrive", at...),
-		v.button(change, "danger", "Discard "+number(len(c.letters))+"…", "discard", at...))
+	at := append([]string{"queue", queue, "cause", c.ID}, v.filtered()...)
+	p.heading(h.Text(causeName(c)),
+		v.button(change, "", "Redrive "+number(c.Messages)+"…", "redrive", at...),
+		v.button(change, "danger", "Discard "+number(c.Messages)+"…", "discard", at...))
 	p.add(v.deadFilterForm(queue))
 	now := time.Now()
 	var f facts
-	f.text("reason", reasonWords(c.reason))
-	f.text("error type", c.errorType)
-	f.text("first error", c.example)
-	f.add("first", moment(c.first))
-	f.add("last", moment(c.last))
+	f.text("reason", reasonWords(c.Reason))
+	f.text("error type", c.ErrorType)
+	f.text("first error", c.LastError)
+	f.add("first", moment(c.First))
+	f.add("last", moment(c.Last))
 	var rows []h.Node
-	for _, l := range c.letters[:min(len(c.letters), messagesPerPage)] {
+	for _, l := range found.letters {
 		rows = append(rows, h.Tr(h.Td(v.messageLink(queue, l.id)), h.Td(ago(l.deadAt, now)), numberCell(l.deliveries, ""),
 			h.Td(h.Class("preview"), h.Code(h.Text(l.preview))), h.Td(h.Class("preview"), h.Text(l.lastError))))
 	}
-	note := count(len(c.letters), "message") + "."
-	if len(c.letters) > len(rows) {
-		note = "The oldest " + number(len(rows)) + " of " + count(len(c.letters), "message") + "."
+	note := count(c.Messages, "message") + "."
+	if c.Messages > len(rows) {
+		note = "The oldest " + number(len(rows)) + " of " + count(c.Messages, "message") + "."
 	}
 	p.live("letters", f.list(), table("Dead letters", []string{"Message", "Dead since", "#Deliveries", "Body", "Error"}, rows), h.P(h.Class("quiet"), h.Text(note)))
 	return nil

@@ -25,24 +25,31 @@ type selection struct {
 	at time.Time
 }
 
-// deadFilter are the parameters of a filter of dead letters, besides the cause.
-var deadFilter = []string{"reason", "text", "attribute", "group", "priority", "older"}
+// deadFilterNames are the parameters of a filter of dead letters, besides the cause.
+var deadFilterNames = []string{"reason", "text", "attribute", "group", "priority", "older"}
 
-// conditions reads the parameters of a filter of dead letters. The problem is one that the person can
+// deadFilter reads the parameters of a filter of dead letters. The problem is one that the person can
 // correct; empty if there is none.
-func (v *view) conditions() (s broker.Selection, problem string) {
-	filter, problem := parseFilter(v.values)
-	s = broker.Selection{Query: driver.Query{Reason: filter.Query.Reason, Attributes: filter.Query.Attributes, OlderThan: filter.Query.OlderThan},
-		Group: filter.Group, Priority: filter.Priority, Cause: v.get("cause")}
+func (v *view) deadFilter() (filter broker.Search, problem string) {
+	filter, problem = parseFilter(v.values)
+	return broker.Search{
+		Query: driver.Query{Reason: filter.Query.Reason, Attributes: filter.Query.Attributes, OlderThan: filter.Query.OlderThan},
+		Text:  filter.Text, Group: filter.Group, Priority: filter.Priority, Cause: v.get("cause"),
+	}, problem
+}
+
+// conditions are what a job selects by a filter.
+func conditions(filter *broker.Search) broker.Selection {
+	s := broker.Selection{Query: filter.Query, Group: filter.Group, Priority: filter.Priority, Cause: filter.Cause}
 	if filter.Text != "" {
 		s.Text = []byte(filter.Text)
 	}
-	return s, problem
+	return s
 }
 
 // filtered returns the parameters of the filter that the page has, for links.
 func (v *view) filtered() (parameters []string) {
-	for _, name := range deadFilter {
+	for _, name := range deadFilterNames {
 		if value := v.get(name); value != "" {
 			parameters = append(parameters, name, value)
 		}
@@ -90,40 +97,41 @@ func (v *view) selected() (selection, error) {
 	if id := v.get("id"); id != "" {
 		return selection{id: id, count: 1, words: "of " + queue + ", message " + id, back: link("message", "queue", queue, "id", id)}, nil
 	}
-	conditions, problem := v.conditions()
+	filter, problem := v.deadFilter()
 	if problem != "" {
 		return selection{}, invalid("filter", problem)
 	}
-	s := selection{conditions: conditions, at: time.Now(), words: "of " + queue}
+	s := selection{conditions: conditions(&filter), at: time.Now(), words: "of " + queue}
 	filtered := v.filtered()
-	s.back = link("dead", append([]string{"queue", queue, "cause", conditions.Cause}, filtered...)...)
-	if conditions.Cause != "" {
+	s.back = link("dead", append([]string{"queue", queue, "cause", filter.Cause}, filtered...)...)
+	if filter.Cause != "" {
 		s.words += " with one cause"
 	}
 	switch done, err := v.selectedBefore(&s); {
 	case err != nil || done:
 		return s, err
 	}
-	found, err := v.survey(queue, &conditions)
+	found, err := v.survey(queue, &filter)
 	if err != nil {
 		return s, err
 	}
-	for _, c := range found.causes {
-		if conditions.Cause != "" {
-			s.words = "of " + queue + " with the cause: " + c.name()
+	s.count = found.Selected
+	for i := range found.causes {
+		c := &found.causes[i]
+		if filter.Cause != "" {
+			s.words = "of " + queue + " with the cause: " + causeName(c)
 		}
-		s.count += len(c.letters)
-		if c.last.After(s.conditions.Until) {
-			s.conditions.Until = c.last
+		if c.Last.After(s.conditions.Until) {
+			s.conditions.Until = c.Last
 		}
 	}
-	if s.count == 0 && !found.cut && (conditions.Cause != "" || len(filtered) > 0) {
+	if s.count == 0 && !found.Cut && (filter.Cause != "" || len(filtered) > 0) {
 		return s, &driver.Error{Code: driver.ErrNotFound, Op: "select", Queue: queue, Detail: "no dead letter matches any more"}
 	}
 	if len(filtered) > 0 {
 		s.words += ", where " + filterWords(filtered)
 	}
-	if s.cut = found.cut; s.cut { // those behind count too
+	if s.cut = found.Cut; s.cut { // those behind count too
 		s.conditions.Until = time.Now()
 	}
 	return s, nil

@@ -18,6 +18,7 @@ var RequestTypes = map[string]reflect.Type{
 	"/v1/extend":           reflect.TypeFor[extendBatchRequest](),
 	"/v1/bury":             reflect.TypeFor[deadLetterBatchRequest](),
 	"/v1/dlq/list":         reflect.TypeFor[deadLettersRequest](),
+	"/v1/dlq/causes":       reflect.TypeFor[causesRequest](),
 	"/v1/dlq/reprocess":    reflect.TypeFor[redriveRequest](),
 	"/v1/dlq/discard":      reflect.TypeFor[discardRequest](),
 	"/v1/dlq/purge":        reflect.TypeFor[queueRequest](),

@@ -144,10 +144,6 @@ func init() {
 		{Method: "POST", Path: "/v1/nack", serve: (*Handler).nackBatch},
 		{Method: "POST", Path: "/v1/extend", serve: (*Handler).extendBatch},
 		{Method: "POST", Path: "/v1/bury", serve: (*Handler).deadLetterBatch},
-		{Method: "POST", Path: "/v1/dlq/list", looks: true, serve: (*Handler).deadLetters},
-		{Method: "POST", Path: "/v1/dlq/reprocess", serve: (*Handler).redrive},
-		{Method: "POST", Path: "/v1/dlq/discard", serve: (*Handler).discard},
-		{Method: "POST", Path: "/v1/dlq/purge", serve: (*Handler).purgeDead},
 		{Method: "POST", Path: "/v1/peek", looks: true, serve: (*Handler).peek},
 		{Method: "POST", Path: "/v1/life", looks: true, serve: (*Handler).life},
 		{Method: "POST", Path: "/v1/stats", looks: true, serve: (*Handler).stats},
@@ -197,7 +193,7 @@ func init() {
 		{Method: "GET", Path: "/readyz", open: true, serve: (*Handler).ready},
 		{Method: "GET", Path: "/metrics", serve: (*Handler).metrics},
 	}
-	routes = append(routes, jobRoutes()...)
+	routes = append(append(routes, deadLetterRoutes()...), jobRoutes()...)
 }
 
 // ServeHTTP answers one request.

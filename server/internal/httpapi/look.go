@@ -8,6 +8,16 @@ import (
 	"github.com/mailboxmq/mailbox/server/internal/broker"
 )
 
+func deadLetterRoutes() []Route {
+	return []Route{
+		{Method: "POST", Path: "/v1/dlq/list", looks: true, serve: (*Handler).deadLetters},
+		{Method: "POST", Path: "/v1/dlq/causes", looks: true, serve: (*Handler).causes},
+		{Method: "POST", Path: "/v1/dlq/reprocess", serve: (*Handler).redrive},
+		{Method: "POST", Path: "/v1/dlq/discard", serve: (*Handler).discard},
+		{Method: "POST", Path: "/v1/dlq/purge", serve: (*Handler).purgeDead},
+	}
+}
+
 // lookedLine is a message that was read without a lease.
 type lookedLine struct {
 	MessageID       string            `json:"msg_id"`
@@ -106,20 +116,33 @@ func (h *Handler) deadLetters(c *call) error {
 	return c.list(c.caller.DeadLetters(c.ctx(), r.Queue), r.Limit, nil)
 }
 
+// searchRequest is what messages are looked for by.
+type searchRequest struct {
+	OlderThanMS duration `json:"older_than_ms"`
+	Reason      string   `json:"reason"`
+	Text        string   `json:"text"`
+	Group       string   `json:"group"`
+	Priority    *int     `json:"priority"`
+	Cause       string   `json:"cause"`
+	Limit       int      `json:"limit"`
+	Cursor      *string  `json:"cursor"` // nil if missing
+	WithinMS    duration `json:"within_ms"`
+}
+
+func (r *searchRequest) search(attributes map[string]string) broker.Search {
+	return broker.Search{
+		Query: driver.Query{Attributes: attributes, OlderThan: time.Duration(r.OlderThanMS), Reason: driver.Reason(r.Reason)},
+		Text:  r.Text, Group: r.Group, Priority: r.Priority, Cause: r.Cause,
+	}
+}
+
 type peekRequest struct {
-	Queue       string            `json:"topic"`
-	States      []string          `json:"states"`
-	MessageID   string            `json:"msg_id"`
-	Attributes  map[string]string `json:"attrs"`
-	OlderThanMS duration          `json:"older_than_ms"`
-	Reason      string            `json:"reason"`
-	Text        string            `json:"text"`
-	Group       string            `json:"group"`
-	Priority    *int              `json:"priority"`
-	Limit       int               `json:"limit"`
-	Last        int               `json:"last"`
-	Cursor      *string           `json:"cursor"` // nil if missing
-	WithinMS    duration          `json:"within_ms"`
+	searchRequest
+	Queue      string            `json:"topic"`
+	Attributes map[string]string `json:"attrs"`
+	States     []string          `json:"states"`
+	MessageID  string            `json:"msg_id"`
+	Last       int               `json:"last"`
 }
 
 // lookedExtent is the last line of a search with a cursor: how far it looked, and where the next one
@@ -142,16 +165,14 @@ func (h *Handler) peek(c *call) error {
 }
 
 func (h *Handler) peekFor(c *call, r *peekRequest) error {
-	search := broker.Search{
-		Query: driver.Query{ID: r.MessageID, Attributes: r.Attributes, OlderThan: time.Duration(r.OlderThanMS), Reason: driver.Reason(r.Reason), Limit: r.Limit, Last: r.Last},
-		Text:  r.Text, Group: r.Group, Priority: r.Priority,
-	}
+	search := r.search(r.Attributes)
+	search.Query.ID, search.Query.Limit, search.Query.Last = r.MessageID, r.Limit, r.Last
 	for _, state := range r.States {
 		search.Query.States = append(search.Query.States, driver.State(state))
 	}
 	switch {
 	case r.Last != 0 && (r.Cursor != nil || search.Selective()):
-		return &driver.Error{Code: driver.ErrInvalid, Op: "peek", Queue: r.Queue, Field: "last", Detail: "cannot be combined with a cursor, text, group or priority"}
+		return &driver.Error{Code: driver.ErrInvalid, Op: "peek", Queue: r.Queue, Field: "last", Detail: "cannot be combined with a cursor, text, group, priority or cause"}
 	case r.Cursor != nil:
 		if err := search.Page(*r.Cursor, time.Duration(r.WithinMS)); err != nil {
 			return err
@@ -167,6 +188,67 @@ func (h *Handler) peekFor(c *call, r *peekRequest) error {
 		}
 		return lookedExtent{search.Looked, search.Cursor}
 	})
+}
+
+type causesRequest struct {
+	searchRequest
+	Queue      string            `json:"topic"`
+	Attributes map[string]string `json:"attrs"`
+}
+
+// causeLine is a cause of dead letters.
+type causeLine struct {
+	Cause       string `json:"cause"`
+	Queue       string `json:"topic"`
+	Reason      string `json:"reason"`
+	ErrorType   string `json:"error_type,omitempty"`
+	Words       string `json:"words"`
+	Messages    int    `json:"messages"`
+	FirstDeadAt string `json:"first_dead_at"`
+	LastDeadAt  string `json:"last_dead_at"`
+	MessageID   string `json:"msg_id"`
+	LastError   string `json:"last_error,omitempty"`
+}
+
+// causesExtent is the last line of a list of causes.
+type causesExtent struct {
+	Looked   map[driver.State]int `json:"looked"`
+	Selected int                  `json:"selected"`
+	Causes   int                  `json:"causes"`
+	Cursor   string               `json:"cursor"`
+}
+
+// causes is POST /v1/dlq/causes.
+func (h *Handler) causes(c *call) error {
+	var r causesRequest
+	if err := c.decode(&r); err != nil {
+		return err
+	}
+	if r.Queue == "" {
+		return required("topic")
+	}
+	survey, cursor := broker.Survey{Search: r.search(r.Attributes), Largest: r.Limit}, ""
+	if r.Cursor != nil {
+		cursor = *r.Cursor
+	}
+	if err := survey.Page(cursor, time.Duration(r.WithinMS)); err != nil {
+		return err
+	}
+	causes, err := c.caller.Causes(c.ctx(), r.Queue, &survey)
+	if err != nil {
+		return err
+	}
+	out := &lines{call: c}
+	for i := range causes {
+		cause := &causes[i]
+		if err := out.addValue(causeLine{
+			Cause: cause.ID, Queue: r.Queue, Reason: string(cause.Reason), ErrorType: cause.ErrorType, Words: cause.Words, Messages: cause.Messages,
+			FirstDeadAt: timeText(cause.First), LastDeadAt: timeText(cause.Last), MessageID: cause.MessageID, LastError: cause.LastError,
+		}); err != nil {
+			return out.end(err)
+		}
+	}
+	return out.end(out.addValue(causesExtent{survey.Looked, survey.Selected, survey.Found, survey.Cursor}))
 }
 
 type redriveRequest struct {

@@ -147,22 +147,15 @@ func (h *Handler) sendBody(c *call) error {
 const peekPageLimit = 20
 
 type peekQuery struct {
-	States      []string `json:"states"`
-	MessageID   string   `json:"msg_id"`
-	OlderThanMS duration `json:"older_than_ms"`
-	Reason      string   `json:"reason"`
-	Text        string   `json:"text"`
-	Group       string   `json:"group"`
-	Priority    *int     `json:"priority"`
-	Limit       int      `json:"limit"`
-	Last        int      `json:"last"`
-	Cursor      *string  `json:"cursor"`
-	WithinMS    duration `json:"within_ms"`
+	searchRequest
+	States    []string `json:"states"`
+	MessageID string   `json:"msg_id"`
+	Last      int      `json:"last"`
 }
 
 // peekPage is GET /v1/queues/{queue}/messages. It leases nothing.
 func (h *Handler) peekPage(c *call) error {
-	query := peekQuery{Limit: peekPageLimit}
+	query := peekQuery{searchRequest: searchRequest{Limit: peekPageLimit}}
 	if err := c.decodeQuery(&query); err != nil {
 		return err
 	}
@@ -177,9 +170,7 @@ func (h *Handler) peekPage(c *call) error {
 	}
 	c.caller = c.caller.Existing()
 	return h.peekFor(c, &peekRequest{
-		Queue: c.request.PathValue("topic"), States: query.States, MessageID: query.MessageID,
-		OlderThanMS: query.OlderThanMS, Reason: query.Reason, Text: query.Text, Group: query.Group, Priority: query.Priority,
-		Limit: query.Limit, Last: query.Last, Cursor: query.Cursor, WithinMS: query.WithinMS,
+		searchRequest: query.searchRequest, Queue: c.request.PathValue("topic"), States: query.States, MessageID: query.MessageID, Last: query.Last,
 	})
 }
 

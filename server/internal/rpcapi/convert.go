@@ -123,20 +123,39 @@ var wireStates = map[driver.State]mailboxv1.MessageState{
 	driver.StateDead:     mailboxv1.MessageState_MESSAGE_STATE_DEAD,
 }
 
-// query reads a query.
-// searchOf reads what messages are looked for by.
-func searchOf(r *mailboxv1.PeekRequest) (s broker.Search, err error) {
-	if s.Query, err = query(r); err != nil {
-		return s, err
+// A search is a request that looks for messages.
+type search interface {
+	GetAttrs() map[string]string
+	GetOlderThanMs() float64
+	GetReason() string
+	GetText() string
+	GetGroup() string
+	GetCause() string
+}
+
+// conditions reads what a request looks for.
+func conditions(r search, priority *int32) broker.Search {
+	s := broker.Search{
+		Query: driver.Query{Attributes: r.GetAttrs(), OlderThan: duration(r.GetOlderThanMs()), Reason: driver.Reason(r.GetReason())},
+		Text:  r.GetText(), Group: r.GetGroup(), Cause: r.GetCause(),
 	}
-	s.Text, s.Group = r.GetText(), r.GetGroup()
-	if r.Priority != nil {
-		priority := int(r.GetPriority())
-		s.Priority = &priority
+	if priority != nil {
+		wanted := int(*priority)
+		s.Priority = &wanted
+	}
+	return s
+}
+
+// searchOf reads a peek.
+func searchOf(r *mailboxv1.PeekRequest) (s broker.Search, err error) {
+	s = conditions(r, r.Priority)
+	s.Query.ID, s.Query.Limit, s.Query.Last = r.GetMsgId(), int(r.GetLimit()), int(r.GetLast())
+	if s.Query.States, err = statesOf(r.GetStates()); err != nil {
+		return s, err
 	}
 	switch within := duration(r.GetWithinMs()); {
 	case r.GetLast() != 0 && (r.Cursor != nil || s.Selective()):
-		err = schemaError("last", "cannot be combined with a cursor, text, group or priority")
+		err = schemaError("last", "cannot be combined with a cursor, text, group, priority or cause")
 	case r.Cursor != nil:
 		err = s.Page(r.GetCursor(), within)
 	case within != 0:
@@ -145,23 +164,19 @@ func searchOf(r *mailboxv1.PeekRequest) (s broker.Search, err error) {
 	return s, err
 }
 
-func query(r *mailboxv1.PeekRequest) (driver.Query, error) {
-	q := driver.Query{
-		ID: r.GetMsgId(), Attributes: r.GetAttrs(), OlderThan: duration(r.GetOlderThanMs()),
-		Reason: driver.Reason(r.GetReason()), Limit: int(r.GetLimit()), Last: int(r.GetLast()),
-	}
-	for _, wanted := range r.GetStates() {
+func statesOf(all []mailboxv1.MessageState) (states []driver.State, err error) {
+	for _, wanted := range all {
 		known := false
 		for state, wire := range wireStates {
 			if wire == wanted {
-				q.States, known = append(q.States, state), true
+				states, known = append(states, state), true
 			}
 		}
 		if !known {
-			return q, schemaError("states", "has an unknown state")
+			return nil, schemaError("states", "has an unknown state")
 		}
 	}
-	return q, nil
+	return states, nil
 }
 
 func traits(t *driver.Traits) *mailboxv1.TraitsResponse {

@@ -3,6 +3,7 @@ package rpcapi
 import (
 	"context"
 	"iter"
+	"strings"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -54,6 +55,35 @@ func (s *service) DeadLetters(ctx context.Context, r *mailboxv1.DeadLettersReque
 	return inChunks(callOf(ctx).caller.DeadLetters(ctx, r.GetTopic()), int(r.GetLimit()), peeked, func(chunk []*mailboxv1.Peeked) error {
 		return stream.Send(&mailboxv1.DeadLettersResponse{Messages: chunk})
 	})
+}
+
+// Causes groups the dead letters of a queue by cause.
+func (s *service) Causes(ctx context.Context, r *mailboxv1.CausesRequest, stream *connect.ServerStream[mailboxv1.CausesResponse]) error {
+	survey := broker.Survey{Search: conditions(r, r.Priority), Largest: int(r.GetLimit())}
+	if err := survey.Page(r.GetCursor(), duration(r.GetWithinMs())); err != nil {
+		return err
+	}
+	causes, err := callOf(ctx).caller.Causes(ctx, r.GetTopic(), &survey)
+	if err != nil {
+		return err
+	}
+	err = inChunks(each(causes), 0, cause, func(chunk []*mailboxv1.Cause) error {
+		return stream.Send(&mailboxv1.CausesResponse{Causes: chunk})
+	})
+	if err != nil {
+		return err
+	}
+	return stream.Send(&mailboxv1.CausesResponse{Extent: &mailboxv1.CausesExtent{
+		Looked: int64(survey.Looked[driver.StateDead]), Selected: int64(survey.Selected), Causes: int64(survey.Found), Cursor: survey.Cursor,
+	}})
+}
+
+func cause(c *broker.Cause) *mailboxv1.Cause {
+	text := func(s string) string { return strings.ToValidUTF8(s, "\ufffd") }
+	return &mailboxv1.Cause{
+		Cause: c.ID, Reason: string(c.Reason), ErrorType: text(c.ErrorType), Words: text(c.Words), Messages: int64(c.Messages),
+		FirstDeadAt: timestamp(c.First), LastDeadAt: timestamp(c.Last), MsgId: c.MessageID, LastError: text(c.LastError),
+	}
 }
 
 // inChunks sends the elements of a sequence in chunks, at most limit of them unless that

@@ -179,7 +179,7 @@ func TestCompletionListsQueues(t *testing.T) {
 func TestEveryCommandHasHelpAndJSON(t *testing.T) {
 	for _, command := range []string{
 		"send", "recv", "ack", "nack", "extend", "peek", "trace", "message", "message remove", "message ready", "message due", "schedules", "schedules ls", "schedules add", "schedules show", "schedules pause", "schedules resume", "schedules run", "schedules rm", "requests", "requests ls", "requests show", "requests cancel", "queues", "queues ls", "queues create", "queues configure", "queues show", "queues delete",
-		"queues purge", "stats", "pause", "resume", "throttle", "dlq", "dlq ls", "dlq show", "dlq redrive", "dlq discard", "jobs", "jobs ls", "jobs show", "jobs stop", "cap", "cap mint", "cap narrow", "cap inspect",
+		"queues purge", "stats", "pause", "resume", "throttle", "dlq", "dlq ls", "dlq causes", "dlq show", "dlq redrive", "dlq discard", "jobs", "jobs ls", "jobs show", "jobs stop", "cap", "cap mint", "cap narrow", "cap inspect",
 		"cap token", "cap revoke", "keys", "keys ls", "keys rotate", "pg", "pg migrate", "pg doctor", "doctor", "health", "bench", "version", "completion",
 	} {
 		r := mailbox(t, nil, append(strings.Fields(command), "--help")...)

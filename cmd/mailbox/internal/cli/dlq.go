@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +15,7 @@ import (
 )
 
 func (s *shell) dlqCommand() *cobra.Command {
-	c := parent("dlq", "List, redrive and discard dead letters", s.dlqList(), s.dlqShow(), s.dlqRedrive(), s.dlqDiscard())
+	c := parent("dlq", "List, redrive and discard dead letters", s.dlqList(), s.dlqCauses(), s.dlqShow(), s.dlqRedrive(), s.dlqDiscard())
 	c.SuggestFor = []string{"dead", "deadletters"}
 	return c
 }
@@ -55,6 +56,111 @@ func (s *shell) dlqList() *cobra.Command {
 	return c
 }
 
+func (s *shell) dlqCauses() *cobra.Command {
+	var f filterFlags
+	var search searchFlags
+	var limit int
+	c := &cobra.Command{
+		Use: "causes QUEUE", Short: "Group dead letters by cause, the largest first",
+		Long: "Group dead letters by cause: the reason, the type of the error, and its text without numbers, ids and quoted parts.\n" +
+			"It looks for a second, or for --within, beginning with the oldest death. --cause of other commands takes the id of a cause.",
+		Example: "mailbox dlq causes orders\nmailbox dlq causes orders --attr customer=ada --within 30s",
+		Args:    wants(1, 1), ValidArgsFunction: s.completeQueue,
+		RunE: func(c *cobra.Command, args []string) error {
+			body, err := f.body(args[0])
+			if err == nil {
+				err = search.fill(&body, c.Flags().Changed)
+			}
+			if err == nil && limit < 0 {
+				err = usageError("--limit cannot be negative; 0 means no limit")
+			}
+			if err != nil {
+				return err
+			}
+			body.Limit = limit
+			return s.withAPI(func(ctx context.Context, a *api, _ []string) error { return s.printCauses(ctx, a, body) })(c, args)
+		},
+	}
+	f.register(c.Flags())
+	search.register(c.Flags())
+	c.Flags().IntVarP(&limit, "limit", "n", 20, "how many causes at most; 0 means all")
+	return c
+}
+
+// A causeView is a cause of dead letters in JSON. Its fields are stable.
+type causeView struct {
+	Cause       string     `json:"cause"`
+	Queue       string     `json:"queue"`
+	Reason      string     `json:"reason"`
+	ErrorType   string     `json:"error_type,omitempty"`
+	Words       string     `json:"words"`
+	Messages    int        `json:"messages"`
+	FirstDeadAt *time.Time `json:"first_dead_at"`
+	LastDeadAt  *time.Time `json:"last_dead_at"`
+	ID          string     `json:"id"`
+	LastError   string     `json:"last_error,omitempty"`
+}
+
+// A causesExtent says how far the daemon looked for causes.
+type causesExtent struct {
+	Looked   map[string]int `json:"looked"`
+	Selected int            `json:"selected"`
+	Causes   int            `json:"causes"`
+	Cursor   string         `json:"cursor"`
+}
+
+// A causeAnswer is a cause of the HTTP API, or its last line, which has Looked.
+type causeAnswer struct {
+	causeView
+	causesExtent
+	ID    string `json:"msg_id"`
+	Queue string `json:"topic"`
+}
+
+// printCauses prints causes, and how far the daemon looked: to Stderr, or as a line of JSON.
+func (s *shell) printCauses(ctx context.Context, a *api, body peekBody) error {
+	t := table{header: []string{"CAUSE", "MESSAGES", "REASON", "FIRST", "LAST", "ERROR"}}
+	var extent causesExtent
+	for answer, err := range list[causeAnswer](ctx, a, apiRequest{path: "/v1/dlq/causes", body: body}) {
+		if err != nil {
+			return err
+		}
+		v := answer.causeView
+		v.ID, v.Queue = answer.ID, answer.Queue
+		switch {
+		case answer.Looked != nil:
+			extent = answer.causesExtent
+		case s.global.json:
+			if err := s.object(v); err != nil {
+				return err
+			}
+		default:
+			text := v.Words
+			if v.ErrorType != "" {
+				text = v.ErrorType + ": " + text
+			}
+			t.add(v.Cause, plainNumber(v.Messages), v.Reason, stamp(v.FirstDeadAt), stamp(v.LastDeadAt), printable([]byte(text), causeWidth))
+		}
+	}
+	if s.global.json {
+		return s.object(extent)
+	}
+	if len(t.rows) > 0 {
+		if err := t.write(s.Stdout); err != nil {
+			return err
+		}
+	}
+	text := fmt.Sprintf("looked at %s: %d selected, in %s", plural(extent.Looked[string(driver.StateDead)], "dead letter"), extent.Selected, plural(extent.Causes, "cause"))
+	if extent.Cursor != "" {
+		text += "; go on with --cursor " + extent.Cursor
+	}
+	_, err := fmt.Fprintln(s.Stderr, text)
+	return err
+}
+
+// causeWidth is how many characters of an error a table of causes shows.
+const causeWidth = 100
+
 func (s *shell) dlqShow() *cobra.Command {
 	return &cobra.Command{
 		Use: "show QUEUE ID", Short: "Show a dead letter with all details", Args: wants(2, 2), ValidArgsFunction: s.completeQueue,
@@ -84,6 +190,7 @@ func (s *shell) printDead(v messageView) error {
 		{"reason", v.Reason},
 		{"error", v.LastError},
 		{"error type", v.ErrorType},
+		{"cause", v.Cause},
 		{"died", stamp(v.DeadAt)},
 		{"sent", stamp(v.EnqueuedAt)},
 		{"first received", stamp(v.FirstReceivedAt)},
@@ -237,7 +344,7 @@ func (s *shell) dlqRedrive() *cobra.Command {
 		Use: "redrive QUEUE [ID...]", Short: "Make dead letters ready again",
 		Long: "Make dead letters ready again, at the tail of the queue: some by their ids, those that a filter selects, or all.\n" +
 			"A filter and --all start a job in the daemon, which Ctrl-C stops; mailbox jobs lists it. Those that die meanwhile are left.",
-		Example: "mailbox dlq redrive orders --all\nmailbox dlq redrive orders --reason max_attempts --limit 100 --dry-run",
+		Example: "mailbox dlq redrive orders --all\nmailbox dlq redrive orders --cause 9ec38399596b --limit 100 --dry-run",
 		Args:    wants(1, -1), ValidArgsFunction: s.completeQueue,
 		RunE: s.withAPI(func(ctx context.Context, a *api, args []string) error {
 			if err := f.check(args[1:]); err != nil {

@@ -27,7 +27,6 @@ type jobBody struct {
 	peekBody
 	Action string `json:"action"`
 	Rate   int    `json:"rate,omitempty"`
-	Cause  string `json:"cause,omitempty"`
 	Until  string `json:"until,omitempty"`
 }
 

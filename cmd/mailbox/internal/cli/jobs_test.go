@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"encoding/json"
 	"regexp"
 	"strings"
 	"testing"
@@ -20,6 +21,45 @@ func (d *daemon) kill(t *testing.T, queue string, count int) {
 			d.post(t, "/v1/nack", `{"topic":"`+queue+`","nacks":[{"receipt":"`+r[1]+`"}]}`)
 		}
 	}
+}
+
+// TestCausesAreListedAndSelectedByCommands is CON-2 at the command line: a hostile error stays one line of text.
+func TestCausesAreListedAndSelectedByCommands(t *testing.T) {
+	d := start(t, onDisk())
+	d.must(t, "queues", "create", "q", "--max-attempts", "1")
+	for _, text := range []string{"refused after 1 s", "refused after 2 s", "\x1b[2Jgone \u202e</script>\nsecond line"} {
+		d.must(t, "send", "q", "body")
+		receipt := receipt.FindStringSubmatch(d.post(t, "/v1/recv", `{"topic":"q","visibility_ms":600000}`))[1]
+		error, err := json.Marshal(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.post(t, "/v1/nack", `{"topic":"q","nacks":[{"receipt":"`+receipt+`","reason":`+string(error)+`}]}`)
+	}
+	r := d.mailbox(t, "dlq", "causes", "q")
+	lines := strings.Split(strings.TrimSpace(r.stdout), "\n")
+	if r.code != 0 || len(lines) != 3 || !strings.HasSuffix(lines[1], "refused after … s") || !strings.HasSuffix(lines[2], `"\x1b[…Jgone \u202e</script> second line"`) ||
+		strings.TrimSpace(r.stderr) != "looked at 3 dead letters: 3 selected, in 2 causes" {
+		t.Errorf("%+v", r)
+	}
+	cause, _, _ := strings.Cut(lines[1], " ")
+	got := d.must(t, "dlq", "causes", "q", "--json", "--cause", cause, "--within", "5s", "--text", "body")
+	if strings.Count(got, `"cause":"`) != 1 || !strings.Contains(got, `"messages":2,`) || !strings.Contains(got, `{"looked":{"dead":3},"selected":2,"causes":1,"cursor":""}`) {
+		t.Errorf("%s", got)
+	}
+	if got := d.must(t, "peek", "q", "--cause", cause, "--json"); strings.Count(got, `"cause":"`+cause) != 2 {
+		t.Errorf("%s", got)
+	}
+	if got := d.must(t, "dlq", "redrive", "q", "--cause", cause); got != "2 dead letters redriven in q" {
+		t.Errorf("%q", got)
+	}
+	if got := d.must(t, "dlq", "ls", "q", "--cause", cause); got != "" {
+		t.Errorf("%q", got)
+	}
+	if r := d.mailbox(t, "dlq", "causes", "q", "--cursor", "nonsense"); r.code == 0 || !strings.Contains(r.stderr, "cursor") {
+		t.Errorf("%+v", r)
+	}
+	d.mailbox(t, "dlq", "causes", "q", "--limit", "-1").wantCode(t, 2, "--limit cannot be negative")
 }
 
 // TestRedriveIsJobThatInterruptStops is CON-2 at the command line: progress can be watched, and Ctrl-C stops the job.

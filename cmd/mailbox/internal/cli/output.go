@@ -109,6 +109,7 @@ type messageView struct {
 	LastError       string            `json:"last_error,omitempty"`
 	Reason          string            `json:"reason,omitempty"`
 	ErrorType       string            `json:"error_type,omitempty"`
+	Cause           string            `json:"cause,omitempty"`
 	DeadAt          *time.Time        `json:"dead_at,omitempty"`
 	Redrives        int               `json:"redrives,omitempty"`
 	Damaged         bool              `json:"damaged,omitempty"`
@@ -170,6 +171,7 @@ type peekedBody struct {
 	DueAt           *time.Time        `json:"due_at"`
 	Reason          string            `json:"reason"`
 	ErrorType       string            `json:"error_type"`
+	Cause           string            `json:"cause"`
 	DeadAt          *time.Time        `json:"dead_at"`
 	Redrives        int               `json:"redrives"`
 	// Looked and Cursor are in the last line of a search with a cursor, and nothing else is.
@@ -182,7 +184,7 @@ func (b *peekedBody) view() messageView {
 		ID: b.MessageID, Queue: b.Queue, State: b.State, Attributes: b.Attributes, Key: b.IdemKey, Group: b.Group, Priority: b.Priority,
 		ReplyTo: b.ReplyTo, CorrelationID: b.CorrelationID, Deliveries: b.Attempt, EnqueuedAt: b.EnqueuedAt,
 		FirstReceivedAt: b.FirstReceivedAt, DueAt: b.DueAt, LastError: b.LastError, Reason: b.Reason,
-		ErrorType: b.ErrorType, DeadAt: b.DeadAt, Redrives: b.Redrives, Damaged: b.Damaged,
+		ErrorType: b.ErrorType, Cause: b.Cause, DeadAt: b.DeadAt, Redrives: b.Redrives, Damaged: b.Damaged,
 	}
 	v.setBody(b.Payload)
 	return v

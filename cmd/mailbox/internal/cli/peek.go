@@ -18,9 +18,10 @@ type filterFlags struct {
 	attributes []string
 	olderThan  time.Duration
 	reason     string
+	cause      string
 }
 
-// searchFlags select messages in ways that only mailbox peek has, and go on.
+// searchFlags select messages in ways that only mailbox peek and mailbox dlq causes have, and go on.
 type searchFlags struct {
 	text, group, cursor string
 	priority            int
@@ -32,7 +33,7 @@ func (f *searchFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.group, "group", "", "only messages of this group")
 	flags.IntVar(&f.priority, "priority", -1, "only messages with this priority")
 	flags.DurationVar(&f.within, "within", 0, "stop looking after this time, up to 30s, and print how far it looked and the cursor to go on")
-	flags.StringVar(&f.cursor, "cursor", "", "go on where an earlier peek with --within stopped")
+	flags.StringVar(&f.cursor, "cursor", "", "go on where an earlier command stopped")
 }
 
 // fill adds the flags to a request.
@@ -58,11 +59,12 @@ func (f *filterFlags) register(flags *pflag.FlagSet) {
 	flags.StringArrayVarP(&f.attributes, "attr", "a", nil, "only messages with this attribute NAME=VALUE; can be repeated")
 	flags.DurationVar(&f.olderThan, "older-than", 0, "only messages that were sent at least this long ago")
 	flags.StringVar(&f.reason, "reason", "", "only dead letters with this reason: max_attempts, fatal, parse, integrity, expired or operator")
+	flags.StringVar(&f.cause, "cause", "", "only dead letters with this cause; see mailbox dlq causes")
 }
 
 // given reports whether any filter is set.
 func (f *filterFlags) given() bool {
-	return len(f.attributes) > 0 || f.olderThan != 0 || f.reason != ""
+	return len(f.attributes) > 0 || f.olderThan != 0 || f.reason != "" || f.cause != ""
 }
 
 // peekBody is a peek request.
@@ -73,6 +75,7 @@ type peekBody struct {
 	Attributes  map[string]string `json:"attrs,omitempty"`
 	OlderThanMS int64             `json:"older_than_ms,omitempty"`
 	Reason      string            `json:"reason,omitempty"`
+	Cause       string            `json:"cause,omitempty"`
 	Text        string            `json:"text,omitempty"`
 	Group       string            `json:"group,omitempty"`
 	Priority    *int              `json:"priority,omitempty"`
@@ -87,7 +90,7 @@ func (f *filterFlags) body(queue string) (peekBody, error) {
 	if err == nil && f.reason != "" && !driver.Reason(f.reason).Valid() {
 		err = usageError("--reason: invalid value %.60q; want max_attempts, fatal, parse, integrity, expired or operator", f.reason)
 	}
-	return peekBody{Queue: queue, Attributes: attributes, OlderThanMS: f.olderThan.Milliseconds(), Reason: f.reason}, err
+	return peekBody{Queue: queue, Attributes: attributes, OlderThanMS: f.olderThan.Milliseconds(), Reason: f.reason, Cause: f.cause}, err
 }
 
 func (a *api) peek(ctx context.Context, body peekBody) iter.Seq2[peekedBody, error] {

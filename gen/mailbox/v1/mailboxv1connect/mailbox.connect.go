@@ -64,6 +64,8 @@ const (
 	MailboxWorkersProcedure = "/mailbox.v1.Mailbox/Workers"
 	// MailboxDeadLettersProcedure is the fully-qualified name of the Mailbox's DeadLetters RPC.
 	MailboxDeadLettersProcedure = "/mailbox.v1.Mailbox/DeadLetters"
+	// MailboxCausesProcedure is the fully-qualified name of the Mailbox's Causes RPC.
+	MailboxCausesProcedure = "/mailbox.v1.Mailbox/Causes"
 	// MailboxRedriveProcedure is the fully-qualified name of the Mailbox's Redrive RPC.
 	MailboxRedriveProcedure = "/mailbox.v1.Mailbox/Redrive"
 	// MailboxDiscardProcedure is the fully-qualified name of the Mailbox's Discard RPC.
@@ -183,6 +185,9 @@ type MailboxClient interface {
 	// DeadLetters lists the dead letters of a queue, oldest first, without changing
 	// any.
 	DeadLetters(context.Context, *v1.DeadLettersRequest) (*connect.ServerStreamForClient[v1.DeadLettersResponse], error)
+	// Causes groups the dead letters of a queue by cause, without changing any. It looks for a time, and says
+	// how far. Operation: dlq.
+	Causes(context.Context, *v1.CausesRequest) (*connect.ServerStreamForClient[v1.CausesResponse], error)
 	// Redrive makes dead letters ready again, with the same ids and a delivery count of
 	// 0. When the queue is full it fails with E_SATURATED, and ErrorDetail.done says how
 	// many it has moved.
@@ -361,6 +366,12 @@ func NewMailboxClient(httpClient connect.HTTPClient, baseURL string, opts ...con
 			httpClient,
 			baseURL+MailboxDeadLettersProcedure,
 			connect.WithSchema(mailboxMethods.ByName("DeadLetters")),
+			connect.WithClientOptions(opts...),
+		),
+		causes: connect.NewClient[v1.CausesRequest, v1.CausesResponse](
+			httpClient,
+			baseURL+MailboxCausesProcedure,
+			connect.WithSchema(mailboxMethods.ByName("Causes")),
 			connect.WithClientOptions(opts...),
 		),
 		redrive: connect.NewClient[v1.RedriveRequest, v1.RedriveResponse](
@@ -586,6 +597,7 @@ type mailboxClient struct {
 	watch          *connect.Client[v1.WatchRequest, v1.WatchResponse]
 	workers        *connect.Client[v1.WorkersRequest, v1.WorkersResponse]
 	deadLetters    *connect.Client[v1.DeadLettersRequest, v1.DeadLettersResponse]
+	causes         *connect.Client[v1.CausesRequest, v1.CausesResponse]
 	redrive        *connect.Client[v1.RedriveRequest, v1.RedriveResponse]
 	discard        *connect.Client[v1.DiscardRequest, v1.DiscardResponse]
 	purgeDead      *connect.Client[v1.PurgeDeadRequest, v1.PurgeDeadResponse]
@@ -726,6 +738,11 @@ func (c *mailboxClient) Workers(ctx context.Context, req *v1.WorkersRequest) (*c
 // DeadLetters calls mailbox.v1.Mailbox.DeadLetters.
 func (c *mailboxClient) DeadLetters(ctx context.Context, req *v1.DeadLettersRequest) (*connect.ServerStreamForClient[v1.DeadLettersResponse], error) {
 	return c.deadLetters.CallServerStream(ctx, connect.NewRequest(req))
+}
+
+// Causes calls mailbox.v1.Mailbox.Causes.
+func (c *mailboxClient) Causes(ctx context.Context, req *v1.CausesRequest) (*connect.ServerStreamForClient[v1.CausesResponse], error) {
+	return c.causes.CallServerStream(ctx, connect.NewRequest(req))
 }
 
 // Redrive calls mailbox.v1.Mailbox.Redrive.
@@ -1063,6 +1080,9 @@ type MailboxHandler interface {
 	// DeadLetters lists the dead letters of a queue, oldest first, without changing
 	// any.
 	DeadLetters(context.Context, *v1.DeadLettersRequest, *connect.ServerStream[v1.DeadLettersResponse]) error
+	// Causes groups the dead letters of a queue by cause, without changing any. It looks for a time, and says
+	// how far. Operation: dlq.
+	Causes(context.Context, *v1.CausesRequest, *connect.ServerStream[v1.CausesResponse]) error
 	// Redrive makes dead letters ready again, with the same ids and a delivery count of
 	// 0. When the queue is full it fails with E_SATURATED, and ErrorDetail.done says how
 	// many it has moved.
@@ -1237,6 +1257,12 @@ func NewMailboxHandler(svc MailboxHandler, opts ...connect.HandlerOption) (strin
 		MailboxDeadLettersProcedure,
 		svc.DeadLetters,
 		connect.WithSchema(mailboxMethods.ByName("DeadLetters")),
+		connect.WithHandlerOptions(opts...),
+	)
+	mailboxCausesHandler := connect.NewServerStreamHandlerSimple(
+		MailboxCausesProcedure,
+		svc.Causes,
+		connect.WithSchema(mailboxMethods.ByName("Causes")),
 		connect.WithHandlerOptions(opts...),
 	)
 	mailboxRedriveHandler := connect.NewUnaryHandlerSimple(
@@ -1473,6 +1499,8 @@ func NewMailboxHandler(svc MailboxHandler, opts ...connect.HandlerOption) (strin
 			mailboxWorkersHandler.ServeHTTP(w, r)
 		case MailboxDeadLettersProcedure:
 			mailboxDeadLettersHandler.ServeHTTP(w, r)
+		case MailboxCausesProcedure:
+			mailboxCausesHandler.ServeHTTP(w, r)
 		case MailboxRedriveProcedure:
 			mailboxRedriveHandler.ServeHTTP(w, r)
 		case MailboxDiscardProcedure:
@@ -1604,6 +1632,10 @@ func (UnimplementedMailboxHandler) Workers(context.Context, *v1.WorkersRequest, 
 
 func (UnimplementedMailboxHandler) DeadLetters(context.Context, *v1.DeadLettersRequest, *connect.ServerStream[v1.DeadLettersResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.DeadLetters is not implemented"))
+}
+
+func (UnimplementedMailboxHandler) Causes(context.Context, *v1.CausesRequest, *connect.ServerStream[v1.CausesResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("mailbox.v1.Mailbox.Causes is not implemented"))
 }
 
 func (UnimplementedMailboxHandler) Redrive(context.Context, *v1.RedriveRequest) (*v1.RedriveResponse, error) {
