@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/mailboxmq/mailbox/driver"
@@ -73,7 +74,7 @@ func TestListOfQueuesIsSorted(t *testing.T) {
 	d.work("", "queue-09", "w", 1)
 	d.deadLetter("", "queue-59", "x", "boom")
 	b := d.logIn(d.mint("", nil))
-	for sort, first := range map[string]string{"": "queue-00|1|", "nonsense": "queue-00|1|", "ready": "queue-07|2|", "delayed": "queue-08|1|", "in_flight": "queue-09|0|", "dead": "queue-59|0|", "oldest": "queue-", "sent": "queue-"} {
+	for sort, first := range map[string]string{"": "queue-00|1|", "nonsense": "queue-00|1|", "ready": "queue-07|2|", "delayed": "queue-08|1|", "in_flight": "queue-09|0|", "dead": "queue-59|0|"} {
 		a := b.get("queues?sort=" + sort)
 		if got := rows(a.body); len(got) != 50 || !strings.HasPrefix(got[0], first) {
 			t.Errorf("by %q the first of %d rows is %q, want 50 and %q", sort, len(got), got[0], first)
@@ -92,6 +93,35 @@ func TestListOfQueuesIsSorted(t *testing.T) {
 	a = b.get("queues?sort=dead")
 	b.expect(a, 200, "Sorted are the first 50 of 60 queues, by name; a filter finds others.")
 	b.lacks(a, "queue-59")
+}
+
+// TestListOfQueuesIsSortedByAgeAndRate is CON-2.
+func TestListOfQueuesIsSortedByAgeAndRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := open(t)
+		d.send("", "c", "x")
+		time.Sleep(time.Minute)
+		for _, queue := range []string{"a", "b", "d"} {
+			d.send("", queue, "x")
+		}
+		for range 2 {
+			d.broker.Sample(t.Context(), time.Now())
+			time.Sleep(broker.HistoryEvery)
+		}
+		d.send("", "b", "x")
+		for _, got := range d.work("", "d", "w", 1) {
+			if err := d.caller("").Ack(t.Context(), "d", []string{got.Receipt}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.broker.Sample(t.Context(), time.Now())
+		b := d.logIn(d.mint("", nil))
+		for sort, first := range map[string]string{"oldest": "c|", "sent": "b|", "done": "d|"} {
+			if got := rows(b.get("queues?sort=" + sort).body); len(got) != 4 || !strings.HasPrefix(got[0], first) {
+				t.Errorf("by %s: %q, want %q first of 4", sort, got, first)
+			}
+		}
+	})
 }
 
 // TestFilterOpensFieldsThatAreSet is CON-2: rarely used fields are shown when one of them is set, and the limit is that of the list.
