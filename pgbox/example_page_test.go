@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/mailboxmq/mailbox"
 	"github.com/mailboxmq/mailbox/pgbox"
@@ -41,6 +42,13 @@ func Example_page() { //nolint:ineffassign,staticcheck // the page leaves out wh
 
 	_, err = tx.Exec(ctx, "UPDATE purchase SET shipped = true WHERE number = $1", message.Body.Number)
 	err = pgbox.AckTx(ctx, tx, message) // also NackTx
+	if err != nil {
+		return
+	}
+
+	sqlTx, err := stdlib.OpenDBFromPool(pool).BeginTx(ctx, nil)
+	_, err = pgbox.SendSQLTx(ctx, sqlTx, orders, Order{Number: 2}) // also SendAllSQLTx, AckSQLTx and NackSQLTx
+	err = sqlTx.Commit()
 	if err != nil {
 		return
 	}

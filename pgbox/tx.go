@@ -74,6 +74,34 @@ func NackTx(ctx context.Context, tx pgx.Tx, message interface {
 	return message.Nack(InTx(ctx, tx), delay, cause)
 }
 
+// SendSQLTx is SendTx for a transaction of database/sql; see InSQLTx.
+func SendSQLTx[V, O, R any](ctx context.Context, tx *sql.Tx, m interface {
+	Send(ctx context.Context, value V, options ...O) (R, error)
+}, value V, options ...O) (R, error) {
+	return m.Send(InSQLTx(ctx, tx), value, options...)
+}
+
+// SendAllSQLTx is SendAllTx for a transaction of database/sql; see InSQLTx.
+func SendAllSQLTx[V, O, R any](ctx context.Context, tx *sql.Tx, m interface {
+	SendAll(ctx context.Context, values []V, options ...O) ([]R, error)
+}, values []V, options ...O) ([]R, error) {
+	return m.SendAll(InSQLTx(ctx, tx), values, options...)
+}
+
+// AckSQLTx is AckTx for a transaction of database/sql; see InSQLTx.
+func AckSQLTx(ctx context.Context, tx *sql.Tx, message interface {
+	Ack(ctx context.Context) error
+}) error {
+	return message.Ack(InSQLTx(ctx, tx))
+}
+
+// NackSQLTx is NackTx for a transaction of database/sql; see InSQLTx.
+func NackSQLTx(ctx context.Context, tx *sql.Tx, message interface {
+	Nack(ctx context.Context, delay time.Duration, cause error) error
+}, delay time.Duration, cause error) error {
+	return message.Nack(InSQLTx(ctx, tx), delay, cause)
+}
+
 // txOf returns the transaction of a context, or nil.
 func txOf(ctx context.Context) callerTx {
 	tx, _ := ctx.Value(txKey{}).(callerTx)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/testing/pgtest"
+	"github.com/mailboxmq/mailbox/internal/testing/proctest"
 )
 
 // hold is a visibility that does not end during a test.
@@ -217,6 +218,92 @@ func TestTransactionsThatDoNotWaitForTheDiskAreRefused(t *testing.T) {
 	ok(t, err)
 	if _, err := q.Stats(InTx(t.Context(), tx)); !isCode(err, driver.ErrUnsupported) {
 		t.Errorf("stats: got %v, want %v", err, driver.ErrUnsupported)
+	}
+}
+
+// TestSavepointTakesItsMessagesBack (PG-2) rolls back to a savepoint, and commits what was sent and acked outside of it.
+func TestSavepointTakesItsMessagesBack(t *testing.T) {
+	t.Parallel()
+	b, q := txQueue(t, driver.Config{})
+	_, err := q.Send(t.Context(), outgoing("acked", "kept"))
+	ok(t, err)
+	_, got := receiveBodies(t, q, 2)
+	tx := begin(t, b)
+	_, err = q.Send(InTx(t.Context(), tx), outgoing("sent"))
+	ok(t, err)
+	ok(t, q.Ack(InTx(t.Context(), tx), []driver.Receipt{got[0].Receipt}))
+	savepoint, err := tx.Begin(t.Context())
+	ok(t, err)
+	_, err = q.Send(InTx(t.Context(), savepoint), outgoing("lost"))
+	ok(t, err)
+	ok(t, q.Ack(InTx(t.Context(), savepoint), []driver.Receipt{got[1].Receipt}))
+	ok(t, savepoint.Rollback(t.Context()))
+	ok(t, tx.Commit(t.Context()))
+	collect(t, q)
+	if text, _ := receiveBodies(t, q, 1); text != "sent" {
+		t.Errorf("received %q, want sent", text)
+	}
+	if stats, err := q.Stats(t.Context()); err != nil || stats != (driver.Stats{InFlight: 2}) {
+		t.Errorf("got %+v, %v; want only the messages sent and kept, in flight", stats, err)
+	}
+}
+
+// TestAckInTwoTransactionsHoldsOnce (PG-2) acks a delivery in a transaction while another one that has acked it is open.
+func TestAckInTwoTransactionsHoldsOnce(t *testing.T) {
+	t.Parallel()
+	b, q := txQueue(t, driver.Config{})
+	for name, test := range map[string]struct {
+		end  func(tx pgx.Tx) error
+		want driver.Code
+	}{
+		"commits":    {func(tx pgx.Tx) error { return tx.Commit(t.Context()) }, driver.ErrReceiptExpired},
+		"rolls back": {func(tx pgx.Tx) error { return tx.Rollback(t.Context()) }, ""},
+	} {
+		_, err := q.Send(t.Context(), outgoing("a"))
+		ok(t, err)
+		_, got := receiveBodies(t, q, 1)
+		first, second := begin(t, b), begin(t, b)
+		ok(t, q.Ack(InTx(t.Context(), first), []driver.Receipt{got[0].Receipt}))
+		acked := make(chan error, 1)
+		go func() { acked <- q.Ack(InTx(t.Context(), second), []driver.Receipt{got[0].Receipt}) }()
+		proctest.Eventually(t, time.Minute, "the second transaction waits", func() (waits bool) {
+			ok(t, b.pool.QueryRow(t.Context(), "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND pid = $1", second.Conn().PgConn().PID()).Scan(&waits))
+			return waits
+		})
+		ok(t, test.end(first))
+		if err := driver.At(<-acked, 0); test.want == "" && err != nil || test.want != "" && !isCode(err, test.want) {
+			t.Errorf("the first transaction %s: got %v, want %q", name, err, test.want)
+		}
+		ok(t, second.Commit(t.Context())) // an expired receipt leaves the transaction usable
+	}
+	if stats, err := q.Stats(t.Context()); err != nil || stats.Waiting() != 0 {
+		t.Errorf("got %+v, %v; want an empty queue", stats, err)
+	}
+}
+
+// TestTransactionsOfAnyIsolationLevelSendAndAck (PG-2) acks what was received before the transaction began; it cannot see later deliveries.
+func TestTransactionsOfAnyIsolationLevelSendAndAck(t *testing.T) {
+	t.Parallel()
+	b, q := txQueue(t, driver.Config{})
+	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
+		_, err := q.Send(t.Context(), outgoing("a", "b"))
+		ok(t, err)
+		_, got := receiveBodies(t, q, 1)
+		tx, err := b.pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
+		ok(t, err)
+		_, err = q.Send(InTx(t.Context(), tx), outgoing("c"))
+		ok(t, err)
+		ok(t, q.Ack(InTx(t.Context(), tx), []driver.Receipt{got[0].Receipt}))
+		_, later := receiveBodies(t, q, 1)
+		err = q.Ack(InTx(t.Context(), tx), []driver.Receipt{later[0].Receipt})
+		if !isCode(driver.At(err, 0), driver.ErrReceiptExpired) { // its snapshot is of before the delivery
+			t.Errorf("%s: ack of what was received later: %v, want %v", level, err, driver.ErrReceiptExpired)
+		}
+		ok(t, tx.Commit(t.Context()))
+		collect(t, q)
+		if text, _ := receiveBodies(t, q, 1); text != "c" {
+			t.Errorf("%s: received %q, want c", level, text)
+		}
 	}
 }
 
