@@ -161,3 +161,27 @@ func TestIdleGroupsAreForgotten(t *testing.T) {
 	sendTo(t, q, "slow", "a", "b")
 	wantBodies(t, q, "a")
 }
+
+// TestPriorityFromEarlierVersionKeepsGroups (FLOW-1, FAIR-1) edits messages of a queue with groups as a process does that was told of none of its settings.
+func TestPriorityFromEarlierVersionKeepsGroups(t *testing.T) {
+	t.Parallel()
+	for name, config := range map[string]driver.Config{"strict": {StrictGroups: true}, "fair": {FairGroups: true}} {
+		t.Run(name, func(t *testing.T) {
+			b, q := txQueue(t, config)
+			earlier, err := open(t, b.pool, &Options{Schema: b.options.Schema}).OpenQueue(t.Context(), "orders")
+			ok(t, err)
+			known := &earlier.(*handle).settings
+			known.Store(b.newSettings(driver.Config{}, known.Load().version))
+			sent, err := q.Send(t.Context(), []driver.Outgoing{{Body: []byte("a"), Group: "g"}, {Body: []byte("b"), Group: "h"}, {Body: []byte("c")}})
+			ok(t, err)
+			for i, priority := range []int{9, 0, 5} {
+				_, err := earlier.Edit(t.Context(), sent[i].ID, driver.Edit{Prioritize: true, Priority: priority})
+				ok(t, err)
+			}
+			text, got := receiveBodies(t, q, 3)
+			if text != "abc" || got[0].Group != "g" || got[1].Group != "h" {
+				t.Errorf("received %q, %+v; want a, b and c in their groups", text, got)
+			}
+		})
+	}
+}
