@@ -101,7 +101,9 @@ type setup struct {
 	// connect returns connections, which are closed when the test ends.
 	connect func(t testing.TB) *pgxpool.Pool
 	// kill crashes the server that has the queues, and starts it again.
-	kill     func(t testing.TB)
+	kill func(t testing.TB)
+	// cut takes the machine away whose disk has what was synced, or is nil.
+	cut      func(t testing.TB)
 	pollOnly bool
 	// durability is what every backend must promise.
 	durability driver.Durability
@@ -131,6 +133,10 @@ func (s setup) restartable(t *testing.T) drivertest.Backend {
 		expectDurability(t, b, s.durability)
 		return &place{Backend: b, pool: pool, schema: schema}
 	}
+	crashes := []drivertest.Crash{drivertest.CrashClean, drivertest.CrashKill}
+	if s.cut != nil {
+		crashes = append(crashes, drivertest.CrashPower)
+	}
 	return drivertest.Backend{
 		Open: func(t testing.TB) driver.Opener {
 			if restarts(t) {
@@ -148,12 +154,15 @@ func (s setup) restartable(t *testing.T) drivertest.Backend {
 				t.Error(err)
 			}
 			p.pool.Close()
-			if how == drivertest.CrashKill {
+			switch how {
+			case drivertest.CrashKill:
 				s.kill(t)
+			case drivertest.CrashPower:
+				s.cut(t)
 			}
 			return begin(t, s.connect(t), p.schema)
 		},
-		Crashes: []drivertest.Crash{drivertest.CrashClean, drivertest.CrashKill},
+		Crashes: crashes,
 		Tick:    tick,
 	}
 }

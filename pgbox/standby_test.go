@@ -182,6 +182,10 @@ func TestKeepsItsPromisesWithSynchronousStandby(t *testing.T) {
 			restarted(pair.Primary)(t)
 			pair.AwaitStandby(t)
 		},
+		cut: func(t testing.TB) { // the primary is gone, and what its standby has is left
+			pair.Crash()
+			pair.Promote(t)
+		},
 		durability: driver.DurabilityReplicated,
 	}
 	paired.keepsItsPromises(t)
