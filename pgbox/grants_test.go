@@ -4,6 +4,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -34,7 +35,7 @@ func TestDocumentedGrantsSuffice(t *testing.T) {
 	ok(t, err)
 	_, err = q.Send(t.Context(), []driver.Outgoing{{Body: []byte("a"), DedupKey: "a", Group: "g"}, {Body: []byte("b"), UniqueKey: "b", Delay: 1}})
 	ok(t, err)
-	got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: tick, Wait: tick})
+	got, err := q.Receive(t.Context(), driver.ReceiveRequest{Max: 1, Visibility: time.Minute, Wait: time.Minute})
 	ok(t, err)
 	ok(t, q.Ack(t.Context(), []driver.Receipt{got[0].Receipt}))
 	if user := currentUser(t, b); user != role {
