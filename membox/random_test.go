@@ -16,9 +16,10 @@ func TestAgreesWithTheModel(t *testing.T) {
 }
 
 func TestAgreesWithTheModelOnTheRealClock(t *testing.T) {
+	volume.Repeats(t)
 	realTime := backend
 	realTime.Virtual = false
-	drivertest.RunRandom(t, realTime, 20_000)
+	drivertest.RunRandom(t, realTime, volume.Of(20_000))
 }
 
 func TestKeepsItsPromisesUnderLoad(t *testing.T) {

@@ -198,11 +198,13 @@ func sharing(t *testing.T) drivertest.Backend {
 }
 
 func TestAgreesWithTheModel(t *testing.T) {
+	volume.Repeats(t)
 	t.Parallel()
-	drivertest.RunRandom(t, sharing(t), 1_000)
+	drivertest.RunRandom(t, sharing(t), volume.Of(1_000))
 }
 
 func TestKeepsItsPromisesUnderLoad(t *testing.T) {
+	volume.Repeats(t)
 	t.Parallel()
 	for _, test := range []struct {
 		name   string
@@ -219,7 +221,7 @@ func TestKeepsItsPromisesUnderLoad(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			drivertest.RunConcurrent(t, sharing(t), drivertest.Load{Config: test.config})
+			drivertest.RunConcurrent(t, sharing(t), drivertest.Load{Config: test.config, Messages: volume.Of(1_000)})
 		})
 	}
 }

@@ -125,11 +125,13 @@ func sharing(t *testing.T, option rueidis.ClientOption) drivertest.Backend {
 }
 
 func TestAgreesWithTheModel(t *testing.T) {
+	volume.Repeats(t)
 	t.Parallel()
-	drivertest.RunRandom(t, sharing(t, redistest.SharedServer(t).ClientOption()), 5_000)
+	drivertest.RunRandom(t, sharing(t, redistest.SharedServer(t).ClientOption()), volume.Of(5_000))
 }
 
 func TestKeepsItsPromisesUnderLoad(t *testing.T) {
+	volume.Repeats(t)
 	t.Parallel()
 	for _, test := range []struct {
 		name   string
@@ -145,7 +147,7 @@ func TestKeepsItsPromisesUnderLoad(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			drivertest.RunConcurrent(t, sharing(t, redistest.SharedServer(t).ClientOption()), drivertest.Load{Config: test.config})
+			drivertest.RunConcurrent(t, sharing(t, redistest.SharedServer(t).ClientOption()), drivertest.Load{Config: test.config, Messages: volume.Of(1_000)})
 		})
 	}
 }

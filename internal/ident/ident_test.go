@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 func next(s *Source, wall int64) string {
@@ -54,13 +56,14 @@ func TestASourceCostsNextToNothing(t *testing.T) {
 }
 
 func TestCountingInTextIsCountingInNumbers(t *testing.T) {
+	volume.Repeats(t)
 	s := NewSource()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).UnixNano()
 	first, err := Parse(next(s, now))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 100_000 {
+	for range volume.Of(100_000) {
 		for i := len(first) - 1; ; i-- {
 			if first[i]++; first[i] != 0 {
 				break

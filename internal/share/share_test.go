@@ -11,6 +11,7 @@ import (
 
 	"github.com/mailboxmq/mailbox/driver"
 	"github.com/mailboxmq/mailbox/internal/share"
+	"github.com/mailboxmq/mailbox/internal/testing/volume"
 )
 
 // of names an owner by tenant and token.
@@ -144,8 +145,9 @@ func TestMoveKeepsUnitsWhereTheyFit(t *testing.T) {
 }
 
 func TestIdleOwnersAreForgotten(t *testing.T) {
+	volume.Repeats(t)
 	p := share.New("test", "units", 1000, time.Second)
-	for i := range 100_000 {
+	for i := range volume.Of(100_000) {
 		owner := of("a", 0)
 		owner[1].Name = fmt.Sprint(i)
 		if err := p.Take(owner, 1); err != nil {
@@ -160,6 +162,7 @@ func TestIdleOwnersAreForgotten(t *testing.T) {
 
 // TestLimitHoldsUnderParallelTakes takes and gives at random and compares with plain counts.
 func TestLimitHoldsUnderParallelTakes(t *testing.T) {
+	volume.Repeats(t)
 	const limit = 200
 	p := share.New("test", "units", limit, time.Second)
 	var group sync.WaitGroup
@@ -168,7 +171,7 @@ func TestLimitHoldsUnderParallelTakes(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, uint64(worker)))
 			owner := of(string(rune('a'+worker%3)), byte(worker))
 			held := int64(0)
-			for range 20_000 {
+			for range volume.Of(20_000) {
 				if random.IntN(2) == 0 {
 					n, _ := p.TakeUpTo(owner, int64(random.IntN(20)+1), random.IntN(3))
 					held += n

@@ -26,7 +26,10 @@ func TestConformance(t *testing.T) {
 	drivertest.Run(t, brokerOverMemory(""))
 }
 
-func TestAgreesWithTheModel(t *testing.T) { drivertest.RunRandom(t, brokerOverMemory("acme"), 5_000) }
+func TestAgreesWithTheModel(t *testing.T) {
+	volume.Repeats(t)
+	drivertest.RunRandom(t, brokerOverMemory("acme"), volume.Of(5_000))
+}
 
 func TestKeepsItsPromisesUnderLoad(t *testing.T) {
 	volume.Repeats(t)

@@ -114,7 +114,10 @@ func TestFlowSaboteursAreCaughtThroughHTTP(t *testing.T) {
 	sabotage.ExpectFlowCaught(t, wire)
 }
 
-func TestAgreesWithTheModel(t *testing.T) { drivertest.RunRandom(t, overMemory, 1_000) }
+func TestAgreesWithTheModel(t *testing.T) {
+	volume.Repeats(t)
+	drivertest.RunRandom(t, overMemory, volume.Of(1_000))
+}
 
 func TestKeepsItsPromisesUnderLoad(t *testing.T) {
 	volume.Repeats(t)
