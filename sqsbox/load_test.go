@@ -10,7 +10,7 @@ import (
 )
 
 // FIFO queues are left out: they do not support delays, which the load contains.
-func TestKeepsItsPromisesUnderLoad(t *testing.T) {
+func TestKeepsItsPromisesWhenEmulatorIsLoaded(t *testing.T) {
 	t.Parallel()
 	drivertest.RunConcurrent(t, drivertest.Backend{
 		Open: func(t testing.TB) driver.Opener { return openSite(t, sqstest.Prefix()) },

@@ -14,12 +14,14 @@ const volumePath = "internal/testing/volume"
 
 // Marks checks the calls of package volume, by which make test chooses what it runs how:
 // tools/marked.awk finds them only as the first statement of a test; the names of tests that
-// are left out elsewhere belong to one test; and a test that does a part of its volume under
-// the race detector, itself or in a function of its package, also runs without it.
+// are left out elsewhere belong to one test; a test that does a part of its volume under
+// the race detector, itself or in a function of its package, also runs without it; and no
+// other test does, which go test -run would choose for its name.
 func Marks(t *Tree) []string {
 	var wrong []string
 	named := make(map[string][]string)    // where tests of a name are
 	leftOut := make(map[string]string)    // where a test is marked Alone or Measures, by name
+	repeated := make(map[string]bool)     // names of tests marked Repeats or InFull, and folders that have some
 	parts := make(map[string]*partOfTest) // by folder
 	for _, f := range t.Go {
 		if !f.Test || f.Nested || path.Dir(f.Path) == volumePath {
@@ -30,21 +32,7 @@ func Marks(t *Tree) []string {
 			parts[folder] = &partOfTest{uses: map[string]map[string]bool{}, marked: map[string]bool{}}
 		}
 		parts[folder].add(f)
-		first := make(map[ast.Node]string) // the test that begins with a call
-		for _, declaration := range f.Syntax.Decls {
-			test, ok := declaration.(*ast.FuncDecl)
-			if !ok || test.Recv != nil || !strings.HasPrefix(test.Name.Name, "Test") {
-				continue
-			}
-			named[test.Name.Name] = append(named[test.Name.Name], f.at(test.Pos()))
-			if len(test.Body.List) > 0 && f.line(test.Body.List[0].Pos()) == f.line(test.Pos())+1 {
-				if statement, ok := test.Body.List[0].(*ast.ExprStmt); ok {
-					if call, ok := statement.X.(*ast.CallExpr); ok {
-						first[call.Fun] = test.Name.Name
-					}
-				}
-			}
-		}
+		first := firstCalls(f, named)
 		for used := range f.allUses() {
 			if used.path != full(volumePath) {
 				continue
@@ -56,11 +44,15 @@ func Marks(t *Tree) []string {
 				}
 			}
 			switch used.name {
-			case "Repeats":
+			case "Repeats", "InFull":
 				parts[folder].marked[test] = true
-			case "InFull":
+				repeated[test], repeated[folder] = true, true
+				if used.name == "InFull" {
+					continue // it may mark a part of a test
+				}
+			case "OnlyAtLength":
 				parts[folder].marked[test] = true
-				continue // it may mark a part of a test
+				continue
 			case "Alone", "Measures":
 				parts[folder].marked[test] = true
 				leftOut[test] = f.at(used.pos)
@@ -77,6 +69,13 @@ func Marks(t *Tree) []string {
 			wrong = append(wrong, fmt.Sprintf("%s marks %s, and another test has this name: go test -skip would skip both", at, name))
 		}
 	}
+	for name := range repeated {
+		for _, at := range named[name] {
+			if folder := path.Dir(at); repeated[folder] && !parts[folder].marked[name] {
+				wrong = append(wrong, fmt.Sprintf("%s: make test runs %s in both steps, because a marked test has its name: mark it too, or give it another name", at, name))
+			}
+		}
+	}
 	for folder, p := range parts {
 		for _, test := range p.unmarked() {
 			wrong = append(wrong, fmt.Sprintf("%s: %s does a part under the race detector, and make test does not run the whole: mark it with volume.Repeats", folder, test))
@@ -84,6 +83,27 @@ func Marks(t *Tree) []string {
 	}
 	slices.Sort(wrong)
 	return wrong
+}
+
+// firstCalls returns the test that begins with a call, by what is called, and adds the tests of a file to
+// named.
+func firstCalls(f *GoFile, named map[string][]string) map[ast.Node]string {
+	first := make(map[ast.Node]string)
+	for _, declaration := range f.Syntax.Decls {
+		test, ok := declaration.(*ast.FuncDecl)
+		if !ok || test.Recv != nil || !strings.HasPrefix(test.Name.Name, "Test") {
+			continue
+		}
+		named[test.Name.Name] = append(named[test.Name.Name], f.at(test.Pos()))
+		if len(test.Body.List) > 0 && f.line(test.Body.List[0].Pos()) == f.line(test.Pos())+1 {
+			if statement, ok := test.Body.List[0].(*ast.ExprStmt); ok {
+				if call, ok := statement.X.(*ast.CallExpr); ok {
+					first[call.Fun] = test.Name.Name
+				}
+			}
+		}
+	}
+	return first
 }
 
 // partOfTest finds the tests of a package that do a part of their volume under the race detector.

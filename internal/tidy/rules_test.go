@@ -237,9 +237,19 @@ func TestD(t *testing.T) { volume.Repeats(t) }
 func TestG(t *testing.T) { helper() }
 func TestH(t *testing.T) {}
 `,
+		"e/e_test.go": head + `func TestF(t *testing.T) {
+	volume.OnlyAtLength(t, "it takes hours")
+}
+func TestE(t *testing.T) {}
+func TestI(t *testing.T) {
+	volume.Repeats(t)
+}
+`,
+		"f/f_test.go": head + `func TestI(t *testing.T) {}
+`,
 		"d/helper_test.go": head + "func helper() { deeper() }\nfunc deeper() { _ = volume.Of(3) }\n",
 	}.tree(t)
-	expect(t, tidy.Marks(tree), "a/a_test.go:13 calls volume.Repeats", "a/a_test.go:4 marks TestA", "a/a_test.go:8 calls volume.Measures", "b: TestA does a part", "d: TestG does a part")
+	expect(t, tidy.Marks(tree), "a/a_test.go:13 calls volume.Repeats", "a/a_test.go:4 marks TestA", "a/a_test.go:8 calls volume.Measures", "b: TestA does a part", "d: TestG does a part", "e/e_test.go:6: make test runs TestE in both steps")
 }
 
 func TestMarkdownFollowsLinks(t *testing.T) {

@@ -50,7 +50,7 @@ func TestFlowSaboteursAreCaughtThroughGRPC(t *testing.T) {
 
 // The other protocols share everything but the framing and the codec with gRPC,
 // so that random programs are enough for them.
-func TestAgreesWithTheModel(t *testing.T) {
+func TestEveryProtocolAgreesWithTheModel(t *testing.T) {
 	for name, protocol := range map[string][]connect.ClientOption{
 		"gRPC":         {connect.WithGRPC()},
 		"gRPC-Web":     {connect.WithGRPCWeb()},
