@@ -85,30 +85,32 @@ func TestVerifiedTokensAreCachedForTTL(t *testing.T) {
 }
 
 func TestCacheIsBounded(t *testing.T) {
-	ring := keyring.New(keyring.NewKey())
-	v := New(ring, &Options{CacheEntries: 320})
-	often := ordersToken(t, ring)
-	for i := range 5000 {
-		wantAllowed(t, v, ordersToken(t, ring), sendToOrders())
-		if i%5 == 0 {
-			wantAllowed(t, v, often, sendToOrders())
+	synctest.Test(t, func(t *testing.T) { // entries expire
+		ring := keyring.New(keyring.NewKey())
+		v := New(ring, &Options{CacheEntries: 320})
+		often := ordersToken(t, ring)
+		for i := range 5000 {
+			wantAllowed(t, v, ordersToken(t, ring), sendToOrders())
+			if i%5 == 0 {
+				wantAllowed(t, v, often, sendToOrders())
+			}
+			if s := v.Stats(); s.Entries > 320 || s.MaxEntries != 320 {
+				t.Fatalf("%d entries of %d", s.Entries, s.MaxEntries)
+			}
 		}
-		if s := v.Stats(); s.Entries > 320 || s.MaxEntries != 320 {
-			t.Fatalf("%d entries of %d", s.Entries, s.MaxEntries)
+		if hits := v.Stats().Hits; hits != 999 {
+			t.Errorf("a frequently used token was dropped: %d hits of 999", hits)
 		}
-	}
-	if hits := v.Stats().Hits; hits != 999 {
-		t.Errorf("a frequently used token was dropped: %d hits of 999", hits)
-	}
-	// Refused tokens are not cached.
-	entries := v.Stats().Entries
-	other := keyring.New(keyring.NewKey())
-	for range 400 {
-		wantRefused(t, v, ordersToken(t, other), sendToOrders(), capability.ReasonNotGenuine)
-	}
-	if after := v.Stats().Entries; after > entries {
-		t.Errorf("%d entries became %d by refusals", entries, after)
-	}
+		// Refused tokens are not cached.
+		entries := v.Stats().Entries
+		other := keyring.New(keyring.NewKey())
+		for range 400 {
+			wantRefused(t, v, ordersToken(t, other), sendToOrders(), capability.ReasonNotGenuine)
+		}
+		if after := v.Stats().Entries; after > entries {
+			t.Errorf("%d entries became %d by refusals", entries, after)
+		}
+	})
 }
 
 func TestRefusalBurstPurgesCacheOnce(t *testing.T) {
