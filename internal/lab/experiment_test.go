@@ -27,6 +27,13 @@ func TestFiguresAreReadFromOutput(t *testing.T) {
 }
 
 func TestRunThatDidNothingHasFailed(t *testing.T) {
+	errors, stderr := filepath.Join(t.TempDir(), "stderr"), os.Stderr
+	file, err := os.Create(errors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.Stderr = file
+	defer func() { os.Stderr = stderr }()
 	for command, want := range map[string]string{
 		"echo %d kills":                 "",
 		"echo %d":                       "its output names no kills",
@@ -38,6 +45,10 @@ func TestRunThatDidNothingHasFailed(t *testing.T) {
 		if result.Failure != want || (result.Figure == 2) != (want == "") {
 			t.Errorf("%s: failure %q, figure %d; want failure %q", command, result.Failure, result.Figure, want)
 		}
+	}
+	text, err := os.ReadFile(errors)
+	if err != nil || strings.Count(string(text), "\n") != 3 {
+		t.Errorf("printed %q, %v; want the output of the runs that failed, and of no other", text, err)
 	}
 }
 
