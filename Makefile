@@ -62,8 +62,8 @@ REPORT := awk -f tools/report.awk
 # Vet runs before the tests. They are linked without data for debuggers, which takes half the
 # time; stack traces have their lines all the same.
 TEST   := $(GO) test -vet=off -timeout $(TIMEOUT) -ldflags='-s -w'
-# Many tests wait, so more of them run at a time than there are processors.
-BESIDE := -p 3 -parallel 4
+# Many tests wait, so more of them run at a time than there are processors (docs/decisions/0078).
+BESIDE := -p 4 -parallel 4
 # Under the race detector.
 RACE   := $(TEST) -race -exec "'$(CURDIR)/tools/racetest.sh'"
 # Without it, and only the tests that do a part under it: others have done everything there.
