@@ -31,6 +31,9 @@ const miscounts = `SELECT q.name || ' ' || s || ': counted ' || c::text || ', me
 	UNION ALL SELECT q.name || ': message in state ' || a.state::text || ' born at ' || a.born || ', where retention does not look' FROM mailbox.message a JOIN mailbox.queue q USING (qid)
 	WHERE a.state IN ('b', 'h', 's') AND (q.ready_age > 0 OR q.ready_count > 0) AND NOT EXISTS (SELECT FROM (SELECT * FROM mailbox.back k WHERE k.qid = a.qid AND k.shard = a.shard ORDER BY k.version DESC LIMIT 1) k
 		CROSS JOIN LATERAL unnest(k.orders, k.lows, k.highs) AS u(o, low, high) WHERE u.o = CASE a.state WHEN 'h' THEN 11 ELSE 10 END AND a.born BETWEEN u.low AND u.high)
+	UNION ALL SELECT q.name || ': dead letter at ' || a.place || ', where retention does not look' FROM mailbox.message a JOIN mailbox.queue q USING (qid)
+	WHERE a.state = 'x' AND EXISTS (SELECT FROM (SELECT * FROM mailbox.back k WHERE k.qid = a.qid AND k.shard = a.shard ORDER BY k.version DESC LIMIT 1) k
+		CROSS JOIN LATERAL unnest(k.orders, k.lows) AS u(o, low) WHERE u.o = 12 AND a.place < u.low)
 	UNION ALL SELECT q.name || ': message in state ' || a.state::text || ' at ' || a.place || ', before the first of group ' || encode(a.grp, 'escape') FROM mailbox.message a JOIN mailbox.queue q USING (qid)
 	WHERE (q.is_strict AND a.state IN ('s', 'f', 'w') OR q.is_fair AND a.state = 's') AND NOT EXISTS (SELECT FROM mailbox.strict_group g
 		WHERE g.qid = a.qid AND g.shard = a.shard AND g.name = a.grp AND CASE a.state WHEN 's' THEN g.first_ready ELSE g.first_held END <= a.place)`
