@@ -305,6 +305,11 @@ site: ## Build the documentation site into dist/site; its folder is VERSION (nex
 chart: ## Lint the Helm chart and compare what it renders (the first time builds Helm: a few minutes)
 	MAILBOX_VOLUME=soak $(GO) test -count=1 -timeout 30m ./internal/chart
 
+.PHONY: keda
+keda: ## Run KEDA's scalers with the examples of deploy/keda (the first time builds them: some minutes)
+	tools/keda.sh
+	cd deploy/keda && $(GO) test -count=1 -timeout 30m .
+
 .PHONY: generate
 generate: ## Generate code again
 	$(GO) generate ./...
