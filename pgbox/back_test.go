@@ -44,6 +44,9 @@ func TestReturnsUnderHeldTransactionCostClaimsFewPages(t *testing.T) {
 					ackInTx(t, b, used)
 				}
 			}
+			if c.config.RetainReady.Age > 0 {
+				time.Sleep(1200 * time.Millisecond) // births of a second are in one range
+			}
 			comeAndGo(t, unused, msgs)
 			claimsPages(t, b, unused, c.levels/2)
 			freshAfter, returnedAfter := claimsPages(t, b, used, c.levels/2)

@@ -92,8 +92,8 @@ func TestAgeAndReasonSelectInEachOrder(t *testing.T) {
 // TestLivePageUsesNoQuota: a page that stays open takes nothing from what workers with the same token may do.
 func TestLivePageUsesNoQuota(t *testing.T) {
 	d := open(t)
-	for range 40 {
-		d.deadLetter("", "orders", "x", "boom")
+	for n := range 40 {
+		d.deadLetter("", "orders", "x", "boom"+strings.Repeat("!", n)) // a cause each, because causes are counted
 	}
 	for _, page := range []string{"queue?name=orders", "dead?queue=orders"} {
 		token, err := d.ring.Mint("", capability.EveryOperation(), capability.Queues(capability.AnyQueue()), capability.MessagesPerSecond(1), capability.ExpiresAt(time.Now().Add(time.Hour)))
