@@ -122,7 +122,7 @@ func useKeyboard(t *testing.T, shared *browsertest.Browser) {
 // useSlash is CON-2: / goes to the search of a page, and to that of the queues where a page has none.
 func useSlash(t *testing.T, shared *browsertest.Browser) {
 	d := open(t)
-	searches := map[string]bool{"queues": true, "workers": true, "queue": true, "dead-letters": true, "cause": true, "requests": true, "search": true, "empty": true}
+	searches := map[string]bool{"queues": true, "workers": true, "queue": true, "dead-letters": true, "cause": true, "requests": true, "access": true, "search": true, "empty": true}
 	screens := screensOf(d)
 	p := d.tabOf(t, shared)
 	p.signIn(d.mint("", nil).Reveal())
